@@ -22,7 +22,7 @@ from small_run import KILOBYTE, identity_model
 
 import nnrt_hdi
 from nnrt_client import Compilation, Executor, Runtime, Settings
-from nnrt_device_service.core.device import Device
+from nnrt_device_service.device import Device
 from nnrt_device_service.settings import Settings as DaemonSettings
 from nnrt_device_service.transport.server import Daemon
 from nnrt_hdi.backend import load_backend

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from nnrt_device_service.host.threads import Threads
-from nnrt_device_service.sessions.freeing import Freeing
+from nnrt_device_service.memory.freeing import Freeing
 
 
 class _NoThreads(Threads):

@@ -190,7 +190,7 @@ def watch_all(watch: Watch) -> None:
     load = backend.load_backend
     backend.load_backend = lambda *arguments: _guarded(watch, load(*arguments))
 
-    from nnrt_device_service.sessions.memory_budget import MemoryBudget
+    from nnrt_device_service.memory.memory_budget import MemoryBudget
 
     # It may call whoever has memory to give back.
     MemoryBudget.reserve = _forbidden(watch, "MemoryBudget.reserve", MemoryBudget.reserve)  # type: ignore[method-assign]

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import click
 
-from nnrt_device_service.core.device import Device
+from nnrt_device_service.device import Device
 from nnrt_device_service.host.allocator import keep_freed_memory
 from nnrt_device_service.host.claim import chosen_by, claim
 from nnrt_device_service.host.log_handler import set_up_log

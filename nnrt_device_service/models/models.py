@@ -6,6 +6,8 @@ from functools import partial
 
 from nnrt_device_service.access.identity import Role
 from nnrt_device_service.host.threads import Threads
+from nnrt_device_service.memory.constants import MissingConstants, uploaded_digests
+from nnrt_device_service.memory.shared_files import KnownParts
 from nnrt_device_service.models.checks import Checks
 from nnrt_device_service.models.compilations import Compilers, Progress
 from nnrt_device_service.models.groups import Groups, require_open_rows
@@ -14,9 +16,7 @@ from nnrt_device_service.models.signatures import Signatures, has_signature, sec
 from nnrt_device_service.models.stored_models import StoredModels
 from nnrt_device_service.scheduling.drain_gate import DrainGate
 from nnrt_device_service.scheduling.joinable import Member
-from nnrt_device_service.sessions.constants import MissingConstants, uploaded_digests
 from nnrt_device_service.sessions.session import Prepared, Session
-from nnrt_device_service.sessions.shared_files import KnownParts
 from nnrt_device_service.settings import Settings
 from nnrt_hdi.backend import Backend, DeviceInfo, Origin, PreparedModel, Support
 from nnrt_hdi.enums import Priority

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Protocol
 
+from nnrt_device_service.memory.constants import MissingConstants
+from nnrt_device_service.memory.device_memory import DevicePlace
 from nnrt_device_service.models.compilations import Progress
-from nnrt_device_service.sessions.constants import MissingConstants
-from nnrt_device_service.sessions.device_memory import DevicePlace
 from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_hdi.backend import ModelConfig, Origin, PreparedModel
 from nnrt_hdi.batching import Batching

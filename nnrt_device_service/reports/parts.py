@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from nnrt_device_service.core.device import Device
+from nnrt_device_service.device import Device
 from nnrt_device_service.reports.hidden import told_environment, told_option
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings

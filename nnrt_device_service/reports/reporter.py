@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from nnrt_device_service.core.device import Device
+from nnrt_device_service.device import Device
 from nnrt_device_service.host.log_handler import LogHandler
 from nnrt_device_service.host.peer import peer_of
 from nnrt_device_service.host.threads import start_thread

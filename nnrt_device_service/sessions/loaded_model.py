@@ -6,8 +6,8 @@ from types import TracebackType
 
 from typing_extensions import Self
 
+from nnrt_device_service.memory.freeing import Freeing
 from nnrt_device_service.scheduling.joinable import Member
-from nnrt_device_service.sessions.freeing import Freeing
 from nnrt_hdi.backend import Cancellation, PreparedModel
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import UnknownHandle

@@ -12,8 +12,8 @@ from weakref import WeakValueDictionary
 from nnrt_device_service.access.counters import Counters, Tally, Usage
 from nnrt_device_service.access.identity import ANYBODY, Identity, Role
 from nnrt_device_service.host.steps import take_each
-from nnrt_device_service.sessions.freeing import Freeing
-from nnrt_device_service.sessions.memory_budget import MemoryBudget
+from nnrt_device_service.memory.freeing import Freeing
+from nnrt_device_service.memory.memory_budget import MemoryBudget
 from nnrt_device_service.sessions.session import HELD_KINDS, Session
 from nnrt_device_service.settings import LimitReached, Settings
 from nnrt_hdi.counters import DeviceCounters

@@ -1,29 +1,49 @@
-"""The runs of a session that outlive their streams, by the ids that its client gave them. Knows no gRPC."""
+"""The runs of a session by the ids that its client gave them, so that they outlive their streams."""
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from nnrt_device_service.sessions.memory_budget import MemoryBudget
+from nnrt_device_service.memory.memory_budget import MemoryBudget
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.errors import ConnectionFailed, InvalidParameter, OperationFailed, OutOfMemory, UnknownHandle
+from nnrt_hdi.tensor import Array
 
 # Of the cancellations that came before their runs, the latest so many are remembered.
 _EARLY_CANCELLATIONS = 1024
 
 
-class Run:
-    """A run with an id: under way, or ended and its reply perhaps not yet with the client."""
+class Reply:
+    """Reply of a run: the bytes of its frame, and the outputs that follow in chunks."""
+
+    __slots__ = ("chunked", "frame")
+
+    def __init__(self, frame: bytes, chunked: Sequence[Array] = ()) -> None:
+        self.frame = frame
+        self.chunked = chunked
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory that the reply takes."""
+        return len(self.frame) + sum(array.nbytes for array in self.chunked)
+
+    def own_outputs(self) -> None:
+        """Copy the outputs that are a part of a batch's, which would keep the whole of it."""
+        self.chunked = [array if array.base is None else array.copy() for array in self.chunked]
+
+
+class KnownRun:
+    """What the registry knows of a run: under way, or ended and its reply perhaps not yet with the client."""
 
     __slots__ = ("awaiter", "cancellation", "held_bytes", "id", "reply")
 
-    def __init__(self, run_id: int, cancellation: Cancellation) -> None:
-        self.id = run_id
-        self.cancellation = cancellation
-        # What the transport makes of its end.
-        self.reply: Any = None
-        self.awaiter: object = None
-        self.held_bytes: int | None = None
+    id: int
+    cancellation: Cancellation
+    # None until the run has ended.
+    reply: Reply | None
+    # Token of the latest call that waits for the reply.
+    awaiter: object
+    # What the reply takes of the session's memory, once it is kept.
+    held_bytes: int | None
 
 
 class RunRegistry:
@@ -35,43 +55,43 @@ class RunRegistry:
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
         self._changed = threading.Condition()
-        self._runs: dict[int, Run] = {}
+        self._runs: dict[int, KnownRun] = {}
         self._early: dict[int, None] = {}
         # Calls of `reply_of` under way.
         self.awaiters = 0
         self._is_open = True
 
-    def begin(self, run_id: int, cancellation: Cancellation, former: Run | None = None) -> Run:
-        """Know a run from now on, in place of the `former` one, whose reply the client has; cancelled if `cancel` came
-        first. Raises InvalidParameter for no id, or one in use."""
-        if former is not None:
-            self._runs.pop(former.id, None)
+    def begin(self, run: KnownRun, former: Sequence[KnownRun] = ()) -> None:
+        """Know a run from now on, in place of `former` ones, whose replies the client has. It is cancelled if `cancel`
+        came first. Raises InvalidParameter for no id, or one in use."""
+        run_id = run.id
+        for each in former:
+            if each.held_bytes is None and self._runs.get(each.id) is each:
+                self._runs.pop(each.id, None)
         if not run_id:
             raise InvalidParameter("the run has no run_id; give each its own")
-        run = Run(run_id, cancellation)
         if self._runs.setdefault(run_id, run) is not run:
             raise InvalidParameter(f"run_id {run_id} is taken; use each only once in a session")
         if run_id in self._early:
             self.forget(run)
-            cancellation.cancel()
-        return run
+            run.cancellation.cancel()
 
-    def finish(self, run: Run, reply: object) -> None:
-        """The run has ended; whoever awaits its reply gets it."""
+    def finish(self, run: KnownRun, reply: Reply) -> None:
+        """Note that the run has ended; whoever awaits its reply gets it."""
         run.reply = reply
         if self.awaiters:
-            with self._changed:
-                self._changed.notify_all()
+            self.wake()
 
-    def forget(self, run: Run) -> None:
-        """The client has the reply."""
-        self._runs.pop(run.id, None)
+    def forget(self, run: KnownRun) -> None:
+        """Forget a run whose reply the client has. One that is kept stays."""
+        if run.held_bytes is None and self._runs.get(run.id) is run:
+            self._runs.pop(run.id, None)
 
-    def keep(self, run: Run, size_bytes: int) -> None:
-        """The run's stream has ended: hold its reply, of that size, for `reply_of` if memory allows, until `cancel` or
-        `close`."""
-        if not self._is_known(run):
+    def keep(self, run: KnownRun) -> None:
+        """Keep the reply of a run for `reply_of` if memory allows, until `cancel` or `close`."""
+        if not self._is_known(run) or run.reply is None:
             return
+        size_bytes = run.reply.size_bytes
         has_room = True
         try:
             self._budget.reserve(size_bytes)  # Without the lock: others may have to give memory back.
@@ -86,15 +106,15 @@ class RunRegistry:
         if has_room and not is_known:
             self._budget.release(size_bytes)
 
-    def _is_known(self, run: Run) -> bool:
-        return self._is_open and self._runs.get(run.id) is run
+    def _is_known(self, run: KnownRun) -> bool:
+        return self._is_open and run.held_bytes is None and self._runs.get(run.id) is run
 
     @property
     def held_bytes(self) -> int:
         """Bytes of replies that are kept."""
         return sum(run.held_bytes or 0 for run in list(self._runs.values()))
 
-    def reply_of(self, run_id: int, is_wanted: Callable[[], bool]) -> Any:
+    def reply_of(self, run_id: int, is_wanted: Callable[[], bool]) -> Reply:
         """Wait for a run's reply, until another call does so or `wake` finds this one no longer wanted.
 
         Raises ConnectionFailed for an unknown run, and UnknownHandle when the session is over: to its client a run
@@ -127,8 +147,8 @@ class RunRegistry:
             self._changed.notify_all()
 
     def cancel(self, run_ids: Sequence[int]) -> list[int]:
-        """Stop these runs and forget them; those that were under way. One that is unknown and comes later doesn't
-        begin."""
+        """Stop these runs and forget them; return those that were under way. One that is unknown and comes later
+        doesn't begin."""
         runs = []
         with self._changed:
             for run_id in run_ids:
@@ -152,6 +172,6 @@ class RunRegistry:
             self._runs.clear()
             self._changed.notify_all()
 
-    def _release(self, run: Run) -> None:
+    def _release(self, run: KnownRun) -> None:
         if run.held_bytes is not None:
             self._budget.release(run.held_bytes)

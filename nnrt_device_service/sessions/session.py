@@ -15,16 +15,16 @@ from nnrt_device_service.access.counters import Usage
 from nnrt_device_service.access.identity import ANYBODY, Identity
 from nnrt_device_service.host.peer import Peer
 from nnrt_device_service.host.steps import take_each
+from nnrt_device_service.memory.buffers import BufferPool
+from nnrt_device_service.memory.chunked_inputs import ChunkedInputs
+from nnrt_device_service.memory.constants import ConstantPool
+from nnrt_device_service.memory.freeing import Freeing
+from nnrt_device_service.memory.memory_budget import MemoryBudget
+from nnrt_device_service.memory.shared_files import FilePool
 from nnrt_device_service.scheduling.scheduler import Account
-from nnrt_device_service.sessions.buffers import BufferPool
-from nnrt_device_service.sessions.chunked_inputs import ChunkedInputs
-from nnrt_device_service.sessions.constants import ConstantPool
-from nnrt_device_service.sessions.freeing import Freeing
+from nnrt_device_service.sessions.descriptions import Descriptions
 from nnrt_device_service.sessions.loaded_model import LoadedModel
-from nnrt_device_service.sessions.memory_budget import MemoryBudget
-from nnrt_device_service.sessions.plans import Plans
 from nnrt_device_service.sessions.run_registry import RunRegistry
-from nnrt_device_service.sessions.shared_files import FilePool
 from nnrt_device_service.settings import LimitReached, Settings
 from nnrt_hdi.backend import Cancellation, Origin, PreparedModel
 from nnrt_hdi.enums import Priority
@@ -104,7 +104,7 @@ class Session:
         self.files = FilePool(self.budget)
         self.chunked_inputs = ChunkedInputs(self.budget)
         self.runs = RunRegistry(self.budget)
-        self.plans = Plans(self.budget)
+        self.descriptions = Descriptions(self.budget)
         self._settings = settings
         self._freeing = freeing
         self._lock = threading.Lock()
@@ -149,7 +149,7 @@ class Session:
 
     def held_by_kind(self) -> dict[str, int]:
         """The bytes of its budget that are in use, as far as something of a kind holds them."""
-        models = self._model_bytes + self.plans.held_bytes
+        models = self._model_bytes + self.descriptions.held_bytes
         sizes = (self.buffers.held_bytes, self.constants.held_bytes, models, self.runs.held_bytes)
         return dict(zip(HELD_KINDS, sizes, strict=True))
 
@@ -221,7 +221,7 @@ class Session:
             self._prepared_by = {key: made for key, made in self._prepared_by.items() if made.model_id != model_id}
         if loaded:
             loaded.release()
-            self.plans.forget(loaded)
+            self.descriptions.forget(loaded)
             self.buffers.release_all_of(model_id)
 
     def adopt_exported(self, model_id: int, parts: Sequence[memoryview]) -> list[int]:
@@ -385,7 +385,7 @@ class Session:
             self.on_closed,
             self.runs.close,
             *(loaded.release for loaded in models.values()),
-            self.plans.close,
+            self.descriptions.close,
             self.buffers.close,
             self.files.close,
             self.constants.clear,

@@ -17,25 +17,29 @@ from grpc_reflection.v1alpha import reflection
 
 from nnrt_device_service.access.access_file import AccessFile
 from nnrt_device_service.announcing.announcer import Announcer
-from nnrt_device_service.core.device import FREE_S, Device
+from nnrt_device_service.device import FREE_S, Device
 from nnrt_device_service.host.allocator import give_back_freed_memory
 from nnrt_device_service.host.exit import ExitCode, exit_at_once
 from nnrt_device_service.host.log_handler import flush_log
 from nnrt_device_service.host.readiness import sign_of_life_s, tell_alive, tell_condition, tell_ready, tell_stopping
 from nnrt_device_service.host.rounds import Rounds
+from nnrt_device_service.runs.replies import Replies
 from nnrt_device_service.sessions.registry import CLOSE_S
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings
-from nnrt_device_service.transport.admission import FOREIGN_CALLS, AdmissionInterceptor, count_error
-from nnrt_device_service.transport.call_threads import CallThreads
-from nnrt_device_service.transport.certificates import server_credentials
-from nnrt_device_service.transport.health_port import HealthPort
-from nnrt_device_service.transport.identities import Identities
-from nnrt_device_service.transport.interceptor import CodecInterceptor, ErrorInterceptor
-from nnrt_device_service.transport.local_socket import LocalSocket
-from nnrt_device_service.transport.run_requests import RunRequests
-from nnrt_device_service.transport.servicers import DeviceSessionServicer, NnrtDeviceServicer, PreparedModelServicer
-from nnrt_device_service.transport.tickets import Tickets
+from nnrt_device_service.transport.grpc.admission import FOREIGN_CALLS, AdmissionInterceptor, count_error
+from nnrt_device_service.transport.grpc.call_threads import CallThreads
+from nnrt_device_service.transport.grpc.certificates import server_credentials
+from nnrt_device_service.transport.grpc.health_port import HealthPort
+from nnrt_device_service.transport.grpc.identities import Identities
+from nnrt_device_service.transport.grpc.interceptor import CodecInterceptor, ErrorInterceptor
+from nnrt_device_service.transport.grpc.servicers import (
+    DeviceSessionServicer,
+    NnrtDeviceServicer,
+    PreparedModelServicer,
+)
+from nnrt_device_service.transport.grpc.tickets import Tickets
+from nnrt_device_service.transport.local.socket import LocalSocket
 from nnrt_hdi.enums import DeviceStatus
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.host_limits import raise_descriptor_limit, thread_limit
@@ -52,7 +56,7 @@ from nnrt_hdi.wire.packets import IS_POSSIBLE
 
 if TYPE_CHECKING:
     from nnrt_device_service.metrics.port import MetricsPort
-    from nnrt_device_service.transport.tracing import Traces
+    from nnrt_device_service.transport.grpc.tracing import Traces
 
 _log = logging.getLogger(__name__)
 
@@ -96,10 +100,8 @@ class Daemon:
         self._settings = settings
         self._stopped = threading.Event()
         self._traces = _traces(device) if settings.traces else None
-        run_requests = RunRequests(device, settings.message_bytes)
-        if self._traces is not None:
-            run_requests = self._traces.run_requests(device, settings.message_bytes)
-        self._local_socket = None if settings.no_shared_memory else _local_socket(device, run_requests)
+        replies = Replies(settings.message_bytes, self._traces)
+        self._local_socket = None if settings.no_shared_memory else _local_socket(device, replies)
         # The threads of gRPC's that serve.
         self._serving: set[threading.Thread] = set()
         self._health = health.HealthServicer(experimental_non_blocking=False)
@@ -146,7 +148,7 @@ class Daemon:
         )
         device_pb2_grpc.add_NnrtDeviceServicer_to_server(NnrtDeviceServicer(device, settings), self._server)
         prepared_model_pb2_grpc.add_PreparedModelServicer_to_server(
-            PreparedModelServicer(device, settings, run_requests), self._server
+            PreparedModelServicer(device, settings, replies), self._server
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         services = [
@@ -376,17 +378,17 @@ class _IdleMemory:
 
 def _traces(device: Device) -> "Traces":
     try:
-        from nnrt_device_service.transport.tracing import Traces
+        from nnrt_device_service.transport.grpc.tracing import Traces
     except ImportError as error:
         raise InvalidParameter("it needs OpenTelemetry's SDK; pip install 'nnrt[tracing]'", place="--traces") from error
     return Traces(device)
 
 
-def _local_socket(device: Device, run_requests: RunRequests) -> LocalSocket | None:
+def _local_socket(device: Device, replies: Replies) -> LocalSocket | None:
     if not IS_POSSIBLE:
         return None
     try:
-        return LocalSocket(device, run_requests)
+        return LocalSocket(device, replies)
     except OSError as error:
         _log.warning("clients on this host get no shared memory: %s", error.strerror)
         return None

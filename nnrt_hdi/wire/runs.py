@@ -1,8 +1,6 @@
 """IOTensor messages of runs, and the times of a run."""
 
 from collections.abc import Sequence
-from itertools import repeat
-from time import perf_counter_ns
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -171,7 +169,11 @@ def operator_times(reply: prepared_model_pb2.RunReply | prepared_model_pb2.RunOu
     ]
 
 
-def add_operator_times(reply: prepared_model_pb2.RunReply, times: Sequence[OperatorTime], message_bytes: int) -> None:
+def add_operator_times(
+    reply: prepared_model_pb2.RunReply | prepared_model_pb2.RunOutcome,
+    times: Sequence[OperatorTime],
+    message_bytes: int,
+) -> None:
     """Have a RunReply tell of operators: of as many of the first ones as take a small part of a message."""
     most = min(MAX_OPERATOR_TIMES, message_bytes // _BYTES_PER_OPERATOR)
     for one in times[:most]:
@@ -183,31 +185,3 @@ def add_operator_times(reply: prepared_model_pb2.RunReply, times: Sequence[Opera
             took_ns=max(one.took_ns, 0),
             is_besides=isinstance(one, Besides),
         )
-
-
-def fill_reply(
-    reply: prepared_model_pb2.RunReply,
-    run_id: int,
-    times: Sequence[int],
-    forms: Sequence[TensorForm] = (),
-    outputs: Sequence[Array] = (),
-    regions: Sequence[AnyRegion | None] = (),
-) -> None:
-    """Make an empty message the reply of a run, with these outputs: each at the start of its region, if it is in one,
-    else inline. `times` are the first five of `times_told`. One frame: every small run comes here."""
-    reply.run_id = run_id
-    for form, array, region in zip(forms, outputs, regions or repeat(None, len(outputs)), strict=True):
-        tensor = reply.outputs.add()  # Field by field: keywords and messages to copy take half as long again.
-        tensor.name = form.name
-        tensor.data_type = form.data_type  # type: ignore[assignment]  # The member's number.
-        tensor.dimensions.extend(array.shape)
-        if form.format is not None:
-            tensor.format = form.format  # type: ignore[assignment]
-        if region is None:
-            tensor.data.inline = array.tobytes()
-        else:
-            place = tensor.data.region
-            place.buffer_id, place.offset, place.data_size = region.buffer_id, region.offset, array.nbytes
-    message = reply.times  # Last, so that what the reply took is in it.
-    received_at_ns, message.queued_ns, message.copied_in_ns, message.computed_ns, message.copied_out_ns = times
-    message.received_at_ns, message.served_ns = received_at_ns, perf_counter_ns() - received_at_ns

@@ -21,8 +21,8 @@ from nnrt_client.session.credentials import ticket_metadata
 from nnrt_device_service.access.access_file import AccessFile, Credentials
 from nnrt_device_service.access.identity import Identity
 from nnrt_device_service.access.unix_users import SHARED_USER
-from nnrt_device_service.transport.identities import Identities
-from nnrt_device_service.transport.tickets import Tickets
+from nnrt_device_service.transport.grpc.identities import Identities
+from nnrt_device_service.transport.grpc.tickets import Tickets
 from nnrt_hdi.errors import InvalidFile
 from nnrt_hdi.v2 import session_pb2, session_pb2_grpc
 

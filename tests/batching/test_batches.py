@@ -11,7 +11,7 @@ from freed_at_once import freed_at_once
 from waiting import until
 
 from nnrt_device_service.access.counters import BatchCounter
-from nnrt_device_service.core.batches import BatchedRun, Batches
+from nnrt_device_service.runs.batches import BatchedRun, Batches
 from nnrt_device_service.scheduling.joinable import MOST_SHAPES, Bucket, Group, Member
 from nnrt_device_service.scheduling.scheduler import Scheduler
 from nnrt_device_service.sessions.loaded_model import LoadedModel

@@ -11,10 +11,10 @@ from freed_at_once import freed_at_once
 from nnrt_backend_onnxruntime import create as create_onnxruntime
 from nnrt_backend_reference import create as create_reference
 
-from nnrt_device_service.core.canary import Accompanied, Canary, Trial, Verdict, why_wrong
-from nnrt_device_service.core.canary_model import candidates, first_taken
+from nnrt_device_service.health.canary import Accompanied, Canary, Trial, Verdict, why_wrong
+from nnrt_device_service.health.canary_model import candidates, first_taken
 from nnrt_device_service.host.threads import Threads
-from nnrt_device_service.sessions.memory_budget import MemoryBudget
+from nnrt_device_service.memory.memory_budget import MemoryBudget
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings
 from nnrt_hdi.backend import Backend, Cancellation, ModelConfig

@@ -16,7 +16,7 @@ from model_draft import Draft
 from random_values import is_int_lists, random_array, random_attribute, random_quantization
 from raw_client import RawClient, attacked_daemon
 
-from nnrt_device_service.core.device import Device
+from nnrt_device_service.device import Device
 from nnrt_device_service.models.compilations import Progress
 from nnrt_device_service.models.requests import Build
 from nnrt_device_service.settings import Settings

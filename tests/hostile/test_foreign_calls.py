@@ -12,8 +12,8 @@ from model_draft import Draft
 from raw_client import DEADLINE_S, INPUT, METHODS, SUM, VALUES, RawClient, attacked_daemon, io_tensor
 from waiting import until
 
-from nnrt_device_service.transport.admission import FOREIGN_CALLS
-from nnrt_device_service.transport.requests import CONTROL_BYTES
+from nnrt_device_service.transport.grpc.admission import FOREIGN_CALLS
+from nnrt_device_service.transport.grpc.requests import CONTROL_BYTES
 from nnrt_hdi import wire
 from nnrt_hdi.v2 import device_pb2, prepared_model_pb2
 

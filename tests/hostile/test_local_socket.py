@@ -27,7 +27,7 @@ from observer import Observer
 from raw_client import DEADLINE_S, INPUT, SUM, VALUES, RawClient, attacked_daemon, io_tensor
 from waiting import until
 
-from nnrt_device_service.transport.local_connection import LocalConnection
+from nnrt_device_service.transport.local.connection import LocalConnection
 from nnrt_hdi import wire
 from nnrt_hdi.enums import NodeType, ReturnCode
 from nnrt_hdi.errors import NnrtError

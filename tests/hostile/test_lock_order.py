@@ -42,7 +42,7 @@ with pool.lock, budget.changed:
     budget.changed.wait(0)
 with budget.changed, pool.lock:
     time.sleep(0)
-from nnrt_device_service.sessions.memory_budget import MemoryBudget
+from nnrt_device_service.memory.memory_budget import MemoryBudget
 with pool.lock:
     MemoryBudget(1 << 20).reserve(1)
 """

@@ -13,9 +13,9 @@ import pytest
 from conftest import StartDaemon
 from raw_client import RawClient, chunks
 
-from nnrt_device_service.sessions.constants import ConstantPool
-from nnrt_device_service.sessions.memory_budget import MemoryBudget
-from nnrt_device_service.sessions.shared_files import FileRegion, SharedFile
+from nnrt_device_service.memory.constants import ConstantPool
+from nnrt_device_service.memory.memory_budget import MemoryBudget
+from nnrt_device_service.memory.shared_files import FileRegion, SharedFile
 from nnrt_hdi.errors import NnrtError
 
 DEADLINE_S = 10.0

@@ -12,10 +12,10 @@ from model_draft import Draft
 from raw_client import INPUT, RawClient, attacked_daemon, chunks, io_tensor
 from waiting import until
 
-from nnrt_device_service.core.batches import UNCOUNTED_BYTES
-from nnrt_device_service.sessions.buffers import BufferPool
-from nnrt_device_service.sessions.constants import ConstantPool
-from nnrt_device_service.sessions.memory_budget import LEAST_BYTES, MemoryBudget
+from nnrt_device_service.runs.batches import UNCOUNTED_BYTES
+from nnrt_device_service.memory.buffers import BufferPool
+from nnrt_device_service.memory.constants import ConstantPool
+from nnrt_device_service.memory.memory_budget import LEAST_BYTES, MemoryBudget
 from nnrt_hdi import wire
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.errors import (
@@ -591,7 +591,7 @@ def test_an_exported_model_can_not_be_written(caching_daemon: DaemonProcess) -> 
 
 def test_exported_parts_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit for buffers that clients allocate is none for them; the session's memory is."""
-    monkeypatch.setattr("nnrt_device_service.sessions.buffers.MAX_BUFFER_BYTES", 10)
+    monkeypatch.setattr("nnrt_device_service.memory.buffers.MAX_BUFFER_BYTES", 10)
     budget = MemoryBudget(100_000)
     pool = BufferPool(budget)
     large = bytes(50_000)

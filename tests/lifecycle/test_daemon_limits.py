@@ -24,13 +24,13 @@ from observer import DEADLINE_S, Observer
 from nnrt_client import Compilation, Executor, Runtime, Settings, UnavailableDevice
 from nnrt_client.session.session import Session as ClientSession
 from nnrt_device_service.cli import main
-from nnrt_device_service.core.device import Device
-from nnrt_device_service.sessions.constants import ConstantPool
+from nnrt_device_service.device import Device
+from nnrt_device_service.memory.constants import ConstantPool
 from nnrt_device_service.sessions.loaded_model import LoadedModel
-from nnrt_device_service.sessions.memory_budget import MemoryBudget
+from nnrt_device_service.memory.memory_budget import MemoryBudget
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings as DaemonSettings
-from nnrt_device_service.transport.servicers import NnrtDeviceServicer
+from nnrt_device_service.transport.grpc.servicers import NnrtDeviceServicer
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Backend, Cancellation, Capabilities, DeviceInfo, PreparedModel
 from nnrt_hdi.enums import DataType, DeviceType

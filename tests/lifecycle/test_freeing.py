@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from nnrt_device_service.host.threads import Threads
-from nnrt_device_service.sessions.freeing import Freeing
+from nnrt_device_service.memory.freeing import Freeing
 from nnrt_hdi.errors import OutOfMemory
 
 DEADLINE_S = 20.0

@@ -15,11 +15,11 @@ from freed_at_once import freed_at_once
 from storing_backend import StoringBackend
 from waiting import until
 
-from nnrt_device_service.core.device import Device
-from nnrt_device_service.sessions.buffers import BufferPool
-from nnrt_device_service.sessions.constants import ConstantPool, MissingConstants, uploaded_digests
+from nnrt_device_service.device import Device
+from nnrt_device_service.memory.buffers import BufferPool
+from nnrt_device_service.memory.constants import ConstantPool, MissingConstants, uploaded_digests
 from nnrt_device_service.sessions.loaded_model import LoadedModel
-from nnrt_device_service.sessions.memory_budget import MemoryBudget
+from nnrt_device_service.memory.memory_budget import MemoryBudget
 from nnrt_device_service.sessions.registry import SessionRegistry
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings

@@ -23,8 +23,8 @@ from typing_extensions import Self
 from waiting import until
 
 from nnrt_client import Compilation, Executor, Runtime
-from nnrt_device_service.transport import reactor
-from nnrt_device_service.transport.reactor import HandOver, Joint, Reactor, Served
+from nnrt_device_service.transport.local import reactor
+from nnrt_device_service.transport.local.reactor import HandOver, Joint, Reactor, Served
 
 DEADLINE_S = 20.0
 

@@ -20,7 +20,7 @@ from waiting import until
 
 from metrics.scraping import LISTEN, metrics_address, scraped, value
 from nnrt_client import Settings
-from nnrt_device_service.core.device import Device
+from nnrt_device_service.device import Device
 from nnrt_device_service.metrics.port import MetricsPort
 from nnrt_device_service.settings import Settings as DeviceSettings
 

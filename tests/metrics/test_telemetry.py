@@ -21,7 +21,7 @@ from waiting import until
 
 from metrics.scraping import LISTEN, scraped, value
 from nnrt_client import Compilation, Device, Executor, Runtime
-from nnrt_device_service.core.telemetry import TelemetryWatch
+from nnrt_device_service.health.telemetry import TelemetryWatch
 from nnrt_hdi.backend import Telemetry
 
 ALL = Telemetry(61.5, 9.25, 2 << 30, 8 << 30, 1.2e9, 0.875)

@@ -29,7 +29,7 @@ from program_models import CASES, parsed, weights
 from waiting import until
 
 from nnrt_client import Origin, Way, load
-from nnrt_device_service.core.device import Device
+from nnrt_device_service.device import Device
 from nnrt_device_service.models.compilations import Progress
 from nnrt_device_service.models.requests import Build, Program
 from nnrt_device_service.sessions.session import Prepared

@@ -9,11 +9,11 @@ import pytest
 from storing_backend import StoringBackend
 from waiting import until
 
-from nnrt_device_service.core.device import Device
+from nnrt_device_service.device import Device
 from nnrt_device_service.settings import Settings
-from nnrt_device_service.transport.local_connection import LocalConnection, _BegunRun
+from nnrt_device_service.transport.local.connection import LocalConnection, _BegunRun
 from nnrt_device_service.transport.plans import PlannedRequest
-from nnrt_device_service.transport.reactor import Reactor
+from nnrt_device_service.transport.local.reactor import Reactor
 from nnrt_device_service.transport.run_requests import RunRequests
 from nnrt_hdi.wire.plans import REQUEST_MARK, request_head
 from started.conftest import DEADLINE_S

@@ -11,10 +11,10 @@ from networks import weighted_model
 from storing_backend import StoringBackend
 from waiting import until
 
-from nnrt_device_service.core.device import Device
+from nnrt_device_service.device import Device
 from nnrt_device_service.models.compilations import Progress
 from nnrt_device_service.models.requests import Build
-from nnrt_device_service.sessions.constants import MissingConstants
+from nnrt_device_service.memory.constants import MissingConstants
 from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.settings import Settings
 from nnrt_hdi import wire

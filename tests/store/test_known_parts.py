@@ -10,10 +10,10 @@ import pytest
 from waiting import until
 
 from nnrt_device_service.host.threads import Threads
-from nnrt_device_service.sessions import shared_files
-from nnrt_device_service.sessions.constants import ConstantPool
-from nnrt_device_service.sessions.memory_budget import MemoryBudget
-from nnrt_device_service.sessions.shared_files import FileRegion, KnownParts, SharedFile
+from nnrt_device_service.memory import shared_files
+from nnrt_device_service.memory.constants import ConstantPool
+from nnrt_device_service.memory.memory_budget import MemoryBudget
+from nnrt_device_service.memory.shared_files import FileRegion, KnownParts, SharedFile
 from nnrt_hdi.errors import InvalidFile, InvalidParameter
 from nnrt_hdi.part import Part
 

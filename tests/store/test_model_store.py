@@ -17,9 +17,9 @@ from storing_backend import StoringBackend, StoringModel
 from storing_device import ask, device_on, files, graph, origin, prepared, session_of
 from waiting import until
 
-from nnrt_device_service.core.device import Device
+from nnrt_device_service.device import Device
 from nnrt_device_service.models import compilations
-from nnrt_device_service.sessions.constants import MissingConstants
+from nnrt_device_service.memory.constants import MissingConstants
 from nnrt_device_service.sessions.session import Prepared
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Capabilities, ModelConfig, Origin, PreparedModel

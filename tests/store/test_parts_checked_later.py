@@ -10,13 +10,13 @@ from storing_backend import StoringBackend
 from storing_device import ask, device_on, session_of
 
 from nnrt_client import Model, OperationType
-from nnrt_device_service.core.device import Device
+from nnrt_device_service.device import Device
 from nnrt_device_service.host.threads import Threads
 from nnrt_device_service.models.compilations import Progress
 from nnrt_device_service.models.requests import Build, reserved_parts
-from nnrt_device_service.sessions.constants import MissingConstants
+from nnrt_device_service.memory.constants import MissingConstants
 from nnrt_device_service.sessions.session import Prepared, Session
-from nnrt_device_service.sessions.shared_files import KnownParts
+from nnrt_device_service.memory.shared_files import KnownParts
 from nnrt_device_service.settings import Settings
 from nnrt_hdi.backend import ModelConfig, Origin, PreparedModel
 from nnrt_hdi.errors import InvalidFile, OutOfMemory, Unsupported

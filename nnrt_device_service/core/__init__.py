@@ -1,1 +1,0 @@
-"""The device, and the runs on it."""

@@ -1,0 +1,229 @@
+"""The device a daemon owns: a backend, the sessions that use it, and the rules between them. Knows no gRPC."""
+
+import secrets
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from nnrt_device_service.access.audit import AuditLog
+from nnrt_device_service.access.counters import Usage
+from nnrt_device_service.access.identity import Role
+from nnrt_device_service.access.refusals import Refusals
+from nnrt_device_service.health.canary import CANARY, Accompanied, Canary
+from nnrt_device_service.health.canary_model import first_taken
+from nnrt_device_service.health.telemetry import TelemetryWatch
+from nnrt_device_service.host.threads import Threads
+from nnrt_device_service.memory.device_memory import DeviceHeap
+from nnrt_device_service.memory.freeing import Freeing
+from nnrt_device_service.models.models import Models
+from nnrt_device_service.runs.executing import Executing
+from nnrt_device_service.runs.run import Run
+from nnrt_device_service.scheduling.drain_gate import DrainGate
+from nnrt_device_service.scheduling.run_watch import CompileWatch, RunWatch
+from nnrt_device_service.scheduling.scheduler import Scheduler
+from nnrt_device_service.sessions.registry import SessionRegistry
+from nnrt_device_service.sessions.session import Session
+from nnrt_device_service.settings import DeviceOut, Settings
+from nnrt_hdi.backend import (
+    Backend,
+    Cancellation,
+    DeviceInfo,
+    DeviceState,
+    ModelConfig,
+    require_description,
+)
+from nnrt_hdi.counters import DeviceCounters, DeviceLoad
+from nnrt_hdi.enums import DeviceStatus
+from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.files.compiled import Target
+from nnrt_hdi.host_limits import memory_limit
+from nnrt_hdi.tensor import Array
+
+# What the backend gets, when the daemon ends, to free what nobody uses any more.
+FREE_S = 3.0
+# Of the host's memory, what clients may hold, and as much again what runs may make. The rest is for the daemon itself,
+# its messages, and what libraries take beside tensors.
+_MEMORY_SHARE = 3 / 8
+
+
+class Device:
+    """Does for clients what the daemon is for: says what it is, makes models and runs them."""
+
+    def __init__(self, backend: Backend, settings: Settings, described: DeviceInfo | None = None) -> None:
+        """Without its description, asked and checked already, the backend is asked for it."""
+        try:
+            settings.name.encode()
+        except UnicodeEncodeError as error:  # Nobody could be told of it.
+            raise InvalidParameter(f"{settings.name!r} is not in UTF-8", place="--name") from error
+        self._backend = backend
+        self._settings = settings
+        described = described or require_description(backend.describe(), settings.backend)
+        if not settings.takes_programs:
+            described = replace(described, capabilities=replace(described.capabilities, program_formats=()))
+        self.info = replace(described, device_name=settings.name or described.device_name)
+        self.threads = Threads("device")
+        self.gate = DrainGate()
+        # To the store a device is what the backend and its options make of it, whatever its name in the fleet.
+        options = (f"{name}={value}" for name, value in sorted(settings.backend_options().items()))
+        target = Target.of(described, shlex.join((described.device_name, *options)))
+        self.models = Models(backend, self.info, target, settings, self.gate, self.threads)
+        self.audit = AuditLog(settings.audit_log)
+        # Half of a host's connections are left to those who get in.
+        self.refusals = Refusals(self.audit, settings.connections_of_a_host // 2)
+        self.instance_id = secrets.token_bytes(16)
+        share_bytes = int(memory_limit().value * _MEMORY_SHARE)
+        self.freeing = Freeing(self.threads)
+        self.sessions = SessionRegistry(settings, settings.held_bytes or share_bytes, self.freeing)
+        self._run_limit_bytes = run_bytes = settings.run_bytes or share_bytes
+        # In memory of the device, where the backend offers that.
+        self.heap = DeviceHeap(backend.allocate, self.freeing, self.info.device_name)
+        backend.start(run_bytes, accepts_programs=bool(described.capabilities.program_formats))
+        self._slots = settings.concurrent_runs or backend.concurrent_runs
+        self.scheduler = Scheduler(
+            self._slots,
+            settings.queued_runs,
+            settings.priority_ageing_s,
+            identity_runs=settings.share_of(settings.queued_runs),
+            run_bytes=run_bytes,
+        )
+        self.executing = Executing(self.scheduler, self.gate, self.sessions.counters.batches, self.info.device_name)
+        self._compile_watch = CompileWatch(settings.max_compile_s, settings.stuck_s)
+        self._run_watch = RunWatch(settings.max_run_s, settings.stuck_s, self._compile_watch)
+        # Why the device can't be used any more; empty while it can.
+        self.stuck = ""
+        # What tries the device, from `start_canary` on; None where nothing does.
+        self.canary: Canary | None = None
+        # What the device measures of itself, from its `start` on.
+        self.telemetry = TelemetryWatch(backend)
+
+    @property
+    def status(self) -> DeviceStatus:
+        if self.gate.is_closed or (self.canary is not None and self.canary.is_out):
+            return DeviceStatus.OFFLINE
+        return DeviceStatus.BUSY if self.scheduler.queued else DeviceStatus.AVAILABLE
+
+    @property
+    def state(self) -> DeviceState:
+        return DeviceState(
+            status=self.status,
+            is_draining=self.gate.is_closed,
+            running=self.scheduler.running,
+            queued=self.scheduler.queued,
+            held_bytes=self.sessions.held_bytes,
+            sessions=len(self.sessions),
+            out=self.out,
+            telemetry=self.telemetry.latest,
+        )
+
+    @property
+    def out(self) -> str:
+        """Why the device takes no work until its canary is right again; empty while it isn't out."""
+        return self.canary.state.why if self.canary is not None else ""
+
+    def start_canary(self, on_change: Callable[[], object]) -> None:
+        """Try the device, if the settings ask for it, now and from then on. `on_change` is called when it goes out or
+        comes back.
+
+        Raises Unsupported where the device runs none of the models there are for it, and what `Backend.prepare` raises.
+        """
+        if not self._settings.canary:
+            return
+        model = first_taken(lambda graph: self.models.checks.checked(graph).graph)
+        config = ModelConfig(max_tensor_bytes=self._settings.tensor_bytes)
+        compiled = self._backend.prepare(model.graph, config, lambda fraction: None)
+        scheduler = self.scheduler
+        prepared = Accompanied(
+            compiled,
+            has_company=lambda: scheduler.running > 1,
+            is_compiling=lambda: any(run.compiling_since_ns is not None for run in scheduler.on_device()),
+        )
+        session = self.sessions.own_session(CANARY)
+        self.open_account(session, "")
+        self.scheduler.privilege(session.account)
+        loaded = session.model(session.add_model(prepared, lambda: None))
+
+        def execute(inputs: Sequence[Array], cancellation: Cancellation) -> tuple[Sequence[Array], int]:
+            run = Run(session, 0, cancellation)
+            run.model, run.inputs = loaded, list(inputs)
+            self.executing.execute(run)
+            if run.error is not None:
+                raise run.error
+            return run.outputs, run.computed_ns
+
+        self.canary = Canary(model, prepared, session, execute, self.threads, self._settings, self._set_out, on_change)
+        self.canary.start()
+
+    def stop_canary(self) -> bool:
+        """Try the device no more; whether it isn't under way any longer. Idempotent."""
+        return self.canary is None or self.canary.stop()
+
+    def _set_out(self, why: str) -> None:
+        """Take no work for a reason, or take it again where there is none."""
+        reason = DeviceOut(f"the device is out: {why}; have it done by another one, or when this one is back")
+        for scheduler in (self.scheduler, self.models.compilers.scheduler):
+            scheduler.suspend(reason) if why else scheduler.resume()
+
+    def open_account(self, session: Session, user: str) -> None:
+        """Have what a session takes of the device's time count as this user's, of those its identity has."""
+        identity = str(session.identity)
+        session.account = self.scheduler.account(identity, user, session.usage.runs)
+        session.compilations = self.models.compilers.scheduler.account(identity, user, session.usage.compilations)
+
+    def counters(self, session: Session) -> DeviceCounters:
+        """What has been done for the session's identity, or for all if it may administer the daemon."""
+        return self.told_counters(None if session.identity.role is Role.ADMINISTER else session.usage)
+
+    def told_counters(self, usage: Usage | None) -> DeviceCounters:
+        """What has been done for one identity, or for all, and how the device is used."""
+        running_ns = self.scheduler.under_way_ns()
+        told = self.sessions.told_counters(usage, {**running_ns, **self.models.compilers.scheduler.under_way_ns()})
+        load = DeviceLoad(
+            slots=self._slots,
+            busy_s=self.sessions.counters.busy_s(running_ns),
+            running=self.scheduler.running,
+            queued=self.scheduler.queued,
+            queued_limit=self._settings.queued_runs,
+            sessions=len(self.sessions),
+            sessions_limit=self._settings.max_sessions,
+            held_bytes=self.sessions.held_by_kind(),
+            held_limit_bytes=self.sessions.held_limit_bytes,
+            run_bytes=self.scheduler.run_bytes,
+            run_limit_bytes=self._run_limit_bytes,
+            batches=self.sessions.counters.batches.told(),
+        )
+        return replace(told, load=load)
+
+    def look_after_work(self) -> None:
+        """End runs and compilations that last too long. Where one doesn't end, say so in `stuck`, and take no new
+        work."""
+        self.stuck = (
+            self.stuck
+            or self._run_watch.look(self.scheduler.on_device())
+            or self._stuck_in_what_it_was_asked()
+            or self._compile_watch.look(self.models.compilers.scheduler.on_device())
+        )
+        if self.stuck:
+            self.gate.close(0.0)
+        self.freeing.go_on()
+
+    def _stuck_in_what_it_was_asked(self) -> str:
+        """Look after what isn't computed, but has to end as a run has."""
+        found = (self._run_watch.look([asked], f"an attempt to {doing}") for asked, doing in self.freeing.asked)
+        return next(filter(None, found), "")
+
+    def close(self, timeout_s: float) -> bool:
+        """Let go of the accelerator when all work has ended and all is free; whether that came in time, and in FREE_S
+        more where the backend is slow to free. If not, it is left as it is."""
+        ended = self.gate.close(timeout_s)
+        ended = self.stop_canary() and ended
+        ended = self.telemetry.stop() and ended
+        self.freeing.go_on()
+        self.freeing.settle(FREE_S)
+        ended = ended and self.freeing.await_all(timeout_s)
+        self.executing.close()
+        self.threads.close()
+        if ended:
+            self._backend.close()
+        self.refusals.summarize(is_last=True)
+        self.audit.close()
+        return ended

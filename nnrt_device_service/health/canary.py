@@ -1,0 +1,321 @@
+"""The canary of a device: a small model with a known answer, run every so many seconds."""
+
+import logging
+import math
+import statistics
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import replace
+from enum import Enum
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nnrt_device_service.access.identity import Identity
+from nnrt_device_service.health.canary_model import CanaryModel
+from nnrt_device_service.host.threads import Threads, start_thread
+from nnrt_device_service.sessions.session import Session
+from nnrt_device_service.settings import Settings
+from nnrt_hdi.backend import CanaryState, Cancellation, PreparedModel
+from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory
+from nnrt_hdi.sizes import Sizes
+from nnrt_hdi.tensor import Array
+
+_log = logging.getLogger(__name__)
+
+# An answer is late that takes so many times as long as usual, and so much longer as the settings say.
+_SLOWER = 4
+# Runs of a trial whose answers are late, of which the fastest counts: this host may be busy.
+_RUNS = 5
+# Trials after which it is known what answers usually take, and the latest of which that is known.
+_LEARNING, _KNOWN = 4, 64
+# A late trial may be chance, two in a row aren't.
+_LATE_IN_A_ROW = 2
+# How much sooner the next trial comes of a device that is out, and of one in doubt.
+_OUT_SOONER, _DOUBT_SOONER = 2, 4
+# Right answers in a row that bring the device back.
+_RIGHT_IN_A_ROW = 2
+# Of the device's time the canary takes less than one part of so many.
+_SHARE = 200
+# What a run gets on the device at least, and the very first one, for which the device may have to warm up.
+_LEAST_S, _WARM_UP_S = 0.5, 60.0
+# How often the thread looks at a run that doesn't end, in the time that it gets.
+_LOOKS = 4
+_END_S = 1.0
+
+
+class Verdict(Enum):
+    """What became of a trial."""
+
+    RIGHT = "right"
+    WRONG = "wrong"
+    LATE = "late"
+    FAILED = "failed"
+
+
+class Trial(NamedTuple):
+    """A trial of the device, and why it wasn't right."""
+
+    verdict: Verdict
+    why: str = ""
+    # Time that the answer took on the device; 0 where there was none, or where that says nothing.
+    answer_ns: int = 0
+
+
+# For whom the device's time counts that trials take.
+CANARY = Identity("daemon", "canary")
+
+
+class Accompanied(PreparedModel):
+    """A prepared model that knows whether its latest run shared the device with others."""
+
+    def __init__(
+        self, prepared: PreparedModel, has_company: Callable[[], bool], is_compiling: Callable[[], bool]
+    ) -> None:
+        """`has_company` tells, while a run of it is on the device, whether others are, too; `is_compiling` whether one
+        of all runs there compiles something, and so may last longer than a run."""
+        self.inputs, self.outputs = prepared.inputs, prepared.outputs
+        self.reads_in_place = prepared.reads_in_place
+        self.has_company = has_company
+        self.is_compiling = is_compiling
+        self.had_company = False
+        self._prepared = prepared
+
+    def run(
+        self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
+    ) -> list[Array]:
+        self.had_company = self.has_company()
+        results = self._prepared.run(inputs, cancellation, outputs)
+        self.had_company = self.had_company or self.has_company()
+        return results
+
+    def sizes(self, inputs: Sequence[Array]) -> Sizes:
+        return self._prepared.sizes(inputs)
+
+    def close(self) -> None:
+        self._prepared.close()
+
+
+# Runs the model with these inputs as any client's: outputs, and nanoseconds that it computed.
+Execute = Callable[[Sequence[Array], Cancellation], tuple[Sequence[Array], int]]
+
+
+class Canary:
+    """Tries a device, and says when it is out and when it is back.
+
+    It is out as soon as an answer is wrong, doesn't come, or is late twice in a row, and back after two right answers.
+    What is late is known from the trials before. Other runs may make it late without a fault: time in which it waits
+    for its turn, or shares the device with them, counts only where it doesn't end for as long as no run may last.
+    """
+
+    def __init__(
+        self,
+        model: CanaryModel,
+        prepared: Accompanied,
+        session: Session,
+        execute: Execute,
+        threads: Threads,
+        settings: Settings,
+        set_out: Callable[[str], object],
+        on_change: Callable[[], object],
+    ) -> None:
+        """`execute` is of the prepared model and of the session, which ends with the canary. `set_out` gets why the
+        device goes out before `state` says so, or nothing when it comes back; `on_change` is called afterwards."""
+        self._model = model
+        self._prepared = prepared
+        self._session = session
+        self._execute = execute
+        self._threads = threads
+        self._interval_s = settings.canary
+        self._late_s = settings.canary_late_ms / 1e3
+        self._turn_s = settings.canary_turn_s or _longest_run_s(settings)
+        self._tolerance = settings.canary_tolerance
+        self._set_out = set_out
+        self._on_change = on_change
+        self._random = np.random.default_rng()
+        self._told = CanaryState()
+        self._changed_at = time.monotonic()
+        self._usual: deque[int] = deque(maxlen=_KNOWN)
+        # Trials in a row that were late, or right.
+        self._late = self._right = 0
+        # What it is out for.
+        self._out_by = Verdict.RIGHT
+        # A run that was given up, and may still be on the device.
+        self._left: Future[Any] | None = None
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_out(self) -> bool:
+        return self._told.is_out
+
+    @property
+    def state(self) -> CanaryState:
+        """What is known of the device now. Any thread may ask."""
+        return replace(self._told, for_s=time.monotonic() - self._changed_at)
+
+    @property
+    def _period_s(self) -> float:
+        """Seconds from trial to trial: those of the settings, or more where the model takes long."""
+        return max(self._interval_s, self._told.usual_ns / 1e9 * _SHARE)
+
+    @property
+    def pause_s(self) -> float:
+        """Seconds until the next trial: fewer while the device is out, or in doubt."""
+        return self._period_s / (_OUT_SOONER if self.is_out else _DOUBT_SOONER if self._late else 1)
+
+    def start(self) -> None:
+        """Try the device until it is known what is usual, or that it is out; and go on in a thread. Raises OutOfMemory
+        where none can be started."""
+        for _ in range(_LEARNING + 1):
+            if not self.is_out:
+                self.try_once()
+        self._thread = start_thread(self._watch, "canary")
+
+    def stop(self) -> bool:
+        """End the trials; whether none is on the device any more. Idempotent."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join(_END_S)
+        self._session.close()
+        return self._left is None or bool(wait([self._left], _END_S).done)
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(self.pause_s):
+            try:
+                self.try_once()
+            except Exception:  # Of memory, perhaps. The next one may succeed.
+                _log.exception("the canary could not be run")
+
+    def try_once(self) -> None:
+        """Try the device now, unless it has not ended the trial before."""
+        if self._left is not None and not self._left.done():
+            return
+        self._left = None
+        try:
+            trial = self._trial()
+        except (OutOfMemory, MemoryError) as error:  # Of the host's, or of the daemon's limits: no fault of the device.
+            _log.warning("the canary could not be run: %s", error)
+            return
+        if not self._stopped.is_set():
+            self.judge(trial)
+
+    def judge(self, trial: Trial) -> None:
+        """Count a trial, and take the device out or back where it decides that."""
+        is_right, is_late = trial.verdict is Verdict.RIGHT, trial.verdict is Verdict.LATE
+        self._late = self._late + 1 if is_late else 0
+        self._right = self._right + 1 if is_right else 0
+        if is_right and trial.answer_ns and self._told.runs:  # The first one warms up.
+            self._usual.append(trial.answer_ns)
+        told = self._told
+        self._told = replace(
+            told,
+            runs=told.runs + 1,
+            wrong=told.wrong + (trial.verdict is Verdict.WRONG),
+            late=told.late + is_late,
+            failed=told.failed + (trial.verdict is Verdict.FAILED),
+            last_ns=trial.answer_ns or told.last_ns,
+            usual_ns=int(statistics.median(self._usual)) if self._usual else 0,
+        )
+        has_answered = trial.answer_ns > 0
+        if told.is_out:
+            if self._right >= _RIGHT_IN_A_ROW:
+                self._change("")
+            elif not is_right and trial.verdict is not self._out_by:
+                self._out_by = trial.verdict
+                self._told = replace(self._told, why=trial.why)
+        elif not is_right and not (is_late and has_answered and self._late < _LATE_IN_A_ROW):
+            self._out_by = trial.verdict
+            self._change(trial.why)
+
+    def _change(self, why: str) -> None:
+        """Take the device out for a reason, or back where there is none."""
+        self._set_out(why)
+        for_s, self._changed_at = time.monotonic() - self._changed_at, time.monotonic()
+        self._told = replace(self._told, is_out=bool(why), why=why)
+        if why:
+            _log.error("the device is out until its canary is right again: %s", why)
+        else:
+            _log.warning("the device is back, after %.1f s", for_s)
+        self._on_change()
+
+    def _trial(self) -> Trial:
+        """Run the model, again while its answer is late. Raises OutOfMemory where that is impossible now."""
+        trials = []
+        for _ in range(_RUNS):
+            trials.append(self._once())
+            if trials[-1].verdict is not Verdict.LATE or not trials[-1].answer_ns:
+                return trials[-1]
+        return min(trials, key=lambda trial: trial.answer_ns)
+
+    def _once(self) -> Trial:
+        given, right = self._model.question(self._random)
+        cancellation = Cancellation()
+        ending = self._threads.submit(partial(self._execute, [given], cancellation))
+        if why := self._why_no_end(ending, cancellation):
+            self._left = ending
+            cancellation.cancel(OperationFailed(why))
+            return Trial(Verdict.LATE, why)
+        try:
+            (answer,), answer_ns = ending.result()
+        except (OutOfMemory, MemoryError):
+            raise
+        except Exception as error:
+            if not self.is_out:  # Once, for it is tried again and again.
+                _log.error("the canary failed", exc_info=error)
+            cause = f": {error}" if isinstance(error, NnrtError) else f" with {type(error).__name__}"
+            return Trial(Verdict.FAILED, f"its canary failed{cause}")
+        if why := why_wrong(answer, right, self._tolerance):
+            return Trial(Verdict.WRONG, why, answer_ns)
+        usual_ns = self._told.usual_ns
+        if len(self._usual) >= _LEARNING and answer_ns > max(usual_ns * _SLOWER, usual_ns + self._late_s * 1e9):
+            if self._prepared.had_company:
+                return Trial(Verdict.RIGHT)
+            why = f"its canary takes {answer_ns / 1e6:.1f} ms, where {usual_ns / 1e6:.1f} are usual"
+            return Trial(Verdict.LATE, why, answer_ns)
+        return Trial(Verdict.RIGHT, answer_ns=answer_ns)
+
+    def _why_no_end(self, ending: Future[Any], cancellation: Cancellation) -> str:
+        """Wait for the end of a run; why it is no use to wait any longer, empty where it has ended.
+
+        Time is counted in looks: that in which this process itself stood still is none.
+        """
+        longest_s = max(self._period_s / 2, _LEAST_S) if self._told.runs else _WARM_UP_S
+        look_s = min(longest_s, self._turn_s) / _LOOKS
+        alone_s, beside_others_s, is_on_device = 0.0, 0.0, False
+        while not self._stopped.is_set() and alone_s < longest_s and beside_others_s < self._turn_s:
+            if wait([ending], look_s).done:
+                return ""
+            is_on_device = cancellation.began_ns is not None
+            if is_on_device and not self._prepared.has_company():
+                alone_s += look_s
+            elif not self._prepared.is_compiling():
+                beside_others_s += look_s
+        if is_on_device:
+            return f"its canary doesn't end, after {alone_s + beside_others_s:.1f} s"
+        return f"its canary gets no turn: no other run has ended for {beside_others_s:.1f} s"
+
+
+def _longest_run_s(settings: Settings) -> float:
+    """Seconds that a run may be on the device, which may take a while to stop."""
+    return settings.max_run_s + settings.stuck_s if settings.max_run_s else math.inf
+
+
+def why_wrong(answer: Array, right: Array, tolerance: float) -> str:
+    """Say what is wrong with an answer; empty for nothing. Numbers may be off by so much of the largest."""
+    if (answer.shape, answer.dtype) != (right.shape, right.dtype):
+        return f"its canary's answer is {answer.dtype}{list(answer.shape)}, not {right.dtype}{list(right.shape)}"
+    allowed = tolerance * float(np.abs(right).max())
+    # Not a number is off, too.
+    is_off = ~(np.abs(answer.astype(np.float64) - right.astype(np.float64)) <= allowed)
+    if not is_off.any():
+        return ""
+    first = tuple(np.argwhere(is_off)[0])
+    return (
+        f"its canary's answer is wrong: {int(is_off.sum())} of {right.size} numbers, such as {answer[first]} in place"
+        f" of {right[first]}"
+    )

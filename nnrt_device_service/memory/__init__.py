@@ -1,0 +1,1 @@
+"""Memory that clients have: one budget, and what counts in it."""

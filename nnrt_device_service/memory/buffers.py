@@ -1,0 +1,279 @@
+"""Memory of a session that runs can read and write."""
+
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import count
+from typing import NamedTuple
+
+from typing_extensions import Buffer
+
+from nnrt_device_service.memory.device_memory import DeviceHeap, DeviceMemory, DevicePlace
+from nnrt_device_service.memory.memory_budget import MemoryBudget
+from nnrt_device_service.settings import LimitReached
+from nnrt_hdi import shared_memory
+from nnrt_hdi.errors import InvalidParameter, OutOfMemory, UnavailableDevice, UnknownHandle
+from nnrt_hdi.limits import FIRST_CLIENT_BUFFER_ID, MAX_BUFFER_BYTES
+from nnrt_hdi.tensor import flat_bytes
+
+
+class Region(NamedTuple):
+    """A part of a buffer."""
+
+    buffer_id: int
+    offset: int
+    data_size: int
+
+
+class FromRegions:
+    """Something that was worked out of regions, which holds until a buffer is released."""
+
+    __slots__ = ()
+
+
+class _Buffer(NamedTuple):
+    view: memoryview
+    # What it goes with, if anything.
+    owner: object = None
+    # Of its memory, where others may have that.
+    fd: int | None = None
+    is_shared: bool = False
+    # What it is, where it is memory of the device; the view is empty then.
+    memory: DeviceMemory | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return self.view.nbytes if self.memory is None else self.memory.size_bytes
+
+
+_NOTHING = memoryview(b"")
+_NONE = _Buffer(_NOTHING)
+
+# What is kept of regions, so few that it needn't be counted: for so many runs, of each so many regions.
+_MOST_KEPT = 64
+_MOST_REGIONS = 16
+
+
+class BufferPool:
+    """The buffers of one session, by id, and what has been worked out of regions of theirs.
+
+    `kept` gives what was kept under a key, until a buffer is released. It is on the way of runs and takes no lock.
+    """
+
+    def __init__(self, budget: MemoryBudget, most_shared: int = 0) -> None:
+        """At most so many buffers are of memory that the client has too: each takes descriptors of this process."""
+        self._budget = budget
+        self._most_shared = most_shared
+        self._shared = 0
+        self._lock = threading.Lock()
+        self._ids = count(1)
+        self._buffers: dict[int, _Buffer] = {}
+        self._kept: dict[tuple[object, bytes], FromRegions] = {}
+        self.kept = self._kept.get
+        # How many buffers have been released.
+        self.releases = 0
+        self._is_open = True
+
+    def allocate(self, length: int, to_share: bool = False, heap: DeviceHeap | None = None) -> int:
+        """A new buffer of that many zero bytes, of the device's memory if the heap has some. Else it is of memory that
+        `descriptor` gives to others if that is wanted.
+
+        Raises InvalidParameter, OutOfMemory, or UnavailableDevice where the device fails.
+        """
+        _require_length(length, "AllocateBuffer")
+        memory = self._allocate_on_device(length, heap) if heap is not None else None
+        if memory is not None:
+            return self._added(_Buffer(_NOTHING, memory=memory))
+        if to_share:
+            with suppress(OutOfMemory):  # Of descriptors, perhaps, and other memory does without.
+                return self._allocate_shared(length)
+        return self._added(_Buffer(self._budget.allocate(length).data))
+
+    def _allocate_on_device(self, length: int, heap: DeviceHeap) -> DeviceMemory | None:
+        """Memory of the device that counts until it is freed, which may be later than it is released."""
+        self._budget.reserve(length)
+        give_back = partial(self._budget.release, length)
+        try:
+            memory = heap.allocate(length, give_back)
+        except BaseException:
+            give_back()
+            raise
+        if memory is None:
+            give_back()
+        return memory
+
+    def _allocate_shared(self, length: int) -> int:
+        with self._reserved_shared(length):
+            fd, view = shared_memory.allocated(length, "nnrt-buffer")
+        return self._added(_Buffer(view, None, fd, True))
+
+    def adopt(self, fd: int, length: int, buffer_id: int = 0) -> int:
+        """A buffer of the client's own memory: the first bytes of what the descriptor, the caller's, leads to.
+
+        The client may choose its number, from FIRST_CLIENT_BUFFER_ID on; one that is known already stays as it is.
+        Raises InvalidParameter or OutOfMemory.
+        """
+        _require_length(length, "ShareBuffer")
+        if buffer_id and buffer_id < FIRST_CLIENT_BUFFER_ID:
+            raise InvalidParameter(
+                f"buffer_id is {buffer_id}; use 0, or {FIRST_CLIENT_BUFFER_ID} and above", place="ShareBuffer"
+            )
+        with self._lock:
+            if buffer_id in self._buffers:
+                return buffer_id
+        with self._reserved_shared(length):
+            view = shared_memory.mapped(fd, length)
+        return self._added(_Buffer(view, is_shared=True), buffer_id)
+
+    @contextmanager
+    def _reserved_shared(self, length: int) -> Iterator[None]:
+        """Count one more buffer of shared memory, which the block makes. Raises OutOfMemory beyond the limits."""
+        with self._lock:
+            if self._shared >= self._most_shared:
+                raise LimitReached(
+                    f"this session shares {self._shared} buffers, its limit; release one, or raise the daemon's"
+                    " --session-buffers",
+                    "--session-buffers",
+                )
+            self._shared += 1
+        try:
+            self._budget.reserve(length)
+            try:
+                yield
+            except BaseException:
+                self._budget.release(length)
+                raise
+        except BaseException:
+            with self._lock:
+                self._shared -= 1
+            raise
+
+    def descriptor(self, buffer_id: int) -> tuple[int, int]:
+        """A descriptor of the memory of a buffer, the caller's to close, and its length.
+
+        Raises UnknownHandle, InvalidParameter for a buffer that has none, OutOfMemory.
+        """
+        with self._lock:
+            buffer = self._buffer(buffer_id)
+            if buffer.fd is None:
+                raise InvalidParameter(
+                    "it has no descriptor; it is memory of the device, or was allocated before the session was attached"
+                    " to the local socket",
+                    place=f"buffer {buffer_id}",
+                )
+            try:
+                return os.dup(buffer.fd), buffer.view.nbytes
+            except OSError as error:
+                raise OutOfMemory(f"its memory could not be given: {error.strerror}") from error
+
+    def adopt_all(self, parts: Iterable[Buffer], owner: object) -> list[int]:
+        """Buffers that hold these bytes, or none of them, until `release_all_of` their owner at the latest. Nobody may
+        change the bytes; only the session's memory limits their size. Raises OutOfMemory."""
+        made: list[int] = []
+        try:
+            for part in parts:
+                view = flat_bytes(part)
+                self._budget.reserve(view.nbytes)
+                made.append(self._added(_Buffer(view.toreadonly(), owner)))
+        except BaseException:
+            for buffer_id in made:
+                self.release(buffer_id)
+            raise
+        return made
+
+    def release(self, buffer_id: int) -> None:
+        """Forget a buffer, if it exists; a run that uses it keeps its memory until it ends."""
+        with self._lock:
+            buffer = self._buffers.pop(buffer_id, _NONE)
+            self.releases += 1
+            dropped = list(self._kept.values())  # Memory that goes with it goes after the lock.
+            self._kept.clear()
+            self._shared -= buffer.is_shared
+            if buffer.fd is not None:
+                os.close(buffer.fd)
+        del dropped
+        if buffer.memory is not None:
+            buffer.memory.close()
+        elif buffer is not _NONE:
+            self._budget.release(buffer.nbytes)
+
+    def keep(self, key: tuple[object, bytes], value: FromRegions, region_count: int, releases: int) -> None:
+        """Keep what was worked out of so many regions when `releases` was that, unless a buffer has been released
+        since."""
+        if region_count > _MOST_REGIONS:
+            return
+        with self._lock:
+            if releases == self.releases:
+                if len(self._kept) >= _MOST_KEPT:
+                    self._kept.clear()
+                self._kept[key] = value
+
+    def release_all_of(self, owner: object) -> None:
+        for buffer_id, buffer in list(self._buffers.items()):
+            if buffer.owner == owner:
+                self.release(buffer_id)
+
+    def is_on_device(self, buffer_id: int) -> bool:
+        """Tell if it is memory of the device. Raises UnknownHandle."""
+        return self._buffer(buffer_id).memory is not None
+
+    def region(self, buffer_id: int, offset: int, size_bytes: int) -> memoryview | DevicePlace:
+        """Part of a buffer, to be read. Raises UnknownHandle or InvalidParameter."""
+        buffer = self._buffer(buffer_id)
+        if offset + size_bytes > buffer.nbytes:
+            raise InvalidParameter(
+                f"{size_bytes} bytes at {offset} pass the end; it has {buffer.nbytes} bytes",
+                place=f"buffer {buffer_id}",
+            )
+        if buffer.memory is not None:
+            return DevicePlace(buffer.memory, offset, size_bytes)
+        return buffer.view[offset : offset + size_bytes]
+
+    def writable_region(self, buffer_id: int, offset: int, size_bytes: int) -> memoryview | DevicePlace:
+        """Part of a buffer, to be written. Raises UnknownHandle or InvalidParameter."""
+        place = self.region(buffer_id, offset, size_bytes)
+        if isinstance(place, memoryview) and place.readonly:
+            raise InvalidParameter(
+                "it can only be read, for it holds an exported model or is sealed against writing; use another",
+                place=f"buffer {buffer_id}",
+            )
+        return place
+
+    @property
+    def held_bytes(self) -> int:
+        return sum(buffer.nbytes for buffer in list(self._buffers.values()))
+
+    def close(self) -> None:
+        """Forget all buffers. There can be no more of them."""
+        with self._lock:
+            self._is_open = False
+        for buffer_id in list(self._buffers):
+            self.release(buffer_id)
+
+    def _buffer(self, buffer_id: int) -> _Buffer:
+        try:
+            return self._buffers[buffer_id]
+        except KeyError:
+            raise UnknownHandle(f"this session has no buffer {buffer_id}") from None
+
+    def _added(self, buffer: _Buffer, chosen_id: int = 0) -> int:
+        """Know a buffer, which has been counted, by an id. One that is known already stays what it is."""
+        with self._lock:
+            if chosen_id in self._buffers:  # Another connection was first.
+                self._shared -= buffer.is_shared
+                self._budget.release(buffer.view.nbytes)
+                return chosen_id
+            buffer_id = chosen_id or next(self._ids)
+            self._buffers[buffer_id] = buffer
+            is_open = self._is_open
+        if not is_open:
+            self.release(buffer_id)
+            raise UnavailableDevice("the session has ended")
+        return buffer_id
+
+
+def _require_length(length: int, place: str) -> None:
+    if not 1 <= length <= MAX_BUFFER_BYTES:
+        raise InvalidParameter(f"length is {length}; use 1..{MAX_BUFFER_BYTES}", place=place)

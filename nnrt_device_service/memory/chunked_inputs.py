@@ -1,0 +1,133 @@
+"""Inputs of runs that are on their way to a session in chunks. Knows no gRPC."""
+
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from itertools import accumulate
+
+import numpy as np
+
+from nnrt_device_service.memory.memory_budget import MemoryBudget
+from nnrt_hdi.backend import Cancellation
+from nnrt_hdi.chunks import Assembly
+from nnrt_hdi.errors import InvalidParameter, TimedOut
+from nnrt_hdi.tensor import Array, TensorSpec
+
+# Of the inputs of a run in their common memory.
+_ALIGNMENT = 64
+
+
+class _Reception:
+    """The wait of one run for its chunks."""
+
+    __slots__ = ("cancellation", "hang_up", "heard_at", "is_given_up")
+
+    def __init__(self, cancellation: Cancellation, hang_up: Callable[[], object]) -> None:
+        self.cancellation = cancellation
+        self.hang_up = hang_up
+        self.heard_at = time.monotonic()
+        self.is_given_up = False
+
+
+class ChunkedInputs:
+    """Receives inputs, in memory that counts in the session's.
+
+    Memory is used again when no array refers to it any more, which for outputs that are parts of inputs is only when
+    they have been sent: pages that are new cost as much as what is copied into them.
+    """
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._budget = budget
+        self._under_way: set[_Reception] = set()
+        # Memory that is free, and still counts. Taken from and put back without a lock, for arrays may end anywhere.
+        self._spare: list[memoryview] = []
+        self._needed_at = time.monotonic()
+        budget.on_shortage(self._drop_spare)
+
+    def received(
+        self,
+        specs: Mapping[int, TensorSpec],
+        chunks: Iterator[memoryview | bytes],
+        cancellation: Cancellation,
+        hang_up: Callable[[], object],
+    ) -> dict[int, Array]:
+        """Inputs of these specs, whose bytes come one after another; `hang_up` breaks off the wait for a chunk.
+
+        Raises OutOfMemory where they don't fit, InvalidParameter for chunks that don't, TimedOut where none comes for
+        too long, and what `cancellation.check` raises.
+        """
+        ends = list(accumulate(-(-spec.byte_size // _ALIGNMENT) * _ALIGNMENT for spec in specs.values()))
+        memory = self._memory(ends[-1])
+        whole = np.frombuffer(memory, np.uint8) if ends[-1] else np.empty(0, np.uint8)
+        # All arrays made of it refer to this one: numpy has them do so.
+        put_back = weakref.finalize(whole, self._spare.append, memory)
+        arrays = {}
+        for begin, (index, spec) in zip((0, *ends), specs.items(), strict=False):
+            arrays[index] = whole[begin : begin + spec.byte_size].view(spec.numpy_dtype).reshape(spec.shape)
+        try:
+            self._fill(list(arrays.values()), chunks, _Reception(cancellation, hang_up))
+        except BaseException:
+            put_back.detach()
+            self._budget.release(memory.nbytes)
+            raise
+        for array in arrays.values():
+            array.flags.writeable = False
+        return arrays
+
+    def _memory(self, size_bytes: int) -> memoryview:
+        self._needed_at = time.monotonic()
+        for memory in list(self._spare):
+            if memory.nbytes == size_bytes:
+                with suppress(ValueError):  # Another run was faster.
+                    self._spare.remove(memory)
+                    return memory
+        # What is spare is never more than what was in use at a time.
+        self._drop_spare()
+        return self._budget.allocate(size_bytes).data
+
+    def _drop_spare(self) -> bool:
+        dropped = False
+        with suppress(IndexError):
+            while True:
+                self._budget.release(self._spare.pop().nbytes)
+                dropped = True
+        return dropped
+
+    def _fill(self, arrays: list[Array], chunks: Iterator[memoryview | bytes], reception: _Reception) -> None:
+        assembly = Assembly(arrays)
+        self._under_way.add(reception)
+        try:
+            while not assembly.is_complete:
+                assembly.take(next(chunks))
+                reception.heard_at = time.monotonic()
+                reception.cancellation.check()
+        except Exception:
+            # Where the wait was broken off, this is why.
+            reception.cancellation.check()
+            if reception.is_given_up:
+                raise TimedOut("the chunks of its inputs stopped coming; run it again") from None
+            raise
+        finally:
+            self._under_way.discard(reception)
+
+    def tend(self, silence_s: float) -> None:
+        """Break off the wait of runs that are cancelled, whose time is over, or for which nothing came for so long;
+        free memory in which nothing was received for as long."""
+        now = time.monotonic()
+        if now - self._needed_at > silence_s:
+            self._drop_spare()
+        for reception in list(self._under_way):
+            reception.is_given_up = now - reception.heard_at > silence_s
+            if reception.is_given_up or reception.cancellation.is_cancelled or reception.cancellation.remaining == 0:
+                reception.hang_up()
+
+
+def announced(specs: tuple[TensorSpec, ...], index: int, sent: TensorSpec, size_bytes: int) -> TensorSpec:
+    """The spec of an input that is to come, if it is the model's and has so many bytes. Raises InvalidParameter."""
+    place = f"input {index}"
+    if sent.data_type != specs[index].data_type or not specs[index].accepts(sent.shape):
+        raise InvalidParameter(f"it is {sent}; the model takes {specs[index]}", place=place)
+    if size_bytes != sent.byte_size:
+        raise InvalidParameter(f"{size_bytes} bytes are announced; {sent} has {sent.byte_size}", place=place)
+    return sent

@@ -1,0 +1,368 @@
+"""Constants of one session: uploaded once, checked against their digest, shared by the session's models."""
+
+import hashlib
+import threading
+from collections import deque
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnrt_device_service.host.threads import Threads
+from nnrt_device_service.memory.memory_budget import MemoryBudget
+from nnrt_device_service.memory.shared_files import FileRegion, KnownParts
+from nnrt_hdi.errors import InvalidFile, InvalidParameter, OutOfMemory
+from nnrt_hdi.graph import Constant, Graph
+from nnrt_hdi.part import SHA256_BYTES
+
+Bytes = NDArray[np.uint8]
+
+# Constants of so many bytes are digested by a thread where they are checked later.
+_LEAST_LATER_BYTES = 1 << 20
+# What is digested at a time.
+_PIECE_BYTES = 8 << 20
+
+
+@dataclass(slots=True, eq=False)
+class _Upload:
+    """Bytes of a constant as far as they have come."""
+
+    data: Bytes
+    received: int = 0
+    users: int = 0
+    # Whether the call that brought the last bytes still goes on.
+    is_being_written: bool = True
+    # Whether bytes are being copied into it, which happens without the pool's lock.
+    is_being_taken: bool = False
+    is_dropped: bool = False
+    # Where the first byte lies in a file in a known state, if all have come from there.
+    origin: Hashable = None
+    _digest: Any = field(default_factory=hashlib.sha256)
+    _digested: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def is_complete(self) -> bool:
+        return self.received == self.data.size
+
+    @property
+    def may_be_replaced(self) -> bool:
+        return not self.is_complete and not self.is_being_taken
+
+    @property
+    def is_digested(self) -> bool:
+        return self._digested == self.received
+
+    def digest_more(self) -> None:
+        """Digest what has arrived, not what the client could change meanwhile; at most a piece of it. Any thread."""
+        with self._lock:
+            arrived = self.data[self._digested : self.received][:_PIECE_BYTES]
+            self._digest.update(arrived)
+            self._digested += arrived.size
+
+    def digest(self) -> bytes:
+        """SHA-256 of what has arrived."""
+        while not self.is_digested:
+            self.digest_more()
+        digest: bytes = self._digest.digest()
+        return digest
+
+
+@dataclass(frozen=True, slots=True)
+class MissingConstants:
+    """Constants a graph needs and that aren't here, each by digest with the bytes of it that are."""
+
+    received_bytes: Mapping[bytes, int]
+
+
+class ConstantPool:
+    """The constants a session has uploaded.
+
+    Constants that no model uses stay, so that the same model can be prepared again without sending anything, until the
+    memory is needed for others. So does what a broken upload has brought, so that another can go on there.
+    """
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._budget = budget
+        # Nobody asks the budget for memory under it: sessions give back what others need.
+        self._lock = threading.Lock()
+        self._uploads: dict[bytes, _Upload] = {}
+        # Those that were dropped while models held them.
+        self._left: list[tuple[bytes, _Upload]] = []
+        # Those that are checked when they are used.
+        self._later: Collection[bytes] = ()
+        # What a thread of these digests as it arrives, the first first; there is one while there is anything.
+        self._behind: deque[_Upload] = deque()
+        self._threads: Threads | None = None
+        self._known = KnownParts()
+        budget.on_shortage(self._drop_unused)
+
+    def write(self, sha256: bytes, size_bytes: int, offset: int, data: bytes | memoryview | FileRegion) -> bool:
+        """Take the next bytes of a constant; whether that completes it. More are expected until `pause`.
+
+        A beginning with another size than the bytes already here replaces them: who sent those was wrong, or this is.
+        Raises InvalidParameter for bytes that don't follow those already here, InvalidFile for a complete constant that
+        is not what its digest says (it is dropped), OutOfMemory beyond the session's memory, and what
+        `SharedFile.read` raises.
+        """
+        self._require_begun(sha256, size_bytes, offset)
+        upload = self._claim(sha256, size_bytes, offset, len(data))
+        try:
+            _take(upload, offset, data)
+        finally:
+            upload.is_being_taken = False
+        if sha256 in self._later and size_bytes >= _LEAST_LATER_BYTES:
+            if not self._is_known(sha256, upload):
+                self._follow(upload)
+            return upload.is_complete
+        digest = upload.digest()
+        if upload.is_complete and digest != sha256:
+            with self._lock:
+                self._refuse(sha256, upload)
+        return upload.is_complete
+
+    def _require_begun(self, sha256: bytes, size_bytes: int, offset: int) -> None:
+        """Have an upload for a constant. Its memory is taken without the lock: others may have to give some back."""
+        with self._lock:
+            upload = self._uploads.get(sha256)
+            if upload and upload.data.size != size_bytes and offset == 0 and upload.may_be_replaced:
+                self._drop(sha256)
+                upload = None
+            if upload is not None:
+                upload.is_being_written = True
+                return
+        if len(sha256) != SHA256_BYTES:
+            raise InvalidParameter(f"a constant's digest has {len(sha256)} bytes; a SHA-256 has {SHA256_BYTES}")
+        begun = _Upload(self._budget.allocate(size_bytes))
+        with self._lock:
+            is_first = self._uploads.setdefault(sha256, begun) is begun
+        if not is_first:  # Another call has begun the same constant meanwhile.
+            self._budget.release(size_bytes)
+
+    def _claim(self, sha256: bytes, size_bytes: int, offset: int, length: int) -> _Upload:
+        """Let this call alone write the next bytes of a constant. Raises InvalidParameter for others than the next."""
+        place = f"constant {sha256.hex()[:12]}"
+        with self._lock:
+            upload = self._uploads.get(sha256)
+            if upload is None:
+                raise InvalidParameter("it was dropped while its bytes came; send it again", place=place)
+            upload.is_being_written = True
+            if size_bytes != upload.data.size:
+                raise InvalidParameter(f"its size is {size_bytes}, before it was {upload.data.size}", place=place)
+            if upload.is_being_taken:
+                raise InvalidParameter("another call writes it; wait for the end of that call", place=place)
+            if offset != upload.received or offset + length > size_bytes:
+                raise InvalidParameter(
+                    f"{length} bytes at {offset} do not follow the {upload.received} of {size_bytes} received",
+                    place=place,
+                )
+            upload.is_being_taken = True
+            return upload
+
+    def check_later(self, digests: Collection[bytes], threads: Threads, known: KnownParts) -> None:
+        """Take these constants, and no others, without waiting until they are checked: a thread does it meanwhile, and
+        whoever holds them unchecked calls `require_checked`. Those that are read from files where they are known wait
+        for that."""
+        with self._lock:
+            self._later, self._threads, self._known = frozenset(digests), threads, known
+
+    def require_checked(self, digests: Iterable[bytes], *, by_files: bool = False) -> None:
+        """Refuse constants, which are held, that are not what their digests say, with InvalidFile. They are dropped.
+
+        With `by_files` those that lay in a file in a state in which they have been checked are not checked again.
+        """
+        for sha256 in digests:
+            with self._lock:
+                upload = self._uploads.get(sha256)
+            if upload is not None:
+                if by_files and self._is_known(sha256, upload):
+                    continue
+                upload.digest()
+            with self._lock:
+                self._check(sha256)
+                if upload is not None and upload.origin is not None:
+                    self._known.add((upload.origin, upload.data.size, sha256))
+
+    def _is_known(self, sha256: bytes, upload: _Upload) -> bool:
+        return upload.origin is not None and (upload.origin, upload.data.size, sha256) in self._known
+
+    def _check(self, sha256: bytes) -> None:
+        upload = self._uploads.get(sha256)
+        if upload is None or upload.digest() != sha256:
+            self._refuse(sha256, upload)
+
+    def _refuse(self, sha256: bytes, upload: _Upload | None) -> NoReturn:
+        if upload is not None and self._uploads.get(sha256) is upload:
+            self._drop(sha256)
+        raise InvalidFile(
+            "the bytes received have another SHA-256; send them again", place=f"constant {sha256.hex()[:12]}"
+        )
+
+    def _follow(self, upload: _Upload) -> None:
+        """Have a thread digest what arrives. Where none can be started, whoever checks the constant does it."""
+        threads = self._threads
+        if threads is None:
+            return
+        with self._lock:
+            if upload in self._behind:
+                return
+            self._behind.append(upload)
+            is_first = len(self._behind) == 1
+        if is_first:
+            try:
+                threads.run(self._digest)
+            except OutOfMemory:
+                with self._lock:
+                    self._behind.clear()
+
+    def _digest(self) -> None:
+        while (upload := self._next_behind()) is not None:
+            upload.digest_more()
+
+    def _next_behind(self) -> _Upload | None:
+        with self._lock:
+            while self._behind and (self._behind[0].is_digested or self._behind[0].is_dropped):
+                self._behind.popleft()
+            return self._behind[0] if self._behind else None
+
+    @property
+    def held_bytes(self) -> int:
+        return sum(upload.data.size for upload in list(self._uploads.values()))
+
+    def pause(self, digests: Iterable[bytes]) -> None:
+        """The call that wrote these has ended; what it left incomplete may make room for others."""
+        with self._lock:
+            for sha256 in digests:
+                if upload := self._uploads.get(sha256):
+                    upload.is_being_written = False
+
+    def hold(self, graph: Graph) -> Graph | MissingConstants:
+        """The graph with the data of all its constants, which stay here until `release`; or what of them isn't here."""
+        held = self.hold_all(list(_by_digest(graph)))
+        if isinstance(held, MissingConstants):
+            return held
+        constants = {
+            index: constant if constant.data is not None else _typed(constant, held[constant.sha256], graph, index)
+            for index, constant in graph.constants.items()
+        }
+        return graph.with_constants(constants)
+
+    def hold_all(
+        self, constants: Collection[Constant], *, is_checked: bool = True
+    ) -> Mapping[bytes, Bytes] | MissingConstants:
+        """The bytes of constants by digest, which never change and stay here until `release`; or what isn't here.
+
+        Raises InvalidParameter for a constant of another size than its upload, and InvalidFile for one that is not what
+        its digest says; who wants them unchecked calls `require_checked` later, or doesn't use them.
+        """
+        with self._lock:
+            missing = {}
+            for constant in constants:
+                upload = self._uploads.get(constant.sha256)
+                if upload is None or not upload.is_complete:
+                    goes_on = upload is not None and upload.data.size == constant.size_bytes
+                    missing[constant.sha256] = upload.received if upload and goes_on else 0
+                else:
+                    _require_size(upload, constant)
+            if missing:
+                return MissingConstants(missing)
+            if is_checked:
+                for constant in constants:
+                    self._check(constant.sha256)
+            for constant in constants:
+                self._uploads[constant.sha256].users += 1
+            return {constant.sha256: _read_only(self._uploads[constant.sha256].data) for constant in constants}
+
+    @contextmanager
+    def holding(self, constants: Collection[Constant]) -> Iterator[None]:
+        """Keep constants while the block lasts, if all of them are here."""
+        held = self.hold_all(constants, is_checked=False)
+        try:
+            yield
+        finally:
+            if not isinstance(held, MissingConstants):
+                self.release(constant.sha256 for constant in constants)
+
+    def release(self, digests: Iterable[bytes]) -> None:
+        """A model that held these constants is gone."""
+        with self._lock:
+            for sha256 in digests:
+                left = next((one for one in self._left if one[0] == sha256), None)
+                upload = left[1] if left is not None else self._uploads.get(sha256)
+                if upload is not None:
+                    upload.users -= 1
+                if left is not None and not left[1].users:
+                    self._left.remove(left)
+                    self._budget.release(left[1].data.size)
+
+    def clear(self) -> None:
+        """Forget everything; models that still run keep what they use alive."""
+        with self._lock:
+            for sha256 in list(self._uploads):
+                self._drop(sha256)
+
+    def _drop_unused(self) -> bool:
+        """Forget the oldest constant that no model uses, else the oldest broken upload; False if there is neither."""
+        with self._lock:
+            unused = [key for key, upload in self._uploads.items() if upload.is_complete and not upload.users]
+            broken = [
+                key for key, upload in self._uploads.items() if upload.may_be_replaced and not upload.is_being_written
+            ]
+            for oldest in (*unused, *broken)[:1]:
+                self._drop(oldest)
+            return bool(unused or broken)
+
+    def _drop(self, sha256: bytes) -> None:
+        upload = self._uploads.pop(sha256)
+        upload.is_dropped = True
+        if upload.users:  # It counts until the last model has let go of it.
+            self._left.append((sha256, upload))
+        else:
+            self._budget.release(upload.data.size)
+
+
+def _take(upload: _Upload, offset: int, data: bytes | memoryview | FileRegion) -> None:
+    """Copy the next bytes, which begin at `offset`, and note where they lay."""
+    room, origin = upload.data[offset : offset + len(data)], None
+    if isinstance(data, FileRegion):
+        state = data.file.state()
+        if state is not None and len(data):
+            data.file.settle(state)
+        data.file.read(room.data, data.start)
+        if state is not None and data.file.state() == state:
+            origin = state, data.start - offset
+    else:
+        room[:] = np.frombuffer(data, np.uint8)
+    upload.origin = origin if offset == 0 or origin == upload.origin else None
+    upload.received += len(data)
+
+
+def uploaded_digests(graph: Graph) -> list[bytes]:
+    """Digests of the constants that don't travel with the graph, once per use."""
+    return [constant.sha256 for constant in _by_digest(graph)]
+
+
+def _by_digest(graph: Graph) -> Iterator[Constant]:
+    return (constant for constant in graph.constants.values() if constant.data is None)
+
+
+def _read_only(data: Bytes) -> Bytes:
+    view: Bytes = data.view()
+    view.flags.writeable = False
+    return view
+
+
+def _typed(constant: Constant, data: Bytes, graph: Graph, index: int) -> Constant:
+    spec = graph.tensors[index]
+    return replace(constant, data=data.view(spec.numpy_dtype).reshape(spec.shape))
+
+
+def _require_size(upload: _Upload, constant: Constant) -> None:
+    if upload.data.size != constant.size_bytes:
+        raise InvalidParameter(
+            f"constant {constant.sha256.hex()[:12]} is {constant.size_bytes} bytes in the model and"
+            f" {upload.data.size} in its upload; they must agree"
+        )

@@ -1,0 +1,1 @@
+"""Runs: from the bytes of a request to those of its reply."""

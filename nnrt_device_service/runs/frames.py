@@ -1,0 +1,172 @@
+"""Runs of what packets hold: their frames, and the descriptions in them."""
+
+import math
+import struct
+import time
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from nnrt_device_service.runs.run import Run
+from nnrt_device_service.sessions.descriptions import (
+    CHUNKS,
+    INLINE,
+    NOWHERE,
+    REGION,
+    DescribedInput,
+    DescribedOutput,
+    Description,
+)
+from nnrt_device_service.sessions.session import Session
+from nnrt_hdi.backend import Cancellation
+from nnrt_hdi.enums import DataType
+from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.tensor import NUMPY_DTYPES, Array, Shape, TensorForm, format_shape
+from nnrt_hdi.v2.prepared_model_pb2 import RunDescription, TensorDescription
+from nnrt_hdi.wire.counts import require_moderate
+from nnrt_hdi.wire.enums import known_enum
+from nnrt_hdi.wire.packet import REQUEST_MARK, Bytes, frames_of, padded, request_head
+
+# Of a frame, whose length is a number of four bytes.
+_MOST_BYTES = (1 << 32) - 8
+
+_head_bytes = request_head.size
+
+
+def runs_of(session: Session, packet: Bytes, received_at_ns: int) -> list[Run]:
+    """Make the runs of a packet, in order. What is wrong with one frame becomes the error of its run. Raises
+    InvalidParameter for what can't be cut into frames."""
+    size = len(packet)
+    frames = ((0, size),) if packet[4:8] == size.to_bytes(4, "little") else frames_of(REQUEST_MARK, packet)
+    runs = []
+    for begin, end in frames:
+        mark, _, run_id, timeout_ms, number, description_bytes = request_head.unpack_from(packet, begin)
+        if mark != REQUEST_MARK or size & 7:
+            frames_of(REQUEST_MARK, packet)
+        cancellation = Cancellation(time.monotonic() + timeout_ms / 1000 if timeout_ms else None)
+        run = Run(session, run_id, cancellation, received_at_ns)
+        runs.append(run)
+        try:
+            at = begin + _head_bytes
+            if description_bytes:
+                description = _described(session, number, packet, at, description_bytes, end)
+                at += padded(description_bytes)
+            elif (kept := session.descriptions.get(number)) is not None:
+                description = kept
+            else:
+                run.is_unknown, run.error = True, InvalidParameter(f"no description {number} is kept; send it")
+                continue
+            run.description, run.model = description, description.model
+            layout = description.layout
+            shift = at - _head_bytes
+            if end - shift != layout.request_bytes:
+                raise InvalidParameter(
+                    f"a frame has {end - begin} bytes; by its description it has {layout.request_bytes + shift - begin}"
+                )
+            for shape, dtype, offset in description.inline:
+                run.inputs.append(np.ndarray(shape, dtype, packet, shift + offset))
+            if description.has_regions or description.has_chunks:
+                _find_others(run, description, packet, at)
+        except Exception as error:
+            run.error = error
+    return runs
+
+
+def _find_others(run: Run, description: Description, packet: Bytes, at: int) -> None:
+    """Find the regions of a frame, which begin there, and leave room among its inputs for what isn't inline."""
+    layout = description.layout
+    if description.has_regions:
+        run.regions = layout.read_regions(packet, at)
+        run.in_regions = bytes(packet[at : at + layout.regions_bytes])
+    inline, run.inputs = iter(run.inputs), []
+    for tensor in description.inputs:
+        run.inputs.append(next(inline) if tensor.place == INLINE else NOT_YET)
+
+
+# Stands for an input that is put in its place when the run is taken up.
+NOT_YET: Array = np.empty(0, np.uint8)
+
+
+def _described(session: Session, number: int, packet: Bytes, at: int, size: int, end: int) -> Description:
+    """Read the description of a frame, and keep it under its number. Raises InvalidParameter or UnknownHandle."""
+    if at + size > end:
+        raise InvalidParameter(f"a description of {size} bytes passes the end of its frame")
+    data = bytes(packet[at : at + size])
+    require_moderate(data, RunDescription)
+    try:
+        message = RunDescription.FromString(data)
+    except DecodeError as error:
+        raise InvalidParameter(f"the description can't be decoded: {error}") from error
+    model_id = message.model_id
+    model = session.models.get(model_id) or session.model(model_id)
+    require_count("inputs", len(message.inputs), len(model.inputs))
+    require_count("outputs", len(message.outputs), len(model.outputs))
+    inputs = []
+    for index, (tensor, form) in enumerate(zip(message.inputs, model.inputs, strict=True)):
+        try:
+            if not INLINE <= tensor.place <= CHUNKS:
+                raise InvalidParameter(f"place is {tensor.place}; give one of an input")
+            inputs.append(described_input(form, tensor.data_type, tuple(tensor.dimensions), tensor.place))
+        except InvalidParameter as error:
+            raise error.at(f"input {index}" + (f" {form.name!r}" if form.name else "")) from error
+    outputs, sizes = list[DescribedOutput](), list[int | None]()
+    for index, (tensor, form) in enumerate(zip(message.outputs, model.outputs, strict=True)):
+        output, size_bytes = _expected(form, index, tensor)
+        outputs.append(output)
+        sizes.append(size_bytes)
+    description = Description(model_id, model, inputs, outputs, message.traceparent, message.profile)
+    if sum(tensor.size_bytes for tensor in inputs if tensor.place == INLINE) + sum(filter(None, sizes)) > _MOST_BYTES:
+        raise InvalidParameter(f"the tensors are too long for a frame, of at most {_MOST_BYTES} bytes")
+    try:
+        description.lay_out(sizes)
+    except struct.error as error:
+        raise InvalidParameter(f"the tensors don't fit into a frame: {error}") from error
+    is_kept = number and not (description.has_chunks or message.traceparent or message.profile)
+    if is_kept:
+        session.descriptions.keep(number, description)
+        if session.models.get(model_id) is not model:  # It has been released meanwhile.
+            session.descriptions.forget(model)
+    return description
+
+
+def described_input(form: TensorForm, data_type: int, shape: Shape, place: int) -> DescribedInput:
+    """Describe an input that a client sends. Raises InvalidParameter for one that the model doesn't take."""
+    if data_type == form.data_type and form.dtype is not None:
+        if place == INLINE and _fits(shape, form.shape):
+            return DescribedInput(form, shape, form.dtype, math.prod(shape) * form.dtype.itemsize, place)
+        if place != INLINE and (found := form.of_run(shape)) is not None:
+            return DescribedInput(found, shape, form.dtype, found.size_bytes, place)
+    sent = known_enum(DataType, data_type, "data_type")
+    raise InvalidParameter(f"it is {sent.name.lower()}{format_shape(shape)}; the model takes {form.spec}")
+
+
+def _expected(form: TensorForm, index: int, tensor: TensorDescription) -> tuple[DescribedOutput, int | None]:
+    """Read what a client expects of an output, and how long that is where a reply has it inline."""
+    place = tensor.place
+    if place not in (INLINE, REGION, NOWHERE):
+        raise InvalidParameter(f"place is {place}; give one of an output", place=f"output {index}")
+    if tensor.is_open or place == NOWHERE:
+        return DescribedOutput((), None, place, tensor.is_open), None
+    shape, dtype = (
+        tuple(tensor.dimensions),
+        form.dtype or NUMPY_DTYPES.get(known_enum(DataType, tensor.data_type, "data_type")),
+    )
+    if dtype is None or form.data_type not in (tensor.data_type, DataType.UNKNOWN) or not _fits(shape, form.shape):
+        raise InvalidParameter(
+            f"it is expected to be of type {tensor.data_type}, {format_shape(shape)}; the model gives {form.spec}",
+            place=f"output {index}",
+        )
+    size_bytes = math.prod(shape) * dtype.itemsize if place == INLINE else None
+    return DescribedOutput(shape, dtype, place), size_bytes
+
+
+def _fits(shape: Shape, declared: Shape) -> bool:
+    return len(shape) == len(declared) and all(
+        given == known or (known < 0 <= given) for given, known in zip(shape, declared, strict=True)
+    )
+
+
+def require_count(what: str, count: int, expected: int) -> None:
+    """Refuse another number of tensors than the model has. Raises InvalidParameter."""
+    if count != expected:
+        raise InvalidParameter(f"{count} {what} were given; the model takes {expected}")

@@ -1,0 +1,68 @@
+"""Runs of the unary RPC, from their messages to their messages."""
+
+from functools import partial
+
+import numpy as np
+
+from nnrt_device_service.runs.frames import NOT_YET, described_input, require_count
+from nnrt_device_service.runs.run import Run
+from nnrt_device_service.sessions.descriptions import INLINE, REGION, DescribedInput, DescribedOutput, Description
+from nnrt_device_service.sessions.session import Session
+from nnrt_hdi import wire
+from nnrt_hdi.backend import Cancellation
+from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.tensor import Array, TensorForm
+from nnrt_hdi.v2.model_pb2 import BufferRegion, IOTensor, SharedBuffer
+from nnrt_hdi.v2.prepared_model_pb2 import RunRequest
+
+
+def run_of(session: Session, request: RunRequest, cancellation: Cancellation, received_at_ns: int) -> Run:
+    """Make the run that a message asks for. Raises InvalidParameter or UnknownHandle for a request that makes no
+    sense."""
+    model = session.models.get(request.model_id) or session.model(request.model_id)
+    require_count("inputs", len(request.inputs), len(model.inputs))  # Before they are made: there may be millions.
+    if request.outputs:
+        require_count("regions for outputs", len(request.outputs), len(model.outputs))
+    run = Run(session, 0, cancellation, received_at_ns)
+    regions: list[BufferRegion] = []
+    inputs = []
+    for index, (tensor, form) in enumerate(zip(request.inputs, model.inputs, strict=True)):
+        described, array = wire.at_place(f"input {index}", partial(_input, form, tensor))
+        if described.place == REGION:
+            regions.append(tensor.data.region)
+        inputs.append(described)
+        run.inputs.append(array)
+    outputs = [DescribedOutput((), None, INLINE, is_open=True)] * len(model.outputs)
+    for index, tensor in enumerate(request.outputs):
+        if tensor.data.HasField("region"):
+            regions.append(tensor.data.region)
+            outputs[index] = DescribedOutput((), None, REGION, is_open=True)
+    run.regions = [number for each in regions for number in (each.buffer_id, each.offset, each.data_size)]
+    run.description = Description(request.model_id, model, inputs, outputs, request.traceparent, request.profile)
+    run.model = model
+    return run
+
+
+def _input(form: TensorForm, tensor: IOTensor) -> tuple[DescribedInput, Array]:
+    place = REGION if tensor.data.HasField("region") else INLINE
+    described = described_input(form, tensor.data_type, tuple(tensor.dimensions), place)
+    if place == REGION:
+        return described, NOT_YET
+    data = inline_bytes(tensor.data)
+    if len(data) != described.size_bytes:
+        raise InvalidParameter(f"there are {len(data)} bytes of data; it has {described.size_bytes}")
+    # Of no bytes numpy makes no array, not even an empty one.
+    return described, np.ndarray(described.shape, described.dtype, data or bytes(described.dtype.itemsize))
+
+
+def inline_bytes(buffer: SharedBuffer) -> bytes:
+    """The bytes of a SharedBuffer that lies in no region. Raises InvalidParameter."""
+    match buffer.WhichOneof("place"):
+        case "inline":
+            return buffer.inline
+        case "constant":
+            raise InvalidParameter("data by digest is only for constants of a model; send it inline or in a buffer")
+        case "chunked":
+            raise InvalidParameter("data in chunks is only for RunStream; send it inline or in a buffer")
+        case _:
+            raise InvalidParameter("it has no data; send it inline or in a buffer")

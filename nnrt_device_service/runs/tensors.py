@@ -1,0 +1,263 @@
+"""Tensors of runs that lie in regions of buffers, where the client may read and write meanwhile."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from copy import copy
+
+import numpy as np
+
+from nnrt_device_service.memory.buffers import FromRegions, Region
+from nnrt_device_service.memory.device_memory import DeviceMemory, DevicePlace
+from nnrt_device_service.memory.freeing import device_faults
+from nnrt_device_service.sessions.descriptions import REGION, Description
+from nnrt_device_service.sessions.loaded_model import LoadedModel
+from nnrt_device_service.sessions.session import Session
+from nnrt_hdi.device_buffers import DeviceRegion
+from nnrt_hdi.errors import InvalidParameter, NnrtError
+from nnrt_hdi.tensor import Array, TensorForm, TensorSpec, flat_bytes
+
+# What makes less is not counted: there are no more runs under way than slots.
+UNCOUNTED_BYTES = 1 << 20
+
+Place = memoryview | DevicePlace
+
+
+class OutputRegions:
+    """The regions of buffers that the outputs of a run go to: checked, and as arrays where it is known what will be
+    there."""
+
+    def __init__(
+        self,
+        session: Session,
+        forms: Sequence[TensorForm],
+        regions: Sequence[Region | None],
+        may_stay: bool,
+    ) -> None:
+        """Those that go to memory of the device are given to the run as regions of it if they `may_stay`.
+
+        Raises InvalidParameter or UnknownHandle for regions that there aren't, or that are too small.
+        """
+        self._may_stay = may_stay
+        self._places: list[Place | None] = []
+        # The memory of the device that is among them.
+        self.memories: set[DeviceMemory] = set()
+        # From where to where outputs go, by buffer.
+        self._spans: dict[int, tuple[int, int]] = {}
+        self._forms = forms
+        self.are_known = True
+        arrays: list[Array | None] = []
+        for index, region in enumerate(regions):  # One loop: runs of images come here.
+            place = array = None
+            if region is not None:
+                form = forms[index]
+                place = self._place(session, index, form, region)
+                if form.size_bytes >= 0:
+                    array = self._at(place, form)
+                else:
+                    self.are_known = False
+            self._places.append(place)
+            arrays.append(array)
+        # Either all outputs go to their regions or none does, so that none is written there before all are known.
+        self.arrays: Sequence[Array | None] = arrays if self.are_known else ()
+
+    def _place(self, session: Session, index: int, form: TensorForm, region: Region) -> Place:
+        buffer_id, start, size_bytes = region.buffer_id, region.offset, region.data_size
+        try:
+            if form.size_bytes > size_bytes:
+                raise InvalidParameter(f"it has {form.size_bytes} bytes, its region {size_bytes}; give it more")
+            place = session.buffers.writable_region(buffer_id, start, size_bytes)
+        except NnrtError as error:
+            raise error.at(f"output {index}") from error
+        if (span := self._spans.get(buffer_id)) is None:
+            self._spans[buffer_id] = start, start + size_bytes
+        else:
+            self._spans[buffer_id] = min(span[0], start), max(span[1], start + size_bytes)
+        if isinstance(place, DevicePlace):
+            self.memories.add(place.memory)
+        return place
+
+    def _at(self, place: Place | None, form: TensorForm | None) -> Array | None:
+        """The memory of an output that is known before the run, if a processor may be told to write it there."""
+        if place is None or form is None or not form.size_bytes:
+            return None
+        if isinstance(place, DevicePlace):
+            return place.to_run(form) if self._may_stay else None
+        array: Array = np.ndarray(form.shape, form.dtype, place)
+        return array if array.flags.aligned else None
+
+    def learn(self, specs: Sequence[TensorSpec]) -> None:
+        """Make arrays of the regions, if all outputs that go to any are known, and fit."""
+        forms = [
+            None if spec.is_dynamic else form.of_run(spec.shape) for form, spec in zip(self._forms, specs, strict=True)
+        ]
+        pairs = list(zip(self._places, forms, strict=True))
+        if all(place is None or (form is not None and form.size_bytes <= place.nbytes) for place, form in pairs):
+            self.are_known = True
+            self.arrays = [self._at(place, form) for place, form in pairs]
+
+    def may_touch(self, region: Region) -> bool:
+        """Tell whether outputs may be written to where an input is: in any case where it lies between two of them."""
+        first, end = self._spans.get(region.buffer_id, (0, 0))
+        return region.offset < end and first < region.offset + region.data_size
+
+    def take(self, outputs: Sequence[Array]) -> bool:
+        """Put the outputs there that aren't yet; if one is larger than its region, put none. Tell whether they are
+        there. Raises UnavailableDevice where the device fails."""
+        arrays = self.arrays or (None,) * len(outputs)
+        to_copy = [
+            (place, output)
+            for place, output, array in zip(self._places, outputs, arrays, strict=True)
+            if place is not None and output is not array
+        ]
+        if any(output.nbytes > place.nbytes for place, output in to_copy):
+            return False
+        for place, output in to_copy:
+            put(place, flat_bytes(np.ascontiguousarray(output)))
+        return True
+
+
+def put(place: Place, data: memoryview) -> None:
+    """Replace the first bytes there. Raises UnavailableDevice where the device fails."""
+    if isinstance(place, memoryview):
+        place[: data.nbytes] = data
+    else:
+        place.write(data)
+
+
+def may_stay(model: LoadedModel) -> bool:
+    """Tell whether runs of a model get memory of the device as it is. What is joined is put together by the host."""
+    return model.prepared.takes_device_buffers and model.group is None
+
+
+class Placed(FromRegions):
+    """The tensors of a run that lie in regions, which have been checked: which inputs are read where they are, and
+    which are copied first."""
+
+    __slots__ = (
+        "_copied_bytes",
+        "_description",
+        "_left",
+        "_may_stay",
+        "_memories",
+        "_targets",
+        "copied",
+        "inputs",
+    )
+
+    def __init__(self, session: Session, description: Description, regions: Sequence[Region]) -> None:
+        """Raises InvalidParameter or UnknownHandle for regions that there aren't, or that don't fit."""
+        model, given = description.model, iter(regions)
+        self._description = description
+        self._may_stay = may_stay(model) and not description.profile
+        read = [next(given) if tensor.place == REGION else None for tensor in description.inputs]
+        self._targets: OutputRegions | None = None
+        if description.writes_regions:
+            written = [next(given) if tensor.place == REGION else None for tensor in description.outputs]
+            self._targets = OutputRegions(session, model.outputs, written, self._may_stay)
+        # The memory of the device that the run reads or writes.
+        self._memories: set[DeviceMemory] = set(self._targets.memories) if self._targets is not None else set()
+        # Indexes of those that each run copies first, and their bytes.
+        self.copied: list[int] = []
+        self._copied_bytes = 0
+        # Those that the run reads where the client may go on writing.
+        self._left: list[Array] = []
+        # Inputs where they are, None for those that are in no region.
+        self.inputs: list[Array | None] = []
+        for index, region in enumerate(read):
+            try:
+                self.inputs.append(self._input(session, index, region) if region is not None else None)
+            except NnrtError as error:
+                raise error.at(f"input {index}") from error
+
+    @property
+    def targets(self) -> OutputRegions | None:
+        """Where the outputs of one run go; None where none goes to a region."""
+        targets = self._targets
+        return targets if targets is None or targets.are_known else copy(targets)  # It learns of one run only.
+
+    @property
+    def holds(self) -> bool:
+        """Tell if a run is to `hold` something: each input may name the same gigabyte."""
+        return self._copied_bytes >= UNCOUNTED_BYTES or bool(self._memories)
+
+    def hold(self, session: Session, held: ExitStack) -> None:
+        """Take what one run uses until `held` is closed: memory of the device, and copies, which count in the session.
+
+        Raises UnknownHandle where a buffer has been released, OutOfMemory.
+        """
+        for memory in self._memories:
+            held.enter_context(memory)
+        held.enter_context(session.budget.reserved(self._copied_bytes))
+
+    def _input(self, session: Session, index: int, region: Region) -> Array:
+        """Find an input: the tensor where it is. Raises InvalidParameter or UnknownHandle for a region that there
+        isn't, or that has another size."""
+        tensor = self._description.inputs[index]
+        place = session.buffers.region(region.buffer_id, region.offset, region.data_size)
+        if place.nbytes != tensor.size_bytes:
+            raise InvalidParameter(
+                f"there are {place.nbytes} bytes of data; {tensor.form.spec} has {tensor.size_bytes}"
+            )
+        is_read_in_place = index in self._description.model.prepared.reads_in_place
+        if isinstance(place, DevicePlace):
+            self._memories.add(place.memory)
+            stays = self._may_stay and is_read_in_place
+            if stays and (there := place.to_run(tensor.form)) is not None:
+                return there
+            return self._copy(index, place.to_copy(tensor.form))
+        # Of no bytes numpy makes no array, not even an empty one.
+        array: Array = np.ndarray(tensor.shape, tensor.dtype, place if place.nbytes else bytes(tensor.dtype.itemsize))
+        if is_read_in_place and array.flags.aligned and not (self._targets and self._targets.may_touch(region)):
+            self._left.append(array)
+            return array
+        return self._copy(index, array)
+
+    def _copy(self, index: int, tensor: Array) -> Array:
+        self.copied.append(index)
+        self._copied_bytes += tensor.nbytes
+        return tensor
+
+    def sendable(self, outputs: Sequence[Array], is_written: bool) -> Sequence[Array]:
+        """Make outputs such that none that is still to be sent lies in an input, where the client may write again, nor
+        in memory of the device. Raises UnavailableDevice where the device fails."""
+        if not (self._left or self._memories):
+            return outputs
+        described = self._description.outputs
+        return [
+            output if is_written and described[index].place == REGION else _apart(_on_host(output), self._left)
+            for index, output in enumerate(outputs)
+        ]
+
+
+def placed_in(session: Session, description: Description, regions: Sequence[int], key: bytes) -> Placed:
+    """Find the tensors of a run in regions, of each of which there are three numbers. Where there is a `key` for them,
+    they are looked for once. Raises as `Placed`."""
+    buffers = session.buffers
+    kept = buffers.kept((description.token, key)) if key else None
+    if isinstance(kept, Placed):
+        return kept
+    releases = buffers.releases
+    placed = Placed(session, description, list(map(Region, regions[::3], regions[1::3], regions[2::3])))
+    if key:
+        buffers.keep((description.token, key), placed, len(regions) // 3, releases)
+    return placed
+
+
+def frozen_copy(tensor: Array) -> Array:
+    """Copy a tensor, which nobody changes any more then. Raises UnavailableDevice where the device fails."""
+    copy: Array = tensor.copy()
+    copy.flags.writeable = False
+    return copy
+
+
+def _apart(output: Array, left: Sequence[Array]) -> Array:
+    return output.copy() if any(np.may_share_memory(output, array) for array in left) else output
+
+
+def _on_host(tensor: Array) -> Array:
+    """Read a tensor that is in memory of the device. What the backend gives for a result is not guarded by the
+    daemon."""
+    if isinstance(tensor, DeviceRegion):
+        with device_faults("read a result"):
+            return tensor.copy()
+    return tensor

@@ -1,0 +1,92 @@
+"""The one place where exceptions become gRPC statuses. No servicer has a `try` for it."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+
+from nnrt_device_service.host.log_context import one_call
+from nnrt_device_service.runs.failures import error_to_tell
+from nnrt_hdi.errors import NnrtError
+from nnrt_hdi.wire import rich_status
+from nnrt_hdi.wire.run_messages import read_message, serialized
+
+_log = logging.getLogger(__name__)
+
+OUR_SERVICES = "/nnrt_hdi.v2."
+
+
+# Called with the context and the method of a call of ours, and with the error that it is answered with.
+OnError = Callable[[Any, str, NnrtError], None]
+
+
+class ErrorInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
+    """Gives every failed call of our services a rich status, and logs the calls."""
+
+    def __init__(self, on_error: OnError) -> None:
+        self._on_error = on_error
+
+    def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
+        handler = continuation(details)
+        if handler is None or not details.method.startswith(OUR_SERVICES):
+            return handler
+        method = details.method.removeprefix(OUR_SERVICES)
+        arity = ("stream" if handler.request_streaming else "unary") + (
+            "_stream" if handler.response_streaming else "_unary"
+        )
+        behavior = getattr(handler, arity)
+        translated = _translated_stream if handler.response_streaming else _translated
+        make_handler = getattr(grpc, f"{arity}_rpc_method_handler")
+        return make_handler(
+            translated(behavior, method, self._on_error),
+            request_deserializer=handler.request_deserializer,
+            response_serializer=handler.response_serializer,
+        )
+
+
+class CodecInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
+    """Reads and writes the messages of runs on streams as `run_messages` does it."""
+
+    def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
+        handler = continuation(details)
+        if handler is None or details.method not in _RUN_STREAMS:
+            return handler
+        read = read_message if handler.request_streaming else handler.request_deserializer
+        return handler._replace(request_deserializer=read, response_serializer=serialized)
+
+
+_RUN_STREAMS = {f"{OUR_SERVICES}PreparedModel/RunStream", f"{OUR_SERVICES}PreparedModel/AwaitRun"}
+
+
+def _translated(behavior: Callable[[Any, Any], Any], method: str, on_error: OnError) -> Callable[[Any, Any], Any]:
+    def call(request: Any, context: Any) -> Any:
+        with _translating(context, method, on_error):
+            return behavior(request, context)
+
+    return call
+
+
+def _translated_stream(
+    behavior: Callable[[Any, Any], Any], method: str, on_error: OnError
+) -> Callable[[Any, Any], Iterator[Any]]:
+    def call(request: Any, context: Any) -> Iterator[Any]:
+        with _translating(context, method, on_error):
+            yield from behavior(request, context)
+
+    return call
+
+
+@contextmanager
+def _translating(context: Any, method: str, on_error: OnError) -> Iterator[None]:
+    _log.debug("%s from %s", method, context.peer())
+    with one_call():
+        try:
+            yield
+        except (grpc.RpcError, GeneratorExit):
+            raise  # The client is gone: gRPC's own ways out of a handler.
+        except BaseException as error:  # To gRPC a call in which code of a backend exits would never end.
+            told = error_to_tell(error, method)
+            on_error(context, method, told)
+            context.abort_with_status(rich_status(told))

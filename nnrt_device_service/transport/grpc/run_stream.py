@@ -1,0 +1,135 @@
+"""One RunStream call: the frames on it, one after another."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from time import perf_counter_ns
+from typing import Any
+
+import grpc
+import numpy as np
+
+from nnrt_device_service.device import Device
+from nnrt_device_service.runs.frames import runs_of
+from nnrt_device_service.runs.replies import Replies, keep_reply, let_go, messages_of
+from nnrt_device_service.runs.run import Run
+from nnrt_device_service.sessions.descriptions import CHUNKS
+from nnrt_device_service.sessions.session import Session
+from nnrt_hdi.errors import ConnectionFailed, InvalidParameter
+from nnrt_hdi.tensor import Array
+from nnrt_hdi.wire.packet import Bytes
+from nnrt_hdi.wire.run_messages import Chunk
+
+# Where a connection breaks, gRPC has the requests end first, and the call so much later at most.
+_END_S = 0.5
+_METHOD = "PreparedModel/RunStream"
+# Of what backends compute with.
+_ALIGNMENT = 8
+
+
+class RunStream:
+    """Answers the frames of a call, each with a frame and the chunks of its outputs."""
+
+    def __init__(
+        self,
+        device: Device,
+        replies: Replies,
+        message_bytes: int,
+        session: Session,
+        messages: Iterator[Bytes | Chunk],
+        context: Any,
+    ) -> None:
+        self._executing = device.executing
+        self._replies = replies
+        self._message_bytes = message_bytes
+        self._session = session
+        self._messages = messages
+        self._context = context
+        # Frames that came where chunks were to come.
+        self._early: Bytes | None = None
+        # Whether chunks may still be on their way to a run that has failed.
+        self._skips_chunks = False
+        self._ended = threading.Event()
+        if not context.add_callback(self._ended.set):
+            self._ended.set()
+
+    def messages(self) -> Iterator[bytes]:
+        """Make the messages of the call, to its end. Raises InvalidParameter for what can't be cut into frames, or for
+        a chunk that belongs to none."""
+        runs: Sequence[Run] = ()
+        try:
+            while (packet := self._next_frames()) is not None:
+                let_go(runs)
+                former, runs = runs, runs_of(self._session, packet, perf_counter_ns())
+                for run in runs:
+                    self._executing.begin(run, former)
+                    former = ()
+                try:
+                    for run in runs:
+                        yield from self._answered(run)
+                finally:
+                    for run in runs:
+                        self._executing.end(run)
+                packet = None  # What was asked must not live until more is.
+        finally:
+            let_go(runs)
+            for run in runs:
+                keep_reply(run)
+
+    def _answered(self, run: Run) -> Iterator[bytes]:
+        """Make a run, and the messages of its reply. What goes wrong with it is a reply: the stream outlives it."""
+        description = run.description
+        if run.error is None and description is not None and description.has_chunks:
+            try:
+                self._receive(run)
+            except Exception as error:
+                run.error = error
+        self._executing.execute(run)
+        self._skips_chunks = run.error is not None
+        reply = self._replies.frame(run, _METHOD)
+        is_compressed = self._session.wants_compression
+        yield from messages_of(reply, self._message_bytes, is_compressed=is_compressed)
+
+    def _receive(self, run: Run) -> None:
+        """Receive the inputs of a run that follow in chunks. Raises as `ChunkedInputs.received`."""
+        description = run.description
+        assert description is not None
+        specs = {index: tensor.form.spec for index, tensor in enumerate(description.inputs) if tensor.place == CHUNKS}
+        arrived: dict[int, Array] = self._session.chunked_inputs.received(
+            specs, self._chunks(), run.cancellation, self._context.cancel
+        )
+        for index, array in arrived.items():
+            run.inputs[index] = array
+
+    def _next_frames(self) -> Bytes | None:
+        """The next frames; None at the end."""
+        early, self._early = self._early, None
+        message = early or next(self._messages, None)
+        while isinstance(message, Chunk):
+            if not self._skips_chunks:
+                raise InvalidParameter(
+                    "a chunk came that belongs to no frame; describe a tensor with TENSOR_PLACE_CHUNKS", place=_METHOD
+                )
+            message = next(self._messages, None)
+        # Whoever leaves out the padding has the bytes copied.
+        return message if message is None or _begins_aligned(message) else bytes(message)
+
+    def _chunks(self) -> Iterator[Bytes]:
+        """The chunks that follow a frame. Raises InvalidParameter where something else does, or nothing, and
+        ConnectionFailed where the call broke."""
+        try:
+            for message in self._messages:
+                if not isinstance(message, Chunk):
+                    self._early = message
+                    raise InvalidParameter("other frames came before all chunks of this one's inputs")
+                yield message.piece
+        except grpc.RpcError:
+            pass
+        if not self._ended.wait(_END_S):
+            raise InvalidParameter("the messages ended before all chunks of this frame's inputs had come")
+        raise ConnectionFailed("the connection broke before all chunks of the run's inputs had come; run it again")
+
+
+def _begins_aligned(frames: Bytes) -> bool:
+    """Tell whether frames begin where tensors in them can be computed with as they are."""
+    address: int = np.frombuffer(frames, np.uint8).__array_interface__["data"][0]
+    return address % _ALIGNMENT == 0

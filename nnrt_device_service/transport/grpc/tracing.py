@@ -1,0 +1,221 @@
+"""Spans of OpenTelemetry for what clients trace. Imported where `--traces` is given; needs the extra `tracing`.
+
+The daemon makes a span only as part of one of its client's, and of that believes no more than W3C Trace Context allows
+it to say. The SDK's own environment variables, OTEL_*, say where spans go, and which of them.
+"""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from importlib.metadata import entry_points
+from typing import Any
+
+import grpc
+from opentelemetry import context as contexts
+from opentelemetry import trace
+from opentelemetry.sdk.environment_variables import (
+    OTEL_EXPORTER_OTLP_PROTOCOL,
+    OTEL_EXPORTER_OTLP_TRACES_PROTOCOL,
+    OTEL_SERVICE_NAME,
+)
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.trace import SpanKind
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from nnrt_device_service.device import Device
+from nnrt_device_service.runs.replies import Times
+from nnrt_device_service.runs.run import Run
+from nnrt_device_service.transport.grpc.interceptor import OUR_SERVICES
+from nnrt_hdi import __version__
+from nnrt_hdi.errors import Failure, InvalidParameter
+from nnrt_hdi.run_times import IN_DAEMON, PARTS
+from nnrt_hdi.spans import DEVICE_RUN, Backlog, add_error, add_parts, wall_ns
+
+_PLACE = "--traces"
+_OTEL_TRACES_EXPORTER = "OTEL_TRACES_EXPORTER"
+_EXPORTERS = "opentelemetry_traces_exporter"
+_PROPAGATOR = TraceContextTextMapPropagator()
+# Runs that get spans, whoever asks for them: more would take the interpreter from other clients' runs.
+_MOST_PER_S = 500
+# Of a traceparent of version 00.
+_LENGTH = 55
+# What the spans that are left get to leave at the end of the daemon.
+_LAST_S = 3.0
+
+
+class Traces:
+    """Makes spans in a thread of its own."""
+
+    def __init__(self, device: Device) -> None:
+        """Raises InvalidParameter where the environment asks for what isn't installed."""
+        self._provider = _provider(device.info.device_name)
+        self.tracer = self._provider.get_tracer("nnrt_device_service", __version__)
+        self._backlog = Backlog("traces", _MOST_PER_S)
+        self._device_name = device.info.device_name
+
+    @property
+    def interceptor(self) -> "TracingInterceptor":
+        """Have spans made of calls."""
+        return TracingInterceptor(self)
+
+    def ended(self, run: Run, times: Times) -> None:
+        """Have the span of a run made, whose reply has just been."""
+        received_at_ns, *within_ns, served_ns = times
+        parts_ns = max(served_ns - sum(within_ns), 0), *within_ns
+        self._backlog.put(partial(self._make, *self._about(run), received_at_ns, served_ns, parts_ns))
+
+    def failed(self, run: Run, error: BaseException) -> None:
+        """Have the span of a run made that has just failed."""
+        began_ns = run.received_at_ns
+        took_ns = time.perf_counter_ns() - began_ns
+        failure = Failure.of(error)
+        self._backlog.put(partial(self._make, *self._about(run), began_ns, took_ns, (), failure))
+
+    def close(self) -> None:
+        """Have the spans leave that there are, within a few seconds."""
+        self._backlog.join(_LAST_S)
+        leaving = threading.Thread(target=self._provider.shutdown, name="traces", daemon=True)
+        leaving.start()
+        leaving.join(_LAST_S)
+
+    def _about(self, run: Run) -> tuple[str, Mapping[str, str | int]]:
+        assert run.description is not None
+        return run.description.traceparent, {
+            "nnrt.device": self._device_name,
+            "nnrt.session": run.session.label,
+            "nnrt.identity": str(run.session.identity),
+            "nnrt.model": run.description.model_id,
+            "nnrt.run": run.id,
+        }
+
+    def _make(
+        self,
+        traceparent: str,
+        about: Mapping[str, str | int],
+        began_ns: int,
+        took_ns: int,
+        parts_ns: tuple[int, ...],
+        failure: Failure | None = None,
+    ) -> None:
+        parent = parent_of({"traceparent": traceparent})
+        if parent is None:
+            return
+        began_ns = wall_ns(began_ns)
+        span = self.tracer.start_span(DEVICE_RUN, parent, SpanKind.SERVER, about, start_time=began_ns)
+        if span.is_recording():
+            if failure is None:
+                span.set_attribute("nnrt.result", "SUCCESS")
+                add_parts(self.tracer, span, began_ns, zip(PARTS[IN_DAEMON], parts_ns, strict=True))
+            else:
+                add_error(span, failure, began_ns + took_ns)
+            span.end(began_ns + took_ns)
+
+
+class TracingInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
+    """Makes a span of each call that is part of one of its client's."""
+
+    def __init__(self, traces: Traces) -> None:
+        self._tracer = traces.tracer
+
+    def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
+        handler = continuation(details)
+        parent = parent_of(dict(details.invocation_metadata))
+        if handler is None or parent is None or not details.method.startswith(OUR_SERVICES):
+            return handler
+        service, _, method = details.method[1:].partition("/")
+        attributes = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
+        begin = partial(
+            self._tracer.start_span, details.method[1:], parent, kind=SpanKind.SERVER, attributes=attributes
+        )
+        arity = "stream" if handler.response_streaming else "unary"
+        arity = f"{'stream' if handler.request_streaming else 'unary'}_{arity}"
+        wrapped = _traced_stream if handler.response_streaming else _traced
+        return handler._replace(**{arity: wrapped(getattr(handler, arity), begin)})
+
+
+def parent_of(metadata: Mapping[str, Any]) -> contexts.Context | None:
+    """The span that metadata say something is part of; None where they say none, or make no sense."""
+    traceparent = metadata.get("traceparent")
+    if not isinstance(traceparent, str) or len(traceparent) != _LENGTH:
+        return None
+    context = _PROPAGATOR.extract({name: metadata[name] for name in _PROPAGATOR.fields if name in metadata})
+    return context if trace.get_current_span(context).get_span_context().is_valid else None
+
+
+def _traced(behavior: Callable[[Any, Any], Any], begin: Callable[[], Any]) -> Callable[[Any, Any], Any]:
+    def call(request: Any, context: Any) -> Any:
+        span = begin()
+        try:
+            with trace.use_span(span, record_exception=False, set_status_on_exception=False):
+                return behavior(request, context)
+        except Exception as error:
+            _fail(span, error)
+            raise
+        finally:
+            span.end()
+
+    return call
+
+
+def _traced_stream(
+    behavior: Callable[[Any, Any], Any], begin: Callable[[], Any]
+) -> Callable[[Any, Any], Iterator[Any]]:
+    def call(request: Any, context: Any) -> Iterator[Any]:
+        span = begin()
+        try:
+            yield from behavior(request, context)
+        except Exception as error:
+            _fail(span, error)
+            raise
+        finally:
+            span.end()
+
+    return call
+
+
+def _fail(span: trace.Span, error: Exception) -> None:
+    add_error(span, Failure.of(error), time.time_ns())
+
+
+def _provider(device_name: str) -> TracerProvider:
+    """The process's own, if it was started with one, or one as the environment says."""
+    provider = trace.get_tracer_provider()
+    if isinstance(provider, TracerProvider):
+        return provider
+    named = {} if os.environ.get(OTEL_SERVICE_NAME) else {"service.name": "nnrt-device"}
+    resource = Resource.create({**named, "nnrt.device": device_name})
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    for name in filter(None, map(str.strip, os.environ.get(_OTEL_TRACES_EXPORTER, "otlp").split(","))):
+        if name != "none":
+            provider.add_span_processor(BatchSpanProcessor(_exporter(name)))
+    return provider
+
+
+def _line_of(span: ReadableSpan) -> str:
+    return f"{span.to_json(indent=None)}\n"
+
+
+def _exporter(name: str) -> SpanExporter:
+    if name == "otlp":
+        protocol = os.environ.get(OTEL_EXPORTER_OTLP_TRACES_PROTOCOL) or os.environ.get(OTEL_EXPORTER_OTLP_PROTOCOL)
+        name = "otlp_proto_http" if protocol == "http/protobuf" else "otlp_proto_grpc"
+    found = tuple(entry_points(group=_EXPORTERS, name=name))
+    if not found:
+        known = ", ".join(sorted(point.name for point in entry_points(group=_EXPORTERS)))
+        raise InvalidParameter(
+            f"no exporter {name!r} is installed for {_OTEL_TRACES_EXPORTER}; there is {known}. Install"
+            " opentelemetry-exporter-otlp for `otlp`, or set it to another one, or to `none`",
+            place=_PLACE,
+        )
+    # On the console where the daemon's log is, a line each: a supervisor keeps that, and not the standard output.
+    options = {"out": sys.stderr, "formatter": _line_of} if name == "console" else {}
+    try:
+        exporter: SpanExporter = found[0].load()(**options)
+    except Exception as error:
+        raise InvalidParameter(f"the exporter {name!r} can't be made: {error!r}", place=_PLACE) from error
+    return exporter

@@ -1,0 +1,309 @@
+"""A connection of the local socket: how its packets are answered."""
+
+import logging
+import os
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Hashable, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+from time import perf_counter_ns
+
+from google.protobuf.message import DecodeError
+
+from nnrt_device_service.device import Device
+from nnrt_device_service.runs.frames import runs_of
+from nnrt_device_service.runs.replies import Replies, keep_reply
+from nnrt_device_service.runs.run import Run
+from nnrt_device_service.sessions.session import Session
+from nnrt_device_service.transport.local.joints import Joints
+from nnrt_device_service.transport.local.messages import PLACE, answer_message, end_connection, refuse, undecodable
+from nnrt_device_service.transport.local.reactor import HandOver, Joint, Reactor
+from nnrt_hdi.errors import InvalidParameter, OutOfMemory
+from nnrt_hdi.limits import LOCAL_PACKET_BYTES
+from nnrt_hdi.v2 import local_socket_pb2
+from nnrt_hdi.wire.packet import FIRST_BYTE
+from nnrt_hdi.wire.packets import AT_ONCE, PEEK, receive_packet
+
+_log = logging.getLogger(__name__)
+
+# Where a run of a packet had to wait for the device so long, those behind it wait there as well, not for each other.
+_LONG_NS = 1_000_000
+# So many of them at a time, for each takes a thread.
+_APART = 8
+
+
+class LocalConnection:
+    """A connection of a session's client. See `Served`."""
+
+    def __init__(
+        self,
+        device: Device,
+        replies: Replies,
+        reactor: Reactor,
+        joints: Joints,
+        session: Session,
+        connection: socket.socket,
+        resources: ExitStack,
+    ) -> None:
+        """`resources`, which has the socket, is closed with it."""
+        # That the kernel names: on this host no other word is needed.
+        self.user: Hashable = session.local_peer.user_id if session.local_peer else None
+        self.session = session
+        self._device = device
+        self._executing = device.executing
+        self._replies = replies
+        self._reactor = reactor
+        self._joints = joints
+        self._socket = connection
+        self._resources = [resources]
+        # The runs of the latest packet: known until the next one, which says that their replies have come.
+        self._latest: Sequence[Run] = ()
+        # Those of them that are to be answered together with what other connections have received.
+        self._joined: Sequence[Run] = ()
+        # Runs that others end. The socket stays open until their replies have been sent, also where it is served no
+        # more: its descriptor would become another client's.
+        self._unsent: set[Run] = set()
+        self._is_over = False
+        # Whether descriptors may come, for which each packet is looked at first. That takes time, so none may on a
+        # connection that has had a frame.
+        self._may_share = True
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def serve(self, hand_over: HandOver) -> bool | Joint:
+        """Answer one packet. See `Served`."""
+        try:
+            if self._may_share:
+                begin = self._socket.recv(LOCAL_PACKET_BYTES, PEEK)
+                self._may_share = begin[:1] != b"\0"
+                if self._may_share:
+                    return self._serve_message(begin, hand_over)
+            packet = self._socket.recv(LOCAL_PACKET_BYTES + 1, AT_ONCE)
+            received_at_ns = perf_counter_ns()
+            if not packet:
+                return False
+            if len(packet) > LOCAL_PACKET_BYTES:
+                raise InvalidParameter(f"a packet has over {LOCAL_PACKET_BYTES} bytes; send less")
+            if packet[0] == FIRST_BYTE:
+                runs = runs_of(self.session, packet, received_at_ns)
+                former, self._latest = self._latest, runs
+                return self._serve_runs(runs, former, hand_over)
+            self._answer_message(local_socket_pb2.LocalRequest.FromString(packet), None)
+        except BlockingIOError:
+            return True  # It was ready for somebody else.
+        except OSError:
+            return False  # The client is gone, or reads no replies.
+        except DecodeError as error:
+            refuse(self._socket, undecodable(error), self.session)
+            return False
+        except Exception as error:
+            refuse(self._socket, error, self.session)
+            return False
+        return True
+
+    def close(self) -> None:
+        try:
+            for run in self._joined:  # Something went so wrong that nobody ended them.
+                self._executing.end(run)
+            for run in self._latest:
+                keep_reply(run)
+        finally:
+            self._is_over = True
+            self._close_socket()
+
+    def _close_socket(self) -> None:
+        """Close the socket if the connection is over and all is sent. Who serves and who sends may both find that."""
+        if self._unsent or not self._is_over:
+            return
+        try:
+            resources = self._resources.pop()
+        except IndexError:  # Another thread was first.
+            return
+        resources.close()
+
+    # ---- messages
+
+    def _serve_message(self, data: bytes, hand_over: HandOver) -> bool:
+        """Answer a message that is still to be received, perhaps with a descriptor. Raises OSError, DecodeError."""
+        fd = None
+        try:
+            request = local_socket_pb2.LocalRequest.FromString(data)
+        except DecodeError:
+            request = None  # One that is too long, perhaps.
+        is_share = request is not None and request.HasField("share")
+        if is_share:  # Who looks at a descriptor, or closes it, may wait for a file system of the client's own.
+            hand_over(None)
+        try:
+            data, fd = receive_packet(self._socket, AT_ONCE, takes_descriptor=is_share)
+            if data:
+                self._answer_message(request or local_socket_pb2.LocalRequest.FromString(data), fd)
+            return bool(data)
+        finally:
+            if fd is not None:
+                with suppress(OSError):  # Of its file system, which may be gone. It is closed all the same.
+                    os.close(fd)
+
+    def _answer_message(self, request: local_socket_pb2.LocalRequest, fd: int | None) -> None:
+        latest, self._latest = self._latest, ()
+        for run in latest:
+            self.session.runs.forget(run)
+        answer_message(self.session, self._socket, request, fd)
+
+    # ---- runs
+
+    def _serve_runs(self, runs: Sequence[Run], former: Sequence[Run], hand_over: HandOver) -> bool | Joint:
+        """Answer the runs of a packet, have them joined, or start them."""
+        scheduler, description = self._device.scheduler, runs[0].description
+        bucket = description.bucket if description is not None else None
+        are_startable, are_quick, usual_ns = True, scheduler.has_free_slot, 0
+        for run in runs:
+            if (description := run.description) is None:
+                bucket, are_startable = None, False
+                continue
+            bucket = bucket if description.bucket is bucket else None
+            are_startable = are_startable and description.is_startable
+            run_ns = description.model.usual_ns
+            are_quick, usual_ns = are_quick and run_ns is not None, usual_ns + (run_ns or 0)
+        if bucket is not None and (len(runs) > 1 or bucket.batching.max_delay_us or not self._reactor.has_found_one):
+            self._joined = runs
+            self._forget(former)
+            return self._joints.of(bucket)
+        if are_startable:
+            self._start_all(runs, former, hand_over)
+            return True
+        hand_over(usual_ns if are_quick else None)
+        executing = self._executing
+        for run in runs:
+            executing.begin(run, former)
+            former = ()
+        try:
+            self._answer_all(runs, hand_over)
+        finally:
+            for run in runs:
+                executing.end(run)
+        return True
+
+    def _forget(self, former: Sequence[Run]) -> None:
+        """Forget runs whose replies the client has."""
+        for run in former:
+            self.session.runs.forget(run)
+
+    def _answer_all(self, runs: Sequence[Run], hand_over: HandOver) -> None:
+        """Make runs one after another and send their replies together, but for those behind one that had to wait long:
+        they wait each by itself."""
+        frames = list[bytes]()
+        for at, run in enumerate(runs, 1):
+            had_free_slot, asked_ns = self._device.scheduler.has_free_slot, perf_counter_ns()
+            self._executing.execute(run)
+            frames.append(self._replies.frame(run, PLACE, LOCAL_PACKET_BYTES).frame)
+            if not had_free_slot and at < len(runs) and perf_counter_ns() - asked_ns >= _LONG_NS:
+                hand_over(None)
+                try:
+                    self._send(frames)
+                finally:  # Where the client is gone it fetches them.
+                    self._do_apart(self._answer, runs[at:])
+                return
+        if len(frames) == 1:
+            self._socket.send(frames[0])
+        else:
+            self._send(frames)
+
+    def _answer(self, run: Run) -> None:
+        """Make a run that has begun, and send its reply."""
+        self._executing.execute(run)
+        with suppress(OSError):  # The client is gone, as the next look at the connection will find.
+            self._send([self._replies.frame(run, PLACE, LOCAL_PACKET_BYTES).frame])
+
+    def _do_apart(self, do: Callable[[Run], None], runs: Sequence[Run]) -> None:
+        """Do what waits for the device with some runs at a time, each in a thread of its own, and wait for all."""
+        left, ended = deque(runs), threading.Semaphore(0)
+
+        def work() -> None:
+            while left:
+                try:
+                    run = left.popleft()
+                except IndexError:  # Another thread was first.
+                    return
+                try:
+                    do(run)
+                except BaseException:
+                    _log.exception("a run could not be answered")
+                finally:
+                    ended.release()
+
+        with suppress(OutOfMemory):  # No more threads are left: those that there are do it.
+            for _ in runs[1:_APART]:
+                self._device.threads.run(work)
+        work()
+        for _ in runs:
+            ended.acquire()
+
+    def _start_all(self, runs: Sequence[Run], former: Sequence[Run], hand_over: HandOver) -> None:
+        """Start runs for which no thread waits once they are on the device. The connection isn't served until all have
+        ended."""
+        self._unsent.update(runs)
+        for run in runs:
+            self._executing.begin(run, former)
+            former = ()
+            self._reactor.set_aside(self)
+        for at, run in enumerate(runs):
+            if not self._device.scheduler.has_free_slot:
+                hand_over(None)
+                self._do_apart(self._start, runs[at:])
+                return
+            self._start(run)
+
+    def _start(self, run: Run) -> None:
+        self._executing.start(run, partial(self._end_started, run))
+
+    def _end_started(self, run: Run) -> None:
+        """Answer a run, in whatever thread it has ended, and have the connection be served again."""
+        packet = self._replies.frame(run, PLACE, LOCAL_PACKET_BYTES).frame
+        self._reactor.take_back(self)
+        try:
+            self._socket.send(packet, AT_ONCE)
+        except OSError:  # The client is gone, or reads no replies: the device's thread doesn't wait for it.
+            end_connection(self._socket)
+        self._unsent.discard(run)
+        self._close_socket()
+
+    def _send(self, frames: Sequence[bytes], flags: int = 0) -> None:
+        """Send replies in as few packets as have room for them. Raises OSError."""
+        first = 0
+        while first < len(frames):
+            last, size = first + 1, len(frames[first])
+            while last < len(frames) and (size := size + len(frames[last])) <= LOCAL_PACKET_BYTES:
+                last += 1
+            try:
+                self._socket.send(b"".join(frames[first:last]), flags)
+            except OSError:
+                end_connection(self._socket)  # Nobody is to wait for it once more.
+                raise
+            first = last
+
+    def begin_joined(self) -> Sequence[Run]:
+        """Begin the runs that are to be joined, and give those that could. `end_joined` will answer the others."""
+        for run in self._joined:
+            self._executing.begin(run)
+        return [run for run in self._joined if run.error is None]
+
+    def end_joined(self, tried: Collection[Run] = ()) -> bool:
+        """Answer those of the runs that have been tried together, alone if need be, and those that could not begin;
+        whether the connection goes on."""
+        ended = [run for run in self._joined if run.error is not None or run in tried]
+        self._joined = [run for run in self._joined if run not in ended]
+        frames = []
+        try:
+            for run in ended:
+                self._executing.execute(run, alone=True)
+                frames.append(self._replies.frame(run, PLACE, LOCAL_PACKET_BYTES).frame)
+            self._send(frames, AT_ONCE)
+        except OSError:
+            return False  # The client is gone, or reads no replies: others, who wait for theirs, don't wait for it.
+        finally:
+            for run in ended:
+                self._executing.end(run)
+        return True

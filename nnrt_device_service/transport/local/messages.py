@@ -1,0 +1,79 @@
+"""Messages of the local socket: what clients ask there besides runs."""
+
+import os
+import socket
+from contextlib import suppress
+
+from google.protobuf.message import DecodeError
+
+from nnrt_device_service.runs.failures import error_to_tell
+from nnrt_device_service.sessions.session import Session
+from nnrt_hdi import wire
+from nnrt_hdi.errors import InvalidParameter, OperationForbidden
+from nnrt_hdi.v2.local_socket_pb2 import LocalReply, LocalRequest, ShareBuffer
+from nnrt_hdi.wire.packets import send_packet
+
+# What stands for a method in errors and lines of the log.
+PLACE = "the local socket"
+
+
+def answer_message(session: Session, connection: socket.socket, request: LocalRequest, fd: int | None) -> None:
+    """Answer a message, with which a descriptor came that is the caller's, or none. Raises OSError."""
+    for buffer_id in request.released_buffers:
+        session.release_buffer(buffer_id)
+    reply, descriptors = LocalReply(), list[int]()
+    try:
+        match request.WhichOneof("request"):
+            case "share":
+                if fd is None:
+                    raise InvalidParameter(
+                        "no descriptor came with it; send one, where no frame has come", place="ShareBuffer"
+                    )
+                reply.buffer_id = _shared(session, fd, request.share)
+            case "map":
+                mapped, reply.length = session.buffers.descriptor(request.map.buffer_id)
+                descriptors.append(mapped)
+            case "attach":
+                raise OperationForbidden("the connection is attached already")
+            case _:
+                if not request.released_buffers:
+                    raise InvalidParameter("the packet has no request that is known; send one")
+                reply.done = True
+    except Exception as error:
+        told = error_to_tell(error, PLACE, session)
+        session.usage.count_error(told)
+        reply = LocalReply(error=wire.error_detail(told))
+    try:
+        send_packet(connection, reply, descriptors)
+    except OSError:
+        if not request.share.buffer_id:  # The client never learns of it, and shares it again.
+            session.release_buffer(reply.buffer_id)
+        raise
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _shared(session: Session, fd: int, share: ShareBuffer) -> int:
+    if not share.is_file:
+        return session.buffers.adopt(fd, share.length, share.buffer_id)
+    assert session.local_peer is not None
+    return session.files.adopt(fd, share.buffer_id, session.local_peer.user_id)
+
+
+def end_connection(connection: socket.socket) -> None:
+    """End a connection, from any thread."""
+    with suppress(OSError):  # It has ended.
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+def undecodable(error: DecodeError) -> InvalidParameter:
+    return InvalidParameter(f"the packet can't be decoded: {error}")
+
+
+def refuse(connection: socket.socket, error: Exception, session: Session | None = None) -> None:
+    """Say why a connection ends, if anybody listens: nobody ends the wait for one who doesn't."""
+    told = error_to_tell(error, PLACE, session)
+    with suppress(OSError):
+        connection.setblocking(False)
+        send_packet(connection, LocalReply(error=wire.error_detail(told)))
