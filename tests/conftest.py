@@ -45,15 +45,20 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def _threads() -> set[threading.Thread]:
+    """The threads that there are, but for the client's loop, which lasts as long as the process."""
+    return {thread for thread in threading.enumerate() if thread.name != "nnrt-io"}
+
+
 @pytest.fixture(autouse=True)
 def leaves_nothing_behind() -> Iterator[None]:
     """Fails a test that leaves a thread, a child process or the memory of a tensor behind."""
-    threads_before = set(threading.enumerate())
+    threads_before = _threads()
     held_before = held_descriptors()
     children_before = _children()
     yield
     deadline = time.monotonic() + _THREAD_GRACE_S
-    while (threads := set(threading.enumerate()) - threads_before) and time.monotonic() < deadline:
+    while (threads := _threads() - threads_before) and time.monotonic() < deadline:
         for thread in threads:
             if thread.is_alive():  # Else it is just being started.
                 thread.join(max(deadline - time.monotonic(), 0.0))

@@ -356,9 +356,8 @@ class SessionDispatcher(LockOwner):
 
     def _open(self, way: Way, wanted: Wanted | None = None) -> None:
         """Open a link, for the loop or for the thread that wants it, in a thread that may wait for it."""
-        if self._death is not None:
-            if wanted is not None:
-                wanted.end(None)
+        if wanted is not None and not way.has_room_for_threads:  # Others were first.
+            wanted.end(None)
             return
         way.opening += 1
 

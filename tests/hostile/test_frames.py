@@ -47,9 +47,7 @@ class Kind:
         self.number = next(numbers)
         self.description = RunDescription(model_id=model_id)
         self.description.inputs.add(data_type=43, dimensions=shape, place=places[0])
-        self.description.outputs.add(
-            data_type=43, dimensions=output_shape or shape, place=places[1], is_open=is_open
-        )
+        self.description.outputs.add(data_type=43, dimensions=output_shape or shape, place=places[1], is_open=is_open)
         size = 4 * int(np.prod(shape))
         out_size = None if is_open else 4 * int(np.prod(output_shape or shape))
         self.layout = FrameLayout(

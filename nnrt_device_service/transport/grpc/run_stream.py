@@ -99,6 +99,7 @@ class RunStream:
         )
         for index, array in arrived.items():
             run.inputs[index] = array
+        run.received_at_ns = perf_counter_ns()
 
     def _next_frames(self) -> Bytes | None:
         """The next frames; None at the end."""
