@@ -64,7 +64,7 @@ def main(address: str) -> None:
     for _ in range(FORKS):
         lives, held_open = os.pipe()
         # Locks that another thread holds at the moment of the fork.
-        with executor._queue._lock, device._lock, runtime._lock, compilation._lock, executor._session._lock:
+        with device._lock, runtime._lock, compilation._lock, executor._session._lock:
             child = os.fork()
         if not child:
             began = time.monotonic()
