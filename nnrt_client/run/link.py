@@ -201,7 +201,7 @@ class LocalLink(Link):
                 continue
             try:
                 self._answer(run, reply)
-            except BaseException as error:  # No memory, perhaps. Others are read all the same.
+            except Exception as error:  # No memory, perhaps. Others are read all the same.
                 if raised_by_handler(error):
                     raise
                 self._forget(run)

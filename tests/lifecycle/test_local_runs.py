@@ -36,9 +36,9 @@ from nnrt_client import (
     UnavailableDevice,
     load,
 )
-from nnrt_client.run import bundles, local_carrier
-from nnrt_client.run.queue import RunQueue
+from nnrt_client.run import link
 from nnrt_client.run.run import Run
+from nnrt_client.run.session_dispatcher import SessionDispatcher
 from nnrt_client.session import staging_pool
 from nnrt_client.session.local_socket import LocalConnection
 from nnrt_client.session.session import Session
@@ -83,7 +83,7 @@ def refused_as_too_long(connection: LocalConnection) -> None:
 
 
 @pytest.mark.parametrize("refused", [refused_for_want_of_memory, refused_as_too_long])
-@pytest.mark.parametrize("way", ["run_sync", "from a thread", "submit", "in bundles", "with tensors"])
+@pytest.mark.parametrize("way", ["run_sync", "from a thread", "submit", "sharing packets", "with tensors"])
 def test_a_packet_that_the_system_does_not_take(
     cached_daemon: DaemonProcess,
     monkeypatch: pytest.MonkeyPatch,
@@ -101,10 +101,10 @@ def test_a_packet_that_the_system_does_not_take(
 
     with ThreadPoolExecutor(1) as threads, ExitStack() as closing:
         device, executor = compiled(closing, cached_daemon.address, settings=Settings(verdict_timeout_s=LONG_S))
-        if way == "in bundles":  # As runs go whose plan is known.
-            until(lambda: executor.run_sync([SMALL]) and executor._signature.plans._known)
-        for module in (bundles, local_carrier):
-            monkeypatch.setattr(module, "LocalConnection", Refusing)
+        if way == "sharing packets":  # As runs go whose description the daemon has.
+            for _ in range(2):
+                executor.submit([SMALL]).result(DEADLINE_S)
+        monkeypatch.setattr(link, "LocalConnection", Refusing)
         if way == "with tensors":
             target = closing.enter_context(Tensor(device, TensorDesc(DataType.FLOAT32, SMALL.shape)))
             executor.submit([SMALL], [target]).result(DEADLINE_S)
@@ -254,6 +254,7 @@ def test_a_signal_as_memory_is_shared(shared_daemon: DaemonProcess, monkeypatch:
 
     with ExitStack() as closing:
         _, executor = compiled(closing, shared_daemon.address)
+        executor.run_sync([ONE])  # It has a link now.
         with monkeypatch.context() as patch:
             patch.setattr(socket, "recv_fds", interrupted)
             with pytest.raises(KeyboardInterrupt):
@@ -352,15 +353,15 @@ def test_outputs_of_unknown_size_are_shared_from_the_second_run_on(
     shared_daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first tells how large they are; only it fetches its reply over gRPC, and one that gives more than all lately:
-    those in between may be as small as they like. (Those that have plans know what room they need: not all of 70.)"""
+    those in between may be as small as they like. (Those that came before know what room they need: not all of 70.)"""
     fetched: list[int] = []
-    keep = RunQueue.kept
+    fetch = SessionDispatcher.fetch
 
-    def kept(queue: RunQueue, stream: Any, run: Run) -> None:
+    def counted(dispatcher: SessionDispatcher, run: Run, since: int) -> None:
         fetched.append(run.inputs[0].nbytes)
-        keep(queue, stream, run)
+        fetch(dispatcher, run, since)
 
-    monkeypatch.setattr(RunQueue, "kept", kept)
+    monkeypatch.setattr(SessionDispatcher, "fetch", counted)
     shorter = [LARGE[:length] for length in range(1, 71)]
     with ExitStack() as closing:
         _, executor = compiled(closing, shared_daemon.address)
@@ -450,7 +451,7 @@ def test_a_run_that_writes_a_resident_tensor_is_given_up(
 @pytest.mark.parametrize("share_memory", [True, False])
 @pytest.mark.parametrize("elements", [1, 1 << 20])
 def test_the_times_of_a_run(start_daemon: StartDaemon, share_memory: bool, elements: int) -> None:
-    """By name, on every carrier: four runs of a device that takes one at a time, for 0.2 s each."""
+    """By name, on every way: four runs of a device that takes one at a time, for 0.2 s each."""
     daemon = start_daemon("--backend", "steady", "--option", "seconds=0.2", "--concurrent-runs", "1")
     with ExitStack() as closing:
         _, executor = compiled(closing, daemon.address, settings=Settings(share_memory=share_memory))
