@@ -15,7 +15,6 @@ from click.core import ParameterSource
 from nnrt_client.build.options import Options
 from nnrt_client.build.way import Way
 from nnrt_client.cli.baseline import Baseline, Comparison
-from nnrt_client.cli.bench_page import bench_page
 from nnrt_client.cli.closed_loop import ClosedLoop
 from nnrt_client.cli.inputs import gathered
 from nnrt_client.cli.measuring import WINDOWS, Loop, Measurement, Rule, Runs
@@ -112,7 +111,6 @@ class _Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generi
 @click.option("--stability", type=POSITIVE, default=10.0, show_default=True, help="Percent that windows may differ.")
 @run_timeout_option(60.0)
 @click.option("--csv", "csv_file", type=click.Path(path_type=Path), help="Write the table as CSV.")
-@click.option("--html", "html_file", type=click.Path(path_type=Path), help="Write a page with plots.")
 @building_options
 @batching_option
 @cache_option
@@ -136,7 +134,6 @@ def bench(
     stability: float,
     run_timeout_ms: int,
     csv_file: Path | None,
-    html_file: Path | None,
     options: Options,
     batching: Batching | None,
     cache: bool,
@@ -156,8 +153,8 @@ def bench(
     rule = Rule(window, max_windows, stability / 100, percentile, counts_throughput=rate is None)
     settings = settings_with(build_timeout_s=timeout)
     options = replace(options, batching=batching)
-    for file in filter(None, (csv_file, html_file)):
-        container.require_place(file)
+    if csv_file:
+        container.require_place(csv_file)
     if baseline and not is_onnx(model):
         raise click.UsageError(f"--baseline takes ONNX files, which {model} is not")
     in_process = Baseline(model, threads, settled.constants) if baseline else None
@@ -186,8 +183,6 @@ def bench(
     whole_rows = [row | _parts_row(one) for row, one in zip(rows, measured, strict=True)]
     if csv_file:
         container.write(csv_file, [_csv(whole_rows)])
-    if html_file:
-        container.write(html_file, [bench_page(f"{model.name} on {where}", measured, rows, percentiles).encode()])
     if as_json:
         document = {"device": where, "model": str(model), "seed": seed, **described_way(session)}
         document["measurements"] = whole_rows

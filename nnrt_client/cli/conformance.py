@@ -32,7 +32,6 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--list", "lists", is_flag=True, help="Print the names of what would be tried, and ask no daemon.")
 @click.option("--json", "json_file", type=_FILE, help="Write all outcomes as JSON.")
 @click.option("--junit", "junit_file", type=_FILE, help="Write all outcomes as JUnit's XML.")
-@click.option("--html", "html_file", type=_FILE, help="Write a page.")
 @click.option(
     "--keep",
     "directory",
@@ -59,7 +58,6 @@ def conformance(
     lists: bool,
     json_file: Path | None,
     junit_file: Path | None,
-    html_file: Path | None,
     directory: Path | None,
     timeout: float,
     return_s: float,
@@ -75,11 +73,11 @@ def conformance(
     if lists:
         list_trials(levels, only, quick=quick)
         return
-    files = Files(json_file, junit_file, html_file)
+    files = Files(json_file, junit_file)
     # A daemon that is busy is late, and a kit that takes it for dead raises a false alarm.
     patience = {f"{bound}_timeout_s": max(timeout / 4, 5.0) for bound in ("connect", "heartbeat", "query")}
     with exiting_with(_NOT_TRIED):
-        for file in filter(None, (json_file, junit_file, html_file)):
+        for file in filter(None, (json_file, junit_file)):
             container.require_place(file)
         settings = settings_with(build_timeout_s=timeout, run_timeout_s=timeout, request_timeout_s=timeout, **patience)
         code = try_all(address, settings, return_s, levels, only, files, directory, quick=quick, fail_fast=fail_fast)

@@ -13,7 +13,6 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from nnrt_client.cli.conformance_page import conformance_page
 from nnrt_client.cli.failures import INTERRUPTED
 from nnrt_client.cli.printing import finite, print_line, print_page, print_table, step_bar
 from nnrt_client.conformance.advice import advice
@@ -48,7 +47,6 @@ class Files:
 
     json: Path | None
     junit: Path | None
-    html: Path | None
 
     def write(self, report: Report) -> None:
         """Write what is asked for. Raises OSError."""
@@ -56,8 +54,6 @@ class Files:
             container.write(self.json, [json.dumps(finite(report.described()), indent=2, allow_nan=False).encode()])
         if self.junit:
             container.write(self.junit, [junit(report)])
-        if self.html:
-            container.write(self.html, [conformance_page(report).encode()])
 
 
 def list_trials(levels: Sequence[str], only: Sequence[str], *, quick: bool) -> None:

@@ -18,6 +18,7 @@ from nnrt_client.cli.options import (
     device_option,
     fallback_options,
     json_option,
+    mermaid_option,
     model_argument,
     opened,
     runtime_for,
@@ -39,16 +40,14 @@ from nnrt_hdi.errors import NnrtError, OperationFailed, Unsupported
 @device_option()
 @settling_options
 @fallback_options("Say instead which parts of an ONNX model the device would run, and which this host.")
-@click.option(
-    "--html", "html_file", type=click.Path(path_type=Path), help="Write a page that draws the parts, with --fallback."
-)
+@mermaid_option("Write a drawing of the parts, as a flowchart for Mermaid, with --fallback.")
 @json_option
 def explain(
     model: Path,
     device: str | None,
     settled: Settled,
     fallback: Fallback | None,
-    html_file: Path | None,
+    mermaid: Path | None,
     as_json: bool,
 ) -> None:
     """Say for each operator of MODEL whether a device runs it, and if not, why. No weights are sent.
@@ -56,11 +55,11 @@ def explain(
     Of an ONNX file that can't be imported it says which nodes are in the way, and what to type against it; this needs
     no device. Exit code 1 if not all of MODEL runs; with --fallback it is 0.
     """
-    if html_file and not fallback:
-        raise click.UsageError(f"--html draws the parts; give --fallback {CPU}, or use `nnrt inspect --html`")
+    if mermaid and not fallback:
+        raise click.UsageError(f"--mermaid draws the parts; give --fallback {CPU}, or use `nnrt inspect --mermaid`")
     if fallback:
         with runtime_for(device, settings_with()) as runtime:
-            explain_parts(model, runtime.device(device or 0), settled, fallback, html_file, as_json)
+            explain_parts(model, runtime.device(device or 0), settled, fallback, mermaid, as_json)
         return
     try:
         found = opened(model, settled)

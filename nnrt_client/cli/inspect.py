@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnrt_client.cli.graph_page import graph_page
+from nnrt_client.cli.mermaid import drawn
 from nnrt_client.cli.onnx_files import (
     contents_of,
     declared_dims,
@@ -18,7 +18,7 @@ from nnrt_client.cli.onnx_files import (
     print_contents,
     print_obstacles,
 )
-from nnrt_client.cli.options import Settled, json_option, model_argument, opened, settling_options
+from nnrt_client.cli.options import Settled, json_option, mermaid_option, model_argument, opened, settling_options
 from nnrt_client.cli.printing import described, format_bytes, print_json, print_line, print_table
 from nnrt_client.model_session.opened_model import Kind, OpenedModel
 from nnrt_hdi.errors import OperationFailed, Unsupported
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 @click.command()
 @model_argument
 @settling_options
-@click.option("--html", "html_file", type=click.Path(path_type=Path), help="Write a page that draws the graph.")
+@mermaid_option("Write a drawing of the graph, as a flowchart for Mermaid.")
 @json_option
-def inspect(model: Path, settled: Settled, html_file: Path | None, as_json: bool) -> None:
+def inspect(model: Path, settled: Settled, mermaid: Path | None, as_json: bool) -> None:
     """Say what MODEL is: its inputs and outputs, operators, parameters and size.
 
     Of an offline model only the device that it was made for knows the operators.
@@ -44,15 +44,14 @@ def inspect(model: Path, settled: Settled, html_file: Path | None, as_json: bool
     try:
         found = opened(model, settled)
     except Unsupported as error:
-        _inspect_unimported(model, settled, html_file, as_json, error)
+        _inspect_unimported(model, settled, mermaid, as_json, error)
         return
     contents = contents_of(model) if found.kind is Kind.ONNX else None
     about = _about(model, found, contents)
-    if html_file:
+    if mermaid:
         if found.graph is None:
             raise OperationFailed("an offline model has no operators to draw", place=f"{model}")
-        title = f"{model.name} ({found.kind.value})"
-        container.write(html_file, [graph_page(title, _summary(about), found.graph).encode()])
+        container.write(mermaid, [drawn(found.graph).encode()])
     if as_json:
         print_json(about)
         return
@@ -78,11 +77,9 @@ def inspect(model: Path, settled: Settled, html_file: Path | None, as_json: bool
         print_line(f"{what}: {value}")
 
 
-def _inspect_unimported(
-    model: Path, settled: Settled, html_file: Path | None, as_json: bool, error: Unsupported
-) -> None:
+def _inspect_unimported(model: Path, settled: Settled, mermaid: Path | None, as_json: bool, error: Unsupported) -> None:
     """Say of a file that is not imported what it holds, and what is in the way."""
-    if html_file:
+    if mermaid:
         raise error
     contents = contents_of(model)
     found = obstacles(model, settled, contents, error)

@@ -152,6 +152,11 @@ cache_option = click.option(
 seed_option = click.option("--seed", default=0, show_default=True, help="Seed of the random numbers in other inputs.")
 
 
+def mermaid_option(what: str) -> Callable[[CommandT], CommandT]:
+    """Make the option --mermaid of a command, a file that `what` says is written."""
+    return click.option("--mermaid", type=click.Path(path_type=Path), help=what)
+
+
 def settling_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options that say what its model's inputs are like; it gets them as `settled`."""
 

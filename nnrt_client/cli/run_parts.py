@@ -1,6 +1,6 @@
 """Show where the time of runs went, to people and to programs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from nnrt_client.cli.printing import print_line, print_table
@@ -57,11 +57,6 @@ def said_shares(times: RunTimes) -> str:
 def mean_times(times: Sequence[RunTimes]) -> RunTimes:
     """Mean of each part over some runs."""
     return RunTimes._make(round(sum(part) / len(times)) for part in zip(*times, strict=True))
-
-
-def labelled(times: Mapping[str, RunTimes]) -> dict[str, dict[str, float]]:
-    """Shares of the parts by their names as people read them, for a plot."""
-    return {label: {_spoken(part): share for part, share in one.shares().items()} for label, one in times.items()}
 
 
 def _spoken(part: str) -> str:

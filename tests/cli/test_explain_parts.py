@@ -46,22 +46,26 @@ def test_parts(shared_daemon: DaemonProcess, path: Path) -> None:
     assert "Acos node '<b>strange</b>': no operation of NNRt" in reason
 
 
-def test_a_page(shared_daemon: DaemonProcess, path: Path, tmp_path: Path) -> None:
-    """Each part on the device has a colour of its own, what runs here none; two lines cross between the parts, one from
-    the input and one to the output."""
-    page = tmp_path / "page.html"
-    command = ("explain", path, "--device", shared_daemon.address, "--fallback", "cpu", "--html", page)
+def test_a_drawing(shared_daemon: DaemonProcess, path: Path, tmp_path: Path) -> None:
+    """A frame for each part with its operators, and a line for each tensor from its writer to its reader."""
+    chart = tmp_path / "parts.mmd"
+    command = ("explain", path, "--device", shared_daemon.address, "--fallback", "cpu", "--mermaid", chart)
     assert nnrt(*command).exit_code == 0
-    text = page.read_text()
-    assert [text.count(f'class="box {style}"') for style in ("there0", "there2", "here", "end")] == [1, 1, 1, 2]
-    assert text.count('class="edge marked"') == 4
+    text = chart.read_text()
+    device = told("explain", path, "--device", shared_daemon.address, "--fallback", "cpu")["parts"][0]["device"]
+    assert [line.partition('"')[2] for line in text.splitlines() if line.startswith("subgraph")] == [
+        f'part 1, on {device}"]',
+        'part 2, on this host"]',
+        f'part 3, on {device}"]',
+    ]
+    assert [line[:2] + line[-2:] for line in text.splitlines() if "-->" in line] == ["n0n1", "n1n2", "n2n3", "n3n4"]
     assert "<b>" not in text
-    assert "&lt;b&gt;strange" in text
+    assert "#60;b#62;strange" in text
 
 
 def test_wrong_uses(shared_daemon: DaemonProcess, path: Path, tmp_path: Path) -> None:
     device = ("--device", shared_daemon.address)
-    assert "--html draws the parts" in refused(2, "explain", path, *device, "--html", tmp_path / "page.html")
+    assert "--mermaid draws the parts" in refused(2, "explain", path, *device, "--mermaid", tmp_path / "parts.mmd")
     assert "give --fallback cpu" in refused(2, "explain", path, *device, "--smallest-part", "8")
     assert "gpu" in refused(2, "explain", path, *device, "--fallback", "gpu")
     model = Model()

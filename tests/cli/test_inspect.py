@@ -1,11 +1,7 @@
-"""`nnrt inspect`, `nnrt explain`, and the page that draws a graph."""
+"""`nnrt inspect`, `nnrt explain`, and the drawing of a graph."""
 
 import os
 import re
-import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
-from html.parser import HTMLParser
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +12,6 @@ from networks import convolution_model
 
 from cli.command import nnrt, refused, saved, told
 from nnrt_client import Model, OperationType
-from nnrt_client.cli.layers import GAP, layout
 from nnrt_hdi.files.graph_file import graph_digest
 
 HOSTILE = "\x1b]0;owned\x07[bold red]<script>alert(1)</script>\u202e\n--"
@@ -87,7 +82,7 @@ def test_what_an_offline_model_is(conv: Path, restoring_daemon: DaemonProcess, t
     assert about["inputs"][0]["name"] == "image"
     assert "operators" not in about
     assert "restoring 1 (test, OTHER)" in nnrt("inspect", offline).stdout
-    assert "no operators to draw" in refused(1, "inspect", offline, "--html", tmp_path / "page.html")
+    assert "no operators to draw" in refused(1, "inspect", offline, "--mermaid", tmp_path / "graph.mmd")
     assert "no operators any more" in refused(1, "explain", offline, "--device", restoring_daemon.address)
 
 
@@ -112,10 +107,10 @@ def test_a_directory_is_no_model(tmp_path: Path) -> None:
 
 def test_no_device_file_is_replaced(conv: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    message = refused(1, "inspect", conv, "--html", tmp_path / "pipe")
+    message = refused(1, "inspect", conv, "--mermaid", tmp_path / "pipe")
     assert message == f"Error: {tmp_path}/pipe: it is no regular file"
     assert (tmp_path / "pipe").is_fifo()
-    assert "there is no such directory" in refused(1, "inspect", conv, "--html", tmp_path / "no" / "page")
+    assert "there is no such directory" in refused(1, "inspect", conv, "--mermaid", tmp_path / "no" / "page")
 
 
 def test_foreign_names_reach_no_terminal(tmp_path: Path, shared_daemon: DaemonProcess) -> None:
@@ -128,82 +123,34 @@ def test_foreign_names_reach_no_terminal(tmp_path: Path, shared_daemon: DaemonPr
     assert told("inspect", path)["inputs"][0]["name"] == HOSTILE
 
 
-# ---- the page
+# ---- the drawing
 
 
-class Elements(HTMLParser):
-    """The elements of a page, with their attributes."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
-
-
-def drawing(page: Path) -> ElementTree.Element:
-    """The one drawing of a page, which must be sound XML."""
-    (svg,) = re.findall(r"<svg.*?</svg>", page.read_text(), re.DOTALL)
-    return ElementTree.fromstring(svg)  # noqa: S314  # It is our own.
-
-
-def test_the_page_draws_each_operator(tmp_path: Path) -> None:
-    """A box for each, and for the input and the output; a line for each tensor that is read; a row in the table."""
+def test_the_drawing_shows_each_operator(tmp_path: Path) -> None:
+    """A box for each, and for the input and the output; a line for each tensor that is read."""
     model = ladder(100)
-    page = tmp_path / "page.html"
-    assert nnrt("inspect", saved(model, tmp_path / "m"), "--html", page).exit_code == 0
+    chart = tmp_path / "graph.mmd"
+    assert nnrt("inspect", saved(model, tmp_path / "m"), "--mermaid", chart).exit_code == 0
+    head, *lines = chart.read_text().splitlines()
+    assert head == "flowchart TD"
     graph = model._graph
-    svg = drawing(page)
-    assert len(svg.findall(".//rect")) == len(graph.nodes) + 2
-    reads = {(number, tensor) for number, node in enumerate(graph.nodes) for tensor in node.inputs}
-    assert len(svg.findall("./path")) == len(reads) + 1
-    links = [anchor.attrib["href"] for anchor in svg.iter("a")]
-    assert sorted(links) == sorted(f"#node-{number}" for number in range(len(graph.nodes)))
-    ids = [attributes.get("id") for tag, attributes in Elements(page.read_text()).found if tag == "tr"]
-    assert {f"#{name}" for name in ids if name} == set(links)
-    assert "relu42" in page.read_text()
+    boxes = [line for line in lines if "-->" not in line]
+    assert len(boxes) == len(graph.nodes) + 2
+    assert sum("ACTIVATION<br>relu42<br>" in box for box in boxes) == 1
+    assert all(re.fullmatch(r'n\d+\["[^"]*"\]', box) for box in boxes)
+    reads = [tensor for node in graph.nodes for tensor in node.inputs if tensor not in graph.constants]
+    arrows = [line for line in lines if "-->" in line]
+    assert len(arrows) == len(reads) + 1
+    assert all(re.fullmatch(r'n\d+ (-- "[^"]*" )?--> n\d+', arrow) for arrow in arrows)
 
 
-def test_the_page_stands_alone_and_is_safe(tmp_path: Path) -> None:
-    """No script, nothing fetched, and foreign text is only text."""
-    page = tmp_path / "page.html"
-    assert nnrt("inspect", saved(hostile_model(), tmp_path / "m"), "--html", page).exit_code == 0
-    elements = Elements(page.read_text()).found
-    assert {tag for tag, _ in elements}.isdisjoint({"script", "img", "link", "iframe", "object", "base"})
-    for tag, attributes in elements:
-        assert not any(name.startswith("on") for name in attributes), tag
-        assert all((attributes.get(name) or "#").startswith("#") for name in ("href", "src", "xlink:href"))
-    assert "&lt;script&gt;alert(1)" in page.read_text()
-    assert any("default-src 'none'" in (attributes.get("content") or "") for _, attributes in elements)
-    drawing(page)
-
-
-def boxes_of_a_layer(layers: dict[int, list[float]]) -> Iterator[tuple[float, float]]:
-    for xs in layers.values():
-        ordered = sorted(xs)
-        yield from pairwise(ordered)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_boxes_are_in_order_and_apart(seed: int) -> None:
-    """Each below what it follows; none touches another; lines begin and end at their boxes."""
-    random = np.random.default_rng(seed)
-    count, width = 300, 100.0
-    edges = sorted({(int(random.integers(max(0, at - 30), at)), at) for at in range(1, count) for _ in range(2)})
-    found = layout([width] * count, edges)
-    layers: dict[int, list[float]] = {}
-    for x, layer in found.places:
-        layers.setdefault(layer, []).append(x)
-        assert width / 2 - 1e-6 <= x <= found.width - width / 2 + 1e-6
-        assert 0 <= layer < found.layers
-    for (above, below), route in zip(edges, found.routes, strict=True):
-        assert (route[0], route[-1]) == (found.places[above], found.places[below])
-        assert [layer for _, layer in route] == list(range(route[0][1], route[-1][1] + 1))
-        assert len(route) >= 2
-    for left, right in boxes_of_a_layer(layers):
-        assert right - left >= width + GAP - 1e-6
+def test_foreign_names_are_only_text_in_a_drawing(tmp_path: Path) -> None:
+    chart = tmp_path / "graph.mmd"
+    assert nnrt("inspect", saved(hostile_model(), tmp_path / "m"), "--mermaid", chart).exit_code == 0
+    text = chart.read_text()
+    assert "#60;script#62;alert(1)" in text
+    assert set(re.findall(r"<.*?>", text)) == {"<br>"}
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)
 
 
 # ---- explain

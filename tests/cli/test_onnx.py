@@ -51,7 +51,7 @@ def test_commands(shared_daemon: DaemonProcess, restoring_daemon: DaemonProcess,
     """By hand: [1, 1, 1] gives [3, 2], and [-1, 0, 0] gives [0, 1]."""
     np.save(tmp_path / "x.npy", np.array([[1, 1, 1], [-1, 0, 0]], np.float32))
     device = ("--device", shared_daemon.address)
-    assert told("inspect", path, "--html", tmp_path / "page.html")["kind"] == "ONNX model"
+    assert told("inspect", path, "--mermaid", tmp_path / "graph.mmd")["kind"] == "ONNX model"
     assert told("explain", path, *device)["supported"] is True
     assert (
         told("run", path, *device, "--input", tmp_path / "x.npy", "-o", tmp_path / "out")["outputs"][0]["name"] == "y"
@@ -180,7 +180,7 @@ def strange(path: Path) -> Path:
 
 def test_what_can_not_be_imported(path: Path) -> None:
     """It is inspected and explained without a device; what needs the model names every node, on one line."""
-    message = refused(1, "inspect", strange(path), "--html", path.parent / "page.html")
+    message = refused(1, "inspect", strange(path), "--mermaid", path.parent / "graph.mmd")
     assert message.count("rows.onnx") == 1
     assert "strange0" in message
     assert "strange1" in message

@@ -35,7 +35,7 @@ def test_interrupted(start_daemon: StartDaemon, tmp_path: Path, name: str) -> No
     path = saved(identity_model(elements=4), tmp_path / "identity")
     np.save(tmp_path / "x.npy", np.ones(4, np.float32))
     output = tmp_path / "output"
-    to_file = ("-o", output) if name == "run" else ("--html", output)
+    to_file = ("-o", output) if name == "run" else ("--csv", output)
     errors = tmp_path / "errors"
     with (
         errors.open("wb") as stderr,

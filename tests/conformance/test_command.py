@@ -1,6 +1,5 @@
 """`nnrt conformance` on daemons that are right, wrong, and unwilling."""
 
-import html
 import json
 import shlex
 import signal
@@ -69,10 +68,9 @@ def test_levels_that_are_code(each_daemon: DaemonProcess, tmp_path: Path, level:
 
 
 def test_wrong_answers(wrong_daemon: DaemonProcess, tmp_path: Path) -> None:
-    junit, page = tmp_path / "junit.xml", tmp_path / "page.html"
+    junit = tmp_path / "junit.xml"
     only = ("--only", SUBTRACTIONS, "--only", "operators/ADD_FUSION*")
-    files = ("--junit", junit, "--html", page)
-    document = told(tmp_path / "a.json", wrong_daemon.address, *only, *files, exit_code=1)
+    document = told(tmp_path / "a.json", wrong_daemon.address, *only, "--junit", junit, exit_code=1)
     found = {(each["node_types"][0], each["verdict"]) for each in document["results"]}
     assert found >= {("SUB_FUSION", "wrong"), ("ADD_FUSION", "right")}
     assert ("ADD_FUSION", "wrong") not in found
@@ -87,10 +85,7 @@ def test_wrong_answers(wrong_daemon: DaemonProcess, tmp_path: Path) -> None:
         == sum(each["verdict"] == "wrong" for each in document["results"])
     )
     assert int(suite.attrib["tests"]) == len(document["results"])
-    assert first["name"] in page.read_text()
     assert first["look_at"].startswith("look at docs/operators.md")
-    assert html.escape(first["look_at"]) in page.read_text()
-    assert "<script" not in page.read_text()
 
 
 def test_the_first_fault_is_kept_and_repeated(wrong_daemon: DaemonProcess, tmp_path: Path) -> None:
