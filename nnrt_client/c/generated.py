@@ -1,7 +1,8 @@
 """Writes what of the shared library follows from tables in Python: `make c-files`. With --check, fail if it differs.
 
 `functions.inc` has the functions of the library, from `functions.py`; `neural_network_runtime_type.h` the enums, with
-the tensors that each operation reads, from the declarations of operations.
+the tensors that each operation reads, from the declarations of operations; `constants.pyi` the names of `oh_nn`'s
+constants.
 """
 
 import re
@@ -23,6 +24,7 @@ from nnrt_hdi.ops import OPERATORS
 HERE = Path(__file__).resolve().parent
 TYPES = HERE / "include" / "neural_network_runtime" / "neural_network_runtime_type.h"
 FUNCTIONS = HERE / "functions.inc"
+CONSTANTS = HERE.parent / "c_interface" / "constants.pyi"
 _WIDTH = 120
 _NAME = re.compile(r"(\w+)(?:\[\])?$")
 _OPERATIONS = {operation.type: operation for family in FAMILIES.values() for operation in family}
@@ -168,6 +170,21 @@ def types() -> str:
     return "\n".join([*lines, _END])
 
 
+def names() -> str:
+    """The names of constants for type checkers."""
+    lines = [
+        "# Written by nnrt_client/c/generated.py.",
+        "from nnrt_client import enums",
+        "",
+        "PREFIXES: dict[str, str]",
+    ]
+    for name in constants.PREFIXES:
+        enum: type[IntEnum] = getattr(enums, name)
+        members = (constant for constant, member in vars(constants).items() if isinstance(member, enum))
+        lines += ["", f"OH_NN_{name} = enums.{name}", *(f"{member}: enums.{name}" for member in members)]
+    return "\n".join(lines) + "\n"
+
+
 def functions() -> str:
     """The functions of the library."""
     lines = ["/* Written by nnrt_client/c/generated.py. */", *map(_function, range(len(SIGNATURES)), SIGNATURES)]
@@ -235,7 +252,7 @@ def _shown(parameter: Parameter) -> str:
 
 def main() -> None:
     """Write the files, or compare them."""
-    made = {TYPES: types(), FUNCTIONS: functions()}
+    made = {TYPES: types(), FUNCTIONS: functions(), CONSTANTS: names()}
     if "--check" in sys.argv:
         if stale := [path.name for path, text in made.items() if path.read_text() != text]:
             sys.exit(f"{', '.join(stale)}: not what the tables say; run `make c-files`")
