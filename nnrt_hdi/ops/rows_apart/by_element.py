@@ -9,6 +9,7 @@ from nnrt_hdi.ops.rows_apart.sizes import ONE, Size
 @judged(
     NodeType.ABS,
     NodeType.ACTIVATION,
+    NodeType.CAST,
     NodeType.CEIL,
     NodeType.CLIP,
     NodeType.COS,
@@ -28,15 +29,9 @@ from nnrt_hdi.ops.rows_apart.sizes import ONE, Size
     NodeType.SQRT,
     NodeType.SQUARE,
 )
-def of_one(node: Judged, x: Form) -> Form:
+def of_one(node: Judged, x: Form, *_: Form) -> Form:
     """always"""
-    return node.made(node.require_rows(x), x.dims)
-
-
-@judged(NodeType.CAST)
-def cast(node: Judged, x: Form, type_: Form) -> Form:
-    """always"""
-    return node.made(node.require_rows(x), x.dims)
+    return node.mixed(x, (), "")
 
 
 @judged(
@@ -96,30 +91,22 @@ def assert_(node: Judged, condition: Form, data: Form) -> Form:
 def prelu(node: Judged, x: Form, weight: Form) -> Form:
     """if the dimension of the rows is not that of the channels"""
     node.require_alike(weight)
-    rows = node.require_rows(x)
-    if not weight.is_one:
-        node.require_other(rows, channel_axis(node), "has a weight for each entry of")
-    return node.made(rows, x.dims)
+    return node.mixed(x, [] if weight.is_one else [_channel_axis(node)], "has a weight for each entry of")
 
 
 @judged(NodeType.BIAS_ADD, NodeType.FUSED_BATCH_NORM)
 def by_channel(node: Judged, x: Form, *vectors: Form) -> Form:
     """if the dimension of the rows is not that of the channels"""
     node.require_alike(*vectors)
-    rows = node.require_rows(x)
-    node.require_other(rows, channel_axis(node), "has numbers for each entry of")
-    return node.made(rows, x.dims)
+    return node.mixed(x, [_channel_axis(node)], "has numbers for each entry of")
 
 
 @judged(NodeType.SCALE_FUSION)
 def scale(node: Judged, x: Form, scale: Form, bias: Form) -> Form:
     """if scale and bias don't reach over the dimension of the rows"""
     node.require_alike(scale, bias)
-    rows = node.require_rows(x)
     start = node.attrs["axis"] % x.rank
-    if start <= rows.axis < start + scale.rank:
-        node.require_other(rows, rows.axis, "has numbers for each entry of")
-    return node.made(rows, x.dims)
+    return node.mixed(x, range(start, start + scale.rank), "has numbers for each entry of")
 
 
 def common_from_the_end(node: Judged, rank: int, *operands: Form) -> Rows:
@@ -135,7 +122,8 @@ def common_from_the_end(node: Judged, rank: int, *operands: Form) -> Rows:
             node.require_alike(operand)
             axis = rows.axis - (rank - operand.rank)
             if axis >= 0 and operand.dims[axis] != ONE:
-                entries = described(operand.dims[axis])
+                count = operand.dims[axis].number
+                entries = f"{'an unknown number of' if count is None else count} entries"
                 node.refuse(f"{node.name(operand)} has {entries} in dimension {axis}, that of the rows; give it 1")
     return rows
 
@@ -149,12 +137,7 @@ def broadcast_dims(rank: int, *operands: Form) -> list[Size | None]:
     return result
 
 
-def channel_axis(node: Judged) -> int:
+def _channel_axis(node: Judged) -> int:
     """The dimension of the channels of x."""
     x = node.inputs[0]
     return x.channel_axis % x.rank
-
-
-def described(size: Size) -> str:
-    """A size in a message."""
-    return "an unknown number of entries" if size.number is None else f"{size.number} entries"

@@ -1,5 +1,6 @@
 """Sizes that a model computes with: SHAPE, the arithmetic behind it, and the tensors that are made in such shapes."""
 
+import operator
 from collections.abc import Callable
 
 import numpy as np
@@ -9,12 +10,12 @@ from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.ops.operands import INDICES
 from nnrt_hdi.ops.rows_apart.form import MAX_ELEMENTS, Elements, Form, as_elements
 from nnrt_hdi.ops.rows_apart.judgement import Judged, judged
-from nnrt_hdi.ops.rows_apart.moving import counted_rows
+from nnrt_hdi.ops.rows_apart.moving import in_shape
 from nnrt_hdi.ops.rows_apart.sizes import Size, product
 from nnrt_hdi.ops.slicing import Masks, strided_cuts
 
-# What an operator makes of elements; None where that is not followed.
-Counted = Callable[..., Elements | None]
+# What an operator makes of the elements of its operands. Raises ValueError where that is not followed.
+Counted = Callable[..., Elements]
 COUNTED: dict[NodeType, Counted] = {}
 # As far as 32 bits reach, beyond which numbers wrap around.
 _MOST = 2**31
@@ -55,7 +56,7 @@ def _filled(node: Judged, shape: Form) -> Form:
     if shape.rows is not None or shape.elements is None:
         node.refuse("shape has a part for each row, so each would make another shape")
     dims = list(shape.elements.flat)
-    return node.made(counted_rows(node, dims), dims)
+    return node.made(in_shape(node, None, dims), dims)
 
 
 def counts(*types: NodeType) -> Callable[[Counted], Counted]:
@@ -78,123 +79,106 @@ def counted(node: Judged) -> Form | None:
         result = function(node, *elements)
     except (NnrtError, ValueError, IndexError, OverflowError):
         return None  # What doesn't fit together fails in a run.
-    if result is None or result.size > MAX_ELEMENTS or any(abs(size.factor) >= _MOST for size in result.flat):
+    if isinstance(result, Size):  # Of rank 0 numpy gives the element itself.
+        result = as_elements([result], ())
+    if result.size > MAX_ELEMENTS or any(abs(size.factor) >= _MOST for size in result.flat):
         return None
     return Form(tuple(map(Size, result.shape)), None, result)
 
 
 @counts(NodeType.GATHER)
-def gather(node: Judged, x: Elements, indices: Elements, axis: Elements) -> Elements | None:
-    at, along = _ints(indices), _ints(axis)
-    if at is None or along is None or not x.ndim or not x.size:
-        return None
-    dim = x.shape[along.item()]
-    return _array(np.take(x, at, along.item())) if ((-dim <= at) & (at < dim)).all() else None
+def gather(node: Judged, x: Elements, indices: Elements, axis: Elements) -> Elements:
+    at, along = _ints(indices), _ints(axis).item()
+    if (at < -x.shape[along]).any():
+        raise IndexError(at)
+    return np.take(x, at, along)
 
 
 @counts(NodeType.CONCAT)
-def concat(node: Judged, *parts: Elements) -> Elements | None:
+def concat(node: Judged, *parts: Elements) -> Elements:
     return np.concatenate(parts, node.attrs["axis"])
 
 
 @counts(NodeType.STACK)
-def stack(node: Judged, *parts: Elements) -> Elements | None:
+def stack(node: Judged, *parts: Elements) -> Elements:
     return np.stack(parts, node.attrs["axis"])
 
 
-@counts(NodeType.UNSQUEEZE)
-def unsqueeze(node: Judged, x: Elements) -> Elements | None:
-    return np.expand_dims(x, node.attrs["axis"])
-
-
-@counts(NodeType.EXPAND_DIMS)
-def expand_dims(node: Judged, x: Elements, axis: Elements) -> Elements | None:
-    at = _ints(axis)
-    return None if at is None else np.expand_dims(x, at.item())
-
-
 @counts(NodeType.CAST)
-def cast(node: Judged, x: Elements, type_: Elements) -> Elements | None:
-    return x if node.outputs[0].data_type in INDICES else None
+def cast(node: Judged, x: Elements, type_: Elements) -> Elements:
+    _require_integers(node)
+    return x
 
 
 @counts(NodeType.TRANSPOSE)
-def transpose(node: Judged, x: Elements, permutation: Elements) -> Elements | None:
-    order = _ints(permutation)
-    return None if order is None else x.transpose(order.reshape(-1).tolist())
+def transpose(node: Judged, x: Elements, permutation: Elements) -> Elements:
+    return np.transpose(x, _ints(permutation).reshape(-1).tolist())
 
 
-@counts(NodeType.RESHAPE, NodeType.SQUEEZE)
-def reshape(node: Judged, x: Elements, *shape: Elements) -> Elements | None:
-    wanted = node.outputs[0].shape
-    return x.reshape(wanted) if wanted.count(-1) < 2 else None
+@counts(NodeType.RESHAPE, NodeType.SQUEEZE, NodeType.UNSQUEEZE, NodeType.EXPAND_DIMS)
+def reshape(node: Judged, x: Elements, *_: Elements) -> Elements:
+    return x.reshape(node.outputs[0].shape)
 
 
 @counts(NodeType.STRIDED_SLICE)
-def strided_slice(node: Judged, x: Elements, begin: Elements, end: Elements, strides: Elements) -> Elements | None:
-    numbers = [_ints(vector) for vector in (begin, end, strides)]
-    known = [vector.reshape(-1).tolist() for vector in numbers if vector is not None]
-    if len(known) < len(numbers):
-        return None
-    masks = Masks(*(node.attrs[name] for name in Masks._fields))
-    cuts = strided_cuts(x.shape, list(zip(*known, strict=True)), masks)
+def strided_slice(node: Judged, x: Elements, *vectors: Elements) -> Elements:
+    entries = zip(*(_ints(vector).reshape(-1).tolist() for vector in vectors), strict=True)
+    cuts = strided_cuts(x.shape, list(entries), Masks(*(node.attrs[name] for name in Masks._fields)))
     part = x[tuple(cut.part for cut in cuts if cut.part is not None)]
     is_kept = node.outputs[0].rank == len(cuts)
     return part.reshape([cut.length for cut in cuts if is_kept or not cut.is_shrunk])
 
 
 @counts(NodeType.REDUCE_FUSION)
-def reduce(node: Judged, x: Elements, axis: Elements) -> Elements | None:
-    if x.ndim != 1 or node.attrs["mode"] is not ReduceMode.PROD or node.outputs[0].data_type not in INDICES:
-        return None
+def reduce(node: Judged, x: Elements, axis: Elements) -> Elements:
+    _require_integers(node)
+    if x.ndim != 1 or node.attrs["mode"] is not ReduceMode.PROD:
+        raise ValueError("only products are followed")
     return as_elements([product(x.tolist())], (1,) if node.attrs["keep_dims"] else ())
 
 
 @counts(NodeType.EQUAL)
-def equal(node: Judged, a: Elements, b: Elements) -> Elements | None:
-    pairs = np.broadcast(a, b)
-    return _each([_are_equal(*pair) for pair in pairs], pairs.shape)
+def equal(node: Judged, a: Elements, b: Elements) -> Elements:
+    return _by_pairs(_are_equal, a, b)
 
 
 @counts(NodeType.WHERE)
-def where(node: Judged, condition: Elements, a: Elements, b: Elements) -> Elements | None:
-    is_true = _ints(condition)
-    return None if is_true is None else _array(np.where(is_true != 0, a, b))
+def where(node: Judged, condition: Elements, a: Elements, b: Elements) -> Elements:
+    return np.where(_ints(condition) != 0, a, b)
 
 
 @counts(NodeType.MUL_FUSION)
-def mul(node: Judged, a: Elements, b: Elements) -> Elements | None:
-    return _by_pairs(node, a, b, lambda one, other: one * other)
+def mul(node: Judged, a: Elements, b: Elements) -> Elements:
+    _require_integers(node)
+    return _by_pairs(operator.mul, a, b)
 
 
-@counts(NodeType.ADD_FUSION)
-def add(node: Judged, a: Elements, b: Elements) -> Elements | None:
-    return _by_pairs(node, a, b, lambda one, other: _sum(node, one, other))
-
-
-@counts(NodeType.SUB_FUSION)
-def sub(node: Judged, a: Elements, b: Elements) -> Elements | None:
-    return _by_pairs(node, a, b, lambda one, other: _sum(node, one, other * Size(-1)))
+@counts(NodeType.ADD_FUSION, NodeType.SUB_FUSION)
+def add(node: Judged, a: Elements, b: Elements) -> Elements:
+    _require_integers(node)
+    sign = Size(-1 if node.node.type is NodeType.SUB_FUSION else 1)
+    return _by_pairs(lambda one, other: _sum(node, one, other * sign), a, b)
 
 
 @counts(NodeType.DIV_FUSION, NodeType.REAL_DIV)
-def div(node: Judged, a: Elements, b: Elements) -> Elements | None:
-    return _by_pairs(node, a, b, lambda one, other: _quotient(node, one, other))
+def div(node: Judged, a: Elements, b: Elements) -> Elements:
+    _require_integers(node)
+    return _by_pairs(lambda one, other: _quotient(node, one, other), a, b)
 
 
-def _by_pairs(node: Judged, a: Elements, b: Elements, of: Callable[[Size, Size], Size | None]) -> Elements | None:
-    """Numbers computed of pairs, unless an activation follows; of truth values it would be something else."""
-    is_plain = node.attrs.get("activation_type", ActivationType.NO_ACTIVATION) is ActivationType.NO_ACTIVATION
-    if not is_plain or node.outputs[0].data_type not in INDICES:
-        return None
-    pairs = np.broadcast(a, b)
-    return _each([of(*pair) for pair in pairs], pairs.shape)
+def _require_integers(node: Judged) -> None:
+    """Refuse to follow other results than integers, and those behind an activation."""
+    activation = node.attrs.get("activation_type", ActivationType.NO_ACTIVATION)
+    if activation is not ActivationType.NO_ACTIVATION or node.outputs[0].data_type not in INDICES:
+        raise ValueError("it is no plain integer")
 
 
-def _each(found: list[Size | None], shape: tuple[int, ...]) -> Elements | None:
-    """Elements, if all are known."""
-    known = [size for size in found if size is not None]
-    return as_elements(known, shape) if len(known) == len(found) else None
+def _by_pairs(function: Callable[[Size, Size], Size | None], a: Elements, b: Elements) -> Elements:
+    """Numbers computed of pairs, if all are known."""
+    made: Elements = np.asarray(np.frompyfunc(function, 2, 1)(a, b))
+    if any(size is None for size in made.flat):
+        raise ValueError("one is known only in a run")
+    return made
 
 
 def _sum(node: Judged, a: Size, b: Size) -> Size | None:
@@ -222,12 +206,9 @@ def _quotient(node: Judged, a: Size, b: Size) -> Size | None:
     return node.unknowns.of("/", a, b, is_size=a.is_size and b.is_size)
 
 
-def _ints(elements: Elements) -> Elements | None:
-    """Elements of which each is known."""
+def _ints(elements: Elements) -> Elements:
+    """Elements as numbers. Raises ValueError where one is known only in a run."""
     found = [size.number for size in elements.flat]
-    return None if None in found else np.array(found, np.int64).reshape(elements.shape)
-
-
-def _array(result: Elements | Size) -> Elements:
-    """Of rank 0 numpy gives the element itself."""
-    return as_elements([result], ()) if isinstance(result, Size) else result
+    if None in found:
+        raise ValueError("one is known only in a run")
+    return np.array(found, np.int64).reshape(elements.shape)

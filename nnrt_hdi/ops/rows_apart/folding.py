@@ -4,7 +4,7 @@ from nnrt_hdi.enums import NodeType
 from nnrt_hdi.ops.reduction import reduced_axes
 from nnrt_hdi.ops.rows_apart.by_element import broadcast_dims, common_from_the_end
 from nnrt_hdi.ops.rows_apart.form import Form
-from nnrt_hdi.ops.rows_apart.judgement import Judged, judged, without
+from nnrt_hdi.ops.rows_apart.judgement import Judged, judged
 from nnrt_hdi.ops.rows_apart.moving import in_shape, known_numbers
 from nnrt_hdi.ops.rows_apart.sizes import ONE, Size, product
 
@@ -14,68 +14,51 @@ def softmax(node: Judged, x: Form) -> Form:
     """if axis is another dimension than that of the rows"""
     axis = node.attrs["axis"]
     along = axis if isinstance(axis, int) else axis[0] if axis else -1
-    rows = node.require_rows(x)
-    node.require_other(rows, along % x.rank, "adds up along")
-    return node.made(rows, x.dims)
+    return node.mixed(x, [along % x.rank], "adds up along")
 
 
 @judged(NodeType.LAYER_NORM_FUSION)
 def layer_norm(node: Judged, x: Form, gamma: Form, beta: Form) -> Form:
     """if the dimension of the rows is one before begin_norm_axis"""
     node.require_alike(gamma, beta)
-    rows = node.require_rows(x)
-    if rows.axis >= node.attrs["begin_norm_axis"]:
-        node.require_other(rows, rows.axis, "takes the mean over")
-    return node.made(rows, x.dims)
+    return node.mixed(x, range(node.attrs["begin_norm_axis"], x.rank), "takes the mean over")
 
 
 @judged(NodeType.L2_NORMALIZE_FUSION)
 def l2_normalize(node: Judged, x: Form) -> Form:
     """if axis names dimensions, and not that of the rows"""
-    rows = node.require_rows(x)
-    for axis in node.attrs["axis"] or range(x.rank):
-        node.require_other(rows, axis % x.rank, "adds up along")
-    return node.made(rows, x.dims)
+    return node.mixed(x, [axis % x.rank for axis in node.attrs["axis"] or range(x.rank)], "adds up along")
 
 
 @judged(NodeType.REDUCE_FUSION, NodeType.ALL)
 def reduce(node: Judged, x: Form, axis: Form) -> Form:
     """if axis is a constant that names dimensions, and not that of the rows"""
-    rows = node.require_rows(x)
     reduced = reduced_axes(known_numbers(node, axis), x.rank, node.attrs.get("reduce_to_end", False))
-    for along in reduced:
-        node.require_other(rows, along, "folds")
-    if node.attrs["keep_dims"]:
-        return node.made(rows, [ONE if at in reduced else dim for at, dim in enumerate(x.dims)])
-    return node.made(without(rows, reduced), [dim for at, dim in enumerate(x.dims) if at not in reduced])
+    return node.moved(x, x.changed(reduced, ONE) if node.attrs["keep_dims"] else x.without(reduced), "folds")
 
 
 @judged(NodeType.ARGMAX_FUSION)
 def arg_max(node: Judged, x: Form) -> Form:
     """if axis is another dimension than that of the rows"""
-    rows, along = node.require_rows(x), node.attrs["axis"] % x.rank
-    node.require_other(rows, along, "compares along")
-    if node.attrs["keep_dims"] or node.attrs["top_k"] > 1:
-        return node.made(rows, [Size(node.attrs["top_k"]) if at == along else dim for at, dim in enumerate(x.dims)])
-    return node.made(without(rows, [along]), [dim for at, dim in enumerate(x.dims) if at != along])
+    along, count = [node.attrs["axis"] % x.rank], node.attrs["top_k"]
+    is_kept = node.attrs["keep_dims"] or count > 1
+    return node.moved(x, x.changed(along, Size(count)) if is_kept else x.without(along), "compares along")
 
 
 @judged(NodeType.TOPK_FUSION)
-def top_k(node: Judged, x: Form, k: Form) -> tuple[Form, Form]:
+def top_k(node: Judged, x: Form, k: Form) -> tuple[Form, ...]:
     """if axis is another dimension than that of the rows, and k is the same for all rows"""
     node.require_alike(k)
-    rows, along = node.require_rows(x), node.attrs["axis"] % x.rank
-    node.require_other(rows, along, "compares along")
     count = None if k.elements is None else k.elements.reshape(-1)[0]
-    dims = [count if at == along else dim for at, dim in enumerate(x.dims)]
-    return node.made(rows, dims), node.made(rows, dims, at=1)
+    dims = x.changed([node.attrs["axis"] % x.rank], count)
+    return tuple(node.moved(x, dims, "compares along", at=at) for at in range(2))
 
 
 @judged(NodeType.FULL_CONNECTION)
 def full_connection(node: Judged, x: Form, weight: Form, *bias: Form) -> Form:
     """if x has the rows in a dimension before its columns"""
     node.require_alike(weight, *bias)
-    rows, features = node.require_rows(x), weight.dims[0]
+    features = weight.dims[0]
     if node.attrs["axis"] is None and not node.attrs["use_axis"]:
         # x as a matrix with as many columns as the weight takes.
         columns = weight.dims[1]
@@ -83,10 +66,7 @@ def full_connection(node: Judged, x: Form, weight: Form, *bias: Form) -> Form:
         if count is None:
             node.refuse("how many rows of its weight's length x has is known only in a run, so they may mix")
         return node.made(in_shape(node, x, [count, columns]), [None, features])
-    first = (node.attrs["axis"] or 0) % x.rank
-    if rows.axis >= first:
-        node.require_other(rows, rows.axis, "adds up along")
-    return node.made(rows, [*x.dims[:first], features])
+    return node.moved(x, [*range((node.attrs["axis"] or 0) % x.rank), features], "adds up along")
 
 
 @judged(NodeType.MATMUL_FUSION)
@@ -102,7 +82,7 @@ def matmul(node: Judged, a: Form, b: Form) -> Form:
         if part.rows is None or part.rows.axis < part.rank - 2:
             continue
         if part.rows.axis != part.rank - own:
-            node.require_other(part.rows, part.rows.axis, "adds up along")
+            node.refuse(f"it adds up along dimension {part.rows.axis}, which is that of the rows")
         if other.rows is not None:
             node.refuse("its operands have the rows in different places")
         node.require_alike(operand)
@@ -114,11 +94,9 @@ def _matrix(operand: Form, transposed: bool) -> Form:
     """The operand as the product reads it."""
     if not transposed:
         return operand
-    *batch, rows, columns = operand.dims
-    place, last = operand.rows, operand.rank - 1
-    if place is not None and place.axis >= last - 1:
-        place = place.at(last if place.axis == last - 1 else last - 1)
-    return Form((*batch, columns, rows), place, None)
+    order = [*range(operand.rank - 2), operand.rank - 1, operand.rank - 2]
+    rows = operand.rows and operand.rows.at(order[operand.rows.axis])
+    return Form(tuple(operand.dims[axis] for axis in order), rows)
 
 
 @judged(NodeType.LSTM)
@@ -132,5 +110,4 @@ def lstm(node: Judged, x: Form, w_ih: Form, w_hh: Form, bias: Form, hx: Form, cx
         place = node.require_rows(state)
         if place.at(place.axis + 3 - state.rank) != rows:
             node.refuse(f"{node.name(state)} does not have the rows in the batch, as x has them")
-    outputs = node.made(rows, [x.dims[0], None, None])
-    return outputs, node.made(rows, at=1), node.made(rows, at=2)
+    return node.made(rows, [x.dims[0], None, None]), node.made(rows, at=1), node.made(rows, at=2)

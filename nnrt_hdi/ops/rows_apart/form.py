@@ -1,6 +1,7 @@
 """What is known of a tensor before a run: its dimensions, where the rows are in it, and the sizes that it holds."""
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from nnrt_hdi.ops.rows_apart.sizes import ONE, ROW_COUNT, Size
 
 # An array of Size.
 Elements = NDArray[Any]
+# Where a dimension of a result comes from: an axis of the operand, or a size of its own, None where nobody knows it.
+Source = int | Size | None
 # Integers that make shapes, and what is true of them.
 FOLLOWED = INTEGERS | {DataType.BOOL}
 # As many as a model computes with to make a shape.
@@ -38,7 +41,7 @@ class Rows:
 
     def at(self, axis: int) -> "Rows":
         """The same in another dimension."""
-        return Rows(axis, self.outer, self.inner)
+        return replace(self, axis=axis)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,6 +73,19 @@ class Form:
     def is_one(self) -> bool:
         """It has one element."""
         return all(dim == ONE for dim in self.dims)
+
+    def without(self, axes: Collection[int]) -> list[Source]:
+        """Its dimensions, but for some."""
+        return [axis for axis in range(self.rank) if axis not in axes]
+
+    def changed(self, axes: Collection[int], size: Size | None) -> list[Source]:
+        """Its dimensions, some of which have another size."""
+        return [size if axis in axes else axis for axis in range(self.rank)]
+
+    def widened(self, places: Collection[int], size: Size | None = ONE) -> list[Source]:
+        """Its dimensions, with new ones at these places of the result."""
+        rest = iter(range(self.rank))
+        return [size if at in places else next(rest) for at in range(self.rank + len(places))]
 
 
 def sizes(numbers: Any) -> Elements:

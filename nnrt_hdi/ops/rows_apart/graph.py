@@ -81,5 +81,7 @@ def _require_no_parameters(node: Judged, forms: tuple[Form, ...]) -> None:
     """Refuse quantization parameters for each entry of the dimension of the rows."""
     inputs, outputs = node.scalings
     for form, scaling in zip((*node.operands, *forms), (*inputs, *outputs), strict=True):
-        if form.rows is not None and scaling is not None and len(scaling.params) > 1:
-            node.require_other(form.rows, scaling.axis, "has quantization parameters for each entry of")
+        is_for_each = scaling is not None and len(scaling.params) > 1
+        if form.rows is not None and scaling is not None and is_for_each and form.rows.axis == scaling.axis:
+            where = f"dimension {scaling.axis}, which is that of the rows"
+            node.refuse(f"it has quantization parameters for each entry of {where}")

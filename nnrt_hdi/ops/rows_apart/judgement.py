@@ -4,14 +4,14 @@
     def along_an_axis(node: Judged, x: Form) -> Made:
         '''along another dimension than that of the rows'''
         ...
-        return node.made(x.rows, x.dims)
+        return node.mixed(x, [axis], "adds up along")
 
 The docstring says under which condition rows stay apart, for docs/operators.md. A function is asked only where an
 operand has rows in it or counts them: without, the results are the same for all rows. It gets the operands that the
 node has, and refuses what mixes rows.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NoReturn, TypeVar
 
@@ -21,9 +21,9 @@ from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops.operator import OPERATORS
 from nnrt_hdi.ops.quantization import cast_scalings
 from nnrt_hdi.ops.quantized import Scaling
-from nnrt_hdi.ops.rows_apart.form import Form, Rows
-from nnrt_hdi.ops.rows_apart.sizes import ONE, Size, Unknowns
-from nnrt_hdi.tensor import UNKNOWN_DIM, TensorSpec
+from nnrt_hdi.ops.rows_apart.form import Form, Rows, Source
+from nnrt_hdi.ops.rows_apart.sizes import Size, Unknowns
+from nnrt_hdi.tensor import UNKNOWN_DIM
 
 Made = Form | tuple[Form, ...]
 Judgement = Callable[..., Made]
@@ -36,25 +36,19 @@ class Judged:
     """A node of a graph that has been inferred, with what is known of its operands."""
 
     def __init__(self, graph: Graph, index: int, operands: Sequence[Form], unknowns: Unknowns) -> None:
-        self._graph = graph
-        self._index = index
         self.node = graph.nodes[index]
         self.operator = OPERATORS[self.node.type]
+        self.inputs = [graph.tensors[tensor] for tensor in self.node.inputs]
+        self.outputs = [graph.tensors[tensor] for tensor in self.node.outputs]
         self.operands = operands
         self.unknowns = unknowns
+        self._graph = graph
+        self._index = index
 
     @cached_property
     def attrs(self) -> Mapping[str, Any]:
         """The attributes by parameter, defaults for absent ones."""
         return self.operator.bind(self.node.attrs)
-
-    @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        return tuple(self._graph.tensors[tensor] for tensor in self.node.inputs)
-
-    @property
-    def outputs(self) -> tuple[TensorSpec, ...]:
-        return tuple(self._graph.tensors[tensor] for tensor in self.node.outputs)
 
     @property
     def scalings(self) -> tuple[Sequence[Scaling | None], Sequence[Scaling | None]]:
@@ -100,6 +94,19 @@ class Judged:
             self.refuse(f"its output {spec} would count the rows in several dimensions")
         return Form(tuple(sizes), rows)
 
+    def moved(self, x: Form, sources: Sequence[Source], does: str = "", *, at: int = 0) -> Form:
+        """An output whose dimensions come from `sources`. Refuses it where none is that of the rows, to which it `does`
+        something then."""
+        rows = self.require_rows(x)
+        if rows.axis not in sources:
+            self.refuse(f"it {does} dimension {rows.axis}, which is that of the rows")
+        dims = [x.dims[source] if isinstance(source, int) else source for source in sources]
+        return self.made(rows.at(sources.index(rows.axis)), dims, at=at)
+
+    def mixed(self, x: Form, axes: Collection[int], does: str) -> Form:
+        """An output of the shape of x, which `does` something along these dimensions."""
+        return self.moved(x, [x.dims[axis] if axis in axes else axis for axis in range(x.rank)], does)
+
     def alike(self) -> tuple[Form, ...]:
         """The outputs, where they are the same for all rows."""
         return tuple(self.made(None, at=at) for at in range(len(self.outputs)))
@@ -125,11 +132,6 @@ class Judged:
             self.refuse("its operands have the rows in different places")
         return places[0]
 
-    def require_other(self, rows: Rows, axis: int, does: str) -> None:
-        """Refuse an axis, counted from the front, that is that of the rows."""
-        if rows.axis == axis:
-            self.refuse(f"it {does} dimension {axis}, which is that of the rows")
-
     def refuse(self, message: str) -> NoReturn:
         """Say that the node mixes rows."""
         raise Unsupported(message, place=self._graph.place(self._index))
@@ -149,25 +151,6 @@ def judged(*types: NodeType) -> Callable[[JudgementT], JudgementT]:
         return function
 
     return declare
-
-
-def without(rows: Rows, gone: Sequence[int]) -> Rows:
-    """The rows, where dimensions are gone; that of the rows is not."""
-    return rows.at(rows.axis - sum(axis < rows.axis for axis in gone))
-
-
-def with_new(rows: Rows, added: Sequence[int]) -> Rows:
-    """The rows, where new dimensions stand at these places of the result."""
-    axis = rows.axis
-    for place in sorted(added):
-        axis += place <= axis
-    return rows.at(axis)
-
-
-def inserted(dims: Sequence[Size], added: Sequence[int], size: Size = ONE) -> list[Size]:
-    """The dimensions, with new ones at these places of the result."""
-    rest = iter(dims)
-    return [size if at in added else next(rest) for at in range(len(dims) + len(added))]
 
 
 def _has(operand: Form) -> str:

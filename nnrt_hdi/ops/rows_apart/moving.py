@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.ops.operands import named_axes
-from nnrt_hdi.ops.rows_apart.form import Form, Rows
-from nnrt_hdi.ops.rows_apart.judgement import Judged, inserted, judged, with_new, without
+from nnrt_hdi.ops.rows_apart.form import Form, Rows, Source
+from nnrt_hdi.ops.rows_apart.judgement import Judged, judged
 from nnrt_hdi.ops.rows_apart.sizes import ONE, ROW_COUNT, Size, product
 from nnrt_hdi.ops.slicing import Masks, crop_starts, is_set, strided_places
 from nnrt_hdi.tensor import MAX_DIM, UNKNOWN_DIM
@@ -14,7 +14,6 @@ from nnrt_hdi.tensor import MAX_DIM, UNKNOWN_DIM
 @judged(NodeType.RESHAPE)
 def reshape(node: Judged, x: Form, shape: Form) -> Form:
     """if what is before the rows stays before them, and their dimension has a whole number of entries for each"""
-    node.require_rows(x)
     target = _target(node, x, shape)
     return node.made(in_shape(node, x, target), target)
 
@@ -22,7 +21,6 @@ def reshape(node: Judged, x: Form, shape: Form) -> Form:
 @judged(NodeType.FLATTEN)
 def flatten(node: Judged, x: Form) -> Form:
     """if what is before the rows stays before them"""
-    node.require_rows(x)
     axis = node.attrs["axis"]
     at = axis + x.rank if axis < 0 else axis
     target = [product(x.dims[:at]), product(x.dims[at:])]
@@ -32,44 +30,35 @@ def flatten(node: Judged, x: Form) -> Form:
 @judged(NodeType.TRANSPOSE)
 def transpose(node: Judged, x: Form, permutation: Form) -> Form:
     """if permutation is a constant"""
-    order = [axis % x.rank for axis in known_numbers(node, permutation)]
-    rows = node.require_rows(x)
-    return node.made(rows.at(order.index(rows.axis)), [x.dims[axis] for axis in order])
+    return node.moved(x, [axis % x.rank for axis in known_numbers(node, permutation)])
 
 
 @judged(NodeType.CONCAT)
 def concat(node: Judged, *parts: Form) -> Form:
     """if axis is another dimension than that of the rows, and each part has something for each row"""
-    rows, first = node.require_common(*parts), parts[0]
-    along = node.attrs["axis"] % first.rank
-    node.require_other(rows, along, "joins along")
-    return node.made(rows, [None if at == along else dim for at, dim in enumerate(first.dims)])
+    node.require_common(*parts)
+    return node.moved(parts[0], parts[0].changed([node.attrs["axis"] % parts[0].rank], None), "joins along")
 
 
 @judged(NodeType.STACK)
 def stack(node: Judged, *parts: Form) -> Form:
     """if each part has something for each row"""
-    rows, first = node.require_common(*parts), parts[0]
-    at = node.attrs["axis"] % (first.rank + 1)
-    return node.made(with_new(rows, [at]), inserted(first.dims, [at], Size(len(parts))))
+    node.require_common(*parts)
+    return node.moved(parts[0], parts[0].widened([node.attrs["axis"] % (parts[0].rank + 1)], Size(len(parts))))
 
 
 @judged(NodeType.SPLIT)
 def split(node: Judged, x: Form) -> tuple[Form, ...]:
     """if axis is another dimension than that of the rows"""
-    rows, along = node.require_rows(x), node.attrs["axis"] % x.rank
-    node.require_other(rows, along, "cuts")
-    dims = [None if at == along else dim for at, dim in enumerate(x.dims)]
-    return tuple(node.made(rows, dims, at=at) for at in range(len(node.outputs)))
+    dims = x.changed([node.attrs["axis"] % x.rank], None)
+    return tuple(node.moved(x, dims, "cuts", at=at) for at in range(len(node.outputs)))
 
 
 @judged(NodeType.UNSTACK)
 def unstack(node: Judged, x: Form) -> tuple[Form, ...]:
     """if axis is another dimension than that of the rows"""
-    rows, along = node.require_rows(x), node.attrs["axis"] % x.rank
-    node.require_other(rows, along, "takes apart")
-    dims = [dim for at, dim in enumerate(x.dims) if at != along]
-    return tuple(node.made(without(rows, [along]), dims, at=at) for at in range(len(node.outputs)))
+    dims = x.without([node.attrs["axis"] % x.rank])
+    return tuple(node.moved(x, dims, "takes apart", at=at) for at in range(len(node.outputs)))
 
 
 @judged(NodeType.SLICE_FUSION)
@@ -84,30 +73,27 @@ def crop(node: Judged, x: Form, shape: Form) -> Form:
     """if the dimension of the rows stays whole"""
     along = range(node.attrs["axis"] % x.rank, x.rank)
     starts = [Size(start) for start in crop_starts(node.attrs["offset"], along)]
-    return _cut(node, x, list(along), starts, _numbers(node, shape, x.rank)[along.start :])
+    return _cut(node, x, along, starts, _numbers(node, shape, x.rank)[along.start :])
 
 
 @judged(NodeType.STRIDED_SLICE)
 def strided_slice(node: Judged, x: Form, begin: Form, end: Form, strides: Form) -> Form:
     """if the dimension of the rows stays whole, forwards"""
-    rows, attrs = node.require_rows(x), node.attrs
-    masks = Masks(*(attrs[name] for name in Masks._fields))
+    masks = Masks(*(node.attrs[name] for name in Masks._fields))
     # The length of begin is known, else the rank of the output would not be.
     count = begin.dims[0].factor if begin.rank else 1
     entries = list(zip(*(_numbers(node, vector, count) for vector in (begin, end, strides)), strict=True))
     places = strided_places(x.rank, count, masks)
-    if node.outputs[0].rank != len(places):
-        places = [(at, axis) for at, axis in places if at is None or not _is_shrunk(masks, at, axis)]
-    dims: list[Size | None] = []
+    is_shrunk = node.outputs[0].rank != len(places)
+    dims: list[Source] = []
     for at, axis in places:
-        is_whole = axis is not None and (at is None or _is_whole(x.dims[axis], entries[at], masks, at))
-        dims.append(ONE if axis is None else x.dims[axis] if is_whole else None)
-        if axis == rows.axis and not is_whole:
-            node.require_other(rows, rows.axis, "takes a part of")
-    found = [place for place, (_, axis) in enumerate(places) if axis == rows.axis]
-    if not found:
-        node.require_other(rows, rows.axis, "takes an entry of")
-    return node.made(rows.at(found[0]), dims)
+        if axis is None:
+            dims.append(ONE)
+        elif at is None or _is_whole(x.dims[axis], entries[at], masks, at):
+            dims.append(axis)
+        elif not (is_shrunk and is_set(masks.shrink_axis_mask, at)):
+            dims.append(None)
+    return node.moved(x, dims, "takes a part of")
 
 
 @judged(NodeType.TILE_FUSION)
@@ -128,86 +114,70 @@ def tile(node: Judged, x: Form, multiples: Form) -> Form:
         rows = rows.at(rows.axis + rank - x.rank)
         return node.made(Rows(rows.axis, times.get(rows.axis, ONE) * rows.outer, rows.inner), sizes)
     node.require_alike(x)
-    return node.made(counted_rows(node, sizes), sizes)
+    return node.made(in_shape(node, None, sizes), sizes)
 
 
 @judged(NodeType.BROADCAST_TO)
 def broadcast_to(node: Judged, x: Form) -> Form:
     """if shape has -1 in the dimension of the rows"""
-    rows, shape = node.require_rows(x), node.attrs["shape"]
-    added = len(shape) - x.rank
-    axis = rows.axis + added
+    shape = node.attrs["shape"]
+    added = range(len(shape) - x.rank)
+    axis = node.require_rows(x).axis + len(added)
     if shape[axis] != UNKNOWN_DIM:
         node.refuse(f"shape has {shape[axis]} in dimension {axis}, which is that of the rows; give it -1")
-    own = [None] * added + list(x.dims)
-    return node.made(rows.at(axis), own)
+    return node.moved(x, x.widened(added, None))
 
 
 @judged(NodeType.PAD_FUSION)
 def pad(node: Judged, x: Form, paddings: Form) -> Form:
     """if the dimension of the rows gets no border"""
-    rows = node.require_rows(x)
-    pairs = list(zip(*[iter(_numbers(node, paddings, 2 * x.rank))] * 2, strict=True))
-    is_kept = [pair == (Size(0), Size(0)) for pair in pairs]
-    if not is_kept[rows.axis]:
-        node.require_other(rows, rows.axis, "puts a border around")
-    return node.made(rows, [dim if kept else None for dim, kept in zip(x.dims, is_kept, strict=True)])
+    pairs = zip(*[iter(_numbers(node, paddings, 2 * x.rank))] * 2, strict=True)
+    bordered = [axis for axis, pair in enumerate(pairs) if pair != (Size(0), Size(0))]
+    return node.moved(x, x.changed(bordered, None), "puts a border around")
 
 
 @judged(NodeType.SQUEEZE)
 def squeeze(node: Judged, x: Form) -> Form:
     """if axis names dimensions, and not that of the rows"""
-    rows = node.require_rows(x)
     named = named_axes(node.attrs["axis"], x.rank) or range(x.rank)
-    for axis in named:
-        node.require_other(rows, axis, "may leave out")
     gone = [axis for axis in named if x.dims[axis] == ONE]
-    return node.made(without(rows, gone), [dim for at, dim in enumerate(x.dims) if at not in gone])
+    left = [x.dims[axis] if axis in named else axis for axis in range(x.rank) if axis not in gone]
+    return node.moved(x, left, "may leave out")
 
 
 @judged(NodeType.UNSQUEEZE)
 def unsqueeze(node: Judged, x: Form) -> Form:
     """always"""
     axes = node.attrs["axis"]
-    added = [axis % (x.rank + len(axes)) for axis in axes]
-    return node.made(with_new(node.require_rows(x), added), inserted(x.dims, added))
+    return node.moved(x, x.widened([axis % (x.rank + len(axes)) for axis in axes]))
 
 
 @judged(NodeType.EXPAND_DIMS)
 def expand_dims(node: Judged, x: Form, axis: Form) -> Form:
     """if axis is a constant"""
-    added = [known_numbers(node, axis)[0] % (x.rank + 1)]
-    return node.made(with_new(node.require_rows(x), added), inserted(x.dims, added))
+    return node.moved(x, x.widened([known_numbers(node, axis)[0] % (x.rank + 1)]))
 
 
 @judged(NodeType.GATHER)
 def gather(node: Judged, x: Form, indices: Form, axis: Form) -> Form:
     """if each row has its own indices into something that is the same for all, or the same into other dimensions"""
     at = known_numbers(node, axis)[0] % x.rank
-    dims = [*x.dims[:at], *indices.dims, *x.dims[at + 1 :]]
     if indices.rows is not None:
         node.require_alike(x)
-        return node.made(indices.rows.at(at + indices.rows.axis), dims)
+        return node.moved(indices, [*x.dims[:at], *range(indices.rank), *x.dims[at + 1 :]])
     node.require_alike(indices)
-    rows = node.require_rows(x)
-    node.require_other(rows, at, "picks entries of")
-    return node.made(rows if rows.axis < at else rows.at(rows.axis - 1 + indices.rank), dims)
+    return node.moved(x, [*range(at), *indices.dims, *range(at + 1, x.rank)], "picks entries of")
 
 
 @judged(NodeType.GATHER_ND)
 def gather_nd(node: Judged, x: Form, indices: Form) -> Form:
     """if each row has its own indices into something that is the same for all, or the same into dimensions before"""
     depth = node.inputs[1].shape[-1]
-    dims = [*indices.dims[:-1], *x.dims[depth:]]
     if indices.rows is not None:
         node.require_alike(x)
-        node.require_other(indices.rows, indices.rank - 1, "takes as one position")
-        return node.made(indices.rows, dims)
+        return node.moved(indices, [*range(indices.rank - 1), *x.dims[depth:]], "takes as one position")
     node.require_alike(indices)
-    rows = node.require_rows(x)
-    if rows.axis < depth:
-        node.require_other(rows, rows.axis, "picks entries of")
-    return node.made(rows.at(rows.axis - depth + indices.rank - 1), dims)
+    return node.moved(x, [*indices.dims[:-1], *range(depth, x.rank)], "picks entries of")
 
 
 @judged(NodeType.SCATTER_ND, NodeType.SPARSE_TO_DENSE)
@@ -220,32 +190,24 @@ def scatter(node: Judged, *operands: Form) -> Form:
 def one_hot(node: Judged, indices: Form, depth: Form, on_value: Form, off_value: Form) -> Form:
     """if depth and values are the same for all rows"""
     node.require_alike(depth, on_value, off_value)
-    at = node.attrs["axis"] % (indices.rank + 1)
-    return node.made(with_new(node.require_rows(indices), [at]), [*indices.dims[:at], None, *indices.dims[at:]])
+    return node.moved(indices, indices.widened([node.attrs["axis"] % (indices.rank + 1)], None))
 
 
-def in_shape(node: Judged, x: Form, target: Sequence[Size]) -> Rows:
-    """The place of the rows where the elements of x, in their order, are in another shape. Refuses one that mixes."""
-    rows = node.require_rows(x)
-    before = product(x.dims[: rows.axis]) * rows.outer
+def in_shape(node: Judged, x: Form | None, target: Sequence[Size]) -> Rows:
+    """The place of the rows where the elements of x, in their order, are in another shape, or where something that is
+    the same for all, None, is repeated as often as there are rows. Refuses a shape that mixes."""
+    rows = None if x is None else node.require_rows(x)
     axes = [axis for axis, size in enumerate(target) if size.counts_rows]
     if len(axes) != 1:
         node.refuse("the shape that it gives has no dimension of its own for the rows, or several")
     (axis,) = axes
-    outer = before.over(product(target[:axis]))
-    inner = None if outer is None else target[axis].over(outer * ROW_COUNT)
+    outer: Size | None = ONE
+    if x is not None and rows is not None:
+        outer = (product(x.dims[: rows.axis]) * rows.outer).over(product(target[:axis]))
+    inner = outer and target[axis].over(outer * ROW_COUNT)
     if outer is None or inner is None or inner.counts_rows:
         node.refuse(f"the shape that it gives has in dimension {axis} no whole number of entries for each row")
     return Rows(axis, outer, inner)
-
-
-def counted_rows(node: Judged, dims: Sequence[Size]) -> Rows:
-    """The place of the rows in something that is the same for all, repeated as often as there are rows."""
-    axes = [axis for axis, size in enumerate(dims) if size.counts_rows]
-    inner = dims[axes[0]].over(ROW_COUNT)
-    if len(axes) > 1 or inner is None or inner.counts_rows:
-        node.refuse("the shape that it gives has no dimension of its own for the rows, or several")
-    return Rows(axes[0], ONE, inner)
 
 
 def known_numbers(node: Judged, operand: Form) -> list[int]:
@@ -291,17 +253,11 @@ def _target(node: Judged, x: Form, shape: Form) -> list[Size]:
 
 
 def _cut(node: Judged, x: Form, along: Sequence[int], starts: Sequence[Size], lengths: Sequence[Size]) -> Form:
-    rows, dims = node.require_rows(x), list[Size | None](x.dims)
+    dims: list[Source] = list(range(x.rank))
     for axis, start, length in zip(along, starts, lengths, strict=True):
-        is_whole = start == Size(0) and length == x.dims[axis]
-        if axis == rows.axis and not is_whole:
-            node.require_other(rows, axis, "takes a part of")
-        dims[axis] = length if length.is_size and not length.counts_rows else None
-    return node.made(rows, dims)
-
-
-def _is_shrunk(masks: Masks, at: int, axis: int | None) -> bool:
-    return axis is not None and is_set(masks.shrink_axis_mask, at)
+        if start != Size(0) or length != x.dims[axis]:
+            dims[axis] = length if length.is_size and not length.counts_rows else None
+    return node.moved(x, dims, "takes a part of")
 
 
 def _is_whole(dim: Size, entry: Sequence[Size], masks: Masks, at: int) -> bool:
