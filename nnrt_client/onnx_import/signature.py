@@ -1,6 +1,7 @@
 """Signatures of functions that stand for ONNX operators: what a node must have to be given to one."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any, NoReturn
 
 from nnrt_hdi.errors import Unsupported
@@ -23,10 +24,13 @@ def bound(signature: Signature, inputs: Sequence[Any], attributes: Mapping[str, 
     for name, value in attributes.items():
         if name not in signature.attributes:
             refuse(f"its attribute {name} = {value!r:.80} is not mapped")
-    return {
+    values = {
         attribute.parameter: _typed(attribute, attributes[name]) if name in attributes else _absent(attribute)
         for name, attribute in signature.attributes.items()
     }
+    for name, kind in signature.groups.items():
+        values[name] = kind(**{each.name: values.pop(each.name) for each in fields(kind)})
+    return values
 
 
 def _absent(attribute: DeclaredAttribute) -> Any:

@@ -6,7 +6,7 @@ the end of a name keeps it apart from Python's own words and is not part of it.
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -40,11 +40,15 @@ class DeclaredAttribute:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The operands and attributes that a function takes."""
+    """The operands and attributes that a function takes.
+
+    `groups` are parameters that are a dataclass of several attributes, by name.
+    """
 
     function: Callable[..., Any]
     operands: tuple[DeclaredOperand, ...]
     attributes: Mapping[str, DeclaredAttribute]
+    groups: Mapping[str, type]
 
     @classmethod
     def of(cls, function: Callable[..., Any], skipped: int = 0) -> Self:
@@ -52,15 +56,23 @@ class Signature:
         hints = get_type_hints(function, include_extras=True)
         operands: list[DeclaredOperand] = []
         attributes: dict[str, DeclaredAttribute] = {}
+        groups: dict[str, type] = {}
         for name, parameter in list(inspect.signature(function).parameters.items())[skipped:]:
             plain = name.rstrip("_")
-            if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            if is_dataclass(kind := hints[name]) and isinstance(kind, type):
+                types = get_type_hints(kind)
+                groups[name] = kind
+                attributes |= {
+                    each.name: DeclaredAttribute(each.name, each.name, types[each.name], each.default)
+                    for each in fields(kind)
+                }
+            elif parameter.kind is inspect.Parameter.KEYWORD_ONLY:
                 attributes[plain] = DeclaredAttribute(plain, name, hints[name], parameter.default)
             else:
                 is_variadic = parameter.kind is inspect.Parameter.VAR_POSITIONAL
                 is_optional = parameter.default is None or type(None) in get_args(hints[name])
                 operands.append(DeclaredOperand(plain, hints[name], is_optional, is_variadic))
-        return cls(function, tuple(operands), attributes)
+        return cls(function, tuple(operands), attributes, groups)
 
     @property
     def is_variadic(self) -> bool:

@@ -1,6 +1,7 @@
 """Convolutions and pooling. Images are NCHW; those of one dimension are given a height of 1 on the way."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,17 @@ from nnrt_hdi.enums import RoundMode
 Ints = tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The attributes of every operator that slides a kernel over an image."""
+
+    auto_pad: str = "NOTSET"
+    dilations: Ints = ()
+    kernel_shape: Ints = ()
+    pads: Ints = ()
+    strides: Ints = ()
+
+
 @onnx_operator("Conv", is_quantizable=True, fuses=True)
 def conv(
     op: NodeBuilder,
@@ -22,22 +34,18 @@ def conv(
     weight: Value,
     bias: Value | None = None,
     *,
-    auto_pad: str = "NOTSET",
-    dilations: Ints = (),
     group: int = 1,
-    kernel_shape: Ints = (),
-    pads: Ints = (),
-    strides: Ints = (),
+    window: Window,
 ) -> Value:
     """CONV2D with the Relu or Clip(0, 6) that follows; of rank 3 between UNSQUEEZE and SQUEEZE."""
-    kernel = _kernel(x, weight, kernel_shape)
+    kernel = _kernel(x, weight, window.kernel_shape)
     if bias is None:
         bias = op.full((weight.shape[0],), 0, x.dtype if op.quant is None else np.dtype(np.int32))
     return _over_image(
         op,
         OperationType.CONV2D,
         [x, weight, bias],
-        _window(x, kernel, auto_pad, pads, strides, dilations),
+        _parameters(x, kernel, window),
         group=group,
         activation=op.activation(),
         quant=op.quant,
@@ -51,21 +59,17 @@ def conv_transpose(
     weight: Value,
     bias: Value | None = None,
     *,
-    auto_pad: str = "NOTSET",
-    dilations: Ints = (),
     group: int = 1,
-    kernel_shape: Ints = (),
     output_padding: Ints = (),
     output_shape: Ints = (),
-    pads: Ints = (),
-    strides: Ints = (),
+    window: Window,
 ) -> Value:
     """CONV2D_TRANSPOSE, its weight with the output channels in front; of rank 3 between UNSQUEEZE and SQUEEZE."""
-    kernel = _kernel(x, weight, kernel_shape)
+    kernel = _kernel(x, weight, window.kernel_shape)
     spatial = len(kernel)
-    strides, dilations = strides or (1,) * spatial, dilations or (1,) * spatial
+    strides, dilations = window.strides or (1,) * spatial, window.dilations or (1,) * spatial
     extra = output_padding or (0,) * spatial
-    if output_shape or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+    if output_shape or window.auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         sizes = x.shape[2:]
         if -1 in sizes:
             refuse(f"the height and width of {x} decide its padding; fix them")
@@ -79,8 +83,7 @@ def conv_transpose(
         # What is missing is put behind, where nothing is cut off.
         extra = tuple(more + max(-total, 0) for more, total in zip(extra, totals, strict=True))
         totals = [max(total, 0) for total in totals]
-        front = [total // 2 if auto_pad == "SAME_UPPER" else total - total // 2 for total in totals]
-        pads, auto_pad = (*front, *(total - half for total, half in zip(totals, front, strict=True))), "NOTSET"
+        window = replace(window, pads=_halves(totals, is_upper=window.auto_pad == "SAME_UPPER"), auto_pad="NOTSET")
     inner, outer = weight.shape[0] // group, weight.shape[1]
     parts = op.reshape(weight, (group, inner, outer, *weight.shape[2:]))
     turned = op.transpose(parts, [0, 2, 1, *range(3, parts.rank)])
@@ -91,7 +94,7 @@ def conv_transpose(
         op,
         OperationType.CONV2D_TRANSPOSE,
         [x, weight, bias],
-        _window(x, kernel, auto_pad, pads, strides, dilations),
+        _parameters(x, kernel, window),
         group=group,
         output_paddings=(0, *extra) if spatial == 1 else extra,
         activation=op.activation(),
@@ -99,57 +102,31 @@ def conv_transpose(
 
 
 @onnx_operator("MaxPool", is_quantizable=True, fuses=True)
-def max_pool(
-    op: NodeBuilder,
-    x: Value,
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Ints = (),
-    kernel_shape: Ints,
-    pads: Ints = (),
-    storage_order: int = 0,
-    strides: Ints = (),
-) -> Value:
+def max_pool(op: NodeBuilder, x: Value, *, ceil_mode: int = 0, storage_order: int = 0, window: Window) -> Value:
     """MAX_POOL without the indices; of rank 3 between UNSQUEEZE and SQUEEZE."""
-    _require_no_dilation(dilations)
-    return _pooled(op, OperationType.MAX_POOL, x, auto_pad, ceil_mode, kernel_shape, pads, strides)
+    return _pooled(op, OperationType.MAX_POOL, x, ceil_mode, window)
 
 
 @onnx_operator("AveragePool", is_quantizable=True, fuses=True)
-def average_pool(
-    op: NodeBuilder,
-    x: Value,
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    count_include_pad: int = 0,
-    dilations: Ints = (),
-    kernel_shape: Ints,
-    pads: Ints = (),
-    strides: Ints = (),
-) -> Value:
+def average_pool(op: NodeBuilder, x: Value, *, ceil_mode: int = 0, count_include_pad: int = 0, window: Window) -> Value:
     """AVG_POOL, behind PAD if the padding counts; of rank 3 between UNSQUEEZE and SQUEEZE."""
-    _require_no_dilation(dilations)
-    if count_include_pad and auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-        spatial = len(kernel_shape)
-        steps, near = strides or (1,) * spatial, (1,) * spatial
-        pads = _same_pads(x, kernel_shape, steps, near, is_upper=auto_pad == "SAME_UPPER")
-        auto_pad = "NOTSET"
-    if not (count_include_pad and any(pads)):
-        return _pooled(op, OperationType.AVG_POOL, x, auto_pad, ceil_mode, kernel_shape, pads, strides)
+    spatial = len(window.kernel_shape)
+    steps = window.strides or (1,) * spatial
+    if count_include_pad and window.auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        pads = _same_pads(x, window.kernel_shape, steps, (1,) * spatial, is_upper=window.auto_pad == "SAME_UPPER")
+        window = replace(window, pads=pads, auto_pad="NOTSET")
+    if not (count_include_pad and any(window.pads)):
+        return _pooled(op, OperationType.AVG_POOL, x, ceil_mode, window)
     if ceil_mode and any(
-        (size + sum(pads[at :: len(kernel_shape)]) - k) % step
-        for at, (size, k, step) in enumerate(
-            zip(x.shape[2:], kernel_shape, strides or (1,) * len(kernel_shape), strict=True)
-        )
+        (size + sum(window.pads[at::spatial]) - k) % step
+        for at, (size, k, step) in enumerate(zip(x.shape[2:], window.kernel_shape, steps, strict=True))
     ):
         refuse("it rounds up and counts its padding, so that windows reach beyond both; use one of them")
     borders = np.zeros((x.rank, 2), np.int64)
-    borders[2:] = np.reshape(pads, (2, -1)).T
+    borders[2:] = np.reshape(window.pads, (2, -1)).T
     own = x.quantized.param if op.quant is not None and x.quantized is not None else None
     padded = op.apply(OperationType.PAD, op.nchw(x), borders, quant=own)
-    return _pooled(op, OperationType.AVG_POOL, padded, auto_pad, ceil_mode, kernel_shape, (), strides)
+    return _pooled(op, OperationType.AVG_POOL, padded, ceil_mode, replace(window, pads=()))
 
 
 @onnx_operator("GlobalMaxPool", is_quantizable=True, fuses=True)
@@ -170,32 +147,24 @@ def _global_pooled(op: NodeBuilder, pool: OperationType, reduction: OperationTyp
     return op.apply(reduction, x, np.arange(2, x.rank), keep_dims=True, quant=op.quant)
 
 
-def _pooled(
-    op: NodeBuilder,
-    type: OperationType,
-    x: Value,
-    auto_pad: str,
-    ceil_mode: int,
-    kernel_shape: Ints,
-    pads: Ints,
-    strides: Ints,
-) -> Value:
-    if x.rank != len(kernel_shape) + 2:
-        refuse(f"its kernel_shape is {list(kernel_shape)} but x is {x}")
-    window = _window(x, kernel_shape, auto_pad, pads, strides, ())
-    window["strides"] = window.pop("stride")
-    window.pop("dilation")
-    if "pad_list" in window:
-        window["pad"] = window.pop("pad_list")
-    kernel = (1, *kernel_shape) if len(kernel_shape) == 1 else kernel_shape
-    rounding = RoundMode.CEIL if ceil_mode else RoundMode.FLOOR
+def _pooled(op: NodeBuilder, type: OperationType, x: Value, ceil_mode: int, window: Window) -> Value:
+    kernel = window.kernel_shape
+    if any(dilation != 1 for dilation in window.dilations):
+        refuse(f"its dilations are {list(window.dilations)}; NNRt pools without")
+    if x.rank != len(kernel) + 2:
+        refuse(f"its kernel_shape is {list(kernel)} but x is {x}")
+    parameters = _parameters(x, kernel, replace(window, dilations=()))
+    parameters["strides"] = parameters.pop("stride")
+    parameters.pop("dilation")
+    if "pad_list" in parameters:
+        parameters["pad"] = parameters.pop("pad_list")
     return _over_image(
         op,
         type,
         [x],
-        window,
-        kernel_size=kernel,
-        round_mode=rounding,
+        parameters,
+        kernel_size=(1, *kernel) if len(kernel) == 1 else kernel,
+        round_mode=RoundMode.CEIL if ceil_mode else RoundMode.FLOOR,
         activation=op.activation(),
         quant=op.quant,
     )
@@ -232,17 +201,13 @@ def _kernel(x: Value, weight: Value, kernel_shape: Ints) -> Ints:
     return kernel
 
 
-def _require_no_dilation(dilations: Ints) -> None:
-    if any(dilation != 1 for dilation in dilations):
-        refuse(f"its dilations are {list(dilations)}; NNRt pools without")
-
-
-def _window(x: Value, kernel: Ints, auto_pad: str, pads: Ints, strides: Ints, dilations: Ints) -> dict[str, Any]:
+def _parameters(x: Value, kernel: Ints, window: Window) -> dict[str, Any]:
     """The parameters of a sliding window: stride, dilation, and the padding as a list or a mode."""
     spatial = len(kernel)
     if spatial not in (1, 2):
         refuse(f"its window has {spatial} dimensions; NNRt has those of 1 and 2")
-    strides, dilations = strides or (1,) * spatial, dilations or (1,) * spatial
+    strides, dilations = window.strides or (1,) * spatial, window.dilations or (1,) * spatial
+    pads, auto_pad = window.pads, window.auto_pad
     if auto_pad == "VALID":
         pads = ()
     elif auto_pad in ("SAME_UPPER", "SAME_LOWER"):
@@ -263,7 +228,7 @@ def _window(x: Value, kernel: Ints, auto_pad: str, pads: Ints, strides: Ints, di
 
 
 def _same_pads(x: Value, kernel: Ints, strides: Ints, dilations: Ints, *, is_upper: bool) -> Ints:
-    """The padding that keeps ceil(size / stride) positions, the odd one behind or in front."""
+    """The padding that keeps ceil(size / stride) positions."""
     sizes = x.shape[2:]
     if -1 in sizes:
         refuse(f"the height and width of {x} decide its padding; fix them")
@@ -271,5 +236,10 @@ def _same_pads(x: Value, kernel: Ints, strides: Ints, dilations: Ints, *, is_upp
         max((-(-size // stride) - 1) * stride + (k - 1) * dilation + 1 - size, 0)
         for size, k, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True)
     ]
+    return _halves(totals, is_upper=is_upper)
+
+
+def _halves(totals: Sequence[int], *, is_upper: bool) -> Ints:
+    """Padding in front and behind, the odd one behind or in front."""
     front = [total // 2 if is_upper else total - total // 2 for total in totals]
     return (*front, *(total - half for total, half in zip(totals, front, strict=True)))

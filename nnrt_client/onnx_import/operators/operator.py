@@ -8,8 +8,9 @@
 * The parameters after `op` and before `*` are the inputs, in order; one that may be missing has the default None, or,
   where others stand behind it, the type `Value | None`, and `*parts` takes any number.
 * Parameters behind `*` are the attributes, under ONNX's names, with the type they must have and their default; without
-  one they are required. An attribute that is not there is refused: none is ever left out silently. An underscore at the
-  end of a name keeps it apart from Python's own words.
+  one they are required. Those that many operators have are the fields of one dataclass, such as `window: Window`. An
+  attribute that is not there is refused: none is ever left out silently. An underscore at the end of a name keeps it
+  apart from Python's own words.
 * `since` and `until` are the first and the last version of the operator set that it is for; a form that changed has a
   function for each. `domain` is the set: ONNX's own if it is left out, or MICROSOFT.
 * The body calls `op.apply(OperationType.X, ...)`, and returns the values of the outputs, in order; those behind them

@@ -8,7 +8,7 @@ import numpy as np
 from onnx import TensorProto
 
 from nnrt_client.enums import DataType, OperationType
-from nnrt_client.onnx_import.operators.convolution import conv
+from nnrt_client.onnx_import.operators.convolution import Window, conv
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
 from nnrt_client.onnx_import.operators.operator import onnx_operator
 from nnrt_client.onnx_import.signature import refuse
@@ -143,12 +143,8 @@ def qlinear_conv(
     y_zero_point: Value,
     bias: Value | None = None,
     *,
-    auto_pad: str = "NOTSET",
-    dilations: Ints = (),
     group: int = 1,
-    kernel_shape: Ints = (),
-    pads: Ints = (),
-    strides: Ints = (),
+    window: Window,
 ) -> Value:
     """CONV2D on quantized tensors; integers that are none yet are quantized by CAST, SUB, MUL and QUANT_DTYPE_CAST."""
     given = standing(op, x, x_scale, x_zero_point, 0), standing(op, weight, weight_scale, weight_zero_point, 0)
@@ -157,12 +153,8 @@ def qlinear_conv(
         op,
         *given,
         bias,
-        auto_pad=auto_pad,
-        dilations=dilations,
         group=group,
-        kernel_shape=kernel_shape,
-        pads=pads,
-        strides=strides,
+        window=window,
     )
     return marked(y)
 
@@ -248,12 +240,8 @@ def conv_integer(
     x_zero_point: Value | None = None,
     weight_zero_point: Value | None = None,
     *,
-    auto_pad: str = "NOTSET",
-    dilations: Ints = (),
     group: int = 1,
-    kernel_shape: Ints = (),
-    pads: Ints = (),
-    strides: Ints = (),
+    window: Window,
 ) -> Value:
     """SUB of the zero points and CONV2D: of FLOAT32, where it holds the sums exactly, perhaps of two halves of the
     weight's bits; else of FLOAT64. ROUND and CAST to INT32, unless the sums are only read as real numbers."""
@@ -265,12 +253,8 @@ def conv_integer(
         conv,
         op,
         centered,
-        auto_pad=auto_pad,
-        dilations=dilations,
         group=group,
-        kernel_shape=kernel_shape,
-        pads=pads,
-        strides=strides,
+        window=window,
     )
     sums = [
         (factor, convolved(_centered(op, weight, weight_zero_point, dtype) if digit is None else op.constant(digit)))

@@ -1,41 +1,21 @@
 """Convolutions with what ONNX Runtime's optimizer puts into them."""
 
 from nnrt_client.enums import FuseType, OperationType
-from nnrt_client.onnx_import.operators.convolution import conv, max_pool
+from nnrt_client.onnx_import.operators.convolution import Window, conv, max_pool
 from nnrt_client.onnx_import.operators.microsoft.fused import activated, fuse_of
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
 from nnrt_client.onnx_import.operators.operator import MICROSOFT, onnx_operator
 from nnrt_client.onnx_import.value import Value, marked
 
-Ints = tuple[int, ...]
-
 
 @onnx_operator("NhwcMaxPool", domain=MICROSOFT)
-def max_pool_with_channels_last(
-    op: NodeBuilder,
-    x: Value,
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Ints = (),
-    kernel_shape: Ints,
-    pads: Ints = (),
-    strides: Ints = (),
-) -> Value:
+def max_pool_with_channels_last(op: NodeBuilder, x: Value, *, ceil_mode: int = 0, window: Window) -> Value:
     """As MaxPool, between TRANSPOSE."""
     images = x
     if x.quantized is not None:
         images, op.quant = x.quantized.tensor, x.quantized.param
-    y = max_pool(
-        op,
-        op.transpose(images, [0, x.rank - 1, *range(1, x.rank - 1)]),
-        auto_pad=auto_pad,
-        ceil_mode=ceil_mode,
-        dilations=dilations,
-        kernel_shape=kernel_shape,
-        pads=pads,
-        strides=strides,
-    )
+    images = op.transpose(images, [0, x.rank - 1, *range(1, x.rank - 1)])
+    y = max_pool(op, images, ceil_mode=ceil_mode, window=window)
     y = op.transpose(y, [0, *range(2, x.rank), 1])
     return y if x.quantized is None else marked(y)
 
@@ -50,12 +30,8 @@ def fused_conv(
     *,
     activation: str = "",
     activation_params: tuple[float, ...] = (),
-    auto_pad: str = "NOTSET",
-    dilations: Ints = (),
     group: int = 1,
-    kernel_shape: Ints = (),
-    pads: Ints = (),
-    strides: Ints = (),
+    window: Window,
 ) -> Value:
     """As Conv, and ADD of a fourth input, with the activation behind it."""
     fuse = fuse_of(activation, activation_params)
@@ -66,12 +42,8 @@ def fused_conv(
         x,
         weight,
         bias,
-        auto_pad=auto_pad,
-        dilations=dilations,
         group=group,
-        kernel_shape=kernel_shape,
-        pads=pads,
-        strides=strides,
+        window=window,
     )
     if added is not None:
         y = op.apply(OperationType.ADD, y, added, activation=fuse)

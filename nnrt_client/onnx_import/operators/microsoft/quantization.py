@@ -3,7 +3,7 @@
 import numpy as np
 
 from nnrt_client.enums import OperationType
-from nnrt_client.onnx_import.operators.convolution import average_pool, global_average_pool
+from nnrt_client.onnx_import.operators.convolution import Window, average_pool, global_average_pool
 from nnrt_client.onnx_import.operators.linear import gemm
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
 from nnrt_client.onnx_import.operators.operator import MICROSOFT, onnx_operator
@@ -20,8 +20,6 @@ from nnrt_client.onnx_import.operators.shape import concat
 from nnrt_client.onnx_import.shapes.dims import product
 from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Value, marked
-
-Ints = tuple[int, ...]
 
 _ARITHMETIC = {"QLinearAdd": OperationType.ADD, "QLinearMul": OperationType.MUL}
 _FIRST_OF_ONE_AXIS = 13
@@ -165,27 +163,15 @@ def pool(
     y_scale: Value,
     y_zero_point: Value | None = None,
     *,
-    auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
     channels_last: int = 0,
     count_include_pad: int = 0,
-    kernel_shape: Ints,
-    pads: Ints = (),
-    strides: Ints = (),
+    window: Window,
 ) -> Value:
     """AVG_POOL on quantized tensors, behind PAD if the padding counts."""
     given = _channels_first(op, standing(op, x, x_scale, x_zero_point), channels_last)
     op.quant = output_param(x, y_scale, y_zero_point)
-    y = average_pool(
-        op,
-        given,
-        auto_pad=auto_pad,
-        ceil_mode=ceil_mode,
-        count_include_pad=count_include_pad,
-        kernel_shape=kernel_shape,
-        pads=pads,
-        strides=strides,
-    )
+    y = average_pool(op, given, ceil_mode=ceil_mode, count_include_pad=count_include_pad, window=window)
     return marked(_as_given(op, y, channels_last))
 
 
@@ -202,13 +188,9 @@ def convolution(
     y_zero_point: Value,
     bias: Value | None = None,
     *,
-    auto_pad: str = "NOTSET",
     channels_last: int = 0,
-    dilations: Ints = (),
     group: int = 1,
-    kernel_shape: Ints = (),
-    pads: Ints = (),
-    strides: Ints = (),
+    window: Window,
 ) -> Value:
     """As ONNX's, between TRANSPOSE where the channels are last."""
     images = x
@@ -225,12 +207,8 @@ def convolution(
         y_scale,
         y_zero_point,
         bias,
-        auto_pad=auto_pad,
-        dilations=dilations,
         group=group,
-        kernel_shape=kernel_shape,
-        pads=pads,
-        strides=strides,
+        window=window,
     )
     return marked(_as_given(op, y, channels_last))
 
