@@ -3,33 +3,23 @@
 Operators are declared in the module of their family, in the language of `nnrt_hdi.ops.operator`.
 """
 
-from nnrt_hdi.ops import (  # noqa: F401  (each module declares its operators)
-    activation,
-    arithmetic,
-    convolution,
-    creation,
-    elementwise,
-    indexing,
-    linear,
-    logic,
-    normalization,
-    quantization,
-    reduction,
-    shape,
-    spatial,
-)
+from nnrt_hdi.ops.families import FAMILIES, family_modules
 from nnrt_hdi.ops.inference import Inference, InferredTensors, infer_graph, infer_node, inferred_graph, known_graph
 from nnrt_hdi.ops.operator import OPERATORS, Operator
 from nnrt_hdi.ops.run_sizes import RunKinds, require_fits, sizes_of
 from nnrt_hdi.ops.shape_numbers import decided_graph, late_nodes
 
+family_modules(__name__)
+
 __all__ = [
+    "FAMILIES",
     "OPERATORS",
     "Inference",
     "InferredTensors",
     "Operator",
     "RunKinds",
     "decided_graph",
+    "family_modules",
     "infer_graph",
     "infer_node",
     "inferred_graph",

@@ -1,33 +1,9 @@
 """All samples, family by family."""
 
-from nnrt_client.conformance.cases import (
-    activation,
-    arithmetic,
-    convolution,
-    creation,
-    elementwise,
-    indexing,
-    linear,
-    logic,
-    normalization,
-    reduction,
-    shape,
-    spatial,
-)
 from nnrt_client.conformance.cases.sample import samples_of
+from nnrt_hdi.ops import FAMILIES, family_modules
 
-_FAMILIES = (
-    activation,
-    arithmetic,
-    convolution,
-    creation,
-    elementwise,
-    indexing,
-    linear,
-    logic,
-    normalization,
-    reduction,
-    shape,
-    spatial,
-)
-SAMPLES = [sample for family in _FAMILIES for sample in samples_of(family.__name__.rpartition(".")[2], family.rows())]
+# Its operators are tried with quantized tensors of other families.
+_WITHOUT_SAMPLES = "quantization"
+_MODULES = family_modules(__package__, [name for name in FAMILIES if name != _WITHOUT_SAMPLES])
+SAMPLES = [sample for name, module in _MODULES.items() for sample in samples_of(name, module.rows())]

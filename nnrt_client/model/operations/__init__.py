@@ -7,45 +7,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from nnrt_client.enums import OperationType, TensorType
-from nnrt_client.model.operations import (
-    activation,
-    arithmetic,
-    convolution,
-    creation,
-    elementwise,
-    indexing,
-    linear,
-    logic,
-    normalization,
-    quantization,
-    reduction,
-    shape,
-    spatial,
-)
 from nnrt_client.model.operations.operation import Operation
 from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.ops import family_modules
 
 __all__ = ["FAMILIES", "OPERATIONS", "Operation", "operation_of"]
 
 FAMILIES: Mapping[str, tuple[Operation, ...]] = MappingProxyType(
-    {
-        module.__name__.rpartition(".")[2]: module.OPERATIONS
-        for module in (
-            activation,
-            arithmetic,
-            convolution,
-            creation,
-            elementwise,
-            indexing,
-            linear,
-            logic,
-            normalization,
-            quantization,
-            reduction,
-            shape,
-            spatial,
-        )
-    }
+    {name: module.OPERATIONS for name, module in family_modules(__name__).items()}
 )
 
 

@@ -3,19 +3,6 @@
 Operators are declared in the language of `nnrt_client.onnx_import.operators.operator`.
 """
 
-from nnrt_client.onnx_import.operators import (  # noqa: F401  (each module declares its operators)
-    activation,
-    arithmetic,
-    convolution,
-    creation,
-    elementwise,
-    indexing,
-    linear,
-    logic,
-    microsoft,
-    normalization,
-    quantization,
-    reduction,
-    shape,
-    spatial,
-)
+from nnrt_hdi.ops import FAMILIES, family_modules
+
+family_modules(__name__, (*FAMILIES, "microsoft"))
