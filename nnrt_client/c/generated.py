@@ -1,8 +1,8 @@
 """Writes what of the shared library follows from tables in Python: `make c-files`. With --check, fail if it differs.
 
-`functions.inc` has the functions of the library, from `functions.py`; `neural_network_runtime_type.h` the enums, with
-the tensors that each operation reads, from the declarations of operations; `constants.pyi` the names of `oh_nn`'s
-constants.
+`functions.inc` has the functions of the library, from `functions.py`; `neural_network_runtime_type.h` in its enums the
+values, with the tensors that each operation reads, from the declarations of operations; `constants.pyi` the names of
+the constants of `oh_nn`.
 """
 
 import re
@@ -29,18 +29,8 @@ _WIDTH = 120
 _NAME = re.compile(r"(\w+)(?:\[\])?$")
 _OPERATIONS = {operation.type: operation for family in FAMILIES.values() for operation in family}
 
-# Enums by C's names, and what they are.
-_ENUMS = {
-    "OH_NN_PerformanceMode": "How fast a device works.",
-    "OH_NN_Priority": "Which runs go first.",
-    "OH_NN_ReturnCode": "What functions return.",
-    "OH_NN_FuseType": "Activations that an operation may end with; as a parameter an int8_t.",
-    "OH_NN_Format": "Orders of the dimensions of a tensor.",
-    "OH_NN_DeviceType": "Kinds of devices.",
-    "OH_NN_DataType": "Types of elements.",
-    "OH_NN_OperationType": "Operations, with the tensors that each one reads.",
-    "OH_NN_TensorType": "What a tensor is to its operation.",
-}
+# An enum of the header, and its name.
+_ENUM = re.compile(r"typedef enum \{\n(?:    .*\n)*\} (OH_NN_\w+);")
 _CODES = {
     "SUCCESS": "It is done.",
     "FAILED": "It went wrong in a way that no other code says.",
@@ -59,115 +49,19 @@ _CODES = {
     "UNAVAILABLE_DEVICE": "The device is at fault, or its daemon has died. Since 11.",
 }
 
-_BEGIN = """\
-/**
- * @file neural_network_runtime_type.h
- *
- * Types, enums and structs of NNRt. Written by nnrt_client/c/generated.py.
- */
-#ifndef NEURAL_NETWORK_RUNTIME_NEURAL_NETWORK_RUNTIME_TYPE_H
-#define NEURAL_NETWORK_RUNTIME_NEURAL_NETWORK_RUNTIME_TYPE_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-/** Handle of a model. */
-typedef struct OH_NNModel OH_NNModel;
-/** Handle of a compilation. */
-typedef struct OH_NNCompilation OH_NNCompilation;
-/** Handle of an executor. */
-typedef struct OH_NNExecutor OH_NNExecutor;
-/** Handle of quantization parameters. Since 11. */
-typedef struct NN_QuantParam NN_QuantParam;
-/** Handle of a tensor's description. Since 11. */
-typedef struct NN_TensorDesc NN_TensorDesc;
-/** Handle of a tensor. Since 11. */
-typedef struct NN_Tensor NN_Tensor;
-"""
-_END = """
-/** Indices of tensors. */
-typedef struct OH_NN_UInt32Array {
-    /** The first one; null only where there are none. */
-    uint32_t *data;
-    /** Their number. */
-    uint32_t size;
-} OH_NN_UInt32Array;
-
-/** Quantization parameters of an OH_NN_Tensor. Deprecated since 11: use NN_QuantParam. */
-typedef struct OH_NN_QuantParam {
-    /** The number of elements of each array: 1, or one for each channel. */
-    uint32_t quantCount;
-    /** Bits, each 8. */
-    const uint32_t *numBits;
-    /** Scales: an element q stands for the number (q - zeroPoint) * scale. */
-    const double *scale;
-    /** Zero points. */
-    const int32_t *zeroPoint;
-} OH_NN_QuantParam;
-
-/** A tensor's description. Deprecated since 11: use NN_TensorDesc. */
-typedef struct OH_NN_Tensor {
-    /** The type of its elements. */
-    OH_NN_DataType dataType;
-    /** The number of its dimensions; 0 for a scalar. */
-    uint32_t dimensionCount;
-    /** Its dimensions, -1 for one that only a run decides; null for a scalar. */
-    const int32_t *dimensions;
-    /** Its quantization parameters; null where it is not quantized. */
-    const OH_NN_QuantParam *quantParam;
-    /** What it is to its operation. */
-    OH_NN_TensorType type;
-} OH_NN_Tensor;
-
-/** Memory that a device reads and writes where it is. Deprecated since 11: use NN_Tensor. */
-typedef struct OH_NN_Memory {
-    /** The first byte. */
-    void *const data;
-    /** The number of bytes. */
-    const size_t length;
-} OH_NN_Memory;
-
-/**
- * Called when a run has ended that OH_NNExecutor_RunAsync has begun. Since 11.
- *
- * @param userData      what OH_NNExecutor_RunAsync was given.
- * @param errCode       how it ended; if it is not OH_NN_SUCCESS the outputs hold anything.
- * @param outputTensor  the NN_Tensor that OH_NNExecutor_RunAsync was given; the array is valid until the return.
- * @param outputCount   their number.
- */
-typedef void (*NN_OnRunDone)(void *userData, OH_NN_ReturnCode errCode, void *outputTensor[], int32_t outputCount);
-
-/**
- * Called when the daemon has died while a run was under way. Since 11.
- *
- * @param userData  what OH_NNExecutor_RunAsync was given.
- */
-typedef void (*NN_OnServiceDied)(void *userData);
-
-#ifdef __cplusplus
-}
-#endif
-
-#endif
-"""
-
 
 def types() -> str:
-    """The header of types."""
-    lines = [_BEGIN.rstrip()]
-    for name, what in _ENUMS.items():
-        enum: type[IntEnum] = getattr(constants, name)
-        lines += ["", f"/** {what} */", "typedef enum {"]
-        for constant, member in vars(constants).items():
-            if isinstance(member, enum):
-                lines += [*_comment(member), f"    {constant} = {member.value},"]
-        lines += [f"}} {name};"]
-    return "\n".join([*lines, _END])
+    """The header of types, with the values that its enums have now."""
+    return _ENUM.sub(_enum, TYPES.read_text())
+
+
+def _enum(found: re.Match[str]) -> str:
+    enum: type[IntEnum] = getattr(constants, found[1])
+    lines = ["typedef enum {"]
+    for constant, member in vars(constants).items():
+        if isinstance(member, enum):
+            lines += [*_comment(member), f"    {constant} = {member.value},"]
+    return "\n".join([*lines, f"}} {found[1]};"])
 
 
 def names() -> str:

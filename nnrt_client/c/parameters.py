@@ -16,8 +16,6 @@ from nnrt_client.c_interface.structs import OH_NN_QuantParam, OH_NN_Tensor
 from nnrt_hdi.errors import InvalidParameter
 
 CType = type[Any]
-# The arguments that C has given.
-Raw = Sequence[Any]
 # Most elements of an array that is read: a model has fewer of anything.
 _MOST_ELEMENTS = 1 << 24
 _MOST_BYTES = 1 << 47

@@ -28,7 +28,6 @@ Number = Annotated[Operand, Accepts(NUMBERS)]
 Logical = Annotated[Operand, Accepts(ANY)]
 Real = Annotated[Operand, Accepts(FLOATS)]
 Image = Annotated[Operand, Accepts(FLOATS, min_rank=4, max_rank=4)]
-NumberImage = Annotated[Operand, Accepts(NUMBERS, min_rank=4, max_rank=4)]
 Vector = Annotated[Operand, Accepts(NUMBERS, min_rank=1, max_rank=1)]
 # A weight whose first dimension is that of the output's channels, and the bias of each of these.
 WeightImage = Annotated[Operand, Accepts(FLOATS, min_rank=4, max_rank=4, channel_axis=0)]

@@ -1,17 +1,18 @@
 """Graphs of several nodes under construction, and cases made of them by hand."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from nnrt_client.conformance.case import Case, Level, Mark
-from nnrt_client.conformance.cases.one_node import infer_all
 from nnrt_client.conformance.tolerance import SUMS_IN_ANOTHER_ORDER, Tolerance
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.graph import Constant, Graph, Node
+from nnrt_hdi.ops import OPERATORS
 from nnrt_hdi.tensor import QuantParam, TensorSpec, data_type_of
 
 AnyArray = NDArray[Any]
@@ -21,8 +22,9 @@ HandMade = tuple[Sequence[AnyArray], Sequence[AnyArray]]
 
 @dataclass(eq=False)
 class Draft:
-    """A graph under construction. Tensors are numbers."""
+    """A graph under construction. Tensors are numbers; one with a name gives its nodes names, too."""
 
+    name: str = ""
     tensors: list[TensorSpec] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     inputs: list[int] = field(default_factory=list)
@@ -37,23 +39,34 @@ class Draft:
         self.inputs.append(self._tensor(spec))
         return self.inputs[-1]
 
-    def constant(self, array: AnyArray, quant: tuple[QuantParam, ...] = ()) -> int:
-        """Add a constant."""
-        at = self._tensor(TensorSpec(data_type_of(array.dtype), array.shape, quant=quant))
-        self.constants[at] = array
+    def constant(self, array: AnyArray, quant: Sequence[QuantParam] = ()) -> int:
+        """Add a constant, without a layout."""
+        at = self._tensor(TensorSpec(data_type_of(array.dtype), array.shape, quant=tuple(quant)))
+        self.constants[at] = np.ascontiguousarray(array)
         return at
 
     def node(self, node_type: NodeType, *operands: int, declared: tuple[TensorSpec, ...] = (), **attrs: Any) -> int:
         """Add a node; its first output."""
-        pairs = [(self.tensors[at], self.constants.get(at)) for at in operands]
-        results = [self._tensor(spec) for spec in infer_all(node_type, pairs, attrs, declared)]
-        self.nodes.append(Node(node_type, operands, tuple(results), attrs))
-        return results[0]
+        return self.outputs_of(node_type, operands, declared, attrs)[0]
+
+    def outputs_of(
+        self,
+        node_type: NodeType,
+        operands: tuple[int, ...],
+        declared: tuple[TensorSpec, ...],
+        attrs: Mapping[str, Any],
+    ) -> tuple[int, ...]:
+        """Add a node; all its outputs."""
+        operator, pairs = OPERATORS[node_type], [(self.tensors[at], self.constants.get(at)) for at in operands]
+        results = tuple(self._tensor(spec) for spec in operator.infer(pairs, operator.bind(attrs), declared))
+        name = f"{self.name}/{len(self.nodes)}" if self.name else ""
+        self.nodes.append(Node(node_type, operands, results, attrs, name))
+        return results
 
     def graph(self, *outputs: int) -> Graph:
         """Make the graph with these outputs."""
         constants = {at: Constant.of(array) for at, array in self.constants.items()}
-        return Graph(tuple(self.tensors), tuple(self.nodes), tuple(self.inputs), outputs, constants)
+        return Graph(tuple(self.tensors), tuple(self.nodes), tuple(self.inputs), outputs, constants, self.name)
 
     def _tensor(self, spec: TensorSpec) -> int:
         self.tensors.append(spec)

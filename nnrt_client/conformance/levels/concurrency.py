@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 
 from nnrt_client.conformance.case import Level
+from nnrt_client.conformance.cases.draft import Draft
 from nnrt_client.conformance.levels.check import Check, NotOffered, checks_of, require
 from nnrt_client.conformance.levels.long_model import LongModel, long_model, with_long_model
 from nnrt_client.conformance.levels.residents import (
@@ -27,7 +28,7 @@ from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi.counters import FEATURE as COUNTERS
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.errors import NnrtError, TimedOut, UnavailableDevice
-from nnrt_hdi.graph import Constant, Graph, Node
+from nnrt_hdi.graph import Graph
 from nnrt_hdi.tensor import Array, TensorSpec
 
 _CLIENTS = 8
@@ -376,25 +377,14 @@ def _dangerous(connection: Connection) -> list[tuple[Graph, Array, Array]]:
     rows = np.arange(1 << 12, dtype=np.float32).reshape(-1, 4)
     indices = np.arange(1 << 14, dtype=np.int32) % len(rows)
     far = np.full_like(indices, np.iinfo(np.int32).max)
-    data, index, axis = (TensorSpec(DataType.FLOAT32, rows.shape), TensorSpec(DataType.INT32, indices.shape), ())
-    gather = Graph(
-        (data, index, TensorSpec(DataType.INT64, axis), TensorSpec(DataType.FLOAT32, (len(indices), 4))),
-        (Node(NodeType.GATHER, (0, 1, 2), (3,)),),
-        (1,),
-        (3,),
-        {0: Constant.of(rows), 2: Constant.of(np.array(0, np.int64))},
-        "gather",
+    picks, divides = Draft("gather"), Draft("division")
+    index = picks.given_as(TensorSpec(DataType.INT32, indices.shape))
+    gather = picks.graph(
+        picks.node(NodeType.GATHER, picks.constant(rows), index, picks.constant(np.array(0, np.int64)))
     )
     dividend = np.full(1 << 14, np.iinfo(np.int32).min, np.int32)
-    whole = TensorSpec(DataType.INT32, dividend.shape)
-    division = Graph(
-        (whole, whole, whole),
-        (Node(NodeType.DIV_FUSION, (0, 1), (2,)),),
-        (1,),
-        (2,),
-        {0: Constant.of(dividend)},
-        "division",
-    )
+    divisor = divides.given_as(TensorSpec(DataType.INT32, dividend.shape))
+    division = divides.graph(divides.node(NodeType.DIV_FUSION, divides.constant(dividend), divisor))
     ones = np.ones_like(dividend)
     several = [(gather, indices, far), (gather, indices, -far), (division, ones, ones * 0), (division, ones, -ones)]
     return [each for each in several if not first_reason(connection.supported(each[0]))]

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from nnrt_client.conformance.case import Level
+from nnrt_client.conformance.cases.one_node import graph_of, spec
 from nnrt_client.conformance.levels.check import Check, NotOffered
 from nnrt_client.conformance.levels.streams import run_request
 from nnrt_client.conformance.levels.subjects import COLUMNS, prepared_subject, require_answer, subjects
 from nnrt_client.conformance.target import Connection, Target, first_reason
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.errors import NnrtError
-from nnrt_hdi.graph import Constant, Graph, Node
+from nnrt_hdi.graph import Graph, Node
 from nnrt_hdi.tensor import Array, TensorSpec, data_type_of
 from nnrt_hdi.v2 import model_pb2, prepared_model_pb2
 
@@ -52,19 +53,11 @@ def _node(
     attrs: Mapping[str, Any],
 ) -> Graph:
     """A graph of one node, whose operands without elements are its inputs."""
-    specs = [
-        each if isinstance(each, TensorSpec) else TensorSpec(data_type_of(each.dtype), each.shape) for each in operands
+    pairs = [
+        (each, None) if isinstance(each, TensorSpec) else (spec(each.shape, data_type_of(each.dtype)), each)
+        for each in operands
     ]
-    results = [result] if isinstance(result, TensorSpec) else result
-    count = len(operands)
-    made = tuple(range(count, count + len(results)))
-    return Graph(
-        (*specs, *results),
-        (Node(node_type, tuple(range(count)), made, attrs),),
-        tuple(at for at, each in enumerate(operands) if isinstance(each, TensorSpec)),
-        made,
-        {at: Constant.of(each) for at, each in enumerate(operands) if not isinstance(each, TensorSpec)},
-    )
+    return graph_of(node_type, pairs, attrs, *([result] if isinstance(result, TensorSpec) else result))
 
 
 def _f(*shape: int) -> TensorSpec:

@@ -1,7 +1,7 @@
 /**
  * @file neural_network_runtime_type.h
  *
- * Types, enums and structs of NNRt. Written by nnrt_client/c/generated.py.
+ * Types, enums and structs of NNRt. The values of the enums are written by nnrt_client/c/generated.py.
  */
 #ifndef NEURAL_NETWORK_RUNTIME_NEURAL_NETWORK_RUNTIME_TYPE_H
 #define NEURAL_NETWORK_RUNTIME_NEURAL_NETWORK_RUNTIME_TYPE_H

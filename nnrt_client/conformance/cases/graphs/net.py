@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnrt_client.conformance.case import Case, Level, Mark
+from nnrt_client.conformance.cases.draft import Draft
 from nnrt_client.conformance.numbers import Numbers
 from nnrt_client.conformance.tolerance import Tolerance
 from nnrt_hdi.enums import DataType, Format, NodeType
-from nnrt_hdi.graph import Constant, Graph, Node
+from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops import OPERATORS
 from nnrt_hdi.tensor import QuantParam, TensorSpec, data_type_of
 
@@ -31,30 +32,19 @@ QUANTIZED_LAYERS = Tolerance(
 )
 
 
-class Net:
+class Net(Draft):
     """A graph under construction, whose weights look random and are always the same."""
 
     def __init__(self, name: str, layout: Format = Format.NHWC, dtype: str = "f4") -> None:
-        self.name = name
+        super().__init__(name)
         self.layout = layout
         self.dtype = np.dtype(dtype)
         self.numbers = Numbers(name)
-        self._tensors: list[TensorSpec] = []
-        self._nodes: list[Node] = []
-        self._inputs: list[int] = []
-        self._constants: dict[int, AnyArray] = {}
 
     def input(self, *shape: int, dtype: str = "", quant: QuantParam | None = None) -> int:
         """Add an input; of rank 4 it is an image, its shape NHWC."""
         data_type = data_type_of(np.dtype(dtype or self.dtype))
-        self._inputs.append(self._add(self._spec(data_type, shape, (quant,) if quant else ())))
-        return self._inputs[-1]
-
-    def constant(self, array: AnyArray, quant: Sequence[QuantParam] = ()) -> int:
-        """Add a constant, without a layout."""
-        at = self._add(TensorSpec(data_type_of(array.dtype), array.shape, quant=tuple(quant)))
-        self._constants[at] = np.ascontiguousarray(array)
-        return at
+        return self.given_as(self._spec(data_type, shape, (quant,) if quant else ()))
 
     def ints(self, *numbers: int) -> int:
         """Add a vector of indices."""
@@ -77,8 +67,8 @@ class Net:
     def laid_out(self, at: int) -> int:
         """Turn a constant [out, height, width, in] into the net's layout."""
         if self.layout is Format.NCHW:
-            self._constants[at] = np.ascontiguousarray(np.moveaxis(self._constants[at], 3, 1))
-        self._tensors[at] = replace(self._tensors[at], shape=self._constants[at].shape, format=self.layout)
+            self.constants[at] = np.ascontiguousarray(np.moveaxis(self.constants[at], 3, 1))
+        self.tensors[at] = replace(self.tensors[at], shape=self.constants[at].shape, format=self.layout)
         return at
 
     def op(self, node_type: NodeType, *inputs: int, **attrs: Any) -> int:
@@ -94,26 +84,15 @@ class Net:
         **attrs: Any,
     ) -> tuple[int, ...]:
         """Add a node. `quant` are scale and zero point of each output, which have the type of the first input."""
-        operands = [(self._tensors[at], self._constants.get(at)) for at in inputs]
-        first = operands[0][0].data_type if data_type is DataType.UNKNOWN else data_type
-        declared = tuple(TensorSpec(first, (), quant=(QuantParam(*param),)) for param in quant)
-        operator = OPERATORS[node_type]
-        specs = operator.infer(operands, operator.bind(attrs), declared or self._declared(data_type))
-        outputs = tuple(self._add(spec) for spec in specs)
-        self._nodes.append(Node(node_type, tuple(inputs), outputs, attrs, f"{self.name}/{len(self._nodes)}"))
-        return outputs
-
-    def _declared(self, data_type: DataType) -> tuple[TensorSpec, ...]:
-        return () if data_type is DataType.UNKNOWN else (TensorSpec(data_type, ()),)
+        kind = data_type if data_type is not DataType.UNKNOWN else self.tensors[inputs[0]].data_type
+        declared = tuple(TensorSpec(kind, (), quant=(QuantParam(*param),)) for param in quant)
+        if not quant and data_type is not DataType.UNKNOWN:
+            declared = (TensorSpec(data_type, ()),)
+        return self.outputs_of(node_type, inputs, declared, attrs)
 
     def spec(self, at: int) -> TensorSpec:
         """Give what is known of a tensor."""
-        return self._tensors[at]
-
-    def graph(self, *outputs: int) -> Graph:
-        """Give the graph."""
-        constants = {at: Constant.of(array) for at, array in self._constants.items()}
-        return Graph(tuple(self._tensors), tuple(self._nodes), tuple(self._inputs), outputs, constants, self.name)
+        return self.tensors[at]
 
     def real(self, *shape: int, size: float = 2.0) -> AnyArray:
         """Give an input of a run: real numbers, an image of rank 4 in the net's layout."""
@@ -124,10 +103,6 @@ class Net:
         """Give an input of a run: whole numbers from `low` to below `high`."""
         x = self.numbers.integers(low, high, shape).astype(dtype)
         return np.ascontiguousarray(np.moveaxis(x, 3, 1)) if x.ndim == 4 and self.layout is Format.NCHW else x
-
-    def _add(self, spec: TensorSpec) -> int:
-        self._tensors.append(spec)
-        return len(self._tensors) - 1
 
     def _spec(self, data_type: DataType, shape: Sequence[int], quant: tuple[QuantParam, ...]) -> TensorSpec:
         if len(shape) != 4:
