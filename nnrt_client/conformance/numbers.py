@@ -10,6 +10,21 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
+def f4(*values: Any) -> Any:
+    """Make an array of FLOAT32."""
+    return np.array(values, "f4")
+
+
+def i4(*values: Any) -> Any:
+    """Make an array of INT32."""
+    return np.array(values, "i4")
+
+
+def i8(*values: Any) -> Any:
+    """Make an array of INT64."""
+    return np.array(values, "i8")
+
+
 class Numbers:
     """A stream of numbers that begins with the checksum of a text: SplitMix64, as Java and JAX's tests have it.
 

@@ -12,43 +12,6 @@ UNITS = ("nnrt-device@.service", "nnrt-fleet.service")
 
 # Directories that ProtectHome=yes hides.
 _HOMES = ("/home", "/root", "/run/user")
-# What a device needs more, such as the group of its /dev file or a limit of memory, comes as a drop-in.
-_SANDBOX = """
-DynamicUser=yes
-StateDirectory=nnrt
-StateDirectoryMode=0700
-LimitNOFILE=65536
-UMask=0077
-NoNewPrivileges=yes
-ProtectSystem=strict
-ProtectHome={home}
-ProtectClock=yes
-ProtectControlGroups=yes
-ProtectHostname=yes
-ProtectKernelLogs=yes
-ProtectKernelModules=yes
-ProtectKernelTunables=yes
-PrivateTmp=yes
-LockPersonality=yes
-RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK
-RestrictNamespaces=yes
-RestrictRealtime=yes
-RestrictSUIDSGID=yes
-CapabilityBoundingSet=
-SystemCallArchitectures=native
-SystemCallFilter=@system-service
-SystemCallErrorNumber=EPERM
-"""
-# The manager of a user has no rights to give away.
-_USER_SANDBOX = """
-StateDirectory=nnrt
-StateDirectoryMode=0700
-UMask=0077
-NoNewPrivileges=yes
-LockPersonality=yes
-RestrictRealtime=yes
-SystemCallArchitectures=native
-"""
 
 
 def require_lasting_interpreter() -> None:
@@ -68,11 +31,15 @@ def require_lasting_interpreter() -> None:
 def unit(name: str, *, is_user: bool, fleet_file: Path | None) -> str:
     """The text of one of the UNITS, for this interpreter. `fleet_file` is that of the supervisor."""
     home = "read-only" if sys.prefix.startswith(_HOMES) else "yes"
-    text = (files("nnrt_device_service.fleet") / "systemd" / name).read_text()
+    folder = files("nnrt_device_service.fleet") / "systemd"
+    # What a device needs more, such as the group of its /dev file or a limit of memory, comes as a drop-in. The manager
+    # of a user has no rights to give away.
+    sandbox = (folder / ("user.sandbox" if is_user else "system.sandbox")).read_text()
+    text = (folder / name).read_text()
     return text.format(
         python=_escaped(sys.executable),
         file=f" {_escaped(str(fleet_file.absolute()))}" if fleet_file else "",
-        sandbox=(_USER_SANDBOX if is_user else _SANDBOX).format(home=home),
+        sandbox="\n" + sandbox.format(home=home),
         target="default.target" if is_user else "multi-user.target",
     )
 

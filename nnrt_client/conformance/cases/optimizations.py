@@ -9,6 +9,7 @@ import numpy as np
 
 from nnrt_client.conformance.case import Case, Level
 from nnrt_client.conformance.cases.draft import Draft, HandMade, made_by_hand
+from nnrt_client.conformance.numbers import f4, i4
 from nnrt_hdi.enums import ActivationType, DataType, NodeType
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.tensor import UNKNOWN_DIM, QuantParam, TensorSpec
@@ -17,14 +18,6 @@ N = NodeType
 RELU: dict[str, Any] = {"activation_type": ActivationType.RELU}
 # Longer than a stack of calls is that goes through it.
 LONG = 1500
-
-
-def f4(*values: Any) -> Any:
-    return np.array(values, "f4")
-
-
-def i4(*values: Any) -> Any:
-    return np.array(values, "i4")
 
 
 def _case(title: str, graph: Graph, *runs: HandMade) -> Case:

@@ -7,6 +7,7 @@ import numpy as np
 
 from nnrt_client.conformance.case import Case, Level
 from nnrt_client.conformance.cases.draft import Draft, HandMade, made_by_hand
+from nnrt_client.conformance.numbers import f4
 from nnrt_client.conformance.tolerance import Tolerance
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.graph import Graph
@@ -16,10 +17,6 @@ N = NodeType
 EXACT = Tolerance("no number is near a tie, so that every way of rounding gives the same", {}, steps=0)
 FLOAT, SIGNED, UNSIGNED = DataType.FLOAT32, DataType.INT8, DataType.UINT8
 INF = float("inf")
-
-
-def f4(*values: Any) -> Any:
-    return np.array(values, "f4")
 
 
 def quantized_by_hand() -> Iterator[Case]:

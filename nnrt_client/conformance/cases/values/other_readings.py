@@ -8,7 +8,7 @@ import numpy as np
 
 from nnrt_client.conformance.case import Case
 from nnrt_client.conformance.cases.values.trap import ROUNDED, Trap, elementwise
-from nnrt_client.conformance.numbers import Numbers
+from nnrt_client.conformance.numbers import Numbers, f4, i4
 from nnrt_hdi.enums import CoordinateTransformMode, Format, NearestMode, NodeType, ReduceMode, ResizeMethod
 
 N = NodeType
@@ -18,14 +18,6 @@ OTHER: Any = np.array([[1, 5], [0, 2]], "f4")
 CUBE: Any = np.arange(8, dtype="f4").reshape(2, 2, 2)
 # One image with two channels, two pixels wide.
 IMAGE: Any = np.array([[-1, -2], [-3, -4]], "f4").reshape(1, 2, 1, 2)
-
-
-def f4(*values: Any) -> Any:
-    return np.array(values, "f4")
-
-
-def i4(*values: Any) -> Any:
-    return np.array(values, "i4")
 
 
 def traps() -> Iterator[Trap]:

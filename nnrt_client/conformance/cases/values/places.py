@@ -6,24 +6,13 @@ from typing import Any
 import numpy as np
 
 from nnrt_client.conformance.cases.values.trap import EXACT, REFUSED, Trap
+from nnrt_client.conformance.numbers import f4, i4, i8
 from nnrt_hdi.enums import DataType, NodeType, ReduceMode
 from nnrt_hdi.tensor import TensorSpec
 
 N = NodeType
 NAN, INF = float("nan"), float("inf")
 X = np.arange(6, dtype="f4").reshape(2, 3)
-
-
-def i4(*values: Any) -> Any:
-    return np.array(values, "i4")
-
-
-def i8(*values: Any) -> Any:
-    return np.array(values, "i8")
-
-
-def f4(*values: Any) -> Any:
-    return np.array(values, "f4")
 
 
 def traps() -> Iterator[Trap]:
