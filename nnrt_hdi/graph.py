@@ -139,6 +139,29 @@ class Graph:
             needed.update(used)
         return tuple(reversed(last_uses))
 
+    def part(
+        self, nodes: Sequence[int], inputs: Sequence[int], outputs: Sequence[int], name: str
+    ) -> tuple["Graph", Mapping[int, int]]:
+        """The graph of some nodes, with these inputs and outputs, and the index there of each tensor that is in it."""
+        chosen = [self.nodes[index] for index in nodes]
+        used = {tensor for node in chosen for tensor in (*node.inputs, *node.outputs)}
+        kept = {tensor: new for new, tensor in enumerate(sorted(used.union(inputs)))}
+
+        def renumbered(tensors: Sequence[int]) -> tuple[int, ...]:
+            return tuple(kept[tensor] for tensor in tensors)
+
+        part = Graph(
+            tensors=tuple(self.tensors[tensor] for tensor in kept),
+            nodes=tuple(
+                replace(node, inputs=renumbered(node.inputs), outputs=renumbered(node.outputs)) for node in chosen
+            ),
+            inputs=renumbered(inputs),
+            outputs=renumbered(outputs),
+            constants={kept[tensor]: constant for tensor, constant in self.constants.items() if tensor in kept},
+            name=name,
+        )
+        return part, kept
+
     def with_tensors(self, tensors: Sequence[TensorSpec]) -> Self:
         """A copy of the graph with other (better known) specs of its tensors."""
         if len(tensors) != len(self.tensors):

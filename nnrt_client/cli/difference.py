@@ -1,7 +1,7 @@
 """Differences between the results of two devices, and the operator of a model at which they begin."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -142,23 +142,9 @@ def part_of(graph: Graph, outputs: Sequence[int]) -> tuple[Graph, Mapping[int, i
         if node not in needed:
             needed.add(node)
             waiting += [producer[tensor] for tensor in graph.nodes[node].inputs if tensor in producer]
-    nodes = [graph.nodes[index] for index in sorted(needed)]
-    used = {tensor for node in nodes for tensor in (*node.inputs, *node.outputs)}
-    inputs = [index for index in graph.inputs if index in used] or list(graph.inputs)
-    kept = {index: new for new, index in enumerate(sorted(used.union(inputs)))}
-
-    def renumbered(indices: Sequence[int]) -> tuple[int, ...]:
-        return tuple(kept[index] for index in indices)
-
-    part = Graph(
-        tensors=tuple(graph.tensors[index] for index in kept),
-        nodes=tuple(replace(node, inputs=renumbered(node.inputs), outputs=renumbered(node.outputs)) for node in nodes),
-        inputs=renumbered(inputs),
-        outputs=renumbered(outputs),
-        constants={kept[index]: constant for index, constant in graph.constants.items() if index in kept},
-        name=graph.name,
-    )
-    return part, kept
+    used = {tensor for node in needed for tensor in graph.nodes[node].inputs}.union(outputs)
+    inputs = [index for index in graph.inputs if index in used] or graph.inputs
+    return graph.part(sorted(needed), inputs, outputs, graph.name)
 
 
 def _with_shapes_of(graph: Graph, inputs: Sequence[Array]) -> Graph:

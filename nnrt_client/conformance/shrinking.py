@@ -1,7 +1,7 @@
 """From a model that a device computes wrongly to a few of its nodes, which it computes rightly one by one only."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -104,29 +104,10 @@ def _part(
     taken = [tensor for tensor in read if tensor not in made and tensor not in graph.constants]
     elsewhere = {tensor for at, node in enumerate(graph.nodes) if at not in nodes for tensor in node.inputs}
     given = [tensor for tensor in made if tensor in elsewhere or tensor in graph.outputs] or list(made)
-    kept = {tensor: new for new, tensor in enumerate(sorted(made.union(read)))}
-
-    def renumbered(tensors: Sequence[int]) -> tuple[int, ...]:
-        return tuple(kept[tensor] for tensor in tensors)
-
-    def spec_of(tensor: int) -> Any:
-        spec = graph.tensors[tensor]
-        is_taken = tensor in taken and tensor not in graph.inputs
-        return spec.with_shape(values[tensor].shape) if is_taken else spec
-
-    part = Graph(
-        tensors=tuple(map(spec_of, kept)),
-        nodes=tuple(
-            replace(
-                graph.nodes[node],
-                inputs=renumbered(graph.nodes[node].inputs),
-                outputs=renumbered(graph.nodes[node].outputs),
-            )
-            for node in nodes
-        ),
-        inputs=renumbered(taken),
-        outputs=renumbered(given),
-        constants={kept[tensor]: constant for tensor, constant in graph.constants.items() if tensor in kept},
-        name=f"{graph.name} in part".strip(),
-    )
+    # A device needs to know the shapes that the run has given.
+    known = [tensor for tensor in taken if tensor not in graph.inputs]
+    tensors = list(graph.tensors)
+    for tensor in known:
+        tensors[tensor] = tensors[tensor].with_shape(values[tensor].shape)
+    part, _ = graph.with_tensors(tensors).part(nodes, taken, given, f"{graph.name} in part".strip())
     return part, taken, given
