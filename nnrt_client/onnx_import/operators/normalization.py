@@ -15,26 +15,7 @@ _FLAT_DOC = {
 }
 
 
-@onnx_operator("BatchNormalization", until=13)
-def batch_normalization_of_one_type(
-    op: NodeBuilder,
-    x: Value,
-    scale: Value,
-    bias: Value,
-    mean: Value,
-    variance: Value,
-    *,
-    epsilon: float = 1e-5,
-    momentum: float = 0.9,
-    spatial: int = 1,
-) -> Value:
-    """BATCH_NORM."""
-    if not spatial:
-        refuse("its spatial is 0; NNRt has one scale for each channel")
-    return _batch_normalized(op, x, [scale, bias, mean, variance], epsilon)
-
-
-@onnx_operator("BatchNormalization", since=14)
+@onnx_operator("BatchNormalization")
 def batch_normalization(
     op: NodeBuilder,
     x: Value,
@@ -45,18 +26,17 @@ def batch_normalization(
     *,
     epsilon: float = 1e-5,
     momentum: float = 0.9,
+    spatial: int = 1,
     training_mode: int = 0,
 ) -> Value:
     """BATCH_NORM."""
+    if not spatial:
+        refuse("its spatial is 0; NNRt has one scale for each channel")
     if training_mode:
         refuse("it is in training mode; NNRt only runs models")
-    return _batch_normalized(op, x, [scale, bias, mean, variance], epsilon)
-
-
-def _batch_normalized(op: NodeBuilder, x: Value, channels: list[Value], epsilon: float) -> Value:
     if x.rank < 2:
         refuse(f"x is {x}, which has no channels")
-    given = [op.cast(part, x.dtype) for part in channels]
+    given = [op.cast(part, x.dtype) for part in (scale, bias, mean, variance)]
     return op.apply(OperationType.BATCH_NORM, op.nchw(x), *given, epsilon=epsilon)
 
 

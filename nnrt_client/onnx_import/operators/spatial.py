@@ -35,13 +35,7 @@ _MODES = {
 }
 
 
-@onnx_operator("DepthToSpace", until=10)
-def depth_to_space_of_one_mode(op: NodeBuilder, x: Value, *, blocksize: int) -> Value:
-    """DEPTH_TO_SPACE."""
-    return depth_to_space(op, x, blocksize=blocksize)
-
-
-@onnx_operator("DepthToSpace", since=11)
+@onnx_operator("DepthToSpace")
 def depth_to_space(op: NodeBuilder, x: Value, *, blocksize: int, mode: str = "DCR") -> Value:
     """DEPTH_TO_SPACE."""
     if mode not in DepthToSpaceMode.__members__:
