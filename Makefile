@@ -29,7 +29,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-c fleet-demo quick quick-tests test test-processors check format lint types imports sz proto proto-check answers docs docs-check c-files pictures tests matrix engines openvino fuzz mutants bench bench-fleet peers networks clean
+.PHONY: help demo demo-c fleet-demo quick quick-tests test test-processors check format lint types imports sz house proto proto-check answers docs docs-check c-files pictures tests matrix engines openvino fuzz mutants bench bench-fleet peers networks clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,7 +51,7 @@ quick-tests: $(CHECK)/installed
 
 test: check ## Run every check and test, as CI does
 
-check: lint types imports sz proto-check docs-check tests ## Format, lint, types, import rules, size, generated files, tests
+check: lint types imports sz house proto-check docs-check tests ## Format, lint, types, import rules, size, the house, generated files, tests
 
 format: $(CHECK)/installed ## Format the sources in place
 	$(CHECK)/bin/ruff format -q $(SOURCES)
@@ -69,6 +69,9 @@ imports: $(CHECK)/installed ## Check who imports whom
 
 sz: $(CHECK)/installed ## Print the lines of code of each room, and fail above the budget
 	@$(CHECK)/bin/python tests/lines_of_code.py
+
+house: $(CHECK)/installed ## Print circles of imports, large classes and modules, threads and uses of what is private, and bound them
+	@$(CHECK)/bin/python tests/house.py
 
 tests: $(CHECK)/installed ## Run the tests
 	$(CHECK)/bin/pytest -q -n auto --maxprocesses 4 --dist loadfile
