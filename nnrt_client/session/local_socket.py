@@ -12,11 +12,11 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
-from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
 from nnrt_client.session.address import Address
+from nnrt_client.session.connection_state import ConnectionState
 from nnrt_client.session.errands import elsewhere
 from nnrt_client.session.fork import LockOwner
 from nnrt_client.session.staging_pool import StagingPool
@@ -27,9 +27,6 @@ from nnrt_hdi.limits import FIRST_CLIENT_BUFFER_ID, LOCAL_PACKET_BYTES
 from nnrt_hdi.shared_memory import SharedMemory
 from nnrt_hdi.signals import raised_by_handler
 from nnrt_hdi.v2 import local_socket_pb2
-
-if TYPE_CHECKING:
-    from nnrt_client.session.session import Session
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +50,7 @@ class _Shared(weakref.ref[Shareable]):
 class LocalConnection:
     """One connection, on which one request at a time is under way; `end` is for any thread."""
 
-    def __init__(self, session: "Session") -> None:
+    def __init__(self, session: ConnectionState) -> None:
         """Raises ConnectionFailed where nobody listens or knows the session, OutOfMemory for one more than allowed."""
         self._place = f"local socket of the {session.place}"
         self._patience_s = session.settings.verdict_timeout_s
@@ -141,7 +138,7 @@ def _wait(seconds: float) -> bytes:
 class LocalSocket(LockOwner):
     """Shares memory between a session and a daemon on this host."""
 
-    def __init__(self, session: "Session") -> None:
+    def __init__(self, session: ConnectionState) -> None:
         """Raises ConnectionFailed where the daemon is not here after all."""
         self._session = session
         # What the daemon has, by the identity of each memory; and what it may have, by its number.
@@ -157,7 +154,7 @@ class LocalSocket(LockOwner):
         session.on_death(self._close)
 
     @classmethod
-    def of(cls, session: "Session") -> "LocalSocket | None":
+    def of(cls, session: ConnectionState) -> "LocalSocket | None":
         """Connect a session to its daemon's local socket; None where there is none that can be reached from here."""
         if not session.settings.share_memory or not session.welcome.local_socket or sys.platform != "linux":
             return None

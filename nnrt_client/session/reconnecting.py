@@ -4,21 +4,19 @@ import logging
 import math
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import grpc
 
 from nnrt_client.session.address import Address
 from nnrt_client.session.broken_call import BrokenCall
 from nnrt_client.session.channel import Channel
+from nnrt_client.session.connection_state import ConnectionState
 from nnrt_client.session.credentials import what_is_wrong
 from nnrt_client.session.latch import Changes, Latch
 from nnrt_hdi import wire
 from nnrt_hdi.errors import ConnectionFailed, NnrtError, UnavailableDevice
 from nnrt_hdi.v2 import session_pb2
-
-if TYPE_CHECKING:
-    from nnrt_client.session.session import Session
 
 _log = logging.getLogger(__name__)
 
@@ -35,8 +33,10 @@ _MOST_FAILURES = 3
 class Keeper:
     """Looks after the channel of a session, in two threads: one listens, one watches for silence."""
 
-    def __init__(self, session: "Session") -> None:
+    def __init__(self, session: ConnectionState, end: Callable[[NnrtError], None]) -> None:
+        """Keep a session's connection, and end the session with the verdict."""
         self._session = session
+        self._end = end
         self._settings = session.settings
         self._why_lost = ""
         self._interval_s = session.settings.connect_timeout_s
@@ -81,7 +81,7 @@ class Keeper:
                     death = UnavailableDevice(f"{self._why_lost}; load the model again", place=session.place)
         self._ended.set()
         if death is not None:
-            session.end(death)
+            self._end(death)
 
     def _begin(self) -> NnrtError | None:
         """Begin the session, and listen to its channel. Returns like `_listen`."""

@@ -1,0 +1,156 @@
+"""What a session knows of its daemon and of the channel to it, which its keeper changes."""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from nnrt_client.session import fork
+from nnrt_client.session.channel import Channel
+from nnrt_client.session.compression import Compressor
+from nnrt_client.session.daemon_clock import DaemonClock
+from nnrt_client.session.latch import Changes, Latch
+from nnrt_client.settings import Settings
+from nnrt_client.tracing.tracer import Metadata
+from nnrt_hdi import wire
+from nnrt_hdi.backend import DeviceState
+from nnrt_hdi.compression import FEATURE
+from nnrt_hdi.errors import ConnectionFailed, NnrtError
+from nnrt_hdi.files.model_store import FEATURE as STORE_FEATURE
+from nnrt_hdi.v2 import session_pb2
+
+_log = logging.getLogger(__name__)
+
+
+class ConnectionState(fork.LockOwner):
+    """The state of a session's connection: attached to a channel, waiting for another one, or over."""
+
+    # From the daemon, when the session begins.
+    welcome: session_pb2.Welcome
+
+    def __init__(self, address: str, settings: Settings) -> None:
+        self.address = address
+        self.settings = settings
+        self.death: NnrtError | None = None
+        self.state = DeviceState()
+        self.clock = DaemonClock()
+        # Where chunks are compressed, on both sides' word.
+        self.compressor: Compressor | None = None
+        self.metadata: Metadata = ()
+        # How often the session has been attached to a channel, and whether it is.
+        self.attachment = 0
+        self.is_attached = False
+        self.is_closing = False
+        self._channel: Channel | None = None
+        self._changes = Changes()
+        self._over = Latch()
+        self._on_death: list[Callable[[NnrtError], None]] = []
+        self._on_attached: list[Callable[[], None]] = []
+        super().__init__()
+
+    def _make_locks(self) -> None:
+        self._lock = threading.RLock()
+
+    def _enter_child(self, reason: NnrtError) -> None:
+        self._on_death.clear()
+        self._on_attached.clear()
+        self._changes = Changes()
+        self.is_attached = False
+        self.death = self.death or reason.at(self.place)
+        self._over.set()
+
+    @property
+    def place(self) -> str:
+        """The daemon, for messages."""
+        return f"daemon at {self.address}"
+
+    @property
+    def is_alive(self) -> bool:
+        return self.death is None
+
+    def require_alive(self) -> None:
+        """Raise the error this session ended with, if it has."""
+        if self.death is not None:
+            raise self.death.copy()
+
+    @property
+    def keeps_models(self) -> bool:
+        """Whether the daemon keeps what it compiles, for the next time."""
+        return STORE_FEATURE in self.welcome.features
+
+    @property
+    def _patience_s(self) -> float:
+        return self.settings.reconnect_timeout_s + self.settings.verdict_timeout_s
+
+    # ---- the keeper's
+
+    def begin(self, channel: Channel, welcome: session_pb2.Welcome) -> bool:
+        """Take the daemon's welcome on a channel; false where the session is over already."""
+        with self._lock:
+            if self.death is not None:
+                return False
+            self._channel = channel
+            self.welcome = welcome
+            self.metadata = ((wire.SESSION_METADATA, welcome.session_id),)
+            if FEATURE in welcome.features:
+                self.compressor = Compressor()
+            self.is_attached = True
+        self._changes.announce()
+        return True
+
+    def attach(self, channel: Channel) -> None:
+        """Go on with the session on another channel. Only the calls of the one before are cancelled."""
+        with self._lock:
+            lost, self._channel = self._channel, channel
+            self.attachment += 1
+            self.is_attached = self.death is None
+        self._changes.announce()
+        if lost is not None:
+            lost.close()
+        if self.death is not None:
+            channel.close()
+        _log.info("%s: found again, nothing is lost", self.place)
+        for listener in list(self._on_attached):
+            listener()
+
+    def detach(self, why: str) -> None:
+        """Have calls wait: the channel is lost."""
+        self.is_attached = False
+        self._changes.announce()
+        _log.info("%s: %s", self.place, why)
+
+    # ---- waiting and listening
+
+    def on_death(self, listener: Callable[[NnrtError], None]) -> None:
+        """Call this once when the session ends; at once if it already has."""
+        with self._lock:
+            if self.death is None:
+                self._on_death.append(listener)
+                return
+        listener(self.death)
+
+    def on_attached(self, listener: Callable[[], None]) -> None:
+        """Call this whenever the session has been attached to another channel."""
+        self._on_attached.append(listener)
+
+    def wait_over(self, timeout_s: float) -> bool:
+        """Wait for the end of the session, so long at most; whether it is over."""
+        return self._over.wait(timeout_s)
+
+    def _sentence(self, since: int) -> NnrtError | None:
+        """Wait until it is decided what became of an attachment's channel; give the session's death, if that is it."""
+        # The session's stream breaks at about the same moment if the channel is lost.
+        self._changes.wait_for(
+            lambda: self.death is not None or self.attachment != since or not self.is_attached,
+            self.settings.verdict_timeout_s,
+        )
+        self._changes.wait_for(lambda: self.death is not None or self.is_attached, self._patience_s)
+        return self.death.copy() if self.death else None
+
+    def _await_attached(self, name: str) -> int:
+        """Wait until the session is attached; give the attachment. Raises the session's death."""
+        if not self.is_attached:
+            self._changes.wait_for(lambda: self.death is not None or self.is_attached, self._patience_s)
+            self.require_alive()
+            if not self.is_attached:
+                raise ConnectionFailed(f"the connection is lost ({name} was not begun)", place=self.place)
+        return self.attachment
