@@ -5,11 +5,11 @@ for a daemon, and both families lead to the same ones.
 """
 
 import socket
-from collections.abc import Iterable
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import ip_address
 
 from nnrt_client.resolvers.names import Name
 from nnrt_client.resolvers.resolver import PollingResolver, Resolver
+from nnrt_client.resolvers.targets import Families, in_order, preferred
 from nnrt_client.settings import Settings
 from nnrt_hdi.errors import ConnectionFailed
 
@@ -21,11 +21,6 @@ _DNS_PORT = 53
 _FAMILIES = {"": (4, 6), "4": (4,), "6": (6,)}
 # A name that exists no more, or has no address now, is an answer as well.
 _NO_ADDRESS = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
-
-
-Target = tuple[IPv4Address | IPv6Address, int]
-# Of IP, in the order of preference.
-Families = tuple[int, ...]
 
 
 class HostResolver(PollingResolver):
@@ -46,18 +41,6 @@ class HostResolver(PollingResolver):
             raise ConnectionFailed(f"the host is not found: {error}", place=self.name) from error
         ips = {ip_address(target[0]) for *_, target in found}
         return in_order((ip, self._port) for ip in preferred(ips, self._families)), self._every_s
-
-
-def preferred(ips: Iterable[IPv4Address | IPv6Address], families: Families) -> list[IPv4Address | IPv6Address]:
-    """Those of the first of the families that has any."""
-    of_family = {family: [ip for ip in ips if ip.version == family] for family in families}
-    return next(filter(None, of_family.values()), [])
-
-
-def in_order(targets: Iterable[Target]) -> tuple[str, ...]:
-    """Addresses, in an order that isn't the answer's: name servers turn that about."""
-    ordered = sorted(set(targets), key=lambda target: (target[0].version, target))
-    return tuple(f"[{ip}]:{port}" if ip.version == 6 else f"{ip}:{port}" for ip, port in ordered)
 
 
 def create(name: Name, settings: Settings) -> Resolver:

@@ -13,9 +13,9 @@ import ifaddr
 from zeroconf import DNSQuestionType, Error, ServiceInfo, ServiceStateChange, Zeroconf
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncZeroconf
 
-from nnrt_client.resolvers.dns import in_order
 from nnrt_client.resolvers.names import Name
 from nnrt_client.resolvers.resolver import MOST_ADDRESSES, Resolver
+from nnrt_client.resolvers.targets import in_order
 from nnrt_client.settings import Settings
 from nnrt_hdi.errors import ConnectionFailed, OperationForbidden
 from nnrt_hdi.service_type import SERVICE_TYPE

@@ -10,8 +10,8 @@ import dns.name
 import dns.rdatatype
 import dns.resolver
 
-from nnrt_client.resolvers.dns import Families, Target, in_order, preferred
 from nnrt_client.resolvers.resolver import PollingResolver
+from nnrt_client.resolvers.targets import Families, Target, in_order, preferred
 from nnrt_hdi.errors import ConnectionFailed, InvalidParameter
 
 # How soon and how late to ask again, whatever an answer says of how long it holds.
