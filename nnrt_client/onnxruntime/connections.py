@@ -32,6 +32,11 @@ class Connection:
         self._users = 0
         self._notes: queue.SimpleQueue[Release] = queue.SimpleQueue()
 
+    @property
+    def is_open(self) -> bool:
+        """True until the last user has given it up."""
+        return self._runtime._is_open
+
     def device(self, which: str | int | None) -> Device:
         """The device that was asked for. Raises as `Runtime.device`."""
         return self._runtime.device(0 if which is None else which)

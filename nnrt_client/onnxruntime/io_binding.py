@@ -1,26 +1,20 @@
 """Inputs and outputs of a session that are bound to where they are before it runs."""
 
 import weakref
-from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nnrt_client.onnxruntime.errors import BadBinding, BoundRunFailed, WrongType
-from nnrt_client.onnxruntime.ort_value import DEVICE, HOST, OrtValue, resident, value_at
+from nnrt_client.onnxruntime.options import RunOptions
+from nnrt_client.onnxruntime.ort_value import DEVICE, HOST, OrtValue, value_at
+from nnrt_client.onnxruntime.placed_model import HasModel, PlacedModel, placed_model
 from nnrt_client.run.result import OutputTooSmall
-from nnrt_client.session.device import Device
 from nnrt_client.tensors.resident_tensor import ResidentTensor
 from nnrt_hdi.errors import NnrtError
-from nnrt_hdi.tensor import TensorSpec
-
-if TYPE_CHECKING:
-    from nnrt_client.onnxruntime.inference_session import InferenceSession
-    from nnrt_client.onnxruntime.options import RunOptions
 
 
 @dataclass(slots=True)
@@ -34,7 +28,7 @@ class _Output:
 class IOBinding:
     """Inputs and outputs of runs with `InferenceSession.run_with_iobinding`. Made by `InferenceSession.io_binding`."""
 
-    def __init__(self, session: "InferenceSession") -> None:
+    def __init__(self, session: HasModel) -> None:
         self._session = session
         self._inputs: dict[str, Any] = {}
         self._outputs: dict[str, _Output] = {}
@@ -118,60 +112,61 @@ class IOBinding:
 
     # ---- running
 
-    def _run(self, run_options: "RunOptions | None") -> None:
-        session, device = self._session, self._session._device
+    def _run(self, run_options: RunOptions | None) -> None:
+        model = placed_model(self._session)
         if not self._outputs:
             raise BoundRunFailed("Error in execution: At least one output should be requested.")
         for name in self._outputs:
-            if name not in session._output_specs:
+            if name not in model.output_specs:
                 raise BoundRunFailed(f"Error in execution: Invalid output name: {name}")
         feed = {
-            name: value._readable(session._connection, device) if isinstance(value, OrtValue) else value
+            name: value._readable(model.connection, model.device) if isinstance(value, OrtValue) else value
             for name, value in self._inputs.items()
         }
-        for name in session._input_specs:
+        for name in model.input_specs:
             if name not in feed:
                 raise BoundRunFailed(f"Error in execution: Missing Input: {name}")
         try:
-            results = self._results_of(feed, run_options)
-            self._results = [self._kept(name, results[name]) for name in self._outputs]
+            results = self._results_of(model, feed, run_options)
+            self._results = [self._kept(model, name, results[name]) for name in self._outputs]
         except BoundRunFailed:
             raise
         except NnrtError as error:
             raise BoundRunFailed(f"Error in execution: {error}") from error
 
-    def _results_of(self, feed: dict[str, Any], run_options: "RunOptions | None") -> Mapping[str, Any]:
+    def _results_of(
+        self, model: PlacedModel, feed: dict[str, Any], run_options: RunOptions | None
+    ) -> Mapping[str, Any]:
         """Run, once more where an output on the device turned out to be larger than its memory: such a run has written
         nothing."""
-        session = self._session
         taken: dict[str, ResidentTensor] = {}
         targets: dict[str, Any] = {}
         for name, output in self._outputs.items():
             if output.value is not None:
-                targets[name] = output.value._writable_place(session._connection, session._device)
-            elif output.is_on_device and (spare := session._memory.taken(name)):
+                targets[name] = output.value._writable_place(model.connection, model.device)
+            elif output.is_on_device and (spare := model.memory.taken(name)):
                 targets[name] = taken[name] = spare
             else:
                 targets[name] = None
         try:
             try:
-                return session._run_checked(feed, targets, run_options)
+                return model.run(feed, targets, run_options)
             except OutputTooSmall as error:
                 if not taken:
                     raise
-                shapes = dict(zip(session._output_specs, error.shapes, strict=True))
+                shapes = dict(zip(model.output_specs, error.shapes, strict=True))
             for name in list(taken):
                 small = taken.pop(name)  # Nobody's spare: it is closed.
-                targets[name] = taken[name] = session._memory.replaced(name, small, shapes[name])
-            return session._run_checked(feed, targets, run_options)
+                targets[name] = taken[name] = model.memory.replaced(name, small, shapes[name])
+            return model.run(feed, targets, run_options)
         except BaseException:
             for name, tensor in taken.items():
-                session._memory.spare[name].append(tensor)
+                model.memory.spare[name].append(tensor)
             raise
 
-    def _kept(self, name: str, result: Any) -> OrtValue:
+    def _kept(self, model: PlacedModel, name: str, result: Any) -> OrtValue:
         """The result of a run as a value, where it was bound to be."""
-        output, memory = self._outputs[name], self._session._memory
+        output, memory = self._outputs[name], model.memory
         if output.value is not None:
             output.value._take(result)
             return output.value
@@ -186,54 +181,8 @@ class IOBinding:
         return value
 
     def _require_input(self, name: str) -> None:
-        if name not in self._session._input_specs:
+        if name not in placed_model(self._session).input_specs:
             raise BadBinding(f"Failed to find NodeArg with name: {name} in the def list")
-
-
-class DeviceMemory:
-    """Memory on a session's device for its outputs. What the value in it is done with is used again."""
-
-    # What an output of unknown size may grow by before it needs other memory.
-    _GROWTH = 2
-
-    def __init__(self, device: Device, specs: Mapping[str, TensorSpec]) -> None:
-        self.spare: defaultdict[str, deque[ResidentTensor]] = defaultdict(deque)
-        self._device = device
-        self._specs = specs
-        self._tensors: list[ResidentTensor] = []
-
-    def taken(self, name: str) -> ResidentTensor | None:
-        """Memory for an output; None where its size is known only after the first run."""
-        spare, spec = self.spare[name], self._specs[name]
-        with suppress(IndexError):  # Another thread may take the last.
-            while True:
-                tensor = spare.pop()
-                if tensor._memory.session.is_alive:
-                    return tensor
-                self._tensors.remove(tensor)  # It is gone with its daemon.
-        return None if spec.is_dynamic else self.made(name, spec.shape)
-
-    def made(self, name: str, shape: Sequence[int]) -> ResidentTensor:
-        """New memory for an output of this shape, and for larger ones where its size varies."""
-        spec = self._specs[name]
-        size_bytes = int(np.prod(shape, dtype=np.int64)) * spec.item_size
-        tensor = resident(
-            self._device, spec.numpy_dtype, spec.shape, size_bytes * self._GROWTH if spec.is_dynamic else size_bytes
-        )
-        self._tensors.append(tensor)
-        return tensor
-
-    def replaced(self, name: str, tensor: ResidentTensor, shape: Sequence[int]) -> ResidentTensor:
-        """Other memory for an output that has no room in this one."""
-        self._tensors.remove(tensor)
-        tensor.close()
-        return self.made(name, shape)
-
-    def close(self) -> None:
-        """Free it all."""
-        for tensor in self._tensors:
-            tensor.close()
-        self._tensors.clear()
 
 
 def _checked(ortvalue: OrtValue) -> OrtValue:

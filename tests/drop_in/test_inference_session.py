@@ -32,6 +32,7 @@ from nnrt_client.onnxruntime.capi.onnxruntime_pybind11_state import (
     InvalidProtobuf,
     NoSuchFile,
 )
+from nnrt_client.onnxruntime.placed_model import placed_model
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 Y = np.full((2, 3), 10, np.float32)
@@ -494,7 +495,7 @@ def test_a_session_stays_until_its_runs_have_ended(onnxruntime_daemon: DaemonPro
     """As with ONNX Runtime, where nobody refers to it any more but they."""
     providers = [(NNRT, {"device": onnxruntime_daemon.address.replace("127.0.0.1", "localhost")})]
     session = ours.InferenceSession(sums().SerializeToString(), providers=providers)
-    connection, calls = session._connection, queue.SimpleQueue[Any]()
+    connection, calls = placed_model(session).connection, queue.SimpleQueue[Any]()
     for _ in range(400):
         session.run_async(["s"], FEED, lambda *call: calls.put(call), None)
     del session
@@ -502,7 +503,7 @@ def test_a_session_stays_until_its_runs_have_ended(onnxruntime_daemon: DaemonPro
         outputs, _, error = calls.get(timeout=30)
         assert not error
         require_equal(outputs, [X + Y])
-    until(lambda: not connection._runtime._is_open)
+    until(lambda: not connection.is_open)
 
 
 def test_terminate_ends_runs_under_way(start_daemon: StartDaemon) -> None:
@@ -550,7 +551,7 @@ def test_it_is_loaded_again(start_daemon: StartDaemon, tmp_path: Path) -> None:
             del binding
             daemon.kill()
             daemon = start_daemon("--backend", "onnxruntime", listen=listen)
-            until(lambda: not session._session._executor._is_living)
+            until(lambda: not placed_model(session).session._executor._is_living)
             require_equal(session.run(["s"], FEED), [X + Y])
 
 
@@ -559,11 +560,11 @@ def test_sessions_end_when_nobody_refers_to_them(start_daemon: StartDaemon) -> N
     daemon = start_daemon("--backend", "onnxruntime")
     providers = [(NNRT, {"device": daemon.address})]
     sessions = [ours.InferenceSession(sums().SerializeToString(), providers=providers) for _ in range(2)]
-    assert len({id(session._connection) for session in sessions}) == 1
+    assert len({id(placed_model(session).connection) for session in sessions}) == 1
     require_equal(sessions[0].run(["s"], FEED), [X + Y])
     sessions.pop()
     require_equal(sessions[0].run(["s"], FEED), [X + Y])
-    connection = sessions[0]._connection
+    connection = placed_model(sessions[0]).connection
     sessions.clear()
     gc.collect()
-    until(lambda: not connection._runtime._is_open)
+    until(lambda: not connection.is_open)

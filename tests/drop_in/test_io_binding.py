@@ -18,6 +18,7 @@ import nnrt_client.onnxruntime as ours
 from drop_in.both_runtimes import Call, require_equal, require_same
 from drop_in.conftest import sums
 from nnrt_client import InvalidParameter, OutOfMemory, ResidentTensor, UnavailableDevice, Unsupported
+from nnrt_client.onnxruntime.placed_model import placed_model
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 Y = np.full((2, 3), 10, np.float32)
@@ -196,7 +197,7 @@ def test_values_stay_on_the_device() -> None:
                 (value,) = binding.get_outputs()
                 assert value.device_name() == "nnrt"
         require_equal(value.numpy(), X + 12 * Y)
-        assert [len(session._memory._tensors) for session in (first, second)] == [1, 1]
+        assert [len(placed_model(session).memory.tensors) for session in (first, second)] == [1, 1]
         require_equal(second.run(["p"], {"x": value, "y": Y}), [(X + 12 * Y) * np.array([1, 2, 3], np.float32)])
         value.update_inplace(X)
         require_equal(value.numpy(), X)
@@ -303,7 +304,7 @@ def test_a_state_grows_on_the_device(growing: ours.InferenceSession) -> None:
         binding.bind_output("total")
         growing.run_with_iobinding(binding)
         state, total = binding.get_outputs()
-        made.append(len(growing._memory._tensors))
+        made.append(len(placed_model(growing).memory.tensors))
     assert (state.device_name(), state.shape(), total.device_name()) == ("nnrt", [24, 4], "cpu")
     require_equal(state.numpy(), rows[:, 0])
     np.testing.assert_allclose(total.numpy(), rows.sum((0, 1)), rtol=1e-4, atol=1e-5)
@@ -331,7 +332,7 @@ def test_a_device_without_room_for_a_larger_state(
 
     assert total(1) == 2
     with monkeypatch.context() as patch:
-        patch.setattr(growing._memory, "made", full)
+        patch.setattr(placed_model(growing).memory, "made", full)
         with pytest.raises(RuntimeError, match="no room"):
             total(20)
     assert total(20) == 21
@@ -341,7 +342,7 @@ def test_a_device_without_room_for_a_larger_state(
 def test_a_value_that_is_read_is_kept(mine: ours.InferenceSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its memory is not used again while a run is under way that nobody waits for."""
     future: Future[Any] = Future()
-    monkeypatch.setattr(mine, "_started", lambda *_: future)
+    monkeypatch.setattr(placed_model(mine), "start", lambda *_: future)
     value = ours.OrtValue.ortvalue_from_numpy(X, "nnrt")
     gone = weakref.ref(value)
     ended: list[str] = []

@@ -1,0 +1,35 @@
+"""Methods of ONNX Runtime's InferenceSession that a session on a daemon's device has nothing to do for."""
+
+from typing import NoReturn
+
+from nnrt_client.onnxruntime.errors import NotSupported
+
+
+class MissingMethods:
+    """The part of ONNX Runtime's interface that is refused, or has no effect."""
+
+    def disable_fallback(self) -> None:
+        """Do nothing: there is no fallback."""
+
+    def enable_fallback(self) -> None:
+        """Do nothing: there is no fallback."""
+
+    def end_profiling(self) -> NoReturn:
+        """Refuse: the daemon computes, and `nnrt bench` says where time goes."""
+        raise NotSupported("end_profiling: nothing is profiled; run `nnrt bench`, or read NamedOutputs.times")
+
+    def get_profiling_start_time_ns(self) -> NoReturn:
+        """Refuse, as `end_profiling`."""
+        raise NotSupported("get_profiling_start_time_ns: nothing is profiled; run `nnrt bench`")
+
+    def get_tuning_results(self) -> NoReturn:
+        """Refuse: the daemon tunes nothing that a client may see."""
+        raise NotSupported("get_tuning_results: the daemon has none; leave the call out")
+
+    def set_tuning_results(self, results: object, *, error_on_invalid: bool = False) -> NoReturn:
+        """Refuse, as `get_tuning_results`."""
+        raise NotSupported("set_tuning_results: the daemon takes none; leave the call out")
+
+    def run_with_ortvaluevector(self, *arguments: object) -> NoReturn:
+        """Refuse: it is for training."""
+        raise NotSupported("run_with_ortvaluevector: use run_with_iobinding or run_with_ort_values")

@@ -1,0 +1,190 @@
+"""A model on the device that the providers of a session name, and what its runs take."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from typing import Any, Protocol
+
+import numpy as np
+
+from nnrt_client.model_session.arrays import NotWhole, converted, viewed_array
+from nnrt_client.model_session.model_session import ModelSession
+from nnrt_client.onnxruntime.connections import Connection
+from nnrt_client.onnxruntime.device_memory import DeviceMemory
+from nnrt_client.onnxruntime.element_types import has_type, type_text
+from nnrt_client.onnxruntime.errors import BadBinding, Fail, InvalidArgument, MissingInputs, WrongType, translated
+from nnrt_client.onnxruntime.options import RunOptions
+from nnrt_client.onnxruntime.ort_value import OrtValue
+from nnrt_client.session.device import Device
+from nnrt_client.tensors.run_tensor import RunTensor
+from nnrt_hdi.errors import NnrtError
+from nnrt_hdi.tensor import TensorSpec
+
+TERMINATED = "Exiting due to terminate flag being set to true."
+
+
+class PlacedModel:
+    """The model of an InferenceSession on one device. Another provider places it anew."""
+
+    def __init__(
+        self, session: ModelSession, device: Device, connection: Connection, constants: Mapping[str, Any]
+    ) -> None:
+        """Inputs that are in `constants` are frozen to these values."""
+        self.session = session
+        self.device = device
+        self.connection = connection
+        self.input_specs = _specs(session.inputs)
+        self.output_specs = _specs(session.outputs)
+        self.memory = DeviceMemory(device, self.output_specs)
+        self._constants = constants
+
+    def run(
+        self, feed: Mapping[str, Any], wanted: Sequence[str] | Mapping[str, Any] | None, run_options: RunOptions | None
+    ) -> Mapping[str, Any]:
+        """Run, and wait for the outputs by their names. Raises Fail where the options terminate it."""
+        if run_options is None:
+            return self.session.run(feed, outputs=wanted, writable=True)
+        future = self.start(feed, wanted, run_options)
+        try:
+            results: Mapping[str, Any] = future.result()
+            return results
+        except CancelledError as error:
+            raise Fail(TERMINATED) from error
+        except BaseException:
+            future.cancel()
+            raise
+
+    def start(
+        self, feed: Mapping[str, Any], wanted: Sequence[str] | Mapping[str, Any] | None, run_options: RunOptions | None
+    ) -> "Future[Any]":
+        """Start a run. Raises Fail where the options have been terminated."""
+        if run_options is None:
+            return self.session.submit(feed, outputs=wanted, writable=True)
+        if not isinstance(run_options, RunOptions):
+            raise WrongType(f"run_options is {run_options!r}; give nnrt_client.onnxruntime.RunOptions")
+        timeout_ms = run_options.timeout_ms
+        future: Future[Any] | None = run_options._started(
+            lambda: self.session.submit(feed, outputs=wanted, writable=True, timeout_ms=timeout_ms)
+        )
+        if future is None:
+            raise Fail(TERMINATED)
+        return future
+
+    def names(self, output_names: Sequence[str] | None) -> list[str]:
+        """Return the names that were asked for, or those of all outputs. Raises InvalidArgument for others."""
+        if isinstance(output_names, str):
+            raise WrongType(f"output_names is {output_names!r}; give a list of names")
+        names = list(output_names or self.output_specs)
+        for name in names:
+            if not isinstance(name, str):
+                raise WrongType(f"output_names has {name!r}; give names")
+            if name not in self.output_specs:
+                raise InvalidArgument(f"Invalid output name:{name}; the model's are {list(self.output_specs)}")
+        return names
+
+    def require_all(self, feed: Mapping[str, Any]) -> None:
+        """Raise MissingInputs where the feed doesn't name all inputs."""
+        if not isinstance(feed, Mapping):
+            raise WrongType(f"the input feed is {type(feed).__name__}; give a mapping of names to arrays")
+        missing = [name for name in self.input_specs if name not in feed]
+        if missing:
+            raise MissingInputs(f"Required inputs ({missing}) are missing from input feed ({list(feed)}).")
+
+    def feed(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The inputs as the session takes them. Raises what ONNX Runtime does for those that aren't the model's."""
+        self.require_all(given)
+        specs = self.input_specs
+        if self._constants:
+            given = {name: one for name, one in given.items() if not self._is_frozen(name, one)}
+        for name in given if len(given) != len(specs) else ():
+            if not isinstance(name, str):
+                raise WrongType(f"the input feed names {name!r}; give names of inputs")
+            if name not in specs and given[name] is not None:
+                raise InvalidArgument(f"Invalid input name: {name}; the model's are {list(specs)}")
+        return {name: self._fitting(name, spec, given[name]) for name, spec in specs.items()}
+
+    def _is_frozen(self, name: str, given: Any) -> bool:
+        """Tell if an input is frozen, so that it need not be given. Raises InvalidArgument where it is given another
+        value."""
+        if name not in self._constants:
+            return False
+        try:
+            array = np.asarray(given)
+        except Exception as error:  # What is given may have code of its own.
+            raise _no_array(name, given, error) from error
+        if not np.array_equal(array, np.asarray(self._constants[name])):
+            raise InvalidArgument(f"input {name!r} is {given!r:.80}; this session has it frozen to another value")
+        return True
+
+    def _fitting(self, name: str, spec: TensorSpec, given: Any) -> Any:
+        if type(given) is not np.ndarray:
+            given = self._readable(name, spec, given)
+        is_tensor = isinstance(given, RunTensor)
+        own = given.desc._to_spec() if is_tensor else given
+        dtype = own.numpy_dtype if is_tensor else own.dtype
+        if dtype != spec.numpy_dtype and dtype.newbyteorder("=") != spec.numpy_dtype:
+            raise _other_type(name, dtype, spec)
+        if not spec.accepts(own.shape):
+            raise InvalidArgument(_misfit(name, own.shape, spec.shape))
+        return given
+
+    def _readable(self, name: str, spec: TensorSpec, given: Any) -> Any:
+        """Make an array or a tensor of an input that is given. Raises what ONNX Runtime does where it is none."""
+        if isinstance(given, OrtValue):
+            return given._readable(self.connection, self.device)
+        if isinstance(given, RunTensor):
+            return given
+        if given is None:
+            raise Fail(f"input {name!r} is None; give an array")
+        try:
+            array = converted(given, spec.numpy_dtype) if isinstance(given, list | tuple) else viewed_array(given)
+        except NotWhole as error:
+            raise InvalidArgument(
+                f"Unexpected input data type. Actual: (tensor(double)) , expected: ({type_text(spec.numpy_dtype)});"
+                f" in input {name!r} {error}"
+            ) from error
+        except Exception as error:  # What is given may have code of its own.
+            raise _no_array(name, given, error) from error
+        if array is None:
+            raise BadBinding(f"Unable to handle object of type {type(given)}; give input {name!r} as an array")
+        return array
+
+
+class HasModel(Protocol):
+    """A session, as its bindings see it: the model is another one when it has been placed anew."""
+
+    _model: PlacedModel
+
+
+def placed_model(session: HasModel) -> PlacedModel:
+    """Return the model of a session as it is placed now."""
+    return session._model
+
+
+def _no_array(name: str, given: object, error: Exception) -> NnrtError:
+    """The error of an input of which no array can be made, for a reason of its own."""
+    if isinstance(error, NnrtError):
+        return translated(error)
+    what = "given input list" if isinstance(given, list | tuple) else type(given).__name__
+    return BadBinding(f"Could not create tensor from {what}: input {name!r}: {error!r}")
+
+
+def _other_type(name: str, dtype: np.dtype[Any], spec: TensorSpec) -> NnrtError:
+    """The error of an array of another data type than the model's."""
+    advice = f"; give input {name!r} as {spec.numpy_dtype}"
+    if not has_type(dtype):
+        return BadBinding(f"Numpy_type {dtype.num} can't be converted to MLDataType.{advice}")
+    actual, expected = type_text(dtype), type_text(spec.numpy_dtype)
+    return InvalidArgument(f"Unexpected input data type. Actual: ({actual}) , expected: ({expected}){advice}")
+
+
+def _misfit(name: str, shape: Sequence[int], declared: Sequence[int]) -> str:
+    advice = "Please fix either the inputs/outputs or the model."
+    if len(shape) != len(declared):
+        return f"Invalid rank for input: {name} Got: {len(shape)} Expected: {len(declared)} {advice}"
+    pairs = enumerate(zip(shape, declared, strict=True))
+    wrong = [f" index: {at} Got: {got} Expected: {dim}" for at, (got, dim) in pairs if dim not in (-1, got)]
+    return "\n".join((f"Got invalid dimensions for input: {name} for the following indices", *wrong, f" {advice}"))
+
+
+def _specs(descs: Sequence[Any]) -> dict[str, TensorSpec]:
+    return {desc.name: desc._to_spec() for desc in descs}
