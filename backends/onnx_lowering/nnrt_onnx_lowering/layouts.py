@@ -1,51 +1,26 @@
 """Operators of ONNX on tensors whose dimensions lie in another order in memory.
 
-The one place where layouts are dealt with. A layout says which dimension is the n-th in memory; an empty one that all
-are in their places. An operator that is not named here gets its operands in their own order, transposed if need be.
+The one place where layouts are dealt with. An operator that is not named here gets its operands in their own
+order, transposed if need be.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from nnrt_hdi.tensor import Shape
 from nnrt_onnx_lowering.engine import names
+from nnrt_onnx_lowering.memory_order import axis_in_memory, normal
+from nnrt_onnx_lowering.value import Value
 
-if TYPE_CHECKING:
-    from nnrt_onnx_lowering.builder import Value
-
-Values = list["Value | None"]
+Values = list[Value | None]
 Attrs = dict[str, Any]
 # Operands and attributes as they are for memory; layout and rank of the results.
-Arrangement = tuple[Values, Attrs, Shape, "int | None"]
+Arrangement = tuple[Values, Attrs, Shape, int | None]
 # Batch, channels, height and width.
 IMAGE_RANK = 4
 Rule = Callable[[Values, Attrs, Shape], Arrangement]
-
-
-def after(layout: Shape, permutation: Sequence[int]) -> Shape:
-    """The layout of a tensor with this one when it is read by a permutation."""
-    read = {axis: at for at, axis in enumerate(permutation)}
-    return _normal(tuple(read[axis] for axis in layout or range(len(permutation))))
-
-
-def between(layout: Shape, wanted: Shape) -> Shape:
-    """The permutation of memory that makes one layout of another."""
-    found = {axis: at for at, axis in enumerate(layout or range(len(wanted)))}
-    return tuple(found[axis] for axis in wanted or range(len(layout)))
-
-
-def axis_in_memory(layout: Shape, axis: int) -> int:
-    """The place of a dimension in memory."""
-    return layout.index(axis % len(layout)) if layout else axis
-
-
-def is_image(layout: Shape) -> bool:
-    """Batch, channels, height and width lie in memory as kernels for images expect: channels first or last."""
-    return not layout or (layout[0] == 0 and 1 in (layout[1], layout[-1]))
 
 
 def arranged(op_type: str, values: Values, attrs: Attrs) -> Arrangement:
@@ -152,7 +127,7 @@ def _without(layout: Shape, folded: Sequence[int]) -> Shape:
     """The layout that is left where dimensions at these places in memory are gone."""
     kept = [axis for at, axis in enumerate(layout) if at not in folded]
     numbers = {axis: number for number, axis in enumerate(sorted(kept))}
-    return _normal(tuple(numbers[axis] for axis in kept))
+    return normal(tuple(numbers[axis] for axis in kept))
 
 
 def _padded(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
@@ -206,10 +181,6 @@ def _tiled(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
     if repeats is None or repeats.data is None:
         return [x.op.plain(x), repeats], attrs, (), x.rank
     return [x, x.op.constant(np.asarray(repeats.data)[list(layout)])], attrs, layout, x.rank
-
-
-def _normal(layout: Shape) -> Shape:
-    return () if layout == tuple(range(len(layout))) else layout
 
 
 _POINTWISE = names(

@@ -16,13 +16,14 @@ from nnrt_hdi.ops.activation import FUSABLE
 from nnrt_hdi.ops.quantized import RealView, Scaling, real_spec
 from nnrt_hdi.tensor import TensorSpec
 from nnrt_onnx_lowering.assertions import Assertions
-from nnrt_onnx_lowering.builder import FLOAT32, AnyArray, Onnx, Value, external_tensor
+from nnrt_onnx_lowering.builder import Onnx, external_tensor
 from nnrt_onnx_lowering.compositions import Composition, Compositions
 from nnrt_onnx_lowering.engine import AnyDType, Engine
 from nnrt_onnx_lowering.lowering import LOWERINGS
 from nnrt_onnx_lowering.lowering.lowering import Call, Lowering
 from nnrt_onnx_lowering.quantized import clamped, dequantize, quantize
 from nnrt_onnx_lowering.signedness import flipped, in_types_of
+from nnrt_onnx_lowering.value import FLOAT32, AnyArray, Value
 
 HALF = np.dtype(np.float16)
 # As much as protobuf serializes.

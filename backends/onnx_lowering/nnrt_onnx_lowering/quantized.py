@@ -9,8 +9,9 @@ import numpy as np
 
 from nnrt_hdi.enums import ActivationType
 from nnrt_hdi.ops.quantized import Scaling
-from nnrt_onnx_lowering.builder import FLOAT32, AnyArray, Onnx, Value
+from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.engine import AnyDType
+from nnrt_onnx_lowering.value import FLOAT32, AnyArray, Value
 
 
 def dequantize(op: Onnx, elements: Value, scaling: Scaling, *, is_weight: bool = False) -> Value:

@@ -11,8 +11,8 @@ import numpy as np
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.graph import Constant, Graph
 from nnrt_hdi.tensor import TensorSpec
-from nnrt_onnx_lowering.builder import AnyArray, Value
 from nnrt_onnx_lowering.engine import IntegerTypes
+from nnrt_onnx_lowering.value import AnyArray, Value
 
 INT8, UINT8 = np.dtype(np.int8), np.dtype(np.uint8)
 # The difference between both, and the bit that makes one of the other.

@@ -4,23 +4,14 @@ Networks compute the shapes that they ask for from those of tensors, an element 
 element is, nothing is left of that for a run to do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
+from nnrt_onnx_lowering.value import INT64, Parts, Value
 
-if TYPE_CHECKING:
-    from nnrt_onnx_lowering.builder import Value
-
-# A number, or a vector of one that the run makes.
-Part = "int | Value"
-Parts = tuple["int | Value", ...]
 Attrs = Mapping[str, Any]
-Rule = Callable[[Sequence["Value"], Attrs], "Value | None"]
+Rule = Callable[[Sequence[Value], Attrs], Value | None]
 
-INT64 = np.dtype(np.int64)
 # Longer constants are no sizes.
 _MOST_ELEMENTS = 64
 

@@ -24,8 +24,9 @@ import onnx
 import onnxruntime
 from google.protobuf.message import DecodeError
 from nnrt_onnx_lowering import Assertions, Lowered
-from nnrt_onnx_lowering.builder import EMBEDDED_BYTES, WEIGHTS, AnyArray
+from nnrt_onnx_lowering.builder import EMBEDDED_BYTES, WEIGHTS
 from nnrt_onnx_lowering.engine import names
+from nnrt_onnx_lowering.value import AnyArray
 from onnx import helper
 from typing_extensions import Buffer
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnxruntime
 from nnrt_onnx_lowering import Assertions
-from nnrt_onnx_lowering.builder import AnyArray
+from nnrt_onnx_lowering.value import AnyArray
 from onnxruntime.capi.onnxruntime_pybind11_state import OrtDevice, OrtValue, OrtValueVector
 from typing_extensions import Self
 

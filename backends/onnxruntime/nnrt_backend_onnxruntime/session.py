@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
-from nnrt_onnx_lowering.builder import FLOAT32, AnyArray, Onnx
+from nnrt_onnx_lowering.builder import Onnx
+from nnrt_onnx_lowering.value import FLOAT32, AnyArray
 from onnxruntime import ExecutionMode, GraphOptimizationLevel
 
 from nnrt_backend_onnxruntime.extensions import session_entries

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import Self
 
-from nnrt_onnx_lowering.builder import FLOAT32, AnyArray, Onnx, Value
+from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.engine import MICROSOFT, Operator
+from nnrt_onnx_lowering.value import FLOAT32, AnyArray, Value
 
 UINT8 = np.dtype(np.uint8)
 # The bits of an element that the kernel takes, and the lengths of a block.

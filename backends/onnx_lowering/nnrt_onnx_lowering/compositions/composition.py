@@ -15,9 +15,10 @@ from types import SimpleNamespace
 from nnrt_hdi.enums import ActivationType, DataType, NodeType
 from nnrt_hdi.graph import Graph, Node
 from nnrt_hdi.ops import OPERATORS
-from nnrt_onnx_lowering.builder import AnyArray, Onnx, Value
+from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.compositions.resizing import Resizing, Resizings
 from nnrt_onnx_lowering.engine import IntegerTypes, Operator
+from nnrt_onnx_lowering.value import AnyArray, Value
 
 # Of no node's operands, and in place of these.
 MISSING = -1

@@ -6,12 +6,13 @@ import numpy as np
 
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.graph import Node
-from nnrt_onnx_lowering.builder import FLOAT32, AnyArray, Onnx, Value
+from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.compositions.composition import MISSING, NOTHING, Composition, Sources, pattern
 from nnrt_onnx_lowering.engine import Operator
 from nnrt_onnx_lowering.lowering.convolution import window_attributes
 from nnrt_onnx_lowering.lowering.lowering import Call, as_given, channels_first
 from nnrt_onnx_lowering.signedness import UINT8
+from nnrt_onnx_lowering.value import FLOAT32, AnyArray, Value
 
 N = NodeType
 # The largest UINT8.

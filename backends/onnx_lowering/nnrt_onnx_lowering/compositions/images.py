@@ -6,10 +6,11 @@ import numpy as np
 
 from nnrt_hdi.enums import DataType, Format, NodeType
 from nnrt_hdi.graph import Node
-from nnrt_onnx_lowering.builder import FLOAT32, INT64, Onnx, Value
+from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.compositions.composition import Composition, Sources, pattern
 from nnrt_onnx_lowering.engine import Operator
 from nnrt_onnx_lowering.lowering.lowering import as_given, channels_first
+from nnrt_onnx_lowering.value import FLOAT32, INT64, Value
 
 N = NodeType
 # The types for which engines have a Resize, as ONNX Runtime does.

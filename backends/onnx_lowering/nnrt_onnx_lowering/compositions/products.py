@@ -6,11 +6,12 @@ import numpy as np
 
 from nnrt_hdi.enums import ActivationType, DataType, NodeType
 from nnrt_hdi.graph import Node
-from nnrt_onnx_lowering.builder import FLOAT32, AnyArray, Onnx, Value
+from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.compositions.blocked_weight import BlockedWeight
 from nnrt_onnx_lowering.compositions.composition import MISSING, Composition, Sources, pattern
 from nnrt_onnx_lowering.engine import Operator
 from nnrt_onnx_lowering.signedness import INT8, OFFSET, UINT8
+from nnrt_onnx_lowering.value import FLOAT32, AnyArray, Value
 
 N = NodeType
 

@@ -2,9 +2,9 @@
 
 from nnrt_hdi.enums import DataType, NodeType, ReduceMode
 from nnrt_hdi.graph import Node
-from nnrt_onnx_lowering.builder import FLOAT32
 from nnrt_onnx_lowering.compositions.composition import MISSING, Composition, Sources, pattern
 from nnrt_onnx_lowering.engine import Operator
+from nnrt_onnx_lowering.value import FLOAT32
 
 N = NodeType
 # The largest UINT8.

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.graph import Node
-from nnrt_onnx_lowering.builder import INT64, Onnx, Value
+from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.compositions.composition import Composition, Sources, pattern
 from nnrt_onnx_lowering.engine import Operator
+from nnrt_onnx_lowering.value import INT64, Value
 
 N = NodeType
 

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 
 from nnrt_hdi.enums import ActivationType, NodeType
-from nnrt_onnx_lowering.builder import INT64, Onnx, Value
+from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.lowering.lowering import Call, lowering, per_channel
+from nnrt_onnx_lowering.value import INT64, Value
 
 # G. Klambauer et al., "Self-Normalizing Neural Networks" (2017), as ONNX's Selu has them.
 SELU_ALPHA = 1.67326319217681884765625

@@ -5,10 +5,11 @@ from collections.abc import Callable
 import numpy as np
 
 from nnrt_hdi.enums import ActivationType, EltwiseMode, NodeType
-from nnrt_onnx_lowering.builder import Onnx, Value
+from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.lowering.activation import fused
 from nnrt_onnx_lowering.lowering.lowering import Call, lowering, per_channel
 from nnrt_onnx_lowering.lowering.lowering import Function as Lowering
+from nnrt_onnx_lowering.value import Value
 
 Function = Callable[[Onnx, Value, Value], Value]
 BOOL = np.dtype(np.bool_)

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from nnrt_onnx_lowering.builder import Onnx, Value
+from nnrt_onnx_lowering.builder import Onnx
+from nnrt_onnx_lowering.value import Value
 
 # Where what NonMaxSuppression finds stands in a row of it: [batch, class, box].
 CLASS, BOX = 1, 2

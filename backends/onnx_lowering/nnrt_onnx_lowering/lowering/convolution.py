@@ -9,10 +9,11 @@ from nnrt_hdi.enums import NodeType, PadMode, RoundMode
 from nnrt_hdi.errors import Unsupported
 from nnrt_hdi.ops.convolution import ImageShape, Window, output_padding_pair, pooling_window
 from nnrt_hdi.tensor import UNKNOWN_DIM, TensorSpec
-from nnrt_onnx_lowering.builder import FLOAT32, Onnx, Value
+from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.lowering.activation import fused
 from nnrt_onnx_lowering.lowering.lowering import Call, as_given, channels_first, lowering
 from nnrt_onnx_lowering.lowering.reduction import extreme
+from nnrt_onnx_lowering.value import FLOAT32, Value
 
 
 @lowering(NodeType.CONV2D_FUSION)

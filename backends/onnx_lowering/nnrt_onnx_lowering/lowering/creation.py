@@ -1,8 +1,9 @@
 """Tensors made from a shape or a range."""
 
 from nnrt_hdi.enums import NodeType
-from nnrt_onnx_lowering.builder import INT64, Onnx, Value
+from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.lowering.lowering import Call, lowering
+from nnrt_onnx_lowering.value import INT64, Value
 
 
 @lowering(NodeType.FILL, moves=True)

@@ -4,8 +4,9 @@ import numpy as np
 
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.ops.elementwise import integer_bounds
-from nnrt_onnx_lowering.builder import Onnx, Value
+from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.lowering.lowering import Call, Function, lowering
+from nnrt_onnx_lowering.value import Value
 
 # One ONNX operator each.
 OPERATORS = {

@@ -10,9 +10,10 @@ import numpy as np
 
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.tensor import UNKNOWN_DIM, TensorSpec
-from nnrt_onnx_lowering.builder import BOOL, FLOAT32, INT64, Onnx, Value
+from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.lowering.lowering import Call, Size, known, lowering, product
 from nnrt_onnx_lowering.lowering.shape import FAR
+from nnrt_onnx_lowering.value import BOOL, FLOAT32, INT64, Value
 
 INT32, UINT64, HALF = np.dtype(np.int32), np.dtype(np.uint64), np.dtype(np.float16)
 # Floats whose keys take longer to make than it takes to do without.

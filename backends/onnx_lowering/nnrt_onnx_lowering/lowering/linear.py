@@ -4,10 +4,11 @@ from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import Unsupported
 from nnrt_hdi.ops.linear import lstm_depth
 from nnrt_hdi.tensor import UNKNOWN_DIM
-from nnrt_onnx_lowering.builder import Onnx, Value
+from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.lowering.activation import fused
 from nnrt_onnx_lowering.lowering.lowering import Call, lowering
 from nnrt_onnx_lowering.lowering.shape import cut_out
+from nnrt_onnx_lowering.value import Value
 
 NONE_OR_UNKNOWN = (0, UNKNOWN_DIM)
 

@@ -5,9 +5,10 @@ from collections.abc import Callable
 import numpy as np
 
 from nnrt_hdi.enums import NodeType
-from nnrt_onnx_lowering.builder import BOOL, Onnx, Value
+from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.lowering.lowering import Call, lowering
 from nnrt_onnx_lowering.lowering.lowering import Function as Lowering
+from nnrt_onnx_lowering.value import BOOL, Value
 
 Function = Callable[[Onnx, Value, Value], Value]
 

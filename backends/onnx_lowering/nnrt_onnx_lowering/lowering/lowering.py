@@ -19,8 +19,9 @@ from typing import Any, TypeVar
 from nnrt_hdi.enums import Format, NodeType
 from nnrt_hdi.errors import Unsupported
 from nnrt_hdi.tensor import TensorSpec
-from nnrt_onnx_lowering.builder import Onnx, Value
+from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.engine import AnyDType
+from nnrt_onnx_lowering.value import Value
 
 Function = Callable[..., Any]
 # A size that is known, or a vector of one that the run makes.

@@ -13,9 +13,10 @@ from nnrt_hdi.errors import Unsupported
 from nnrt_hdi.ops.normalization import instance_channel_axis
 from nnrt_hdi.ops.operands import named_axes
 from nnrt_hdi.tensor import UNKNOWN_DIM
-from nnrt_onnx_lowering.builder import FLOAT32, Onnx, Value
+from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.lowering.activation import fused
 from nnrt_onnx_lowering.lowering.lowering import Call, as_given, channels_first, lowering, per_channel, product
+from nnrt_onnx_lowering.value import FLOAT32, Value
 
 HALF = np.dtype(np.float16)
 # The widest window of LRN on channels whose number only the run knows: ONNX Runtime makes room for all of it.

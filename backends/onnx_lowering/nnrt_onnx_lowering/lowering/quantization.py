@@ -2,9 +2,10 @@
 
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.ops.quantization import cast_scalings
-from nnrt_onnx_lowering.builder import FLOAT32, Onnx, Value
+from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.lowering.lowering import Call, lowering
 from nnrt_onnx_lowering.quantized import dequantize, quantize
+from nnrt_onnx_lowering.value import FLOAT32, Value
 
 
 @lowering(NodeType.QUANT_DTYPE_CAST)

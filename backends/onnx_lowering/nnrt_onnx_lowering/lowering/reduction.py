@@ -10,10 +10,11 @@ from nnrt_hdi.enums import NodeType, ReduceMode
 from nnrt_hdi.errors import Unsupported
 from nnrt_hdi.ops.reduction import reduced_axes, reduction_factor
 from nnrt_hdi.tensor import UNKNOWN_DIM
-from nnrt_onnx_lowering.builder import BOOL, INT64, Onnx, Value
+from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.engine import AnyDType
 from nnrt_onnx_lowering.lowering.arithmetic import quotient
 from nnrt_onnx_lowering.lowering.lowering import Call, known, lowering
+from nnrt_onnx_lowering.value import BOOL, INT64, Value
 
 UINT32, UINT64 = np.dtype(np.uint32), np.dtype(np.uint64)
 

@@ -8,8 +8,9 @@ from nnrt_hdi.enums import NodeType, PaddingMode
 from nnrt_hdi.ops.operands import named_axes
 from nnrt_hdi.ops.slicing import Masks, crop_starts, is_set, strided_cuts, strided_places
 from nnrt_hdi.tensor import MAX_DIM, UNKNOWN_DIM
-from nnrt_onnx_lowering.builder import INT64, Onnx, Value
+from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.lowering.lowering import Call, known, lowering
+from nnrt_onnx_lowering.value import INT64, Value
 
 # Behind every dimension.
 FAR = int(np.iinfo(np.int64).max)

@@ -11,11 +11,12 @@ from nnrt_hdi.errors import Unsupported
 from nnrt_hdi.ops.convolution import ImageShape
 from nnrt_hdi.ops.spatial import BOX_NUMBERS, block_pair, borders
 from nnrt_hdi.tensor import UNKNOWN_DIM
-from nnrt_onnx_lowering.builder import FLOAT32, Onnx, Value
-from nnrt_onnx_lowering.layouts import is_image
+from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.lowering import boxes
 from nnrt_onnx_lowering.lowering.lowering import Call, Size, as_given, channels_first, lowering, product
 from nnrt_onnx_lowering.lowering.shape import FAR, cut_out
+from nnrt_onnx_lowering.memory_order import is_image
+from nnrt_onnx_lowering.value import FLOAT32, Value
 
 FLOAT64 = np.dtype(np.float64)
 METHODS = {ResizeMethod.LINEAR: "linear", ResizeMethod.NEAREST: "nearest"}

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
-from nnrt_onnx_lowering.builder import AnyArray
 from nnrt_onnx_lowering.engine import IR_VERSION, names
+from nnrt_onnx_lowering.value import AnyArray
 from onnx import TensorProto, TypeProto, helper, numpy_helper
 
 from nnrt_backend_onnxruntime.programs.divisions import RISKY, Divisions

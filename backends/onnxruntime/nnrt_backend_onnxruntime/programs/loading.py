@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 
 import onnx
-from nnrt_onnx_lowering.builder import AnyArray
+from nnrt_onnx_lowering.value import AnyArray
 from onnxruntime import GraphOptimizationLevel
 
 from nnrt_backend_onnxruntime.deadlines import Deadlines

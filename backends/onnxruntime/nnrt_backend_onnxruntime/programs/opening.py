@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from nnrt_onnx_lowering.builder import AnyArray
+from nnrt_onnx_lowering.value import AnyArray
 from onnxruntime import GraphOptimizationLevel
 
 from nnrt_backend_onnxruntime.model import error_of

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from nnrt_onnx_lowering.builder import AnyArray
+from nnrt_onnx_lowering.value import AnyArray
 
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.model import Stopping

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import onnx
-from nnrt_onnx_lowering.builder import WEIGHTS, AnyArray
+from nnrt_onnx_lowering.builder import WEIGHTS
+from nnrt_onnx_lowering.value import AnyArray
 from onnx import TensorProto, helper
 
 from nnrt_backend_onnxruntime.programs.skeleton import all_graphs, quoted

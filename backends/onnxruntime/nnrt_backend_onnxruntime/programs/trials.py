@@ -23,7 +23,7 @@ from itertools import accumulate
 from typing import BinaryIO
 
 import onnxruntime
-from nnrt_onnx_lowering.builder import AnyArray
+from nnrt_onnx_lowering.value import AnyArray
 
 from nnrt_backend_onnxruntime.programs.first_runs import FirstRuns, run_with
 from nnrt_backend_onnxruntime.programs.trial_process import (
