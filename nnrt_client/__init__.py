@@ -19,6 +19,7 @@ import nnrt_client.session.fork  # noqa: F401  # Before anything else loads gRPC
 from nnrt_client.build.build_task import BuildReport, Progress
 from nnrt_client.build.compilation import Compilation
 from nnrt_client.build.way import Way
+from nnrt_client.c_interface.bindings import Bindings, Memory
 from nnrt_client.enums import (
     DataType,
     DeviceType,
@@ -44,7 +45,6 @@ from nnrt_client.onnx_import import from_onnx
 from nnrt_client.pool.hedging import Hedging
 from nnrt_client.pool.member import Member, MemberState
 from nnrt_client.pool.report import PoolReport
-from nnrt_client.run.bindings import Bindings, Memory
 from nnrt_client.run.executor import Executor
 from nnrt_client.run.future import RunFuture
 from nnrt_client.run.result import OutputTooSmall, RunResult

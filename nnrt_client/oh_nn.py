@@ -463,7 +463,7 @@ def OH_NNExecutor_Construct(compilation: OH_NNCompilation | None) -> OH_NNExecut
 @returns_nothing("Executor.close")
 def OH_NNExecutor_Destroy(executor: OH_NNExecutor | None) -> None:
     """Ends its runs with FAILED and waits for their callbacks; frees memory that was allocated through it."""
-    OH_NNExecutor.take(executor).close()
+    OH_NNExecutor.destroy(executor)
 
 
 @returns_value("count", 0, "Executor.input_count")
@@ -559,79 +559,79 @@ def OH_NNModel_AddTensor(model: OH_NNModel | None, tensor: OH_NN_Tensor | None) 
     OH_NNModel.of(model).add_legacy_tensor(legacy_tensor(tensor))
 
 
-@returns_code("Executor.bindings.set_input", is_legacy=True)
+@returns_code("Bindings.set_input", is_legacy=True)
 def OH_NNExecutor_SetInput(
     executor: OH_NNExecutor | None, input_index: int, tensor: OH_NN_Tensor | None, data_buffer: AnyBuffer | None
 ) -> None:
     """Copies the data. Use OH_NNExecutor_RunSync."""
-    inner = OH_NNExecutor.of(executor)
-    inner.bindings.set_input(input_index, legacy_tensor(tensor), data_buffer)  # type: ignore[arg-type]  # refuses None
+    bindings = OH_NNExecutor.bindings(executor)
+    bindings.set_input(input_index, legacy_tensor(tensor), data_buffer)  # type: ignore[arg-type]  # refuses None
 
 
-@returns_code("Executor.bindings.set_output", is_legacy=True)
+@returns_code("Bindings.set_output", is_legacy=True)
 def OH_NNExecutor_SetOutput(executor: OH_NNExecutor | None, output_index: int, data_buffer: AnyBuffer | None) -> None:
     """`Run` writes the buffer. Use OH_NNExecutor_RunSync."""
-    OH_NNExecutor.of(executor).bindings.set_output(output_index, data_buffer)  # type: ignore[arg-type]  # refuses None
+    OH_NNExecutor.bindings(executor).set_output(output_index, data_buffer)  # type: ignore[arg-type]  # refuses None
 
 
-@returns_code("Executor.bindings.run", is_legacy=True)
+@returns_code("Bindings.run", is_legacy=True)
 def OH_NNExecutor_Run(executor: OH_NNExecutor | None) -> None:
     """Runs what is bound, which stays bound. Use OH_NNExecutor_RunSync."""
-    inner = OH_NNExecutor.of(executor)
+    bindings = OH_NNExecutor.bindings(executor)
     assert isinstance(executor, OH_NNExecutor)
     try:
-        result = inner.bindings.run()
+        result = bindings.run()
     except OutputTooSmall as error:
         executor.take_shapes(error)
         raise
     executor.take_shapes(result)
 
 
-@returns_pointer("OH_NN_Memory", "Executor.bindings.allocate_input_memory", is_legacy=True)
+@returns_pointer("OH_NN_Memory", "Bindings.allocate_input_memory", is_legacy=True)
 def OH_NNExecutor_AllocateInputMemory(executor: OH_NNExecutor | None, input_index: int, length: int) -> OH_NN_Memory:
     """Use OH_NNTensor_CreateWithSize."""
-    return OH_NN_Memory(OH_NNExecutor.of(executor).bindings.allocate_input_memory(input_index, length))
+    return OH_NN_Memory(OH_NNExecutor.bindings(executor).allocate_input_memory(input_index, length))
 
 
-@returns_pointer("OH_NN_Memory", "Executor.bindings.allocate_output_memory", is_legacy=True)
+@returns_pointer("OH_NN_Memory", "Bindings.allocate_output_memory", is_legacy=True)
 def OH_NNExecutor_AllocateOutputMemory(executor: OH_NNExecutor | None, output_index: int, length: int) -> OH_NN_Memory:
     """Use OH_NNTensor_CreateWithSize."""
-    return OH_NN_Memory(OH_NNExecutor.of(executor).bindings.allocate_output_memory(output_index, length))
+    return OH_NN_Memory(OH_NNExecutor.bindings(executor).allocate_output_memory(output_index, length))
 
 
-@returns_nothing("Executor.bindings.destroy_input_memory", is_legacy=True)
+@returns_nothing("Bindings.destroy_input_memory", is_legacy=True)
 def OH_NNExecutor_DestroyInputMemory(
     executor: OH_NNExecutor | None, input_index: int, memory: OH_NN_Memory | None
 ) -> None:
     """Only by the executor and the index it was allocated for. Use OH_NNTensor_Destroy."""
-    OH_NNExecutor.of(executor).bindings.destroy_input_memory(input_index, OH_NN_Memory.of(memory))
+    OH_NNExecutor.bindings(executor).destroy_input_memory(input_index, OH_NN_Memory.of(memory))
     OH_NN_Memory.take(memory)
 
 
-@returns_nothing("Executor.bindings.destroy_output_memory", is_legacy=True)
+@returns_nothing("Bindings.destroy_output_memory", is_legacy=True)
 def OH_NNExecutor_DestroyOutputMemory(
     executor: OH_NNExecutor | None, output_index: int, memory: OH_NN_Memory | None
 ) -> None:
     """Only by the executor and the index it was allocated for. Use OH_NNTensor_Destroy."""
-    OH_NNExecutor.of(executor).bindings.destroy_output_memory(output_index, OH_NN_Memory.of(memory))
+    OH_NNExecutor.bindings(executor).destroy_output_memory(output_index, OH_NN_Memory.of(memory))
     OH_NN_Memory.take(memory)
 
 
-@returns_code("Executor.bindings.set_input_memory", is_legacy=True)
+@returns_code("Bindings.set_input_memory", is_legacy=True)
 def OH_NNExecutor_SetInputWithMemory(
     executor: OH_NNExecutor | None, input_index: int, tensor: OH_NN_Tensor | None, memory: OH_NN_Memory | None
 ) -> None:
     """`Run` reads the memory. Use OH_NNExecutor_RunSync."""
-    inner = OH_NNExecutor.of(executor)
-    inner.bindings.set_input_memory(input_index, legacy_tensor(tensor), OH_NN_Memory.of(memory))
+    bindings = OH_NNExecutor.bindings(executor)
+    bindings.set_input_memory(input_index, legacy_tensor(tensor), OH_NN_Memory.of(memory))
 
 
-@returns_code("Executor.bindings.set_output_memory", is_legacy=True)
+@returns_code("Bindings.set_output_memory", is_legacy=True)
 def OH_NNExecutor_SetOutputWithMemory(
     executor: OH_NNExecutor | None, output_index: int, memory: OH_NN_Memory | None
 ) -> None:
     """`Run` writes the memory. Use OH_NNExecutor_RunSync."""
-    OH_NNExecutor.of(executor).bindings.set_output_memory(output_index, OH_NN_Memory.of(memory))
+    OH_NNExecutor.bindings(executor).set_output_memory(output_index, OH_NN_Memory.of(memory))
 
 
 if not TYPE_CHECKING:  # Type checkers find out by themselves.

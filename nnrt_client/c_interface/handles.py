@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 from nnrt_client.build.compilation import Compilation
+from nnrt_client.c_interface.bindings import Bindings, Memory
 from nnrt_client.model.model import Model
-from nnrt_client.run.bindings import Memory
 from nnrt_client.run.executor import Executor
 from nnrt_client.run.result import OutputTooSmall, RunResult
 from nnrt_client.session.fork import ModuleLock
@@ -125,13 +125,28 @@ class OH_NNCompilation(Handle[Compilation]):  # noqa: N801
 
 
 class OH_NNExecutor(Handle[Executor]):  # noqa: N801
-    """An executor, and the shapes that its outputs had last."""
+    """An executor, what is bound to it, and the shapes that its outputs had last."""
 
-    __slots__ = ("_shapes",)
+    __slots__ = ("_bindings", "_shapes")
 
     def __init__(self, held: Executor) -> None:
         super().__init__(held)
+        self._bindings = Bindings(held)
         self._shapes: Sequence[Shape] | None = None
+
+    @classmethod
+    def bindings(cls, handle: object) -> Bindings:
+        """Return what is bound to an executor. Raises InvalidParameter for a null handle."""
+        cls.of(handle)
+        assert isinstance(handle, cls)
+        return handle._bindings
+
+    @classmethod
+    def destroy(cls, handle: object) -> None:
+        """Close the executor, and free what was allocated through it. Raises InvalidParameter for a null handle."""
+        cls.take(handle).close()
+        assert isinstance(handle, cls)
+        handle._bindings.close()
 
     def output_shape(self, index: int) -> Shape:
         """The shape of an output in the last run, before it the declared one; after an output was too small for it, the

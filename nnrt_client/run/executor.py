@@ -12,7 +12,6 @@ from typing_extensions import Self
 from nnrt_client.build.compilation import Compilation
 from nnrt_client.build.prepared import PreparedHandle
 from nnrt_client.run.base_executor import BaseExecutor, Targets, require_timeout
-from nnrt_client.run.bindings import Bindings
 from nnrt_client.run.callbacks import Callbacks
 from nnrt_client.run.descriptions import Descriptions
 from nnrt_client.run.future import WRITE_S, Convert, RunFuture
@@ -77,7 +76,6 @@ class Executor(BaseExecutor):
         self._on_run_done: OnRunDone | None = None
         self._on_service_died: OnServiceDied | None = None
         self._callbacks = Callbacks(self._dispatcher.call_back)
-        self._bindings = Bindings(self._signature, self.run_sync)
 
     def input_dim_range(self, index: int) -> tuple[Shape, Shape]:
         """Smallest and largest shape the device takes for an input. Raises InvalidParameter, OperationForbidden where
@@ -87,11 +85,6 @@ class Executor(BaseExecutor):
         if ranges is None:
             raise OperationForbidden("the device does not say which shapes it takes", place=self._session.place)
         return ranges[index].min_dims, ranges[index].max_dims
-
-    @property
-    def bindings(self) -> Bindings:
-        """Inputs and outputs set one by one before a run, as NNRt had it until API 9."""
-        return self._bindings
 
     # ---- running
 
@@ -226,7 +219,7 @@ class Executor(BaseExecutor):
 
     def close(self) -> None:
         """End the runs in flight (their callbacks get OperationFailed, or the death of the daemon), wait for the
-        callbacks, let go of the model and of the memory of `bindings`.
+        callbacks, let go of the model.
 
         Idempotent. Called from a callback, it does not wait: two callbacks that wait for each other would never end.
         """
@@ -235,7 +228,6 @@ class Executor(BaseExecutor):
             self._give_up(run)
         self._callbacks.settle()
         if is_first:
-            self._bindings._close()
             self._prepared.release()
 
     def _accept(self, run: Run, inputs: Inputs, outputs: Targets | None, timeout_ms: int | None) -> None:

@@ -48,7 +48,7 @@ def floats(*values: float) -> Any:
 
 @pytest.fixture(autouse=True)
 def gives_all_memory_back() -> Iterator[None]:
-    """Closing an executor frees what was allocated through it."""
+    """Closing bindings frees what was allocated through them."""
     before = held()
     yield
     assert held() == before
@@ -67,8 +67,8 @@ def executor(closing: ExitStack, cached_daemon: DaemonProcess) -> Executor:
 
 
 @pytest.fixture
-def bindings(executor: Executor) -> Bindings:
-    return executor.bindings
+def bindings(closing: ExitStack, executor: Executor) -> Bindings:
+    return closing.enter_context(Bindings(executor))
 
 
 # ---- running
@@ -79,7 +79,7 @@ def test_runs_do_not_overlap(closing: ExitStack, start_daemon: StartDaemon, tmp_
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     daemon = start_daemon("--backend", "gated", "--option", f"gate={gate}", "--concurrent-runs", "2")
-    bindings = executor_of(closing, daemon.address, identity_model()).bindings
+    bindings = closing.enter_context(Bindings(executor_of(closing, daemon.address, identity_model())))
     output = bytearray(4)
     bindings.set_input(0, LegacyTensor(DataType.FLOAT32, [1]), floats(7))
     bindings.set_output(0, output)
@@ -161,7 +161,7 @@ def test_scalars_and_several_inputs(closing: ExitStack, runtime: Runtime) -> Non
     compilation = closing.enter_context(Compilation(model, runtime.device()))
     compilation.build()
     executor = closing.enter_context(Executor(compilation))
-    bindings = executor.bindings
+    bindings = closing.enter_context(Bindings(executor))
     first, second = np.zeros(3, np.float32), np.zeros((), np.float32)
     bindings.set_output(1, second)
     bindings.set_input(1, LegacyTensor(DataType.FLOAT32), floats(2))
@@ -254,7 +254,7 @@ def test_quantization_is_not_compared(bindings: Bindings) -> None:
 @pytest.mark.parametrize("buffer", [None, b"", bytes(64), floats(*range(8))[::2], bytearray(15), "text"])
 def test_outputs_that_do_not_fit(closing: ExitStack, cached_daemon: DaemonProcess, buffer: Any) -> None:
     """Those of a known size are judged when they are set, also in memories."""
-    bindings = executor_of(closing, cached_daemon.address, identity_model(elements=4)).bindings
+    bindings = closing.enter_context(Bindings(executor_of(closing, cached_daemon.address, identity_model(elements=4))))
     with pytest.raises(InvalidParameter):
         bindings.set_output(0, buffer)
     with pytest.raises(InvalidParameter):
@@ -295,8 +295,8 @@ def test_memories_are_destroyed_where_they_were_allocated(
     closing: ExitStack, executor: Executor, cached_daemon: DaemonProcess
 ) -> None:
     """By the same executor, for the same index and side; anything else does nothing."""
-    bindings = executor.bindings
-    other = executor_of(closing, cached_daemon.address, identity_model()).bindings
+    bindings = closing.enter_context(Bindings(executor))
+    other = closing.enter_context(Bindings(executor_of(closing, cached_daemon.address, identity_model())))
     source, target = bindings.allocate_input_memory(0, 16), bindings.allocate_output_memory(0, 16)
     ways: list[Callable[[], None]] = [
         lambda: bindings.destroy_output_memory(0, source),
@@ -356,20 +356,18 @@ def test_what_is_no_memory(bindings: Bindings, memory: Any) -> None:
         bindings.set_output_memory(0, memory)
 
 
-def test_closing_the_executor_frees_everything(executor: Executor) -> None:
+def test_closing_frees_everything(bindings: Bindings) -> None:
     """Also what is set; a view stays good, and nothing can be allocated any more."""
-    bindings = executor.bindings
     before = held()
     memories = [bindings.allocate_input_memory(0, 16) for _ in range(5)]
     view = memories[0].data
     bindings.set_input_memory(0, FOUR, memories[0])
     bindings.set_output_memory(0, bindings.allocate_output_memory(0, 16))
     bindings.run()
-    executor.close()
-    executor.close()
+    bindings.close()
+    bindings.close()
     assert held() == (before[0] + 1, before[1] + 1)
     view[0] = 1
-    assert executor.bindings is bindings
     for call in (
         lambda: bindings.allocate_input_memory(0, 16),
         lambda: bindings.set_input(0, FOUR, bytes(16)),
@@ -386,7 +384,7 @@ def test_service_death(closing: ExitStack, start_daemon: StartDaemon) -> None:
     """A run says UnavailableDevice, as does all that needs the device; memories stay readable and can be freed."""
     daemon = start_daemon("--backend", "cached")
     executor = executor_of(closing, daemon.address, identity_model())
-    bindings = executor.bindings
+    bindings = closing.enter_context(Bindings(executor))
     memory = bindings.allocate_output_memory(0, 16)
     bindings.set_input(0, FOUR, floats(1, 2, 3, 4))
     bindings.set_output_memory(0, memory)

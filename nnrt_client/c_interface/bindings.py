@@ -2,7 +2,6 @@
 
 import math
 import threading
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,23 +10,24 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from nnrt_client.enums import TensorType
+from nnrt_client.run.executor import Executor
 from nnrt_client.run.result import OutputTooSmall, RunResult
 from nnrt_client.run.run_tensors import shape_in_run
-from nnrt_client.run.signature import Signature, item_at
+from nnrt_client.run.signature import item_at
 from nnrt_client.session.fork import LockOwner
 from nnrt_client.tensors.legacy_tensor import LegacyTensor
 from nnrt_client.tensors.tensor_desc import TensorDesc, hdi_data_type
+from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import InvalidParameter, OperationForbidden
 from nnrt_hdi.shared_memory import SharedMemory
 from nnrt_hdi.tensor import Array, Shape, TensorSpec, format_shape
 
 Bytes = NDArray[np.uint8]
 Side = Literal["input", "output"]
-Run = Callable[[Sequence[Array]], RunResult[Array]]
 
 
 class Memory:
-    """OH_NN_Memory: memory for one input or output. Made and freed by `Executor.bindings`."""
+    """OH_NN_Memory: memory for one input or output. Made and freed by Bindings."""
 
     def __init__(self, length: int) -> None:
         self._region = SharedMemory.allocate(length)
@@ -56,17 +56,17 @@ class _Input:
     source: Bytes | Memory
 
 
-class Bindings(LockOwner):
-    """Inputs and outputs of an executor, which stay until they are set again. Made by the executor; `run` runs it.
+class Bindings(LockOwner, Closable):
+    """Inputs and outputs of an executor, which stay until they are set again; `run` runs it with them.
 
     Inputs are copied when they are set, unless they are in a Memory; outputs are written where they were set to be,
     unless the run fails. All methods raise InvalidParameter for an index that the model doesn't have and for what
-    doesn't fit it, OperationForbidden once the executor is closed.
+    doesn't fit it, OperationForbidden once they are closed.
     """
 
-    def __init__(self, signature: Signature, run: Run) -> None:
-        self._signature = signature
-        self._run = run
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._signature = executor._signature
         super().__init__()
         self._is_open = True
         self._inputs: dict[int, _Input] = {}
@@ -135,7 +135,7 @@ class Bindings(LockOwner):
             inputs, outputs = dict(self._inputs), dict(self._outputs)
         arrays = [_elements(_bound(inputs, index, "input"), spec) for index, spec in enumerate(self._signature.inputs)]
         targets = [_bytes(_bound(outputs, index, "output")) for index in range(len(self._signature.outputs))]
-        results = self._run(arrays)
+        results: RunResult[Array] = self._executor.run_sync(arrays)
         shapes = [result.shape for result in results]
         for index, (target, result) in enumerate(zip(targets, results, strict=True)):
             if result.nbytes > target.size:
@@ -168,7 +168,7 @@ class Bindings(LockOwner):
         item_at(self._signature.outputs, index, "output")
         self._destroy("output", index, memory)
 
-    def _close(self) -> None:
+    def close(self) -> None:
         """Forget everything that is set and free the memories that are left. Idempotent."""
         with self._lock:
             self._is_open = False
@@ -202,7 +202,7 @@ class Bindings(LockOwner):
 
     def _require_open(self) -> None:
         if not self._is_open:
-            raise OperationForbidden("the executor is closed; make a new one")
+            raise OperationForbidden("the bindings are closed; make new ones")
 
     def _require_input(self, index: int, tensor: LegacyTensor | TensorDesc, length: int) -> tuple[Shape, int]:
         """Shape and length in bytes of an input, which the model and the device take and the given length holds."""
