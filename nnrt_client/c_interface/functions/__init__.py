@@ -1,0 +1,1 @@
+"""NNRt's 75 functions, a module for each kind of handle."""
