@@ -19,6 +19,7 @@ from report import Report
 from small_run import device_daemon
 
 from nnrt_client import Compilation, Model, OperationType, Runtime
+from nnrt_client.model.model import parts_of
 from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel, load_backend
 from nnrt_hdi.ops import inferred_graph
 
@@ -123,7 +124,7 @@ def _cpu_s(work: Callable[[], object]) -> float:
 
 
 def _prepared(rows: int) -> PreparedModel:
-    graph = inferred_graph(chain(CHAIN, rows)._graph)
+    graph = inferred_graph(parts_of(chain(CHAIN, rows)).graph)
     return load_backend("reference").prepare(graph, ModelConfig(), lambda _: None)
 
 

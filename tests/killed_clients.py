@@ -22,6 +22,7 @@ from networks import identity_model, weighted_model
 from observer import Observer
 
 from nnrt_client import Compilation, DataType, Device, Executor, ResidentTensor, Runtime, Tensor, TensorDesc
+from nnrt_client.session.device import session_of
 from nnrt_hdi.v2 import device_pb2, local_socket_pb2
 
 # How long a client lives at most; it takes about half of that until it has all that it holds.
@@ -143,7 +144,7 @@ def with_resident_tensors(device: Device) -> None:
 
 def half_attached(device: Device) -> None:
     """Has buffers of the daemon, and connections to the local socket that have said nothing, or whose they are."""
-    connection = device._session()
+    connection = session_of(device)
     sockets = []
     for says_whose in (False, True, True):
         side = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -15,7 +15,7 @@ from nnrt_client.build.build_task import BuildTask
 from nnrt_client.build.cache import Cache, CacheDirectory, require_compiled_for, require_whole
 from nnrt_client.build.options import Options
 from nnrt_client.build.prepared import PreparedHandle
-from nnrt_client.model.model import Model
+from nnrt_client.model.model import Model, parts_of
 from nnrt_client.model.program import Program
 from nnrt_client.session.device import Device
 from nnrt_client.session.release import TRANSPORT_ERRORS
@@ -140,7 +140,7 @@ def from_model(site: Site, model: Model, cache: Cache | None) -> BuildResult:
     """Compile, or restore what the cache has of it. Raises Refused where the device doesn't run the model."""
     if not model.is_finished:
         raise InvalidParameter("the model is not finished; call Model.finish first")
-    graph, build, batching = model._graph, site.build, site.options.batching
+    graph, build, batching = parts_of(model).graph, site.build, site.options.batching
     if batching is not None:
         _require_rows_apart(graph)
     if cache is not None and (compiled := cache.found(site.device)) is not None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nnrt_client.build.build_task import Progress
-from nnrt_client.model.model import Model
+from nnrt_client.model.model import Model, model_of
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops.inference import infer_graph
@@ -120,7 +120,7 @@ def first_difference(
         places = [Place(graph, node, tensor) for node in nodes for tensor in graph.nodes[node].outputs]
         part, kept = part_of(graph, [place.tensor for place in places])
         arrays = [array for index, array in zip(graph.inputs, inputs, strict=True) if index in kept]
-        results = [run(Model._from_graph(part), arrays) for run in runs]
+        results = [run(model_of(part), arrays) for run in runs]
         for place, *pair in zip(places, *results, strict=True):
             found = difference(pair[0], pair[1], tolerance)
             if found.count:

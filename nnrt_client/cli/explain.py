@@ -27,6 +27,7 @@ from nnrt_client.cli.options import (
 )
 from nnrt_client.cli.parts import explain_parts
 from nnrt_client.cli.printing import print_json, print_line, print_table
+from nnrt_client.model.model import parts_of
 from nnrt_client.model.program import ONNX
 from nnrt_client.model_session.opened_model import Kind, OpenedModel
 from nnrt_client.model_session.partition.fallback import CPU, Fallback
@@ -128,7 +129,7 @@ def _operators(found: OpenedModel, device: Device) -> list[dict[str, Any]]:
             "reason": answer.reason,
             "note": answer.note,
         }
-        for index, (node, answer) in enumerate(zip(found.model._graph.nodes, answers, strict=True))
+        for index, (node, answer) in enumerate(zip(parts_of(found.model).graph.nodes, answers, strict=True))
     ]
 
 

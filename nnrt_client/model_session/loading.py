@@ -16,7 +16,7 @@ from nnrt_client.build.compilation import Compilation
 from nnrt_client.build.options import Options
 from nnrt_client.build.sources import no_programs
 from nnrt_client.build.way import Way
-from nnrt_client.model.model import Model
+from nnrt_client.model.model import Model, model_of, parts_of
 from nnrt_client.model.program import ONNX, Program
 from nnrt_client.model_session.model_cache import ModelCache, Saving, model_cache
 from nnrt_client.model_session.model_session import ModelSession
@@ -195,7 +195,7 @@ def _possible_ways(model: Source | Model) -> Sequence[Way]:
 
 def _opened(model: Source | Model, shapes: Shapes | None, constants: Constants | None) -> Model | OpenedModel:
     if isinstance(model, Model):
-        return Model._from_graph(settled(model._graph, shapes, constants)) if shapes or constants else model
+        return model_of(settled(parts_of(model).graph, shapes, constants)) if shapes or constants else model
     return open_model(model, shapes, constants=constants)
 
 

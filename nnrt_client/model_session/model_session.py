@@ -198,6 +198,11 @@ class ModelSession(Closable):
             raise OperationForbidden("the session is closed; load the model again")
 
 
+def executor_of(session: ModelSession) -> BaseExecutor:
+    """Return the executor that makes a session's runs."""
+    return session._executor
+
+
 # ---- names
 
 

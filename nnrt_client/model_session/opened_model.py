@@ -11,7 +11,7 @@ from pathlib import Path
 from typing_extensions import Buffer
 
 from nnrt_client.model import file as model_file
-from nnrt_client.model.model import Model
+from nnrt_client.model.model import Model, model_of, parts_of
 from nnrt_client.tensors.frozen import Constants, frozen_array, require_known
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, OutOfMemory
 from nnrt_hdi.files import compiled, container, graph_file
@@ -56,7 +56,7 @@ class OpenedModel:
     @property
     def graph(self) -> Graph | None:
         """The operators; of an offline model they are not known."""
-        return self.model._graph if self.model else None
+        return parts_of(self.model).graph if self.model else None
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -200,7 +200,7 @@ def _of_container(
     kind = container.kind_of(data)
     if kind == graph_file.KIND:
         graph = settled(unpacked_graph(data), shapes, constants)
-        return OpenedModel(Kind.SAVED, size_bytes, Model._from_graph(graph))
+        return OpenedModel(Kind.SAVED, size_bytes, model_of(graph))
     if kind == compiled.KIND:
         if constants:
             raise InvalidParameter("an offline model was compiled with the inputs it has; give no constants")

@@ -7,7 +7,7 @@ from typing import TypeVar
 from onnx import GraphProto, NodeProto, ValueInfoProto
 
 from nnrt_client.enums import Format
-from nnrt_client.model.model import Model
+from nnrt_client.model.model import Model, parts_of
 from nnrt_client.onnx_import.file import OnnxFile, declared_size, known_dtype, type_name
 from nnrt_client.onnx_import.functions import local_functions
 from nnrt_client.onnx_import.problems import NotImported, Problem
@@ -99,7 +99,7 @@ class Context:
 
     def enter(self, owner: Owner) -> None:
         """What comes from now on, operations and problems, comes of this node of the graph, or value."""
-        self._owners += [self.problems.owner] * (len(self.model._operations) - len(self._owners))
+        self._owners += [self.problems.owner] * (len(parts_of(self.model).operations) - len(self._owners))
         self.problems.owner = owner
 
     def owners(self) -> list[Owner]:

@@ -6,7 +6,7 @@ from functools import partial
 
 import onnx
 
-from nnrt_client.model.model import Model, ModelTensor
+from nnrt_client.model.model import Model, ModelTensor, parts_of
 from nnrt_client.onnx_import.context import Context, Owner
 from nnrt_client.onnx_import.declared_types import require_declared_types
 from nnrt_client.onnx_import.file import OnnxFile
@@ -68,11 +68,11 @@ def _imported_of(context: Context) -> Attempt:
     owners = context.owners()
     if problems:
         return Attempt(None, (), problems.by_owner, scope)
-    owner_of = {id(operation): owner for operation, owner in zip(model._operations, owners, strict=True)}
+    owner_of = {id(operation): owner for operation, owner in zip(parts_of(model).operations, owners, strict=True)}
     model.specify_inputs_and_outputs([value.tensor for value in given], outputs)
-    model._drop_unused_operations()
+    parts_of(model).drop_unused_operations()
     model.finish()
-    return Attempt(model, [owner_of[id(operation)] for operation in model._operations], (), scope)
+    return Attempt(model, [owner_of[id(operation)] for operation in parts_of(model).operations], (), scope)
 
 
 def _outputs(context: Context, scope: Scope, inputs: Sequence[Value]) -> list[ModelTensor]:
@@ -91,7 +91,7 @@ def _outputs(context: Context, scope: Scope, inputs: Sequence[Value]) -> list[Mo
             copied = NodeBuilder(context.model, "Identity", name, 0, [True]).copy(value)
             tensor = copied.tensor
         # Only here is it known which of a node's operations gives the output.
-        context.model._rename(tensor, name)
+        parts_of(context.model).rename(tensor.index, name)
         tensors.append(tensor)
     return tensors
 

@@ -153,6 +153,11 @@ class Device(LockOwner):
         self._latest.close()
 
 
+def session_of(device: Device) -> Session:
+    """Return the living session with a device, or a new one. Raises UnavailableDevice if there is none any more."""
+    return device._session()
+
+
 def _unique_name(session: Session) -> str:
     """NNRt's name of a device: device, vendor and HDI version."""
     info, welcome = session.info, session.welcome

@@ -29,6 +29,7 @@ from nnrt_client import (
 )
 from nnrt_client.onnx_import import program_from_onnx
 from nnrt_client.session.channel import Channel
+from nnrt_client.session.device import session_of
 from nnrt_device_service.access.access_file import AccessFile, Credentials
 from nnrt_device_service.access.identity import ROLES, Role
 from nnrt_device_service.access.watched_files import WatchedFiles
@@ -265,7 +266,7 @@ def test_nobody_takes_over_the_session_of_another(start_daemon: StartDaemon, acc
     daemon = start(start_daemon, access)
     with Runtime([daemon.address], alice) as runtime:
         device = runtime.device()
-        session_id = device._session().welcome.session_id
+        session_id = session_of(device).welcome.session_id
         for settings, error in ((mallory, "another identity than mallory opened"), (Settings(), "nothing says who")):
             channel = Channel(daemon.address, settings, session_id)
             with pytest.raises(grpc.RpcError) as refused:

@@ -28,6 +28,7 @@ from nnrt_client import (
     Unsupported,
 )
 from nnrt_client.enums import DataType
+from nnrt_client.session.device import session_of
 from nnrt_device_service.access.counters import MOST_AWAY, Counters
 from nnrt_device_service.access.identity import Identity
 from nnrt_hdi import wire
@@ -197,7 +198,7 @@ def test_a_daemon_that_does_not_count(start_daemon: StartDaemon) -> None:
     daemon = start_daemon()
     with Runtime([daemon.address]) as runtime:
         device = runtime.device()
-        del device._latest.welcome.features[:]
+        del session_of(device).welcome.features[:]
         with pytest.raises(Unsupported):
             device.counters()
 

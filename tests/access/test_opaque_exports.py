@@ -24,6 +24,7 @@ from nnrt_client import (
     load,
     wait_until_cached,
 )
+from nnrt_client.model.model import parts_of
 from nnrt_client.model.program import Program
 from nnrt_hdi.files.compiled import CompiledModel
 from nnrt_hdi.files.graph_file import packed_graph
@@ -146,7 +147,7 @@ def test_what_was_made_of_a_program(
 ) -> None:
     """It is signed as that, and needs the role and the daemon's consent as the program itself does."""
     runner, restorer = access.add("runner", "run"), access.add("restorer", "restore")
-    program = Program(FORMAT, [Part.of(b"".join(packed_graph(identity_model()._graph)))])
+    program = Program(FORMAT, [Part.of(b"".join(packed_graph(parts_of(identity_model()).graph)))])
     store = ("--store-dir", str(tmp_path / "store"))
     daemon = start(start_daemon, access, *OPAQUE, *store)
     mine, its = (closing.enter_context(Runtime([daemon.address], who)).device() for who in (runner, restorer))

@@ -11,6 +11,7 @@ from waiting import until
 from access.conftest import Access, Fleet, start
 from access.test_access import compile_and_run
 from nnrt_client import Runtime
+from nnrt_client.session.device import session_of
 from nnrt_device_service.reports.archive import unpacked
 from nnrt_device_service.reports.hidden import without
 from nnrt_hdi.wire import SESSION_METADATA
@@ -33,7 +34,7 @@ def test_nothing_secret_is_told(
     daemon = start(start_daemon, access, *flags)
     with Runtime([daemon.address], alice) as runtime:
         compile_and_run(runtime.device())
-        session = dict(runtime.device()._session().metadata)[SESSION_METADATA]
+        session = dict(session_of(runtime.device()).metadata)[SESSION_METADATA]
         assert isinstance(session, bytes)
         daemon.send(signal.SIGUSR1)
         (path,) = until(lambda: list(reports.glob("nnrt-report-*")))

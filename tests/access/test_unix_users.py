@@ -18,6 +18,7 @@ from daemon_process import DaemonProcess
 from access.conftest import move, refusal, works
 from nnrt_client import Runtime, Settings
 from nnrt_client.session.credentials import ticket_metadata
+from nnrt_client.session.device import session_of
 from nnrt_device_service.access.access_file import AccessFile, Credentials
 from nnrt_device_service.access.identity import Identity
 from nnrt_device_service.access.unix_users import SHARED_USER
@@ -108,7 +109,7 @@ def test_another_user(start_daemon: StartDaemon, folder: Path) -> None:
 def test_the_local_socket_is_for_the_same_user(start_daemon: StartDaemon, folder: Path) -> None:
     daemon = start(start_daemon, folder, f"me compile user {os.getuid()}")
     with Runtime([daemon.address], Settings(share_memory=False)) as runtime:
-        welcome = runtime.device()._session().welcome
+        welcome = session_of(runtime.device()).welcome
         attach = f"""
 import os, socket
 from nnrt_hdi.v2 import local_socket_pb2

@@ -23,6 +23,7 @@ from nnrt_backend_onnxruntime.session import MODES
 from onnxruntime_graphs import backend, prepare, reference, require_close, run
 
 from nnrt_client import Compilation, Executor, Runtime, Settings
+from nnrt_client.model.model import parts_of
 from nnrt_hdi.backend import Cancellation, ModelConfig, load_backend
 from nnrt_hdi.enums import DataType, DeviceType, NodeType, PerformanceMode
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory, TimedOut
@@ -346,7 +347,7 @@ def test_a_daemon_serves_it() -> None:
             compilation.build()
             with Executor(compilation) as executor:
                 (y,) = executor.run_sync([image])
-        require_close([y], reference(model._graph, image))
+        require_close([y], reference(parts_of(model).graph, image))
     finally:
         daemon.kill()
 

@@ -21,6 +21,7 @@ from nnrt_client.cli.closed_loop import ClosedLoop
 from nnrt_client.cli.inputs import gathered
 from nnrt_client.cli.measuring import Loop, Measurement, Rule, Runs, RunTime, Window
 from nnrt_client.cli.open_loop import OpenLoop
+from nnrt_client.model.model import parts_of
 
 QUICK = ("--window", "0.02", "--max-windows", "3")
 
@@ -227,7 +228,7 @@ def test_random_inputs(data_type: DataType) -> None:
     x = model.input((1000,), data_type, name="x")
     model.specify_inputs_and_outputs([x], [model.apply(OperationType.RESHAPE, x, [1000])])
     model.finish()
-    first, again, other = (gathered(model._graph.input_specs, (), {}, seed)["x"] for seed in (1, 1, 2))
+    first, again, other = (gathered(parts_of(model).graph.input_specs, (), {}, seed)["x"] for seed in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
     assert (first != other).any()
     assert len(np.unique(first)) > 1

@@ -26,6 +26,7 @@ from nnrt_client.cli.host_findings import cores, host_findings, huge_pages
 from nnrt_client.cli.way_findings import encryption
 from nnrt_client.cli.work import Work
 from nnrt_client.enums import DataType
+from nnrt_client.session.device import session_of
 from nnrt_client.settings import Settings
 from nnrt_hdi.counters import DeviceCounters, DeviceLoad, IdentityCounters
 from nnrt_hdi.run_times import RunTimes
@@ -190,7 +191,7 @@ def test_an_earlier_daemon(start_daemon: StartDaemon) -> None:
     daemon = start_daemon()
     with Runtime([daemon.address]) as runtime:
         device = runtime.device()
-        del device._latest.welcome.features[:]
+        del session_of(device).welcome.features[:]
         for finding in (*version(device), *counted(device)):
             assert finding.verdict is Verdict.ADVICE
             assert "the same version" in finding.advice

@@ -12,6 +12,7 @@ from networks import convolution_model
 
 from cli.command import nnrt, refused, saved, told
 from nnrt_client import Model, OperationType
+from nnrt_client.model.model import parts_of
 from nnrt_hdi.files.graph_file import graph_digest
 
 HOSTILE = "\x1b]0;owned\x07[bold red]<script>alert(1)</script>\u202e\n--"
@@ -59,7 +60,7 @@ def test_what_a_saved_model_is(conv: Path) -> None:
         ["CONV2D_FUSION", "FULL_CONNECTION", "MAX_POOL_FUSION", "RESHAPE", "SOFTMAX"], 1
     )
     assert about["parameters"] == 8 * 9 + 8 + 10 * 128 + 10 + 2
-    assert about["digest"] == graph_digest(Model.load(conv)._graph).hex()
+    assert about["digest"] == graph_digest(parts_of(Model.load(conv)).graph).hex()
     text = nnrt("inspect", conv).stdout
     assert all(part in text for part in ("saved model", "image", "[?, 8, 8, 1]", "SOFTMAX", "1,372", about["digest"]))
 
@@ -133,7 +134,7 @@ def test_the_drawing_shows_each_operator(tmp_path: Path) -> None:
     assert nnrt("inspect", saved(model, tmp_path / "m"), "--mermaid", chart).exit_code == 0
     head, *lines = chart.read_text().splitlines()
     assert head == "flowchart TD"
-    graph = model._graph
+    graph = parts_of(model).graph
     boxes = [line for line in lines if "-->" not in line]
     assert len(boxes) == len(graph.nodes) + 2
     assert sum("ACTIVATION<br>relu42<br>" in box for box in boxes) == 1

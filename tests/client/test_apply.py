@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nnrt_client.enums import DataType, Format, FuseType, OperationType, PadMode, TensorType
-from nnrt_client.model.model import Model, ModelTensor
+from nnrt_client.model.model import Model, ModelTensor, parts_of
 from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi import enums as hdi
 from nnrt_hdi.errors import InvalidParameter, NnrtError
@@ -17,7 +17,7 @@ from nnrt_hdi.ops import inferred_graph
 
 def state(model: Model) -> Any:
     """Everything that a failed call may not change."""
-    tensors = [(record.desc.copy(), record.type, record.data is None) for record in model._tensors]
+    tensors = [(record.desc.copy(), record.type, record.data is None) for record in parts_of(model).tensors]
     return tensors, model.operations, model.inputs, model.outputs, model.is_finished
 
 
@@ -45,7 +45,7 @@ def test_apply() -> None:
     model, image, scores = digits()
     model.specify_inputs_and_outputs([image], [scores])
     model.finish()
-    graph = model._graph
+    graph = parts_of(model).graph
     assert inferred_graph(graph).tensors == graph.tensors
     assert scores.desc == TensorDesc(DataType.FLOAT32, (1, 10), name="scores")
     assert [node.name for node in graph.nodes] == [
@@ -75,8 +75,8 @@ def test_apply_and_add_operation_make_the_same_graph() -> None:
     for model in (applied, added):
         model.specify_inputs_and_outputs([0, 1], [3])
         model.finish()
-    assert applied._graph.nodes == added._graph.nodes
-    assert applied._graph.tensors == added._graph.tensors
+    assert parts_of(applied).graph.nodes == parts_of(added).graph.nodes
+    assert parts_of(applied).graph.tensors == parts_of(added).graph.tensors
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_apply_and_add_operation_make_the_same_graph() -> None:
 def test_data_type_of_an_operand(value: Any, like: DataType, data_type: DataType) -> None:
     model = Model()
     model.apply(OperationType.ADD, value, model.input((2, 3), like))
-    assert model._tensors[1].desc.data_type is data_type
+    assert parts_of(model).tensors[1].desc.data_type is data_type
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_data_type_of_an_operand(value: Any, like: DataType, data_type: DataType
 def test_data_type_of_an_index(value: Any, data_type: DataType) -> None:
     model = Model()
     model.apply(OperationType.RESHAPE, model.input((-1, 3)), value)
-    assert model._tensors[1].desc.data_type is data_type
+    assert parts_of(model).tensors[1].desc.data_type is data_type
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ from nnrt_client import (
     TensorType,
     UnavailableDevice,
 )
+from nnrt_client.model.model import parts_of
 
 GIB = 1 << 30
 FOUR = LegacyTensor(DataType.FLOAT32, [4])
@@ -422,7 +423,7 @@ def test_legacy_tensors_in_a_model(closing: ExitStack, runtime: Runtime) -> None
     model.add_operation(OperationType.ADD, [activation], [x, y], [z])
     model.specify_inputs_and_outputs([x], [z])
     model.finish()
-    assert [param.zero_point for param in model._graph.output_specs[0].quant] == [3]
+    assert [param.zero_point for param in parts_of(model).graph.output_specs[0].quant] == [3]
     with pytest.raises(OperationForbidden):
         model.add_legacy_tensor(LegacyTensor(DataType.FLOAT32))
     compilation = closing.enter_context(Compilation(model, runtime.device()))

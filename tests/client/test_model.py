@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nnrt_client.enums import DataType, Format, FuseType, OperationType, TensorType
-from nnrt_client.model.model import Model, ModelTensor
+from nnrt_client.model.model import Model, ModelTensor, parts_of
 from nnrt_client.tensors.quant_param import QuantParam
 from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi import enums as hdi
@@ -40,7 +40,7 @@ def finished_model() -> Model:
 
 def state(model: Model) -> Any:
     """Everything that a failed call may not change."""
-    tensors = [(record.desc.copy(), record.type, record.data is None) for record in model._tensors]
+    tensors = [(record.desc.copy(), record.type, record.data is None) for record in parts_of(model).tensors]
     return tensors, model.operations, model.inputs, model.outputs, model.is_finished
 
 
@@ -194,7 +194,7 @@ REFUSED: dict[str, tuple[Callable[[Model], Any], type[NnrtError], str]] = {
     ),
     "end twice": (lambda model: model.specify_inputs_and_outputs([0, 3], [3]), InvalidParameter, "tensor 3 is both"),
     "ends not specified": (lambda model: model.finish(), OperationForbidden, "not specified"),
-    "graph of an unfinished model": (lambda model: model._graph, OperationForbidden, "not finished"),
+    "graph of an unfinished model": (lambda model: parts_of(model).graph, OperationForbidden, "not finished"),
 }
 
 
@@ -271,7 +271,7 @@ def test_data(data: Any) -> None:
     model.set_tensor_data(0, data)
     model.specify_inputs_and_outputs([1], [3])
     model.finish()
-    constant = model._graph.constants[0].data
+    constant = parts_of(model).graph.constants[0].data
     assert constant is not None
     assert (constant.dtype, constant.shape, constant.tolist()) == (VALUES.dtype, VALUES.shape, VALUES.tolist())
     assert not constant.flags.writeable
@@ -283,14 +283,14 @@ def test_data_are_copied() -> None:
     values[:] = 7
     model.specify_inputs_and_outputs([1], [3])
     model.finish()
-    assert np.array_equal(model._graph.constants[0].data, VALUES)  # type: ignore[arg-type]
+    assert np.array_equal(parts_of(model).graph.constants[0].data, VALUES)  # type: ignore[arg-type]
 
 
 def test_any_byte_but_0_is_true() -> None:
     model = Model()
     flags = model.add_tensor(TensorDesc(DataType.BOOL, (3,)))
     model.set_tensor_data(flags, bytes([0, 1, 2]))
-    data = model._tensors[0].data
+    data = parts_of(model).tensors[0].data
     assert data is not None
     assert data.tolist() == [False, True, True]
 
@@ -315,8 +315,8 @@ def test_quantization() -> None:
     quant.scales = [7.0]
     model.specify_inputs_and_outputs([0, 1], [3])
     model.finish()
-    assert model._graph.tensors[2].quant == (ScaleAndZero(0.5, 3, 8),)
-    assert model._graph.nodes[0].quant_type is hdi.QuantType.ALL
+    assert parts_of(model).graph.tensors[2].quant == (ScaleAndZero(0.5, 3, 8),)
+    assert parts_of(model).graph.nodes[0].quant_type is hdi.QuantType.ALL
 
 
 def test_after_a_failed_quantization_a_tensor_has_none() -> None:
@@ -326,7 +326,7 @@ def test_after_a_failed_quantization_a_tensor_has_none() -> None:
         model.set_tensor_quant_params(3, QuantParam([0.5]))
     with pytest.raises(InvalidParameter, match=r"num_bits\[0\] is 4; use 8"):
         model.set_tensor_quant_params(3, QuantParam([0.5], [3], [4]))
-    assert model._tensors[3].quant == ()
+    assert parts_of(model).tensors[3].quant == ()
 
 
 def test_the_last_type_counts() -> None:
@@ -378,8 +378,8 @@ def test_graph() -> None:
     assert not model.is_finished
     model.finish()
     assert model.is_finished
-    graph = model._graph
-    assert graph is model._graph
+    graph = parts_of(model).graph
+    assert graph is parts_of(model).graph
     assert unused.index == 0
     assert [tensor.name for tensor in graph.tensors] == ["x", "Tensor: 3", "Tensor: 4"]
     assert (graph.inputs, graph.outputs, [*graph.constants]) == ((0,), (2,), [1])
@@ -387,7 +387,7 @@ def test_graph() -> None:
     assert (node.type, node.inputs, node.outputs, node.name) == (NodeType.ADD_FUSION, (0, 1), (2,), "Add:0")
     assert node.attrs == {"activation_type": hdi.ActivationType.RELU6}
     assert graph.name == "sums"
-    assert finished_model()._graph.name == "NNR_Model"
+    assert parts_of(finished_model()).graph.name == "NNR_Model"
 
 
 def test_an_input_loses_its_data() -> None:
@@ -395,7 +395,7 @@ def test_an_input_loses_its_data() -> None:
     model.set_tensor_data(0, VALUES)
     model.specify_inputs_and_outputs([0, 1], [3])
     model.finish()
-    assert model._graph.constants == {}
+    assert parts_of(model).graph.constants == {}
 
 
 @pytest.mark.parametrize(
@@ -426,4 +426,4 @@ def test_parts_that_form_no_graph(add: Callable[[Model], None], message: str) ->
     model.finish()
     for _ in range(2):
         with pytest.raises(InvalidParameter, match=message):
-            _ = model._graph
+            _ = parts_of(model).graph

@@ -16,6 +16,7 @@ from waiting import until
 
 from nnrt_client import InvalidParameter, Model, OperationType, Origin, load, wait_until_cached
 from nnrt_client.build.prepared import PreparedHandle
+from nnrt_client.model.model import parts_of
 from nnrt_hdi.files.compiled import CompiledModel
 from nnrt_hdi.files.store_directory import MARKER, PART_SUFFIX, SUFFIX, StoreDirectory
 
@@ -258,7 +259,7 @@ def test_processes_that_share_it(restoring_daemon: DaemonProcess, directory: Pat
                 with load(models[index], restoring_daemon.address) as session:
                     (output,) = session.run({"x": [0.5]}).values()
                     wait_until_cached()
-                (weights,) = models[index]._graph.constants.values()
+                (weights,) = parts_of(models[index]).graph.constants.values()
                 assert weights.data is not None
                 np.testing.assert_array_equal(output, weights.data + np.float32(0.5))
         except BaseException as error:

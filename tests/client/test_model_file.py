@@ -23,6 +23,7 @@ from nnrt_client import (
 )
 from nnrt_client.conformance.cases.samples import SAMPLES
 from nnrt_client.enums import DataType
+from nnrt_client.model.model import parts_of
 from nnrt_client.model.operations import OPERATIONS
 from nnrt_hdi.enums import ActivationType, NodeType
 from nnrt_hdi.enums import DataType as HdiDataType
@@ -46,7 +47,7 @@ def test_a_loaded_model_is_the_saved_one(tmp_path: Path) -> None:
     loaded = Model.load(str(tmp_path / "model"))
     assert loaded.is_finished
     assert loaded.name == saved.name
-    assert graph_digest(loaded._graph) == graph_digest(saved._graph)
+    assert graph_digest(parts_of(loaded).graph) == graph_digest(parts_of(saved).graph)
     assert [tensor.desc for tensor in loaded.inputs] == [tensor.desc for tensor in saved.inputs]
     assert [tensor.desc.shape for tensor in loaded.outputs] == [(-1, 10)]
     assert loaded.operations == saved.operations
@@ -74,8 +75,8 @@ def test_quantization_is_kept(tmp_path: Path) -> None:
     y = model.apply(OperationType.ADD, x, x, quant=QuantParam([0.3], [5]))
     finished(model, [x], y).save(tmp_path / "model")
     loaded = Model.load(tmp_path / "model")
-    assert loaded._graph.tensors == model._graph.tensors
-    assert loaded._graph.nodes == model._graph.nodes
+    assert parts_of(loaded).graph.tensors == parts_of(model).graph.tensors
+    assert parts_of(loaded).graph.nodes == parts_of(model).graph.nodes
 
 
 def test_it_can_not_be_changed(tmp_path: Path) -> None:
@@ -98,7 +99,7 @@ def test_real_numbers_are_those_that_travel(tmp_path: Path) -> None:
     model = Model()
     x = model.input((2, 4))
     y = model.apply(OperationType.LAYER_NORM, x, np.ones(4, "f4"), np.zeros(4, "f4"), epsilon=1e-5, begin_norm_axis=1)
-    (node,) = finished(model, [x], y)._graph.nodes
+    (node,) = parts_of(finished(model, [x], y)).graph.nodes
     assert node.attrs["epsilon"] == float(np.float32(1e-5))
 
 

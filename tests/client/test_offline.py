@@ -21,6 +21,7 @@ from nnrt_client import (
     Origin,
     Runtime,
 )
+from nnrt_client.model.model import parts_of
 from nnrt_hdi.files.graph_file import packed_graph
 
 
@@ -102,7 +103,10 @@ UNSOUND: dict[str, tuple[Callable[[Path], object], type[NnrtError]]] = {
     "cut off": (lambda path: path.write_bytes(path.read_bytes()[:-1]), InvalidFile),
     "one bit": (flip_a_bit, InvalidFile),
     "a directory": (to_directory, InvalidFile),
-    "a graph": (lambda path: path.write_bytes(b"".join(packed_graph(convolution_model()._graph))), InvalidFile),
+    "a graph": (
+        lambda path: path.write_bytes(b"".join(packed_graph(parts_of(convolution_model()).graph))),
+        InvalidFile,
+    ),
 }
 
 
@@ -131,7 +135,7 @@ def test_empty_buffer(device: Device) -> None:
 def test_vendors_own_file(device: Device, tmp_path: Path) -> None:
     """Goes to the device as it is, with the options that are set; which alone knows whether it is good."""
     path = tmp_path / "model.vendor"
-    path.write_bytes(b"vendor: " + b"".join(packed_graph(weighted_model(1 << 16)._graph)))
+    path.write_bytes(b"vendor: " + b"".join(packed_graph(parts_of(weighted_model(1 << 16)).graph)))
     with Compilation.from_offline_file(path, device) as compilation:
         compilation.enable_float16()
         compilation.build()

@@ -10,6 +10,7 @@ from daemon_process import DaemonProcess
 from networks import convolution_model
 
 from nnrt_client import Compilation, InvalidFile, InvalidParameter, InvalidPath, Model, OperationType, Runtime
+from nnrt_client.model.model import parts_of
 from nnrt_client.model_session.opened_model import Kind, open_model, with_shapes
 from nnrt_hdi.files import container
 from nnrt_hdi.files.graph_file import graph_digest
@@ -26,7 +27,7 @@ def test_a_saved_model(saved: Path) -> None:
         assert opened.kind is Kind.SAVED
         assert opened.size_bytes == saved.stat().st_size
         assert opened.graph is not None
-        assert graph_digest(opened.graph) == graph_digest(convolution_model()._graph)
+        assert graph_digest(opened.graph) == graph_digest(parts_of(convolution_model()).graph)
         assert [spec.name for spec in opened.inputs] == ["image"]
         assert [spec.shape for spec in opened.outputs] == [(-1, 10)]
 
@@ -77,7 +78,7 @@ def test_shapes_go_through_the_graph(saved: Path) -> None:
     assert opened.graph is not None
     assert [spec.shape for spec in opened.outputs] == [(3, 10)]
     assert not any(spec.is_dynamic for spec in opened.graph.tensors)
-    graph = convolution_model()._graph
+    graph = parts_of(convolution_model()).graph
     assert graph_digest(with_shapes(graph, {})) == graph_digest(graph)
     for shapes, message in (
         ({"image": (3, 8, 8)}, r"\[3, 8, 8\] is given for input 'image', which is FLOAT32\[\?, 8, 8, 1\]"),

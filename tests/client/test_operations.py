@@ -13,7 +13,7 @@ import pytest
 
 from nnrt_client.enums import DataType, Format, FuseType, OperationType, PadMode, TensorType
 from nnrt_client.model import model as model_module
-from nnrt_client.model.model import Model
+from nnrt_client.model.model import Model, parts_of
 from nnrt_client.model.operations import FAMILIES, OPERATIONS
 from nnrt_client.model.operations.operation import MANY, Operation
 from nnrt_client.model.operations.parameter import Parameter
@@ -139,7 +139,7 @@ def test_a_parameter_tensor_belongs_to_one_operation() -> None:
 
 
 def test_apply_returns_a_tuple_where_the_number_of_outputs_varies() -> None:
-    several = set(get_args(model_module._Several))
+    several = set(get_args(model_module.Several))
     assert several == {OperationType[name] for name, fact in FACTS.items() if fact["outputs"] != 1}
 
 
@@ -309,8 +309,8 @@ def applied(type_: OperationType, shapes: tuple[Any, ...], keywords: dict[str, A
     output: Any = model.apply(type_, *inputs, *values, **keywords)
     model.specify_inputs_and_outputs(inputs, output if isinstance(output, tuple) else [output])
     model.finish()
-    inferred_graph(model._graph)
-    return model._graph.nodes[0]
+    inferred_graph(parts_of(model).graph)
+    return parts_of(model).graph.nodes[0]
 
 
 @pytest.mark.parametrize(("name", "shapes", "keywords", "expected"), LOWERED, ids=lambda value: str(value)[:40])
@@ -389,7 +389,7 @@ def test_outputs_say_how_many_pieces_split_makes() -> None:
     assert [y.desc for y in model.apply(OperationType.SPLIT, x, output=pieces)] == pieces
     model.specify_inputs_and_outputs([0], [1, 2, 3])
     model.finish()
-    assert model._graph.nodes[0].attrs["output_num"] == 3
+    assert parts_of(model).graph.nodes[0].attrs["output_num"] == 3
 
 
 def test_outputs_that_contradict_output_num() -> None:
@@ -407,7 +407,7 @@ def test_channels_first() -> None:
     assert y.desc == TensorDesc(DataType.FLOAT32, (1, 6, 6, 4), Format.NCHW)
     model.specify_inputs_and_outputs([x], [y])
     model.finish()
-    attrs = model._graph.nodes[0].attrs
+    attrs = parts_of(model).graph.nodes[0].attrs
     assert (attrs["kernel_size"], attrs["in_channel"], attrs["out_channel"]) == ((3, 5), 4, 6)
 
 
@@ -529,4 +529,4 @@ def test_quantized_node(name: str, expected: QuantType) -> None:
     model.add_operation(OperationType[name], [], [x], [y])
     model.specify_inputs_and_outputs([x], [y])
     model.finish()
-    assert model._graph.nodes[0].quant_type is expected
+    assert parts_of(model).graph.nodes[0].quant_type is expected

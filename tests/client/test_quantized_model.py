@@ -21,6 +21,7 @@ from nnrt_client import (
     Runtime,
     TensorDesc,
 )
+from nnrt_client.model.model import parts_of
 from nnrt_hdi import enums as hdi
 from nnrt_hdi.tensor import QuantParam as ScaleAndZero
 from nnrt_hdi.tensor import TensorSpec
@@ -158,7 +159,7 @@ def test_apply_reads_plain_numbers_as_real_beside_a_quantized_tensor() -> None:
     y = model.apply(OperationType.MUL, x, 0.5, quant=QuantParam([0.25], [0]))
     assert y.desc == TensorDesc(DataType.UINT8, (2, 3))
     assert quant_of(model, y) == (ScaleAndZero(0.25, 0),)
-    assert model._tensors[1].desc.data_type is DataType.FLOAT32
+    assert parts_of(model).tensors[1].desc.data_type is DataType.FLOAT32
 
 
 def test_apply_takes_parameters_in_several_places() -> None:
@@ -204,7 +205,7 @@ def test_outputs_that_are_refused(keywords: dict[str, Any], message: str) -> Non
     x = model.input((4,), DataType.INT8, quant=QuantParam([0.5], [1]))
     with pytest.raises(InvalidParameter, match=message):
         model.apply(OperationType.RELU, x, **keywords)
-    assert len(model._tensors) == 1
+    assert len(parts_of(model).tensors) == 1
 
 
 def test_a_real_output_takes_no_parameters() -> None:
@@ -220,7 +221,7 @@ def test_conversion_in_the_numbers_of_the_device_interface() -> None:
     y = model.apply(OperationType.QUANT_DTYPE_CAST, x, src_t=DataType.FLOAT32, dst_t=DataType.INT8, axis=0, quant=quant)
     model.specify_inputs_and_outputs([x], [y])
     model.finish()
-    (node,) = model._graph.nodes
+    (node,) = parts_of(model).graph.nodes
     assert node.type is hdi.NodeType.QUANT_DTYPE_CAST_V2
     assert dict(node.attrs) == {"src_t": hdi.DataType.FLOAT32, "dst_t": hdi.DataType.INT8, "axis": 0}
     assert node.quant_type is hdi.QuantType.NONE
@@ -230,4 +231,4 @@ def test_conversion_in_the_numbers_of_the_device_interface() -> None:
 
 
 def quant_of(model: Model, tensor: ModelTensor) -> tuple[ScaleAndZero, ...]:
-    return model._tensors[tensor.index].quant
+    return parts_of(model).tensors[tensor.index].quant

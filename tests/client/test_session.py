@@ -33,6 +33,7 @@ from nnrt_client import (
     load,
     wait_until_cached,
 )
+from nnrt_client.model.model import model_of, parts_of
 from nnrt_hdi.files.store_directory import SUFFIX
 
 IMAGES = np.random.default_rng(5).standard_normal((2, 8, 8, 1), np.float32)
@@ -135,9 +136,9 @@ def test_names_are_different(shared_daemon: DaemonProcess) -> None:
     z = model.apply(OperationType.SUB, tensors[2], tensors[3])
     model.specify_inputs_and_outputs(tensors, [y, z])
     model.finish()
-    named = zip(model._graph.tensors, ("", "x", "x", "input0", "y", "y"), strict=True)
-    graph = model._graph.with_tensors([replace(spec, name=name) for spec, name in named])
-    with load(Model._from_graph(graph), shared_daemon.address) as session:
+    named = zip(parts_of(model).graph.tensors, ("", "x", "x", "input0", "y", "y"), strict=True)
+    graph = parts_of(model).graph.with_tensors([replace(spec, name=name) for spec, name in named])
+    with load(model_of(graph), shared_daemon.address) as session:
         names = [desc.name for desc in session.inputs]
         assert names == ["input0#", "x", "x#2", "input0"]
         outputs = session.run({name: [float(10**at)] for at, name in enumerate(names)})

@@ -39,6 +39,7 @@ from nnrt_client import (
     UnavailableDevice,
     load,
 )
+from nnrt_client.model_session.model_session import executor_of
 from nnrt_client.pool.outage import Outage
 from nnrt_client.tensors.run_tensor import _OWNER
 
@@ -108,7 +109,7 @@ def test_a_task_that_is_cancelled_cancels_its_run(share_memory: bool, start_daem
     before = threading.active_count()
     with load(identity_model(), daemon.address, settings=Settings(share_memory=share_memory)) as session:
         assert asyncio.run(cancelled(session)) - before < 40
-        until(lambda: not session._executor._runs)
+        until(lambda: not executor_of(session)._runs)
         with pytest.raises(TimedOut):  # It has a slot for others again.
             session.run({"x": [1.0]}, timeout_ms=20)
 
@@ -146,7 +147,7 @@ def test_others_are_not_sent(share_memory: bool, rows: int, onnxruntime_daemon: 
     with load(sums_model(), onnxruntime_daemon.address, settings=settings) as session:
         for unwanted in ((0, 2), (1,), (0, 1, 2)):
             for _ in range(2):
-                results = session._executor._run({"x": x}, None, None, unwanted)
+                results = executor_of(session)._run({"x": x}, None, None, unwanted)
                 assert [isinstance(result, np.ndarray) for result in results] == [at not in unwanted for at in range(3)]
                 for at, result in enumerate(results):
                     if at not in unwanted:
@@ -272,7 +273,7 @@ def test_errors_of_what_is_given(own: type[Exception], shared_daemon: DaemonProc
     model.finish()
     desc = TensorDesc(DataType.FLOAT32, X.shape)
     with load(model, shared_daemon.address) as session, Tensor(session.device, desc) as tensor:
-        executor: Any = session._executor
+        executor: Any = executor_of(session)
         executor.set_on_run_done(lambda *_: None)
         for given in (Odd(error), [Odd(error)]):
             runs: list[Callable[[Any], Any]] = [
@@ -302,14 +303,14 @@ def test_it_is_loaded_again(start_daemon: StartDaemon, monkeypatch: pytest.Monke
         name = names_of(session)[0]
         assert session.device.address == first.address
         first.kill()
-        until(lambda: not session._executor._is_living)
+        until(lambda: not executor_of(session)._is_living)
         np.testing.assert_array_equal(session.run({"x": X})[name], X + 1)
         assert session.device.address == second.address
         assert names_of(session)[0] == name
         (outputs,) = asyncio.run(gathered(session, 1))
         np.testing.assert_array_equal(outputs[name], np.ones((1, 4), "f4"))
         second.kill()
-        until(lambda: not session._executor._is_living)
+        until(lambda: not executor_of(session)._is_living)
         with pytest.raises(UnavailableDevice, match="the model can't be loaded again: no device answers"):
             session.run({"x": X})
         with pytest.raises(UnavailableDevice, match="can't be loaded again"):
@@ -324,7 +325,7 @@ def test_on_the_restarted_daemon(start_daemon: StartDaemon, tmp_path: Path) -> N
         for _ in range(2):
             daemon.kill()
             daemon = start_daemon(listen=listen)
-            until(lambda: not session._executor._is_living)
+            until(lambda: not executor_of(session)._is_living)
             (outputs,) = asyncio.run(gathered(session, 1))
             np.testing.assert_array_equal(outputs[name], np.ones((1, 4), "f4"))
 
@@ -340,7 +341,7 @@ def test_the_log_of_a_death(
         device = runtime.device() if by_device else daemon.address
         with load(sums_model(), device, on_death="reload", cache=False) as session:
             daemon.kill()
-            until(lambda: not session._executor._is_living)
+            until(lambda: not executor_of(session)._is_living)
             for _ in range(300):
                 with pytest.raises(UnavailableDevice, match=r"can't be loaded again: .*; a run tries it again in"):
                     session.run({"x": X})
@@ -413,7 +414,7 @@ def test_runs_that_are_lost_and_runs_that_go_on(start_daemon: StartDaemon, monke
     async def ends(session: ModelSession) -> list[Any]:
         tasks = [asyncio.create_task(session.run_async({"x": [float(at)]})) for at in range(count)]
         await asyncio.sleep(0)
-        executor: Any = session._executor
+        executor: Any = executor_of(session)
         (replica,) = executor.supply.serving
         until(lambda: any(run.carrying for run in list(replica.under_way)))
         first.kill()
@@ -456,7 +457,7 @@ def test_nobody_waits_longer_than_it_wants_for_a_model_that_is_being_loaded(
         daemon.kill()
         gate.shut()
         start_daemon(*arguments, listen=listen)
-        until(lambda: not session._executor._is_living)
+        until(lambda: not executor_of(session)._is_living)
         waiting = [session.submit([[1.0]]) for _ in range(20)]
         for call in (
             BlockedCall(lambda: session.run([[1.0]], timeout_ms=50)),
@@ -490,10 +491,10 @@ def test_no_thread_is_left_to_load_it_again(
         start(thread)
 
     with load(identity_model(), daemon.address, on_death="reload") as session:
-        supply: Any = session._executor.supply  # type: ignore[attr-defined]
+        supply: Any = executor_of(session).supply  # type: ignore[attr-defined]
         daemon.kill()
         start_daemon(listen=listen)
-        until(lambda: not session._executor._is_living)
+        until(lambda: not executor_of(session)._is_living)
         with monkeypatch.context() as patched:
             patched.setattr(threading.Thread, "start", start_unless)
             runs: list[Callable[[], object]] = [

@@ -16,6 +16,7 @@ from onnx import helper
 import nnrt_client.onnxruntime as ours
 from drop_in.both_runtimes import outcome, require_equal, require_same
 from nnrt_client import NnrtError
+from nnrt_client.model_session.model_session import executor_of
 from nnrt_client.onnxruntime.placed_model import placed_model
 
 AnyArray = NDArray[Any]
@@ -251,7 +252,7 @@ def test_errors_of_what_is_given(own: type[Exception]) -> None:
             assert raised.value.__cause__ is error
             mine.run_async(None, {"x": given}, lambda *call: told.put(call), None)
             assert "input 'x'" in told.get(timeout=30)[2]
-        assert not placed_model(mine).session._executor._runs
+        assert not executor_of(placed_model(mine).session)._runs
         require_equal(mine.run(None, {"x": X}), [X])
 
 
@@ -261,4 +262,4 @@ def test_an_interrupt_goes_through() -> None:
         for given in (Odd(KeyboardInterrupt()), OddAttributes(KeyboardInterrupt())):
             with pytest.raises(KeyboardInterrupt):
                 mine.run(None, {"x": given})
-        assert not placed_model(mine).session._executor._runs
+        assert not executor_of(placed_model(mine).session)._runs

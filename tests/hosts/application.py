@@ -27,6 +27,7 @@ from networks import identity_model
 from waiting import until
 
 import nnrt_client
+from nnrt_client.session.device import session_of
 
 
 class Application:
@@ -64,11 +65,11 @@ class Application:
         return {}
 
     def attached(self) -> dict[str, Any]:
-        until(lambda: self._session.device._latest.is_attached)
+        until(lambda: session_of(self._session.device).is_attached)
         return {}
 
     def lost(self) -> dict[str, Any]:
-        until(lambda: not self._session.device._latest.is_attached)
+        until(lambda: not session_of(self._session.device).is_attached)
         return {}
 
     def dead(self) -> dict[str, Any]:
@@ -76,7 +77,7 @@ class Application:
         return {}
 
     def resumed(self) -> dict[str, Any]:
-        return {"times": self._session.device._latest.attachment}
+        return {"times": session_of(self._session.device).attachment}
 
     def ready(self, count: int) -> dict[str, Any]:
         until(lambda: self._states().count("ready") == count, self._states)

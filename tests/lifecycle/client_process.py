@@ -11,6 +11,7 @@ import numpy as np
 from typing_extensions import Self
 
 from nnrt_client import Compilation, Device, Executor, Runtime
+from nnrt_client.session.device import session_of
 from nnrt_hdi.v2 import device_pb2
 
 _EXIT_S = 20.0
@@ -69,7 +70,7 @@ def idle(device: Device) -> None:
     """Holds a model with weights and a buffer, and waits."""
     executor = _build(device)
     request = device_pb2.AllocateBufferRequest(length=BUFFER_BYTES)
-    device._session().call("NnrtDevice.AllocateBuffer", request, 5)
+    session_of(device).call("NnrtDevice.AllocateBuffer", request, 5)
     _ready()
     signal.pause()
     executor.close()

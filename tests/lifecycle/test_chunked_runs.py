@@ -33,6 +33,7 @@ from nnrt_client import (
     TimedOut,
     UnavailableDevice,
 )
+from nnrt_client.session.device import session_of
 
 MESSAGE = ("--message-bytes", "65536", "--no-shared-memory")
 # Elements of float32 that fill a message.
@@ -164,7 +165,7 @@ def test_more_than_the_session_may_hold(closing: ExitStack, start_daemon: StartD
 def test_models_that_are_gone(identity: tuple[Device, Executor], daemon: DaemonProcess) -> None:
     """The daemon refuses while chunks are still coming."""
     device, executor = identity
-    connection = device._session()
+    connection = session_of(device)
     signature = executor._signature
     model_id, signature.model_id = signature.model_id, 99
     try:

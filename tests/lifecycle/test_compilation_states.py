@@ -29,6 +29,8 @@ from nnrt_client import (
     TensorDesc,
     UnavailableDevice,
 )
+from nnrt_client.model.model import parts_of
+from nnrt_client.session.device import session_of
 from nnrt_hdi import wire
 from nnrt_hdi.backend import ModelConfig
 from nnrt_hdi.v2 import device_pb2
@@ -243,7 +245,7 @@ def test_a_model_that_is_taken_is_sent_once(device: Device) -> None:
         compilation.build()
         assert compilation.report is not None
         sent = device_pb2.PrepareModelRequest(
-            model=wire.model_message(model._graph),
+            model=wire.model_message(parts_of(model).graph),
             config=wire.model_config_message(ModelConfig()),
             request_id=bytes(16),
         )
@@ -262,17 +264,19 @@ def test_few_weights_are_sent_unasked(shared_daemon: DaemonProcess, takes_severa
     with Runtime([shared_daemon.address]) as runtime:
         device = runtime.device()
         if not takes_several:
-            device._session().welcome.features.remove("chunks")
+            session_of(device).welcome.features.remove("chunks")
         with Compilation(model, device) as compilation:
             compilation.build()
             assert compilation.report is not None
             sent_bytes = compilation.report.sent_bytes
     request = device_pb2.PrepareModelRequest(
-        model=wire.model_message(model._graph), config=wire.model_config_message(ModelConfig()), request_id=bytes(16)
+        model=wire.model_message(parts_of(model).graph),
+        config=wire.model_config_message(ModelConfig()),
+        request_id=bytes(16),
     )
     chunks = [
         device_pb2.ConstantChunk(sha256=constant.sha256, size_bytes=4096, data=bytes(4096))
-        for constant in model._graph.constants.values()
+        for constant in parts_of(model).graph.constants.values()
     ]
     together = device_pb2.ConstantChunk(more=chunks[1:])
     together.MergeFrom(chunks[0])

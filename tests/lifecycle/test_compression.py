@@ -13,6 +13,7 @@ from tensor_runs import compiled
 
 from nnrt_client import CompressionStatistics, InvalidParameter, Model, OperationType, Settings
 from nnrt_client.session import channel
+from nnrt_client.session.device import session_of
 
 DEFLATE = Settings(compression="deflate")
 rng = np.random.default_rng(0)
@@ -115,7 +116,7 @@ def test_runs_on_the_same_host(closing: ExitStack, daemon: DaemonProcess) -> Non
     device, executor = compiled(closing, daemon.address, settings=DEFLATE)
     x = np.zeros(SIZES[1], np.float32)
     np.testing.assert_array_equal(executor.run_sync([x])[0], x)
-    has_local_socket = bool(device._session().welcome.local_socket)
+    has_local_socket = bool(session_of(device).welcome.local_socket)
     # Of an output whose size was not known before there is no memory; it is fetched over gRPC.
     assert device.compression_statistics.plain_bytes == (x.nbytes if has_local_socket else 2 * x.nbytes)
     assert (device.compression_statistics.saved_bytes == 0) == has_local_socket

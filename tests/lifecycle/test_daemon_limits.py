@@ -22,6 +22,7 @@ from networks import identity_model
 from observer import DEADLINE_S, Observer
 
 from nnrt_client import Compilation, Executor, Runtime, Settings, UnavailableDevice
+from nnrt_client.session.device import session_of
 from nnrt_client.session.session import Session as ClientSession
 from nnrt_device_service.cli import main
 from nnrt_device_service.device import Device
@@ -65,7 +66,7 @@ def built(address: str, elements: int = -1) -> Iterator[tuple[ClientSession, int
     """A client with a model; its connection and the model's id."""
     with Runtime([address]) as runtime, Compilation(identity_model(elements=elements), runtime.device()) as compilation:
         compilation.build()
-        yield runtime.device()._session(), compilation._prepared().model_id
+        yield session_of(runtime.device()), compilation._prepared().model_id
 
 
 def run_request(model_id: int, array: Array = ONE, **fields: Any) -> "prepared_model_pb2.RunRequest":
@@ -123,7 +124,7 @@ def test_a_call_that_never_sends_its_request_counts(start_daemon: StartDaemon) -
     with grpc.insecure_channel(daemon.address) as channel, Runtime([daemon.address]) as runtime:
         device = runtime.device()
         unary = channel.stream_unary("/nnrt_hdi.v2.PreparedModel/Run")
-        metadata = device._session().metadata
+        metadata = session_of(device).metadata
         refused: queue.SimpleQueue[grpc.Future] = queue.SimpleQueue()
         calls = [unary.future(iter(silent.get, None), metadata=metadata, timeout=LONG_S) for _ in range(3)]
         for call in calls:
@@ -143,7 +144,7 @@ def test_calls_with_no_request(start_daemon: StartDaemon) -> None:
     with grpc.insecure_channel(daemon.address) as channel, Runtime([daemon.address]) as runtime:
         unary = channel.stream_unary("/nnrt_hdi.v2.PreparedModel/Run")
         with pytest.raises(grpc.RpcError, match="ended without a request") as refusal:
-            unary(iter(()), metadata=runtime.device()._session().metadata, timeout=LONG_S)
+            unary(iter(()), metadata=session_of(runtime.device()).metadata, timeout=LONG_S)
         assert refusal.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 

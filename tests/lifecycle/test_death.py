@@ -20,6 +20,7 @@ from observer import Observer
 from recorder import Recorder
 
 from nnrt_client import Compilation, Device, Executor, Runtime, Settings, UnavailableDevice
+from nnrt_client.session.device import session_of
 
 ONE = np.ones(1, np.float32)
 LONG_MS = 600_000
@@ -80,7 +81,7 @@ def test_an_executor_that_is_closed_at_the_death_of_its_daemon(start_daemon: Sta
     with Runtime([daemon.address], DEAF_TO_SILENCE) as runtime:
         device = runtime.device()
         executors = list[Executor]()
-        device._session().on_death(lambda _: executors[0].close())
+        session_of(device).on_death(lambda _: executors[0].close())
         executors.append(Executor(built(device)))
         future = executors[0].submit([ONE])
         with Observer(daemon.address) as observer:
@@ -192,7 +193,7 @@ def test_rebuilt_after_a_restart(start_daemon: StartDaemon, tmp_path: Path, list
     daemon = start_daemon(listen=f"unix:{tmp_path}/d" if listen == "unix" else "127.0.0.1:0")
     with Runtime([daemon.address]) as runtime:
         device = runtime.device()
-        old_instance = device._session().welcome.instance_id
+        old_instance = session_of(device).welcome.instance_id
         unbuilt = Compilation(identity_model(), device)
         daemon.kill()
         with pytest.raises(UnavailableDevice):
@@ -201,7 +202,7 @@ def test_rebuilt_after_a_restart(start_daemon: StartDaemon, tmp_path: Path, list
         unbuilt.build()
         with unbuilt, Executor(unbuilt) as executor:
             np.testing.assert_array_equal(executor.run_sync([ONE * 3]), [ONE * 3])
-        assert device._session().welcome.instance_id != old_instance
+        assert session_of(device).welcome.instance_id != old_instance
 
 
 def test_rebuilt_on_another_daemon(start_daemon: StartDaemon) -> None:
@@ -346,7 +347,7 @@ def test_closing_while_a_device_is_looked_for_again(start_daemon: StartDaemon, t
     with Runtime([daemon.address], Settings(connect_timeout_s=1.5)) as runtime, socket.socket(socket.AF_UNIX) as mute:
         device = runtime.device()
         ended = threading.Event()
-        device._session().on_death(lambda reason: ended.set())
+        session_of(device).on_death(lambda reason: ended.set())
         daemon.kill()
         assert ended.wait(10)
         path.unlink()

@@ -33,6 +33,7 @@ from nnrt_client import (
     TensorDesc,
     UnavailableDevice,
 )
+from nnrt_client.session.device import session_of
 from nnrt_client.session.release import release_buffer
 from nnrt_device_service.host.exit import ExitCode
 
@@ -312,7 +313,7 @@ def test_nobody_gets_the_bytes_of_another(closing: ExitStack, device: Device) ->
     fresh = resident(closing, device)
     compiled(closing, device).run_sync([X], [resident(closing, device)])
     region = fresh._memory.place
-    (chunk,) = device._session().stream("NnrtDevice.ReadBuffer", region, 10)
+    (chunk,) = session_of(device).stream("NnrtDevice.ReadBuffer", region, 10)
     assert chunk.data == bytes(12)
 
 
@@ -336,7 +337,7 @@ def test_a_tensor_that_goes_under_a_run(
     opaque.wait_for("waiting", 2)
     if end == "closed":
         for tensor in (x, y):  # `close` would wait for the run.
-            release_buffer(device._session(), tensor._memory.id)
+            release_buffer(session_of(device), tensor._memory.id)
     elif end == "session":
         runtime.close()
     else:

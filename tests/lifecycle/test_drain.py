@@ -23,6 +23,7 @@ from observer import Observer
 from recorder import Recorder
 
 from nnrt_client import Compilation, DeviceStatus, Executor, NnrtError, Runtime, UnavailableDevice
+from nnrt_client.session.device import session_of
 
 ONE = np.ones(1, np.float32)
 LONG_MS = 600_000
@@ -107,7 +108,7 @@ def test_sessions_learn_of_the_drain(start_daemon: StartDaemon) -> None:
     daemon = start_daemon("--backend", "slow", "--heartbeat-timeout-s", "1")
     with Runtime([daemon.address]) as runtime, Compilation(identity_model(), runtime.device()) as compilation:
         compilation.build()
-        connection = runtime.device()._session()
+        connection = session_of(runtime.device())
         with Executor(compilation) as executor, Observer(daemon.address) as observer:
             run = executor.submit([ONE])
             observer.wait_for(lambda state: state.running == 1)

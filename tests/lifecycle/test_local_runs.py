@@ -40,6 +40,7 @@ from nnrt_client.run import link
 from nnrt_client.run.run import Run
 from nnrt_client.run.session_dispatcher import SessionDispatcher
 from nnrt_client.session import staging_pool
+from nnrt_client.session.device import session_of
 from nnrt_client.session.local_socket import LocalConnection
 from nnrt_client.session.session import Session
 from nnrt_client.session.staging_pool import StagingPool
@@ -339,7 +340,7 @@ def test_a_large_output_of_unknown_size(onnxruntime_daemon: DaemonProcess) -> No
     model.finish()
     z = np.arange(200_000, dtype=np.float32).reshape(50_000, 4)
     with load(model, onnxruntime_daemon.address, cache=False) as session:
-        local_socket = session.device._session().local_socket
+        local_socket = session_of(session.device).local_socket
         assert local_socket is not None
         for rows, leases in ((60_000, 1), (60_000, 2), (50_000, 2)):
             outputs = list(session.run([z[:1].repeat(rows, 0), z]).values())
@@ -380,7 +381,7 @@ def test_small_outputs_share_memory(onnxruntime_daemon: DaemonProcess) -> None:
     )
     model.finish()
     with load(model, onnxruntime_daemon.address, cache=False) as session:
-        local_socket = session.device._session().local_socket
+        local_socket = session_of(session.device).local_socket
         assert local_socket is not None
         given = [np.full((1, 16_000), at, np.float32) for at in range(3)]
         session.run(given)  # Tells how large they are.
@@ -410,7 +411,7 @@ def test_runs_that_wait_when_no_connection_is_left(start_daemon: StartDaemon, tm
     daemon = start_daemon("--backend", "gated", "--option", f"gate={gate}", "--session-streams", "2")
     with ExitStack() as closing:
         device, executor = compiled(closing, daemon.address, settings=Settings(heartbeat_timeout_s=1.0))
-        welcome = device._session().welcome
+        welcome = session_of(device).welcome
         last = closing.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
         last.connect(b"\0" + welcome.local_socket)
         last.send(local_socket_pb2.LocalRequest(attach={"session_id": welcome.session_id}).SerializeToString())

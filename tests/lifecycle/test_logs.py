@@ -26,6 +26,7 @@ from nnrt_client import (
     Settings,
     UnavailableDevice,
 )
+from nnrt_client.session.device import session_of
 from nnrt_device_service.host.log_formats import JsonFormatter, TextFormatter
 from nnrt_device_service.host.log_handler import LINES_A_SECOND, LINES_A_SECOND_OF_ALL, OTHERS, LineBound
 from nnrt_device_service.settings import LimitReached
@@ -128,7 +129,7 @@ def test_text_for_people(start_daemon: StartDaemon, closing: ExitStack) -> None:
 def unknown_model(runtime: Runtime) -> None:
     """Ask for a run of a model that there isn't. Raises UnavailableDevice."""
     request = prepared_model_pb2.GetInputDimRangesRequest(model_id=99)
-    runtime.device()._session().call("PreparedModel.GetInputDimRanges", request, DEADLINE_S)
+    session_of(runtime.device()).call("PreparedModel.GetInputDimRanges", request, DEADLINE_S)
 
 
 def test_a_client_cannot_fill_the_log(start_daemon: StartDaemon) -> None:

@@ -32,6 +32,7 @@ from nnrt_client import (
     UnavailableDevice,
 )
 from nnrt_client.session.address import Address
+from nnrt_client.session.device import session_of
 
 ONE = np.ones(1, np.float32)
 LONG_MS = 600_000
@@ -60,7 +61,7 @@ def executor_behind(proxy: Proxy, settings: Settings = PATIENT) -> Iterator[Exec
 
 def wait_for_attachment(device: Device, count: int) -> None:
     """Wait until the session has been found again that many times in all."""
-    connection = device._session()
+    connection = session_of(device)
     until(lambda: connection.attachment >= count)
 
 
@@ -96,14 +97,14 @@ def test_cut_while_idle(start_daemon: StartDaemon) -> None:
     with Proxy(daemon.address) as proxy, Runtime([proxy.address], PATIENT) as runtime:
         device = runtime.device()
         with built(device) as compilation, Executor(compilation) as executor:
-            connection = device._session()
+            connection = session_of(device)
             for cut in range(3):
                 np.testing.assert_array_equal(executor.run_sync([ONE * cut]), [ONE * cut])
                 proxy.cut()
                 wait_for_attachment(device, cut + 1)
                 assert device.is_connected
                 assert runtime.devices() == [device]
-            assert device._session() is connection
+            assert session_of(device) is connection
 
 
 @pytest.mark.parametrize("runs", [1, 9], ids=["running", "queued there and here"])
@@ -261,7 +262,7 @@ def test_calls_wait_for_the_verdict(start_daemon: StartDaemon) -> None:
         with built(device) as compilation, Executor(compilation) as executor:
             proxy.swallow(new=True)
             proxy.cut()
-            connection = device._session()
+            connection = session_of(device)
             until(lambda: not connection.is_attached)
             status, run = BlockedCall(device.status), executor.submit([ONE * 4])
             status.require_blocked()
@@ -347,7 +348,7 @@ def test_no_answer_within_the_grace_time(start_daemon: StartDaemon) -> None:
     ):
         device = runtime.device()
         deaths: SimpleQueue[Exception] = SimpleQueue()
-        device._session().on_death(deaths.put)
+        session_of(device).on_death(deaths.put)
         run = Executor(built(device)).submit([ONE])
         observer.wait_for(lambda state: state.running == 1)
         proxy.swallow(new=True)
@@ -419,7 +420,7 @@ def test_closing_while_the_connection_is_lost(start_daemon: StartDaemon) -> None
         run = executor.submit([ONE])
         proxy.swallow(new=True)
         proxy.cut()
-        until(lambda: not device._session().is_attached)
+        until(lambda: not session_of(device).is_attached)
         BlockedCall(runtime.close).wait()
         assert type(run.exception(DEADLINE_S)) is UnavailableDevice
 

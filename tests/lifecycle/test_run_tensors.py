@@ -28,6 +28,7 @@ from nnrt_client import (
     Tensor,
     TensorDesc,
 )
+from nnrt_client.session.device import session_of
 from nnrt_hdi import wire
 from nnrt_hdi.backend import DimRange
 
@@ -302,7 +303,7 @@ def test_ranges_are_asked_for_once_and_only_for_tensors(
 ) -> None:
     """Arrays do without; what was said is kept, the daemon's death included."""
     device, executor = compiled(closing, cached_daemon.address)
-    connection = device._session()
+    connection = session_of(device)
     asked: list[str] = []
     call = connection.call
 
@@ -324,7 +325,7 @@ def test_ranges_that_make_no_sense(
 ) -> None:
     """A device that gives too few, or ends that don't belong together, is not believed."""
     device, executor = cached
-    connection = device._session()
+    connection = session_of(device)
     for ranges in ([], [DimRange((1,), (2, 3))], [DimRange((1,), (2,))] * 2):
         reply = wire.dim_ranges_message(ranges)
         with monkeypatch.context() as patch:

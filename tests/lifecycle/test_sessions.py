@@ -27,6 +27,7 @@ from nnrt_client import (
     UnavailableDevice,
 )
 from nnrt_client.session import channel
+from nnrt_client.session.device import session_of
 from nnrt_device_service.transport import server
 from nnrt_hdi.v2 import device_pb2, device_pb2_grpc, prepared_model_pb2, session_pb2, session_pb2_grpc
 from nnrt_hdi.wire import SESSION_METADATA
@@ -75,10 +76,10 @@ def test_a_client_closes_the_connection_that_it_does_not_use(
     daemon = start_daemon("--no-shared-memory")
     with Runtime([daemon.address]) as runtime:
         device = runtime.device()
-        session = device._session()
+        session = session_of(device)
         until(lambda: connections_to(daemon) == 1)
         device.status()
-        assert device._session() is session
+        assert session_of(device) is session
 
 
 # ---- killed
@@ -240,7 +241,7 @@ def test_handles_are_the_sessions_own(shared_daemon: DaemonProcess) -> None:
         Compilation(identity_model(), mine.device()) as compilation,
     ):
         compilation.build()
-        other = theirs.device()._session()
+        other = session_of(theirs.device())
         request = prepared_model_pb2.GetInputDimRangesRequest(model_id=compilation._prepared().model_id)
         with pytest.raises(UnavailableDevice, match="this session has no model"):
             other.call("PreparedModel.GetInputDimRanges", request, 5)

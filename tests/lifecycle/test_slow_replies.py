@@ -25,6 +25,7 @@ from nnrt_client import (
     TimedOut,
     UnavailableDevice,
 )
+from nnrt_client.session.device import session_of
 
 DEADLINE_S = 20.0
 ONE = np.ones(1, np.float32)
@@ -79,7 +80,7 @@ class SlowRun:
         self.require(OperationFailed, self.executor.close)
 
     def who_closes_the_session(self) -> None:
-        self.require((UnavailableDevice, ConnectionFailed), self.device._session().close)
+        self.require((UnavailableDevice, ConnectionFailed), session_of(self.device).close)
 
     def a_handler(self) -> None:
         with signals_when(self.is_read), pytest.raises(TimeoutError, match="of the handler"):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from nnrt_client import Model
+from nnrt_client.model.model import parts_of
 from nnrt_hdi.backend import Backend, Cancellation, ModelConfig
 
 AnyArray = NDArray[Any]
@@ -88,7 +89,7 @@ def element_type(dtype: Any) -> int:
 
 def run_imported(model: Model, feeds: Mapping[str, AnyArray], backend: Backend = REFERENCE) -> list[AnyArray]:
     """The outputs of an imported model on a backend, in this process."""
-    prepared = backend.prepare(model._graph, ModelConfig(), lambda _: None)
+    prepared = backend.prepare(parts_of(model).graph, ModelConfig(), lambda _: None)
     try:
         return [np.asarray(y) for y in prepared.run([feeds[x.desc.name] for x in model.inputs], Cancellation())]
     finally:

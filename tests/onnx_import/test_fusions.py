@@ -17,6 +17,7 @@ from nnrt_backend_onnxruntime.backend import create
 from onnx_models import REFERENCE, AnyArray, Graph, run_imported, run_onnxruntime
 
 from nnrt_client import Model, from_onnx
+from nnrt_client.model.model import parts_of
 from nnrt_hdi.backend import Backend, Cancellation, ModelConfig
 from nnrt_hdi.enums import ActivationType, NodeType, ReduceMode
 
@@ -71,7 +72,7 @@ def optimized_file(path: Path, folder: Path) -> Counter[str]:
 
 def optimized_import(model: Model, backend: Backend) -> Counter[str]:
     """The nodes that ONNX Runtime's optimizations leave of what the backend makes of an imported model."""
-    prepared = backend.prepare(model._graph, ModelConfig(), lambda _: None)
+    prepared = backend.prepare(parts_of(model).graph, ModelConfig(), lambda _: None)
     made = onnx.load_from_string(bytes(prepared.export()[2].data))
     prepared.close()
     return kinds(made)
@@ -173,7 +174,7 @@ def test_what_is_nearly_a_dynamic_quantization_is_computed_as_it_is(
     kind: NodeType, change: dict[str, Any], which: int, backend: Backend
 ) -> None:
     weight = np.arange(-128, 128, 13).astype(np.int8).reshape(4, 5)
-    graph = from_onnx(dynamically_quantized(weight, np.zeros((), np.int8)).SerializeToString())._graph
+    graph = parts_of(from_onnx(dynamically_quantized(weight, np.zeros((), np.int8)).SerializeToString())).graph
     at = [index for index, node in enumerate(graph.nodes) if node.type is kind][which]
     nodes = list(graph.nodes)
     nodes[at] = replace(nodes[at], **change)

@@ -10,6 +10,7 @@ from onnx import helper, numpy_helper
 from onnx_models import Graph, run_imported, run_onnxruntime
 
 from nnrt_client import DataType, Format, InvalidFile, InvalidParameter, Model, OperationType, Unsupported, from_onnx
+from nnrt_client.model.model import parts_of
 
 
 def imported(graph: Graph, *outputs: str, **options: object) -> Model:
@@ -127,8 +128,8 @@ def test_nodes_may_stand_in_any_order() -> None:
     nodes = list(proto.graph.node)
     del proto.graph.node[:]
     proto.graph.node.extend(nodes[::-1])
-    assert [node.type for node in from_onnx(proto.SerializeToString())._graph.nodes] == [
-        node.type for node in in_order._graph.nodes
+    assert [node.type for node in parts_of(from_onnx(proto.SerializeToString())).graph.nodes] == [
+        node.type for node in parts_of(in_order).graph.nodes
     ]
     proto.graph.node[-1].input[0] = nodes[-1].output[0]
     with pytest.raises(InvalidFile, match="which no node before it writes"):
@@ -386,7 +387,7 @@ def test_weights_are_the_bytes_of_the_file_and_no_copy() -> None:
     g = Graph()
     weight = np.random.default_rng(1).normal(size=(8, 600)).astype("f4")
     model = imported(g, g.op("MatMul", g.input("x", [2, 8]), g.constant(weight)))
-    (held,) = (c.data for c in model._graph.constants.values() if c.size_bytes == weight.nbytes)
+    (held,) = (c.data for c in parts_of(model).graph.constants.values() if c.size_bytes == weight.nbytes)
     owner: object = held
     while isinstance(owner, np.ndarray | memoryview):
         owner = owner.base if isinstance(owner, np.ndarray) else owner.obj

@@ -9,6 +9,7 @@ from onnx_models import REFERENCE
 from test_torch_networks import EXPORTS, SIZES, fed
 
 from nnrt_client import from_onnx
+from nnrt_client.model.model import parts_of
 from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.graph_model import GraphModel
@@ -41,7 +42,7 @@ class Model(GraphModel[PreparedModel]):
 def test_networks_are_decided_by_the_shapes_of_their_inputs(name: str, exporter: str) -> None:
     path = EXPORTS / f"{name}-{exporter}.onnx"
     proto, imported = onnx.load(path), from_onnx(path)
-    graph = inferred_graph(imported._graph)
+    graph = inferred_graph(parts_of(imported).graph)
     assert any(spec.is_dynamic for spec in graph.tensors)
     assert not late_nodes(graph)
     model, dynamic = Model(graph), REFERENCE.prepare(graph, ModelConfig(), lambda _: None)
@@ -56,5 +57,5 @@ def test_networks_are_decided_by_the_shapes_of_their_inputs(name: str, exporter:
 
 def test_shapes_that_follow_from_other_numbers_come_late() -> None:
     """A resizing counts the positions of pixels in FLOAT32."""
-    graph = inferred_graph(from_onnx(EXPORTS / "unet-dynamo.onnx")._graph)
+    graph = inferred_graph(parts_of(from_onnx(EXPORTS / "unet-dynamo.onnx")).graph)
     assert {graph.nodes[index].type.name for index in late_nodes(graph)} >= {"FILL", "TOPK_FUSION"}

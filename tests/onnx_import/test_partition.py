@@ -28,6 +28,7 @@ from typing_extensions import Self
 from waiting import until
 
 from nnrt_client import DataType, Device, ModelSession, OutputTooSmall, Runtime, Settings, Way, load, wait_until_cached
+from nnrt_client.model_session.model_session import executor_of
 from nnrt_client.model_session.opened_model import Source
 from nnrt_client.model_session.partition.fallback import Fallback
 from nnrt_client.model_session.partition.report import PartitionReport, PartReport
@@ -512,7 +513,7 @@ def test_outputs_go_to_tensors(
         first, *others = bound
         outputs = session.run(given, outputs={first: None, others[0]: bound[others[0]]})
         assert isinstance(outputs[first], np.ndarray)
-        assert not session._executor._runs
+        assert not executor_of(session)._runs
 
 
 def test_a_tensor_is_read_before_it_is_written(each_daemon: DaemonProcess, closing: ExitStack) -> None:

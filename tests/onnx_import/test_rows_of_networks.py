@@ -10,6 +10,7 @@ from onnx_models import AnyArray
 from test_torch_networks import EXPORTS, NAMES, SIZES, fed
 
 from nnrt_client import from_onnx
+from nnrt_client.model.model import parts_of
 from nnrt_hdi.backend import Cancellation, ModelConfig
 from nnrt_hdi.errors import Unsupported
 from nnrt_hdi.graph import Graph
@@ -25,7 +26,7 @@ MIXED = {
 
 
 def graph_of(path: Path) -> Graph:
-    return from_onnx(path)._graph
+    return parts_of(from_onnx(path)).graph
 
 
 @pytest.mark.parametrize("backend", ["reference", "onnxruntime"])

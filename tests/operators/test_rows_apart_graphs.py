@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from nnrt_client import DataType as ApiDataType
 from nnrt_client import Model, ModelTensor, OperationType, TensorDesc
+from nnrt_client.model.model import parts_of
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, Unsupported
@@ -55,7 +56,7 @@ def graph_of(build: Built, shape: Sequence[int]) -> Graph:
     x = model.input(tuple(shape), name="x")
     model.specify_inputs_and_outputs([x], [build(model, x)])
     model.finish()
-    return model._graph
+    return parts_of(model).graph
 
 
 def heads_folded_into_rows(m: Net, x: ModelTensor) -> ModelTensor:

@@ -16,6 +16,7 @@ from interrupts import InterruptAt
 from networks import identity_model
 
 from nnrt_client import NnrtError, Pool, PooledSession, UnavailableDevice
+from nnrt_client.model_session.model_session import executor_of
 
 END_S = 60
 CHILD_S = 20
@@ -42,7 +43,7 @@ def interrupted(session: PooledSession) -> None:
             if not interrupts.count:
                 break
         assert point > 20, point
-    executor = session._executor
+    executor = executor_of(session)
     futures = [session.submit([np.full(1, number, np.float32)]) for number in range(64)]
     assert [_only(future.result(DEADLINE_S)) for future in futures] == list(range(64))
     assert not executor._runs

@@ -14,6 +14,7 @@ from networks import identity_model
 from waiting import until
 
 from nnrt_client import Hedging, ModelSession, Pool, PooledSession, Runtime, UnavailableDevice, load
+from nnrt_client.model_session.model_session import executor_of
 from nnrt_client.pool.replica import Replica
 from nnrt_client.session.session import Session
 from pool.conftest import Fleet
@@ -80,7 +81,7 @@ def test_a_run_that_is_woken_for_nothing_waits_on(fleet: Fleet, start_daemon: St
         daemon.kill()
         until(lambda: not session.devices)
         future = session.submit([ONE])
-        (run,) = session._executor._runs
+        (run,) = executor_of(session)._runs
         run.resume()
         assert not future.done()
         start_daemon("--name", "d0", listen=daemon.address)
@@ -91,11 +92,11 @@ def test_a_session_that_can_not_be_loaded_again_keeps_no_runs(start_daemon: Star
     daemon = start_daemon()
     with load(identity_model(), daemon.address, on_death="reload") as session:
         daemon.kill()
-        until(lambda: not session._executor._is_living)
+        until(lambda: not executor_of(session)._is_living)
         for _ in range(3):
             with pytest.raises(UnavailableDevice, match="can't be loaded again"):
                 session.submit([ONE]).result(DEADLINE_S)
-        assert not session._executor._runs
+        assert not executor_of(session)._runs
 
 
 class Watched(np.ndarray[Any, np.dtype[Any]]):

@@ -10,6 +10,7 @@ from nnrt_client import Compilation, Executor, InvalidFile, InvalidParameter, Ru
 from nnrt_client.build import upload
 from nnrt_client.build.build_task import BuildTask
 from nnrt_client.onnx_import import program_from_onnx
+from nnrt_client.session.device import session_of
 from nnrt_hdi import wire
 from nnrt_hdi.backend import ModelConfig
 from nnrt_hdi.errors import NnrtError
@@ -42,7 +43,7 @@ def test_its_cache_is_the_program(start_daemon: StartDaemon) -> None:
 def test_a_daemon_that_takes_none_says_which_flag(start_daemon: StartDaemon) -> None:
     with Runtime([start_daemon("--backend", "onnxruntime", "--accept-programs", "never").address]) as runtime:
         build = BuildTask()
-        build.connect(runtime.device()._session())
+        build.connect(session_of(runtime.device()))
         with pytest.raises(Unsupported, match=r"--accept-programs never.*; start it with --accept-programs always"):
             upload.load_program(build, program_from_onnx(FILE.SerializeToString()), ModelConfig())
 
@@ -69,7 +70,7 @@ def test_requests_that_are_none(
     )
     with Runtime([onnxruntime_daemon.address]) as runtime:
         build = BuildTask()
-        build.connect(runtime.device()._session())
+        build.connect(session_of(runtime.device()))
         with pytest.raises(kind, match=said):
             list(build.stream("NnrtDevice.PrepareOfflineModel", request))
 
@@ -80,7 +81,7 @@ def test_another_format(onnxruntime_daemon: DaemonProcess, shared_daemon: Daemon
     for address, said in ((onnxruntime_daemon.address, "it takes 'onnx'"), (shared_daemon.address, "it takes none")):
         with Runtime([address]) as runtime:
             build = BuildTask()
-            build.connect(runtime.device()._session())
+            build.connect(session_of(runtime.device()))
             with pytest.raises(Unsupported, match=f"takes no files of the format 'tflite'; {said}"):
                 list(build.stream("NnrtDevice.PrepareOfflineModel", request))
 

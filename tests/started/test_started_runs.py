@@ -28,6 +28,7 @@ from nnrt_client import (
     TimedOut,
     UnavailableDevice,
 )
+from nnrt_client.session.device import session_of
 from nnrt_client.session.release import release_buffer
 from nnrt_device_service.host.exit import ExitCode
 from started.conftest import DEADLINE_S, ELEMENTS, LONG_MS, Chip, StartChip, assert_answer, run_of
@@ -281,7 +282,7 @@ def test_tensors_on_the_device(start_chip: StartChip, tmp_path: Path, closing: E
             assert_answer([y.numpy()], number)
     device.await_load(running=1)
     for tensor in (x, y):  # `close` would wait for the run.
-        release_buffer(here._session(), tensor._memory.id)
+        release_buffer(session_of(here), tensor._memory.id)
     device.end(HELD)
     assert future.result(DEADLINE_S) == [y]
     journal = tmp_path / JOURNAL

@@ -11,10 +11,11 @@ from networks import weighted_model
 from storing_backend import StoringBackend
 from waiting import until
 
+from nnrt_client.model.model import parts_of
 from nnrt_device_service.device import Device
+from nnrt_device_service.memory.constants import MissingConstants
 from nnrt_device_service.models.compilations import Progress
 from nnrt_device_service.models.requests import Build
-from nnrt_device_service.memory.constants import MissingConstants
 from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.settings import Settings
 from nnrt_hdi import wire
@@ -28,7 +29,7 @@ X = np.array([0.5], np.float32)
 
 def graph(seed: int = 0, elements: int = WEIGHTS) -> Graph:
     """y = x + w, with other weights for each seed."""
-    return weighted_model(elements, seed)._graph
+    return parts_of(weighted_model(elements, seed)).graph
 
 
 def device_on(directory: Path, backend: Backend | None = None, **settings: Any) -> Device:

@@ -11,6 +11,7 @@ from daemon_process import DaemonProcess
 from networks import weighted_model
 
 from nnrt_client import Compilation, Executor, Origin, Runtime, UnavailableDevice
+from nnrt_client.model.model import parts_of
 from nnrt_device_service.host.exit import ExitCode
 from nnrt_hdi.files.store_directory import PART_SUFFIX
 
@@ -79,5 +80,5 @@ def test_a_daemon_whose_model_is_damaged_ends_before_a_run_is_wrong(
         compilation = built(runtime)
         assert origin(compilation) is Origin.COMPILED
         (y,) = Executor(compilation).run_sync(X)
-        np.testing.assert_array_equal(y, weighted_model(LARGE)._graph.constants[1].data)
+        np.testing.assert_array_equal(y, parts_of(weighted_model(LARGE)).graph.constants[1].data)
     assert "is removed and will be compiled again" in again.log()

@@ -18,8 +18,8 @@ from storing_device import ask, device_on, files, graph, origin, prepared, sessi
 from waiting import until
 
 from nnrt_device_service.device import Device
-from nnrt_device_service.models import compilations
 from nnrt_device_service.memory.constants import MissingConstants
+from nnrt_device_service.models import compilations
 from nnrt_device_service.sessions.session import Prepared
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Capabilities, ModelConfig, Origin, PreparedModel

@@ -10,13 +10,14 @@ from storing_backend import StoringBackend
 from storing_device import ask, device_on, session_of
 
 from nnrt_client import Model, OperationType
+from nnrt_client.model.model import parts_of
 from nnrt_device_service.device import Device
 from nnrt_device_service.host.threads import Threads
+from nnrt_device_service.memory.constants import MissingConstants
+from nnrt_device_service.memory.shared_files import KnownParts
 from nnrt_device_service.models.compilations import Progress
 from nnrt_device_service.models.requests import Build, reserved_parts
-from nnrt_device_service.memory.constants import MissingConstants
 from nnrt_device_service.sessions.session import Prepared, Session
-from nnrt_device_service.memory.shared_files import KnownParts
 from nnrt_device_service.settings import Settings
 from nnrt_hdi.backend import ModelConfig, Origin, PreparedModel
 from nnrt_hdi.errors import InvalidFile, OutOfMemory, Unsupported
@@ -41,7 +42,7 @@ class Careless(StoringBackend):
         if self.fails:
             raise Unsupported("nothing is restored")
         self.open += 1
-        prepared = self.prepare(model()._graph, config, lambda fraction: None)
+        prepared = self.prepare(parts_of(model()).graph, config, lambda fraction: None)
         prepared.close = self._close  # type: ignore[method-assign]
         return prepared
 
@@ -106,7 +107,7 @@ def test_wrong_parts(device: Device, backend: Careless) -> None:
 
 def test_nothing_else_is_made_of_wrong_parts(tmp_path: Path) -> None:
     """Neither a compiled model, which would get into the store under the digests of other weights, nor a program."""
-    graph = model(DATA[: 2 * PIECE])._graph
+    graph = parts_of(model(DATA[: 2 * PIECE])).graph
     (weights,) = graph.constants.values()
     assert weights.data is not None
     wrong = bytes(weights.size_bytes)

@@ -17,6 +17,7 @@ from storing_device import X, device_on, files
 from waiting import until
 
 from nnrt_client import Compilation, Device, Executor, Model, Origin, Runtime
+from nnrt_client.model.model import parts_of
 from nnrt_hdi.files.store_directory import MARKER, StoreDirectory, part_path
 
 StartDaemon = Callable[..., DaemonProcess]
@@ -49,7 +50,7 @@ def stages(device: Device, model: Model) -> list[str]:
         compilation.build(lambda stage, _: reached.setdefault(stage))
         with Executor(compilation) as executor:
             (result,) = executor.run_sync([X])
-    (weights,) = model._graph.constants.values()
+    (weights,) = parts_of(model).graph.constants.values()
     assert weights.data is not None
     np.testing.assert_array_equal(result, np.add(X, weights.data))
     return list(reached)

@@ -22,6 +22,7 @@ from waiting import until
 
 from nnrt_client import Compilation, DataType, Executor, Pool, Runtime, Settings, Tensor, TensorDesc
 from nnrt_client.run.run import Run
+from nnrt_client.session.device import session_of
 from nnrt_client.tracing.open_telemetry import ALONE_PER_S
 from nnrt_hdi.errors import InvalidParameter, NnrtError, UnavailableDevice
 from tracing.conftest import Spans, all_spans
@@ -262,7 +263,7 @@ def test_a_traceparent_that_makes_no_sense(
 def test_off(shared_daemon: DaemonProcess, spans: Spans) -> None:
     """Nothing of it is on the way of a run."""
     with Runtime([shared_daemon.address]) as runtime, built(runtime) as executor:
-        assert runtime.device()._session().tracer is None
+        assert session_of(runtime.device()).tracer is None
         assert type(executor._new_run()) is Run
         executor._runs.clear()
         executor.run_sync(ONE)

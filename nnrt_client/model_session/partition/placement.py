@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from nnrt_client.model.model import Model
+from nnrt_client.model.model import Model, parts_of
 from nnrt_client.model_session.partition.fallback import SMALLEST_PART
 from nnrt_client.model_session.partition.grouping import grouped
 from nnrt_client.onnx_import.cut import OnnxGraph, PartProto
@@ -138,7 +138,7 @@ class _Placing:
             return self._blamed(part, attempt.problems)
         answers = attempt.model.supported_operations(self._device)
         named = [
-            (owner, f"{self._device.name}: {attempt.model._graph.place(at)}: {answer.reason}")
+            (owner, f"{self._device.name}: {parts_of(attempt.model).graph.place(at)}: {answer.reason}")
             for at, (owner, answer) in enumerate(zip(attempt.owners, answers, strict=True))
             if not answer.supported
         ]

@@ -8,7 +8,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from nnrt_client.enums import DataType, Format, FuseType, OperationType
-from nnrt_client.model.model import Model, ModelTensor
+from nnrt_client.model.model import Model, ModelTensor, parts_of
 from nnrt_client.onnx_import.shapes.dimension_probe import output_dims
 from nnrt_client.onnx_import.shapes.dims import Dims, Number, shape_of
 from nnrt_client.onnx_import.signature import refuse
@@ -55,7 +55,7 @@ class NodeBuilder:
             (value,) = self._applied(type, operands, parameters)
             return value
         (tensor,) = self._tensors(type, operands, parameters)
-        (spec,) = (record.spec for record in self.model._last_operation.outputs)
+        (spec,) = (record.spec for record in parts_of(self.model).last_operation.outputs)
         known = (said if mine == UNKNOWN_DIM else mine for mine, said in zip(spec.shape, dims, strict=True))
         return value_of(tensor, tuple(known))
 

@@ -7,7 +7,7 @@ that number, for two sets of numbers that have nothing in common, the dimension 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from nnrt_client.model.model import Model
+from nnrt_client.model.model import Model, parts_of
 from nnrt_client.onnx_import.shapes.dims import Dim, Dims, Number, unlike
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.graph import Node
@@ -26,7 +26,7 @@ def output_dims(model: Model, given: Sequence[Dims | None]) -> list[Dims]:
 
     `given` are those of its operands, None for one that has no unknown ones.
     """
-    outputs = [tensor.spec for tensor in model._last_operation.outputs]
+    outputs = [tensor.spec for tensor in parts_of(model).last_operation.outputs]
     shapes = [spec.shape for spec in outputs]
     if not any(spec.is_dynamic for spec in outputs):
         return list(shapes)
@@ -53,7 +53,7 @@ def _same(probes: Sequence[Mapping[Dim, int]], answers: Sequence[Sequence[Shape]
 
 def _shapes(model: Model, given: Sequence[Dims | None], numbers: Mapping[Dim, int]) -> list[Shape] | None:
     """The shapes that the outputs would have; None where the operator refuses."""
-    operation = model._last_operation
+    operation = parts_of(model).last_operation
     operands = []
     for record, dims in zip(operation.inputs, given, strict=True):
         shape = tuple(numbers.get(dim, -1) if isinstance(dim, Dim) else dim for dim in dims or record.spec.shape)

@@ -1,0 +1,115 @@
+"""The way an operation is applied: to tensors and values, with parameters and outputs that come to be with it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from numpy.typing import ArrayLike
+
+from nnrt_client.model.operations import Operation
+from nnrt_client.model.operations.record import OperationRecord, TensorRecord, inferred
+from nnrt_client.model.operations.values import is_empty, is_logical, operand_array
+from nnrt_client.model.parts import ModelParts
+from nnrt_client.tensors.quant_param import QuantParam
+from nnrt_client.tensors.tensor_desc import TensorDesc
+from nnrt_hdi.enums import DataType
+from nnrt_hdi.errors import InvalidParameter, NnrtError
+from nnrt_hdi.tensor import TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """An operand that is no tensor of the model yet."""
+
+    given: ArrayLike
+
+
+def apply(
+    parts: ModelParts,
+    declared: Operation,
+    operands: Sequence[int | Elements],
+    wanted: Sequence[int | TensorDesc],
+    quant: QuantParam | Sequence[QuantParam | None] | None,
+    name: str,
+    parameters: Mapping[str, object],
+) -> tuple[int, ...]:
+    """See `Model.apply`. Returns the indices of the outputs. On any error nothing is added."""
+    parts.require_open()
+    tensors, operations = len(parts.tensors), len(parts.operations)
+    try:
+        return _apply(parts, declared, operands, wanted, quant, name, parameters)
+    except BaseException:
+        del parts.tensors[tensors:], parts.operations[operations:]
+        raise
+
+
+def _apply(
+    parts: ModelParts,
+    declared: Operation,
+    operands: Sequence[int | Elements],
+    wanted: Sequence[int | TensorDesc],
+    quant: QuantParam | Sequence[QuantParam | None] | None,
+    name: str,
+    parameters: Mapping[str, object],
+) -> tuple[int, ...]:
+    given = [_add_parameter(parts, declared, *item) for item in parameters.items() if not is_empty(item[1])]
+    inputs = _add_operands(parts, declared, operands)
+    declared_specs = [
+        tensor._to_spec() if isinstance(tensor, TensorDesc) else parts.tensors[tensor].spec for tensor in wanted
+    ]
+    params = [
+        param._to_spec() if param else () for param in ((quant,) if isinstance(quant, QuantParam) else quant or ())
+    ]
+    if params and not all(isinstance(tensor, TensorDesc) for tensor in wanted):
+        raise InvalidParameter("quant is given for a tensor that is there already; use set_tensor_quant_params")
+    operand_records = parts.records(inputs)
+    attrs = declared.attributes(operand_records, len(wanted) or None, parts.records(given))
+    specs = inferred(declared, attrs, operand_records, declared_specs, params, name)
+    outputs = [
+        _add_output(parts, spec, tensor, name if len(specs) == 1 or not name else f"{name}:{at}")
+        if tensor is None or isinstance(tensor, TensorDesc)
+        else tensor
+        for at, (spec, tensor) in enumerate(zip_longest(specs, wanted))
+    ]
+    parts.operations.append(OperationRecord(declared, *parts.ends(inputs, outputs), attrs, name))
+    return tuple(outputs)
+
+
+def _add_operands(parts: ModelParts, declared: Operation, operands: Sequence[int | Elements]) -> list[int]:
+    """Return the indices of the operands, and add those that are no tensors yet as constants."""
+    types = [parts.tensors[operand].spec for operand in operands if isinstance(operand, int)]
+    indices = []
+    for at, operand in enumerate(operands):
+        if isinstance(operand, int):
+            indices.append(operand)
+            continue
+        try:
+            data_type = _data_type_beside(types, operand.given)
+            indices.append(parts.append_array(operand_array(operand.given, data_type, is_index=declared.is_index(at))))
+        except NnrtError as error:
+            raise error.at(f"{declared.type.name} operand {at}") from error
+    return indices
+
+
+def _add_parameter(parts: ModelParts, declared: Operation, keyword: str, value: object) -> int:
+    parameter = declared.parameter(keyword)
+    try:
+        return parts.append_array(parameter.encode(value), type=parameter.tensor_types[0])
+    except NnrtError as error:
+        raise error.at(f"{declared.type.name} {parameter.place}") from error
+
+
+def _add_output(parts: ModelParts, spec: TensorSpec, declared: TensorDesc | None, name: str) -> int:
+    """Add an output as it was inferred; its name is its own, not that of an input it resembles."""
+    desc = TensorDesc._from_spec(spec)
+    desc.name = (declared.name if declared else "") or name
+    return parts.append(TensorRecord(desc, quant=spec.quant, known=spec))
+
+
+def _data_type_beside(tensors: Sequence[TensorSpec], given: object) -> DataType | None:
+    """The data type of a plain number beside these tensors: that of the first, but a number is no condition."""
+    logical = is_logical(given)
+    for spec in tensors:
+        if logical or spec.data_type is not DataType.BOOL:
+            return DataType.FLOAT32 if spec.is_quantized else spec.data_type
+    return None
