@@ -1,53 +1,30 @@
 """The build of a model for a device, as applications ask for it."""
 
 import logging
-import operator
 import os
 import threading
-from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import replace
-from enum import Enum
-from pathlib import Path
 
 from typing_extensions import Buffer, Self
 
+from nnrt_client.build.build_result import BuildResult, Refused
 from nnrt_client.build.build_task import BuildReport, BuildTask, Progress
-from nnrt_client.build.cache import NO_VERSION, Cache, CacheDirectory, require_whole
-from nnrt_client.build.options import Options, require_offered
+from nnrt_client.build.configuration import AnyDevice, Configuration, State, path_of, require_filled
 from nnrt_client.build.prepared import PreparedHandle
-from nnrt_client.build.sources import (
-    BuildResult,
-    OfflineModel,
-    Refused,
-    Site,
-    from_buffer,
-    from_directory,
-    from_model,
-    from_offline,
-    from_program,
-    require_compiled_from,
-)
+from nnrt_client.build.sources import OfflineModel
 from nnrt_client.model.model import Model
 from nnrt_client.model.program import Program
-from nnrt_client.session.device import Device
 from nnrt_client.session.errands import elsewhere
 from nnrt_client.session.fork import LockOwner
-from nnrt_client.session.session import Session
-from nnrt_client.tracing.choice import tracer_of
 from nnrt_hdi.backend import Origin
-from nnrt_hdi.batching import FEATURE as BATCHING_FEATURE
-from nnrt_hdi.batching import Batching
 from nnrt_hdi.closable import Closable
-from nnrt_hdi.enums import PerformanceMode, Priority
 from nnrt_hdi.errors import (
     InvalidParameter,
-    InvalidPath,
     NnrtError,
     OperationFailed,
     OperationForbidden,
     SaveCacheFailed,
-    UnavailableDevice,
     Unsupported,
 )
 
@@ -56,20 +33,8 @@ _log = logging.getLogger(__name__)
 # What a cache that is no file carries.
 _BUFFER_VERSION = 0
 
-AnyDevice = Device | Callable[[], Device]
 
-
-class _State(Enum):
-    """The value says why nothing can be changed any more."""
-
-    CONFIGURING = ""
-    BUILDING = "the compilation is being built"
-    BUILT = "the compilation has been built"
-    FAILED = "building the compilation has failed"
-    CLOSED = "the compilation is closed"
-
-
-class Compilation(LockOwner, Closable):
+class Compilation(LockOwner, Configuration, Closable):
     """Compiles a finished model for a device, or loads one that was compiled before.
 
     A device may be given as a function that finds it when it is needed. Options are checked against what the device
@@ -84,25 +49,20 @@ class Compilation(LockOwner, Closable):
         """
         if not isinstance(model, Model):
             raise InvalidParameter(f"the model is {model!r}; give a Model")
-        self._configure(model, device)
+        self._begin(model, device)
 
     @classmethod
     def _from_source(cls, source: OfflineModel | Program | None, device: AnyDevice) -> Self:
         compilation = cls.__new__(cls)
-        compilation._configure(source, device)
+        compilation._begin(source, device)
         return compilation
 
-    def _configure(self, source: Model | OfflineModel | Program | None, device: AnyDevice) -> None:
-        self._source = source
-        self._device = _checked_device(device)
-        self._options = Options()
-        self._cache: Cache | None = None
-        self._imported: Buffer | None = None
-        super().__init__()
-        self._state = _State.CONFIGURING
+    def _begin(self, source: Model | OfflineModel | Program | None, device: AnyDevice) -> None:
+        Configuration.__init__(self, source, device)
         self._under_way: BuildTask | None = None
         self._result: BuildResult | None = None
         self._report: BuildReport | None = None
+        LockOwner.__init__(self)
 
     @classmethod
     def from_offline_file(cls, path: str | os.PathLike[str], device: AnyDevice) -> Self:
@@ -110,7 +70,7 @@ class Compilation(LockOwner, Closable):
 
         Raises InvalidParameter for what is no path.
         """
-        return cls._from_source(OfflineModel.in_file(_path(path)), device)
+        return cls._from_source(OfflineModel.in_file(path_of(path)), device)
 
     @classmethod
     def from_offline_buffer(cls, buffer: Buffer, device: AnyDevice) -> Self:
@@ -118,7 +78,7 @@ class Compilation(LockOwner, Closable):
 
         Raises InvalidParameter for an empty one, and for what has no bytes.
         """
-        _require_filled(buffer, "offline model")
+        require_filled(buffer, "offline model")
         return cls._from_source(OfflineModel.in_memory(buffer), device)
 
     @classmethod
@@ -132,12 +92,7 @@ class Compilation(LockOwner, Closable):
     @property
     def is_built(self) -> bool:
         """True from a build that has succeeded until `close`."""
-        return self._state is _State.BUILT
-
-    @property
-    def device(self) -> Device:
-        """The device it is built for. Raises what a function that was given to find it raises."""
-        return self._device if isinstance(self._device, Device) else self._device()
+        return self._state is State.BUILT
 
     @property
     def report(self) -> BuildReport | None:
@@ -149,124 +104,13 @@ class Compilation(LockOwner, Closable):
         """The way in which the build got its model; None before it has succeeded."""
         return self._report.origin if self._report else None
 
-    # ---- options
-
-    def set_device(self, device: AnyDevice) -> None:
-        """Compile for another device. Raises InvalidParameter for what is none, OperationForbidden after `build`."""
-        self._require_configuring()
-        self._device = _checked_device(device)
-
-    def set_performance_mode(self, mode: PerformanceMode) -> None:
-        """Trade speed against power.
-
-        Raises UnavailableDevice if the device has no performance modes, OperationForbidden after `build`.
-        """
-        self._require_configuring()
-        self._require_offered("performance_mode", mode)
-        self._options.mode = mode
-
-    def set_priority(self, priority: Priority) -> None:
-        """Order the runs of this model among those of the same user.
-
-        Raises UnavailableDevice if the device has no priorities, OperationForbidden after `build`.
-        """
-        self._require_configuring()
-        self._require_offered("priority", priority)
-        self._options.priority = priority
-
-    def enable_float16(self, enable: bool = True) -> None:
-        """Let the device compute in half precision.
-
-        Raises UnavailableDevice if it can't, OperationForbidden after `build`.
-        """
-        self._require_configuring()
-        self._require_offered("float16_precision", enable)
-        self._options.float16 = enable
-
-    def set_batching(self, batching: Batching | None) -> None:
-        """Have runs of this model computed together with others that wait for the device, of all sessions that ask for
-        the same. None leaves it to the daemon.
-
-        `build` raises Unsupported where the model doesn't compute the rows of its inputs apart from each other, and
-        where the daemon is too old. Raises InvalidParameter for what is no Batching, OperationForbidden after `build`.
-        """
-        self._require_configuring()
-        if batching is not None and not isinstance(batching, Batching):
-            raise InvalidParameter(f"the batching is {batching!r}; give a Batching")
-        self._options.batching = batching
-
-    def add_extension_config(self, name: str, value: bytes) -> None:
-        """Add an attribute for the backend, which refuses in `build` what it doesn't know.
-
-        Only `ModelName` stays here: models of different names can share a cache directory. A name given twice joins the
-        values with `|`. Raises InvalidParameter for an empty name or value or one of another type, OperationForbidden
-        after `build`.
-        """
-        self._require_configuring()
-        if not isinstance(name, str) or not isinstance(value, bytes):
-            raise InvalidParameter(f"extension config {name!r} has the value {value!r}; give a text and bytes")
-        if not name or not value:
-            raise InvalidParameter(f"extension config {name!r} has the value {value!r}; neither may be empty")
-        self._options.extend(name, value)
-
-    def _set_options(self, options: Options) -> None:
-        """Set all that these options set, as the methods above do one by one."""
-        if options.float16:
-            self.enable_float16()
-        self.set_performance_mode(PerformanceMode(options.mode or PerformanceMode.NONE))
-        self.set_priority(Priority(options.priority or Priority.NONE))
-        self.set_batching(options.batching)
-        for name, value in options.extensions.items():
-            self.add_extension_config(name, value)
-
     # ---- caches
-
-    def set_cache(self, directory: str | os.PathLike[str], version: int, *, reads_all: bool = False) -> None:
-        """Have `build` load the device's cache in a directory, or write it there.
-
-        A cache of this version is loaded, one of an earlier version replaced. Raises, and changes nothing:
-        InvalidPath if the directory can't be read; InvalidFile if the cache is damaged (parts of 1 MiB or more are read
-        now only with `reads_all`; the daemon checks them in `build` in any case), was made for another device or,
-        having this version, from another model;
-        InvalidParameter if it has a later version, and for another version than an integer 0..2**32 - 2;
-        OperationForbidden after `build`. That the options are those of the cache is for `build` to see.
-        """
-        self._require_configuring()
-        version, path = _checked_version(version), _path(directory)
-        if not os.fspath(directory):  # Which Path takes for the current one.
-            raise InvalidPath("the path of the cache directory is empty; give that of a directory")
-        cache = CacheDirectory(path, version, self._options.model_name)
-        cache.require_accessible()
-        try:
-            device = self.device
-        except NnrtError:
-            pass  # There is no such device now; `build` will say so.
-        else:
-            compiled, model = cache.found(device), self._source
-            if compiled is not None and isinstance(model, Model) and model.is_finished:
-                require_compiled_from(model, compiled, cache.place(device))
-            if compiled is not None and reads_all:
-                require_whole(compiled, cache.place(device))
-        self._cache = cache
-
-    def _set_user_cache(self, cache: Cache) -> None:
-        """Have `build` look for the compiled model there. What it compiles instead is in `_unsaved` afterwards."""
-        self._cache = cache
 
     @property
     def _unsaved(self) -> BuildResult | None:
         """What `build` has compiled, if it is still to be written to its cache."""
         result = self._result
         return result if result and result.cache and result.cache.is_written_later else None
-
-    def import_cache(self, buffer: Buffer) -> None:
-        """Have `build` load what `export_cache` gave, which is not copied: leave it alone until `build` has returned.
-
-        Raises InvalidParameter for an empty buffer and for what has no bytes, OperationForbidden after `build`.
-        """
-        self._require_configuring()
-        _require_filled(buffer, "cache")
-        self._imported = buffer
 
     def export_cache(self) -> bytes:
         """Give the compiled model as a file: a cache for `import_cache`, and an offline model.
@@ -276,7 +120,7 @@ class Compilation(LockOwner, Closable):
         """
         with self._lock:
             state, result = self._state, self._result
-        if state is _State.CLOSED:
+        if state is State.CLOSED:
             raise OperationForbidden(f"{state.value}; make a new one")
         if result is None:
             raise InvalidParameter("there is nothing to export before a build that succeeds")
@@ -312,11 +156,11 @@ class Compilation(LockOwner, Closable):
 
     def _build(self, progress: Progress | None) -> None:
         with self._lock:
-            if self._state is not _State.CONFIGURING:
+            if self._state is not State.CONFIGURING:
                 raise InvalidParameter(f"{self._state.value}; make a new one")
-            self._state = _State.BUILDING
+            self._state = State.BUILDING
             build = self._under_way = BuildTask(progress)
-        outcome = _State.CONFIGURING
+        outcome = State.CONFIGURING
         result: BuildResult | None = None
         unsaved: SaveCacheFailed | None = None
         try:
@@ -332,17 +176,17 @@ class Compilation(LockOwner, Closable):
                 build.check()  # `cancel` and `close` come too late from here on.
                 self._result, self._report, self._under_way = result, report, None
                 self._source = self._imported = None  # It may be gigabytes, which the device has now.
-                outcome = self._state = _State.BUILT
+                outcome = self._state = State.BUILT
         except Refused as refused:
-            outcome = _State.FAILED
+            outcome = State.FAILED
             raise refused.error from refused
         finally:
-            if outcome is not _State.BUILT:
+            if outcome is not State.BUILT:
                 if result:
                     result.prepared.release()
                 with self._lock:
                     self._under_way = None
-                    if self._state is not _State.CLOSED:
+                    if self._state is not State.CLOSED:
                         self._state = outcome
         _log.info("for %s: %s", result.device, report)
         if unsaved:
@@ -364,7 +208,7 @@ class Compilation(LockOwner, Closable):
         """Let go of the compiled model, and cancel a build under way. It can't be built any more. Idempotent."""
         with self._lock:
             self._cancel_build()
-            self._state = _State.CLOSED
+            self._state = State.CLOSED
             result, self._result = self._result, None
         if result is not None:
             result.prepared.release()
@@ -373,116 +217,3 @@ class Compilation(LockOwner, Closable):
         """With the lock held."""
         if self._under_way:
             self._under_way.end(OperationFailed("the build was cancelled"))
-
-    def _run(self, build: BuildTask) -> BuildResult:
-        self._require_one_source()
-        try:
-            device = self.device
-        except (OperationFailed, InvalidParameter) as error:
-            raise OperationFailed(error.message, place=error.place).of_request(error.request_id) from error
-        session = device._session()
-        build.connect(session)
-        tracer = tracer_of(session.settings.trace)
-        if tracer is None:
-            return self._made(build, device, session)
-        traced = tracer.begin_build()
-        try:
-            result = traced.context.run(self._made, build, device, session)
-        except BaseException as error:
-            traced.end(error, build.stages, device=session.info.device_name, sent_bytes=build.sent_bytes)
-            raise
-        traced.end(
-            None, build.stages, device=session.info.device_name, sent_bytes=build.sent_bytes, origin=result.origin.value
-        )
-        return result
-
-    def _made(self, build: BuildTask, device: Device, session: Session) -> BuildResult:
-        """Have the device of a session compile or restore the model."""
-        self._require_cache_support(device)
-        if self._options.batching is not None and BATCHING_FEATURE not in session.welcome.features:
-            raise Unsupported(
-                f"the daemon of {device.name} is too old to compute runs together; load it without batching"
-            )
-        # Copied, for a buffer of the caller's may be changed by then.
-        options = replace(self._options, extensions=dict(self._options.extensions))
-        site = Site(build, device, session, options, options.config(device))
-        if self._cache is not None:
-            self._cache.model_name = options.model_name
-            build.spent(self._cache.spent_s)
-        if isinstance(self._source, Model):
-            return from_model(site, self._source, self._cache)
-        if isinstance(self._source, Program):
-            return from_program(site, self._source)
-        if self._source is not None:
-            return from_offline(site, self._source)
-        if self._imported is not None:
-            return from_buffer(site, self._imported)
-        assert isinstance(self._cache, CacheDirectory)
-        return from_directory(site, self._cache)
-
-    def _require_one_source(self) -> None:
-        directory = self._cache if self._source is None else None
-        given = [
-            what
-            for what, source in (
-                ("a model", self._source),
-                ("an imported cache", self._imported),
-                ("a cache directory", directory),
-            )
-            if source is not None
-        ]
-        if len(given) != 1:
-            raise InvalidParameter(f"it has {' and '.join(given) or 'nothing to build'}; give it exactly one source")
-
-    def _require_cache_support(self, device: Device) -> None:
-        if self._cache is None and self._imported is None:
-            return
-        if not device.capabilities.model_cache:
-            raise OperationForbidden(f"{device.name} has no model caches; build without one, or take another device")
-        if self._cache is not None and self._cache.version == NO_VERSION:
-            raise InvalidParameter(f"the version of the cache is {NO_VERSION}; use 0..{NO_VERSION - 1}")
-
-    def _require_configuring(self) -> None:
-        if self._state is not _State.CONFIGURING:
-            raise OperationForbidden(f"{self._state.value}; make a new one to change it")
-
-    def _require_offered(self, capability: str, value: int) -> None:
-        if not value:
-            return  # Which no device need be asked for.
-        try:
-            device = self.device
-        except NnrtError:
-            return  # There is no such device now; `build` will say so.
-        require_offered(device, capability, value, UnavailableDevice)
-
-
-def _checked_device(device: AnyDevice) -> AnyDevice:
-    if not isinstance(device, Device) and not callable(device):
-        raise InvalidParameter(f"the device is {device!r}; give a Device, or a function that finds one")
-    return device
-
-
-def _checked_version(version: int) -> int:
-    try:
-        number = operator.index(version)
-    except TypeError:
-        number = -1
-    if isinstance(version, bool) or not 0 <= number <= NO_VERSION:
-        raise InvalidParameter(f"the version is {version!r}; use an integer 0..{NO_VERSION - 1}")
-    return number
-
-
-def _path(path: str | os.PathLike[str]) -> Path:
-    try:
-        return Path(path)
-    except TypeError as error:
-        raise InvalidParameter(f"the path is {path!r}; give a text or a Path") from error
-
-
-def _require_filled(buffer: Buffer, what: str) -> None:
-    try:
-        size_bytes = memoryview(buffer).nbytes
-    except TypeError as error:
-        raise InvalidParameter(f"the {what} is {type(buffer).__name__}; give its bytes") from error
-    if not size_bytes:
-        raise InvalidParameter(f"the {what} is empty; give its bytes")

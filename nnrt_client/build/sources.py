@@ -1,7 +1,7 @@
 """The sources of a build: a model to compile, a cache or an offline model to restore."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +11,7 @@ from typing import Any
 from typing_extensions import Buffer
 
 from nnrt_client.build import upload
+from nnrt_client.build.build_result import BuildResult, Refused, Site
 from nnrt_client.build.build_task import BuildTask
 from nnrt_client.build.cache import Cache, CacheDirectory, require_compiled_for, require_whole
 from nnrt_client.build.options import Options
@@ -19,7 +20,6 @@ from nnrt_client.model.model import Model, parts_of
 from nnrt_client.model.program import Program
 from nnrt_client.session.device import Device
 from nnrt_client.session.release import TRANSPORT_ERRORS
-from nnrt_client.session.session import Session
 from nnrt_client.session.support import ask_supported
 from nnrt_hdi.backend import ModelConfig, Origin
 from nnrt_hdi.batching import Batching
@@ -31,7 +31,6 @@ from nnrt_hdi.errors import (
     OperationFailed,
     OperationForbidden,
     OutOfMemory,
-    SaveCacheFailed,
     Unsupported,
 )
 from nnrt_hdi.files.compiled import CompiledModel, Target
@@ -43,76 +42,6 @@ from nnrt_hdi.part import Part
 _log = logging.getLogger(__name__)
 
 Ask = Callable[[BuildTask, Sequence[Part], ModelConfig], Any]
-
-
-class Refused(Exception):
-    """The device has decided: it does not take the model."""
-
-    def __init__(self, error: NnrtError) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """The place of a build that has reached its device."""
-
-    build: BuildTask
-    device: Device
-    session: Session
-    options: Options
-    config: ModelConfig
-
-
-@dataclass(frozen=True, slots=True)
-class BuildResult:
-    """The compiled model that a build ends with, and all that its manifest says."""
-
-    prepared: PreparedHandle
-    device: Device
-    origin: Origin
-    config: ModelConfig
-    # SHA-256 of the graph it was compiled from; empty for a vendor's model.
-    digest: Callable[[], bytes]
-    # What building took, now or when the cache was written; None where nobody knows.
-    build_s: float | None
-    # As in `BuildReport`.
-    notes: Mapping[str, int]
-    # Where it is still to be written.
-    cache: Cache | None = None
-
-    @property
-    def compiled_in_s(self) -> float | None:
-        """Seconds that building it had taken, where its manifest says so."""
-        return self.build_s if self.origin is Origin.RESTORED else None
-
-    def exported(self, build: BuildTask, version: int) -> CompiledModel:
-        """The compiled model with its manifest, as the device gives it."""
-        return CompiledModel(
-            target=Target.of(self.device.info, self.device.name),
-            source_digest=self.digest(),
-            config=self.config,
-            inputs=self.prepared.inputs,
-            outputs=self.prepared.outputs,
-            version=version,
-            parts=self.prepared.export(build),
-            build_s=self.build_s,
-            notes=self.notes,
-        )
-
-    def save(self, build: BuildTask) -> None:
-        """Write the cache. Raises SaveCacheFailed where only that fails, and the model is sound."""
-        if self.cache is None:
-            return
-        try:
-            self.cache.store(self.device, self.exported(build, self.cache.version), build.remaining_s)
-        except (NnrtError, OSError) as error:
-            build.check()
-            self.prepared.session.require_alive()
-            raise SaveCacheFailed(
-                f"it was not written: {error}; the model can be used", place=self.cache.place(self.device)
-            ) from error
-        build.progress("storing", 1.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from nnrt_client.build.build_result import BuildResult
 from nnrt_client.build.build_task import BuildTask
 from nnrt_client.build.options import Options
-from nnrt_client.build.sources import BuildResult
 from nnrt_client.model.model import Model
 from nnrt_client.session.device import Device
 from nnrt_client.session.latch import Latch

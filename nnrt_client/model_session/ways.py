@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from nnrt_client.build.sources import Refused
+from nnrt_client.build.build_result import Refused
 from nnrt_client.build.way import Way
 from nnrt_client.model_session.partition.fallback import Fallback
 from nnrt_hdi.errors import InvalidParameter, NnrtError, Unsupported
