@@ -217,3 +217,13 @@ class Compilation(LockOwner, Configuration, Closable):
         """With the lock held."""
         if self._under_way:
             self._under_way.end(OperationFailed("the build was cancelled"))
+
+
+def compilation_of(source: OfflineModel | Program, device: AnyDevice) -> Compilation:
+    """Return the compilation of what is no Model, such as a model file of the device's own format."""
+    return Compilation._from_source(source, device)
+
+
+def prepared_of(compilation: Compilation) -> PreparedHandle:
+    """Take the compiled model into use once more. Raises OperationForbidden before `build` and after `close`."""
+    return compilation._prepared()

@@ -83,7 +83,7 @@ class Configuration:
         """
         self._require_configuring()
         self._require_offered("performance_mode", mode)
-        self._options.mode = mode
+        self._options.performance_mode = mode
 
     def set_priority(self, priority: Priority) -> None:
         """Order the runs of this model among those of the same user.
@@ -133,7 +133,7 @@ class Configuration:
         """Set all that these options set, as the methods above do one by one."""
         if options.float16:
             self.enable_float16()
-        self.set_performance_mode(PerformanceMode(options.mode or PerformanceMode.NONE))
+        self.set_performance_mode(PerformanceMode(options.performance_mode or PerformanceMode.NONE))
         self.set_priority(Priority(options.priority or Priority.NONE))
         self.set_batching(options.batching)
         for name, value in options.extensions.items():

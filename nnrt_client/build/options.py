@@ -1,4 +1,4 @@
-"""Options of a compilation."""
+"""Options of a build: a Compilation's, and those of `load`, a pool, ONNX Runtime's interface and the command."""
 
 from dataclasses import dataclass, field, replace
 
@@ -31,11 +31,15 @@ def require_offered(device: Device, capability: str, value: int | None, refusal:
 class Options:
     """Options as they were set, None for those that were not; a build refuses values outside the enums."""
 
+    # Compute in half precision.
     float16: bool | None = None
-    mode: int | None = None
+    # What the device trades speed for, a PerformanceMode.
+    performance_mode: int | None = None
+    # The order of the model's runs among those of the same user, a Priority.
     priority: int | None = None
+    # For the backend, which refuses what it doesn't know.
     extensions: dict[str, bytes] = field(default_factory=dict)
-    # The daemon's, not the device's: a model is compiled alike with and without.
+    # How the daemon computes runs together. It isn't the device's: a model is compiled alike with and without.
     batching: Batching | None = None
     # The runtime's own: what models that share a cache directory are told apart by. No device is told.
     model_name: bytes = b""
@@ -53,8 +57,8 @@ class Options:
         Raises OperationForbidden for one that it doesn't offer, InvalidParameter for a value outside the enum.
         """
         require_offered(device, "float16_precision", self.float16, OperationForbidden)
-        require_offered(device, "performance_mode", self.mode, OperationForbidden)
-        mode = wire.known_enum(PerformanceMode, self.mode or 0, "performance mode")
+        require_offered(device, "performance_mode", self.performance_mode, OperationForbidden)
+        mode = wire.known_enum(PerformanceMode, self.performance_mode or 0, "performance mode")
         require_offered(device, "priority", self.priority, OperationForbidden)
         priority = wire.known_enum(Priority, self.priority or 0, "priority")
         return ModelConfig(
@@ -65,7 +69,7 @@ class Options:
         """Refuse a model that was compiled with other options than those that have been set, with InvalidFile."""
         for what, wanted, was in (
             ("float16", self.float16, compiled.enable_float16),
-            ("performance mode", self.mode, compiled.mode),
+            ("performance mode", self.performance_mode, compiled.mode),
         ):
             if wanted not in (None, was):
                 raise InvalidFile(f"it was compiled with {what} {was!r}, and {wanted!r} is set; {_REMEDY}")
@@ -74,7 +78,9 @@ class Options:
 
     def all_set(self) -> "Options":
         """Copy them, with neutral values where nothing has been set."""
-        return replace(self, float16=bool(self.float16), mode=self.mode or 0, priority=self.priority or 0)
+        return replace(
+            self, float16=bool(self.float16), performance_mode=self.performance_mode or 0, priority=self.priority or 0
+        )
 
 
 def _joined(first: bytes, second: bytes) -> bytes:

@@ -237,7 +237,9 @@ def building_options(command: Callable[..., None]) -> Callable[..., None]:
         extensions = dict(pairs)
         if len(extensions) < len(pairs):
             raise click.UsageError(f"--extension names {', '.join(name for name, _ in pairs)}; give each once")
-        options = Options(float16=float16 or None, mode=PerformanceMode[mode] if mode else None, extensions=extensions)
+        options = Options(
+            float16=float16 or None, performance_mode=PerformanceMode[mode] if mode else None, extensions=extensions
+        )
         command(options=options, **others)
 
     return bundled

@@ -75,7 +75,7 @@ def loaded(
         source,
         device,
         float16=bool(options.float16),
-        performance_mode=PerformanceMode(options.mode or PerformanceMode.NONE),
+        performance_mode=PerformanceMode(options.performance_mode or PerformanceMode.NONE),
         extensions=options.extensions,
         batching=options.batching,
         **more,

@@ -1,20 +1,19 @@
 """From a file to a session, in one step."""
 
-import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import cache as cached
 from functools import partial
 from typing import Literal
 
+from typing_extensions import Unpack
+
 from nnrt_client.build.build_task import Progress
-from nnrt_client.build.way import Way
 from nnrt_client.model.model import Model
-from nnrt_client.model_session.loading import DEFAULT_WAYS, Loading
+from nnrt_client.model_session.loading import Loading, LoadOptions
 from nnrt_client.model_session.model_session import ModelSession
-from nnrt_client.model_session.opened_model import Shapes, Source
-from nnrt_client.model_session.partition.fallback import Fallback
+from nnrt_client.model_session.opened_model import Source
 from nnrt_client.model_session.pool import Pool, require_wait
 from nnrt_client.model_session.reloaded_session import reloaded
 from nnrt_client.pool.backoff import Backoff
@@ -22,9 +21,6 @@ from nnrt_client.resolvers.names import is_name
 from nnrt_client.session.device import Device
 from nnrt_client.session.runtime import Runtime
 from nnrt_client.settings import Settings, addresses_to_ask_for
-from nnrt_client.tensors.frozen import Constants
-from nnrt_hdi.batching import Batching
-from nnrt_hdi.enums import PerformanceMode, Priority
 from nnrt_hdi.errors import InvalidParameter, UnavailableDevice
 
 
@@ -33,21 +29,12 @@ def load(
     device: str | int | Device | Sequence[str] | None = None,
     *,
     replicas: int | None = None,
-    shapes: Shapes | None = None,
-    constants: Constants | None = None,
-    ways: Iterable[Way | str] = DEFAULT_WAYS,
-    cache: bool | str | os.PathLike[str] = True,
     progress: Progress | None = None,
     runtime: Runtime | None = None,
     settings: Settings | None = None,
-    fallback: str | Fallback | None = None,
-    float16: bool = False,
-    performance_mode: PerformanceMode = PerformanceMode.NONE,
-    priority: Priority = Priority.NONE,
-    extensions: Mapping[str, bytes] | None = None,
-    batching: Batching | None = None,
     on_death: Literal["raise", "reload"] = "raise",
     wait_s: float = 0.0,
+    **how: Unpack[LoadOptions],
 ) -> "ModelSession":
     """Have a device ready to run a model: an ONNX file, a saved model or an offline one, its bytes, or a Model.
 
@@ -82,24 +69,23 @@ def load(
     Unsupported for an ONNX model that can't be imported. Where there are several ways the error has the reasons of all.
     """
     if on_death != "raise":
-        ways = tuple(ways) if isinstance(ways, Iterator) else ways  # It would be empty the next time.
-        given = {**locals(), "on_death": "raise"}
-        return reloaded(
-            on_death, lambda told, wait_s: load(**{**given, "progress": told, "wait_s": wait_s}), progress, wait_s
-        )
-    loading = Loading(
-        model,
-        shapes=shapes,
-        constants=constants,
-        ways=ways,
-        cache=cache,
-        fallback=fallback,
-        float16=float16,
-        performance_mode=performance_mode,
-        priority=priority,
-        extensions=extensions,
-        batching=batching,
-    )
+        if isinstance(ways := how.get("ways"), Iterator):
+            how["ways"] = tuple(ways)  # It would be empty the next time.
+
+        def again(told: Progress | None, wait_s: float) -> ModelSession:
+            return load(
+                model,
+                device,
+                replicas=replicas,
+                progress=told,
+                runtime=runtime,
+                settings=settings,
+                wait_s=wait_s,
+                **how,
+            )
+
+        return reloaded(on_death, again, progress, wait_s)
+    loading = Loading(model, **how)
     with ExitStack() as stack:
         is_name_of_many = isinstance(device, str) and is_name(device) and runtime is None
         if replicas is None and (device is None or isinstance(device, str | int | Device)) and not is_name_of_many:

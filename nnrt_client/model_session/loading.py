@@ -9,10 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Generic, TypedDict, TypeVar
 
-from typing_extensions import Unpack
-
 from nnrt_client.build.build_task import BuildReport, Progress
-from nnrt_client.build.compilation import Compilation
+from nnrt_client.build.compilation import Compilation, compilation_of
 from nnrt_client.build.options import Options
 from nnrt_client.build.sources import no_programs
 from nnrt_client.build.way import Way
@@ -68,7 +66,7 @@ class Once(Generic[T]):
 
 
 class LoadOptions(TypedDict, total=False):
-    """Options of `load` about the model, which `Pool.load` takes too; see there."""
+    """Options of `load` about the model, which `Pool.load` takes too; `Options` says what those of the build do."""
 
     shapes: Shapes | None
     constants: Constants | None
@@ -85,22 +83,32 @@ class LoadOptions(TypedDict, total=False):
 class Loading:
     """A model, and how devices are to get it."""
 
-    def __init__(self, model: Source | Model, **how: Unpack[LoadOptions]) -> None:
+    def __init__(
+        self,
+        model: Source | Model,
+        *,
+        shapes: Shapes | None = None,
+        constants: Constants | None = None,
+        ways: Iterable[Way | str] = DEFAULT_WAYS,
+        cache: bool | str | os.PathLike[str] = True,
+        fallback: str | Fallback | None = None,
+        float16: bool = False,
+        performance_mode: PerformanceMode = PerformanceMode.NONE,
+        priority: Priority = Priority.NONE,
+        extensions: Mapping[str, bytes] | None = None,
+        batching: Batching | None = None,
+    ) -> None:
         """Raises InvalidParameter for ways and a fallback that can't be, InvalidPath and InvalidFile for files."""
         self._source = model
-        self._shapes, self._constants = how.get("shapes"), how.get("constants")
-        self._cache = how.get("cache", True)
+        self._shapes, self._constants = shapes, constants
+        self._cache = cache
         self._options = Options(
-            how.get("float16") or None,
-            how.get("performance_mode") or None,
-            how.get("priority") or None,
-            dict(how.get("extensions") or {}),
-            batching=how.get("batching"),
+            float16 or None, performance_mode or None, priority or None, dict(extensions or {}), batching=batching
         )
-        self._instead = chosen_fallback(how.get("fallback"))
-        self._ways = chosen_ways(how.get("ways", DEFAULT_WAYS), _possible_ways(model), self._instead)
-        self._opened = Once(partial(_opened, model, self._shapes, self._constants))
-        self._program = Once(partial(_read_program, model, self._shapes, self._constants))
+        self._instead = chosen_fallback(fallback)
+        self._ways = chosen_ways(ways, _possible_ways(model), self._instead)
+        self._opened = Once(partial(_opened, model, shapes, constants))
+        self._program = Once(partial(_read_program, model, shapes, constants))
 
     @property
     def digest(self) -> bytes:
@@ -137,7 +145,7 @@ class Loading:
         """The compilation of an ONNX file as it is, built. What a cache would hold is the file itself."""
         if ONNX not in device.capabilities.program_formats:  # Before the file is read.
             raise no_programs(device, ONNX)
-        return _build(Compilation._from_source(self._program(), device), self._options, progress)
+        return _build(compilation_of(self._program(), device), self._options, progress)
 
     def _built_in_parts(self, device: Device, build: Callable[[Model], Compilation]) -> PartitionedExecutor:
         """The parts of an ONNX file, built on the device and here."""
