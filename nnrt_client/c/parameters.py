@@ -138,14 +138,14 @@ class Elements(In):
     """An array of numbers and their count."""
 
     def __init__(self, name: str, type_: CType, c_type: str, count: str) -> None:
-        self._type = type_
+        self.type = type_
         self.types = (ctypes.c_void_p, ctypes.c_size_t)
         self.declared = (f"const {c_type} *{name}", f"size_t {count}")
 
     def read(self, address: int | None, size: int) -> Sequence[Any] | None:
         if address is None:
             return None
-        return _elements(self._type, address, size)
+        return _elements(self.type, address, size)
 
 
 class Indices(In):
@@ -207,11 +207,11 @@ class Function(In):
     def __init__(self, name: str, c_type: str, prototype: Any, calling: Callable[[Any], Callable[..., Any]]) -> None:
         """`calling` makes of the C function the one that Python calls."""
         self.declared = (f"{c_type} {name}",)
-        self._prototype = prototype
+        self.prototype = prototype
         self._calling = calling
 
     def read(self, address: int | None) -> Callable[..., Any] | None:
-        return None if address is None else self._calling(self._prototype(address))
+        return None if address is None else self._calling(self.prototype(address))
 
 
 class OutNumber(Out):
@@ -220,7 +220,7 @@ class OutNumber(Out):
     types = (ctypes.c_void_p,)
 
     def __init__(self, name: str, type_: CType, c_type: str) -> None:
-        self._type = type_
+        self.type = type_
         self._name = name
         self.declared = (f"{c_type} *{name}",)
 
@@ -228,7 +228,7 @@ class OutNumber(Out):
         _require_place(place, self._name)
 
     def write(self, value: Any, owner: Handle[Any] | None, place: int) -> None:
-        self._type.from_address(place).value = value
+        self.type.from_address(place).value = value
 
 
 class OutText(Out):
@@ -254,7 +254,7 @@ class OutElements(Out):
     types = (ctypes.c_void_p, ctypes.c_void_p)
 
     def __init__(self, name: str, type_: CType, c_type: str, count: str, count_type: CType, c_count: str) -> None:
-        self._type, self._count_type = type_, count_type
+        self.type, self.count_type = type_, count_type
         self._names = name, count
         self.declared = (f"{c_type} **{name}", f"{c_count} *{count}")
 
@@ -263,8 +263,8 @@ class OutElements(Out):
         _require_place(count_place, self._names[1])
 
     def write(self, value: Sequence[Any], owner: Handle[Any] | None, place: int, count_place: int) -> None:
-        _pointer_at(place).value = _kept_array(self._type, value, owner)
-        self._count_type.from_address(count_place).value = len(value)
+        _pointer_at(place).value = _kept_array(self.type, value, owner)
+        self.count_type.from_address(count_place).value = len(value)
 
 
 class OutRange(Out):

@@ -189,6 +189,11 @@ class Pool(Closable):
         return PooledSession(executor, placed, self, stack.pop_all())
 
 
+def replicas_of(session: PooledSession) -> Replicas:
+    """Return the replicas among which a session chooses."""
+    return session._replicas
+
+
 def require_wait(wait_s: float) -> None:
     """Raises InvalidParameter for what is no number of seconds."""
     if isinstance(wait_s, bool) or not isinstance(wait_s, int | float) or not wait_s >= 0:

@@ -63,7 +63,7 @@ class StagingPool:
         self._idle_count = self._idle_bytes = 0
         # By their identities: a reference has the hash of what it refers to, and arrays have none. They come back when
         # somebody needs memory, so they take no more than `_MOST_IDLE_BYTES`: what is beyond goes with its arrays.
-        self._leases: dict[int, _Lease] = {}
+        self.leases: dict[int, _Lease] = {}
         # Those whose arrays are gone. Python drops what a signal handler raises in a function that is called when an
         # array goes, so what is called then is no Python code.
         self._ended: deque[weakref.ref[_Leased]] = deque()
@@ -73,7 +73,7 @@ class StagingPool:
         if size_bytes > MAX_BUFFER_BYTES:
             raise OutOfMemory(f"{size_bytes} bytes are more than a buffer can have")
         whole_bytes = pooled_bytes(size_bytes)
-        self._take_ended()
+        self.take_ended()
         try:
             memory = self._idle[whole_bytes].pop()
         except IndexError as error:
@@ -112,15 +112,15 @@ class StagingPool:
         """Free the memory that lies idle, and from now on what is given back."""
         self._keeps_idle = False
         self._idle.clear()
-        self._leases.clear()
+        self.leases.clear()
         self._ended.clear()
 
     def leased(self, rooms: Sequence[Room], forms: Sequence[Form]) -> list[Array]:
         """Make read-only arrays of these data types and shapes in these rooms, which are all those of a memory that are
         in use; the memory comes back when nobody has one of them any more."""
         memory = rooms[0].memory
-        self._take_ended()
-        if len(self._leases) >= _MOST_LEASES:
+        self.take_ended()
+        if len(self.leases) >= _MOST_LEASES:
             copies = [room.array(*form).copy() for room, form in zip(rooms, forms, strict=True)]
             self.give_back(memory)
             for copy in copies:
@@ -128,20 +128,20 @@ class StagingPool:
             return copies
         leased = _Leased(memory.size_bytes, np.uint8, memory.view)
         leased.flags.writeable = False
-        leased_bytes = sum(lease.memory.size_bytes for lease in list(self._leases.values()))
+        leased_bytes = sum(lease.memory.size_bytes for lease in list(self.leases.values()))
         if self._keeps_idle and leased_bytes + memory.size_bytes <= _MOST_IDLE_BYTES:
             lease = _Lease(leased, self._ended.append)
             lease.memory = memory
-            self._leases[id(lease)] = lease
+            self.leases[id(lease)] = lease
         return [
             np.ndarray(shape, dtype, leased, room.offset) for room, (dtype, shape) in zip(rooms, forms, strict=True)
         ]
 
-    def _take_ended(self) -> None:
+    def take_ended(self) -> None:
         """Take back the memory whose arrays are gone."""
         while self._ended:
             with suppressed(IndexError):  # Another thread does the same.
-                lease = self._leases.pop(id(self._ended.popleft()), None)
+                lease = self.leases.pop(id(self._ended.popleft()), None)
                 if lease is not None:
                     self.give_back(lease.memory)
 

@@ -27,6 +27,7 @@ from nnrt_client import (
     load,
     wait_until_cached,
 )
+from nnrt_client.build.compilation import compilation_of
 from nnrt_client.onnx_import import program_from_onnx
 from nnrt_client.session.channel import Channel
 from nnrt_client.session.device import session_of
@@ -174,7 +175,7 @@ def test_programs_are_not_signed(start_daemon: StartDaemon, access: Access, clos
     daemon = start(start_daemon, access, "--backend", "onnxruntime", *flags)
     mine, its = (closing.enter_context(Runtime([daemon.address], who)).device() for who in (runner, restorer))
     for origin in (Origin.COMPILED, Origin.STORED):
-        with Compilation._from_source(program, its) as compilation:
+        with compilation_of(program, its) as compilation:
             compilation.build()
             assert compilation.report is not None
             assert compilation.report.origin is origin

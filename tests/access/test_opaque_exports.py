@@ -13,7 +13,6 @@ from networks import identity_model
 from access.conftest import Access, start
 from access.test_access import exported, exported_again, refused, restore
 from nnrt_client import (
-    Compilation,
     Device,
     InvalidFile,
     OperationFailed,
@@ -24,6 +23,7 @@ from nnrt_client import (
     load,
     wait_until_cached,
 )
+from nnrt_client.build.compilation import compilation_of
 from nnrt_client.model.model import parts_of
 from nnrt_client.model.program import Program
 from nnrt_hdi.files.compiled import CompiledModel
@@ -151,7 +151,7 @@ def test_what_was_made_of_a_program(
     store = ("--store-dir", str(tmp_path / "store"))
     daemon = start(start_daemon, access, *OPAQUE, *store)
     mine, its = (closing.enter_context(Runtime([daemon.address], who)).device() for who in (runner, restorer))
-    with Compilation._from_source(program, its) as compilation:
+    with compilation_of(program, its) as compilation:
         compilation.build()
         cache = compilation.export_cache()
     for _ in range(2):

@@ -158,7 +158,7 @@ def callback(parameter: Function, given: Any) -> Any:
     def on_service_died(data: int) -> None:
         given(_user_data.get(data))
 
-    made = parameter._prototype(on_run_done if "RunDone" in parameter.declared[0] else on_service_died)
+    made = parameter.prototype(on_run_done if "RunDone" in parameter.declared[0] else on_service_died)
     _functions.append(made)
     return ctypes.cast(made, ctypes.c_void_p).value
 
@@ -197,7 +197,7 @@ def given_to(parameter: In, given: Any, kept: Raw) -> Raw:
     if isinstance(parameter, Bytes):
         return list(buffer(given, _buffers))  # Some are read or written by later calls.
     if isinstance(parameter, Elements):
-        return list(array(parameter._type, given, kept))
+        return list(array(parameter.type, given, kept))
     if isinstance(parameter, Indices):
         return [indices(given, kept)]
     if isinstance(parameter, LegacyTensor):
@@ -225,7 +225,7 @@ def read(parameter: Parameter, places: Raw, code: Any) -> Raw:
         address, length = places[0].value, places[1].value
         if code is not oh_nn.OH_NN_SUCCESS:
             return [() if parameter.declared[0].startswith("const size_t") else None]
-        return [() if address is None else tuple((parameter._type * length).from_address(address))]
+        return [() if address is None else tuple((parameter.type * length).from_address(address))]
     assert isinstance(parameter, OutRange)
     if code is not oh_nn.OH_NN_SUCCESS:
         return [None, None]
@@ -235,9 +235,9 @@ def read(parameter: Parameter, places: Raw, code: Any) -> Raw:
 
 def written_through(parameter: Parameter) -> Raw:
     if isinstance(parameter, OutNumber):
-        return [parameter._type(0)]
+        return [parameter.type(0)]
     if isinstance(parameter, OutElements):
-        return [ctypes.c_void_p(), parameter._count_type(0)]
+        return [ctypes.c_void_p(), parameter.count_type(0)]
     return [ctypes.c_void_p() for _ in range(len(parameter.types) - isinstance(parameter, OutRange))] + (
         [ctypes.c_size_t(0)] if isinstance(parameter, OutRange) else []
     )

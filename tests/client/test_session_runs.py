@@ -303,14 +303,14 @@ def test_it_is_loaded_again(start_daemon: StartDaemon, monkeypatch: pytest.Monke
         name = names_of(session)[0]
         assert session.device.address == first.address
         first.kill()
-        until(lambda: not executor_of(session)._is_living)
+        until(lambda: not session.device.is_connected)
         np.testing.assert_array_equal(session.run({"x": X})[name], X + 1)
         assert session.device.address == second.address
         assert names_of(session)[0] == name
         (outputs,) = asyncio.run(gathered(session, 1))
         np.testing.assert_array_equal(outputs[name], np.ones((1, 4), "f4"))
         second.kill()
-        until(lambda: not executor_of(session)._is_living)
+        until(lambda: not session.device.is_connected)
         with pytest.raises(UnavailableDevice, match="the model can't be loaded again: no device answers"):
             session.run({"x": X})
         with pytest.raises(UnavailableDevice, match="can't be loaded again"):
@@ -325,7 +325,7 @@ def test_on_the_restarted_daemon(start_daemon: StartDaemon, tmp_path: Path) -> N
         for _ in range(2):
             daemon.kill()
             daemon = start_daemon(listen=listen)
-            until(lambda: not executor_of(session)._is_living)
+            until(lambda: not session.device.is_connected)
             (outputs,) = asyncio.run(gathered(session, 1))
             np.testing.assert_array_equal(outputs[name], np.ones((1, 4), "f4"))
 
@@ -341,7 +341,7 @@ def test_the_log_of_a_death(
         device = runtime.device() if by_device else daemon.address
         with load(sums_model(), device, on_death="reload", cache=False) as session:
             daemon.kill()
-            until(lambda: not executor_of(session)._is_living)
+            until(lambda: not session.device.is_connected)
             for _ in range(300):
                 with pytest.raises(UnavailableDevice, match=r"can't be loaded again: .*; a run tries it again in"):
                     session.run({"x": X})
@@ -457,7 +457,7 @@ def test_nobody_waits_longer_than_it_wants_for_a_model_that_is_being_loaded(
         daemon.kill()
         gate.shut()
         start_daemon(*arguments, listen=listen)
-        until(lambda: not executor_of(session)._is_living)
+        until(lambda: not session.device.is_connected)
         waiting = [session.submit([[1.0]]) for _ in range(20)]
         for call in (
             BlockedCall(lambda: session.run([[1.0]], timeout_ms=50)),
@@ -494,7 +494,7 @@ def test_no_thread_is_left_to_load_it_again(
         supply: Any = executor_of(session).supply  # type: ignore[attr-defined]
         daemon.kill()
         start_daemon(listen=listen)
-        until(lambda: not executor_of(session)._is_living)
+        until(lambda: not session.device.is_connected)
         with monkeypatch.context() as patched:
             patched.setattr(threading.Thread, "start", start_unless)
             runs: list[Callable[[], object]] = [

@@ -24,7 +24,6 @@ import nnrt_client.onnxruntime.capi.onnxruntime_pybind11_state as states
 from drop_in.both_runtimes import Call, outcome, require_equal, require_same
 from drop_in.conftest import sums
 from nnrt_client import NnrtError, UnavailableDevice
-from nnrt_client.model_session.model_session import executor_of
 from nnrt_client.onnxruntime.capi.onnxruntime_pybind11_state import (
     EPFail,
     Fail,
@@ -552,7 +551,7 @@ def test_it_is_loaded_again(start_daemon: StartDaemon, tmp_path: Path) -> None:
             del binding
             daemon.kill()
             daemon = start_daemon("--backend", "onnxruntime", listen=listen)
-            until(lambda: not executor_of(placed_model(session).session)._is_living)
+            until(lambda: not placed_model(session).session.device.is_connected)
             require_equal(session.run(["s"], FEED), [X + Y])
 
 

@@ -23,6 +23,7 @@ from nnrt_client import (
     Runtime,
     UnavailableDevice,
 )
+from nnrt_client.build.compilation import prepared_of
 
 # What a build may take to end; a build that didn't would be waiting for the daemon's heartbeat or for ever.
 PROMPT_S = 20.0
@@ -169,7 +170,7 @@ def test_closed_while_it_is_built(start_daemon: StartDaemon) -> None:
         with pytest.raises(OperationFailed, match="cancelled"):
             compilation.build(lambda stage, fraction: compilation.close() if stage == "compiling" else None)
         with pytest.raises(OperationForbidden):
-            compilation._prepared()
+            prepared_of(compilation)
         with pytest.raises(InvalidParameter, match="the compilation is closed"):
             compilation.build()
 

@@ -22,6 +22,7 @@ from networks import identity_model
 from observer import DEADLINE_S, Observer
 
 from nnrt_client import Compilation, Executor, Runtime, Settings, UnavailableDevice
+from nnrt_client.build.compilation import prepared_of
 from nnrt_client.session.device import session_of
 from nnrt_client.session.session import Session as ClientSession
 from nnrt_device_service.cli import main
@@ -66,7 +67,7 @@ def built(address: str, elements: int = -1) -> Iterator[tuple[ClientSession, int
     """A client with a model; its connection and the model's id."""
     with Runtime([address]) as runtime, Compilation(identity_model(elements=elements), runtime.device()) as compilation:
         compilation.build()
-        yield session_of(runtime.device()), compilation._prepared().model_id
+        yield session_of(runtime.device()), prepared_of(compilation).model_id
 
 
 def run_request(model_id: int, array: Array = ONE, **fields: Any) -> "prepared_model_pb2.RunRequest":

@@ -346,7 +346,7 @@ def test_a_large_output_of_unknown_size(onnxruntime_daemon: DaemonProcess) -> No
             outputs = list(session.run([z[:1].repeat(rows, 0), z]).values())
             np.testing.assert_array_equal(outputs[0], z[:1].repeat(rows, 0) + 1)
             np.testing.assert_array_equal(outputs[1], z + 1)
-            assert len(local_socket.staging._leases) == leases
+            assert len(local_socket.staging.leases) == leases
             del outputs
 
 
@@ -386,7 +386,7 @@ def test_small_outputs_share_memory(onnxruntime_daemon: DaemonProcess) -> None:
         given = [np.full((1, 16_000), at, np.float32) for at in range(3)]
         session.run(given)  # Tells how large they are.
         kept = [*session.run(given).values()]
-        assert len(local_socket.staging._leases) == 1
+        assert len(local_socket.staging.leases) == 1
         for number in range(1, 5):  # Larger ones, and smaller ones again.
             more = [*session.run([one.repeat(number % 3 + 1, 0) + 3 for one in given]).values()]
             for at, output in enumerate(more):
@@ -396,11 +396,11 @@ def test_small_outputs_share_memory(onnxruntime_daemon: DaemonProcess) -> None:
             for at, output in enumerate(kept):
                 np.testing.assert_array_equal(output, given[at] + 1)
             del output
-        local_socket.staging._take_ended()
-        assert len(local_socket.staging._leases) == 1
+        local_socket.staging.take_ended()
+        assert len(local_socket.staging.leases) == 1
         kept.clear()
-        local_socket.staging._take_ended()
-        assert not local_socket.staging._leases
+        local_socket.staging.take_ended()
+        assert not local_socket.staging.leases
 
 
 def test_runs_that_wait_when_no_connection_is_left(start_daemon: StartDaemon, tmp_path: Path) -> None:

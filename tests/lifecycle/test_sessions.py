@@ -26,6 +26,7 @@ from nnrt_client import (
     TimedOut,
     UnavailableDevice,
 )
+from nnrt_client.build.compilation import prepared_of
 from nnrt_client.session import channel
 from nnrt_client.session.device import session_of
 from nnrt_device_service.transport import server
@@ -242,7 +243,7 @@ def test_handles_are_the_sessions_own(shared_daemon: DaemonProcess) -> None:
     ):
         compilation.build()
         other = session_of(theirs.device())
-        request = prepared_model_pb2.GetInputDimRangesRequest(model_id=compilation._prepared().model_id)
+        request = prepared_model_pb2.GetInputDimRangesRequest(model_id=prepared_of(compilation).model_id)
         with pytest.raises(UnavailableDevice, match="this session has no model"):
             other.call("PreparedModel.GetInputDimRanges", request, 5)
 

@@ -15,6 +15,7 @@ from waiting import until
 
 from nnrt_client import Hedging, ModelSession, Pool, PooledSession, Runtime, UnavailableDevice, load
 from nnrt_client.model_session.model_session import executor_of
+from nnrt_client.model_session.pool import replicas_of
 from nnrt_client.pool.replica import Replica
 from nnrt_client.session.session import Session
 from pool.conftest import Fleet
@@ -27,9 +28,9 @@ FAILING = {"fault": b"first run"}
 MANY = 16
 
 
-def replicas_of(session: ModelSession) -> list[Replica]:
+def all_replicas(session: ModelSession) -> list[Replica]:
     assert isinstance(session, PooledSession)
-    return list(session._replicas.everywhere)
+    return list(replicas_of(session).everywhere)
 
 
 def test_callbacks_may_wait_for_other_runs(fleet: Fleet) -> None:
@@ -118,17 +119,17 @@ def test_a_run_that_is_made_again_keeps_no_inputs(fleet: Fleet, is_submitted: bo
             until(lambda: reference() is None)
         finally:
             gc.enable()
-        assert any(replica.failures for replica in replicas_of(session))
+        assert any(replica.failures for replica in all_replicas(session))
 
 
 def test_a_first_run_that_took_long_keeps_nobody_from_the_second(fleet: Fleet) -> None:
     daemons = fleet(2)
     with Pool(addresses(daemons)) as pool, pool.load(identity_model()) as session:
-        first, second = replicas_of(session)
+        first, second = all_replicas(session)
         for replica, seconds in ((first, 60.0), (second, 40.0), (first, 1e-3)):
-            session._replicas.ran(replica, seconds)
+            replicas_of(session).ran(replica, seconds)
         assert max(first.cost_s, second.cost_s) < 2e-3
-        session._replicas.ran(second, 0.5)
+        replicas_of(session).ran(second, 0.5)
         assert first.cost_s < 2e-3 < 0.1 < second.cost_s
 
 
@@ -139,10 +140,10 @@ def test_a_run_that_was_begun_twice_ends_with_the_better_attempt(start_daemon: S
         Pool([steady.address, faulty.address]) as pool,
         pool.load(identity_model(), retries=0, hedging=Hedging(after=20.0, budget=1.0), extensions=FAILING) as session,
     ):
-        for replica in replicas_of(session) * 2:
-            session._replicas.ran(replica, 1e-3 if replica.candidate.address == steady.address else 1e-2)
+        for replica in all_replicas(session) * 2:
+            replicas_of(session).ran(replica, 1e-3 if replica.candidate.address == steady.address else 1e-2)
         assert session.run([ONE])
-        assert any(replica.failures for replica in replicas_of(session))
+        assert any(replica.failures for replica in all_replicas(session))
 
 
 def test_a_device_is_asked_though_a_thread_could_not_be_had(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:

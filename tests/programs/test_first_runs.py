@@ -82,7 +82,7 @@ def trials() -> Iterator[CountingTrials]:
 @pytest.fixture
 def loaded(trials: CountingTrials) -> Iterator[Callable[[onnx.ModelProto], PreparedModel]]:
     trials.runs.clear()
-    trials._first_runs.clear()
+    trials.known_runs.clear()
     with closing(Deadlines()) as deadlines:
         yield lambda model: load_program(
             [Part.of(model.SerializeToString())], ModelConfig(), CPU, deadlines, lambda fraction: None, trials

@@ -9,6 +9,7 @@ from program_models import parsed, weights
 from nnrt_client import Compilation, Executor, InvalidFile, InvalidParameter, Runtime, Unsupported, load
 from nnrt_client.build import upload
 from nnrt_client.build.build_task import BuildTask
+from nnrt_client.build.compilation import compilation_of
 from nnrt_client.onnx_import import program_from_onnx
 from nnrt_client.session.device import session_of
 from nnrt_hdi import wire
@@ -26,7 +27,7 @@ def test_its_cache_is_the_program(start_daemon: StartDaemon) -> None:
     addresses.append(start_daemon("--backend", "onnxruntime", "--name", "other", "--accept-programs", "never").address)
     with Runtime(addresses) as runtime:
         takes, refuses = runtime.devices()
-        with Compilation._from_source(program, takes) as compilation:
+        with compilation_of(program, takes) as compilation:
             compilation.build()
             cache = compilation.export_cache()
         with Compilation.for_cache(takes) as compilation:

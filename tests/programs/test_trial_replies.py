@@ -43,7 +43,7 @@ def require_success(status: int) -> None:
 def require_in_time() -> None:
     ours, theirs = socket.socketpair()
     with theirs, Trial(ours, "a run") as trial:
-        trial._deadline = 0.0
+        trial.deadline = 0.0
         trial.require_success(lambda: None)
 
 
@@ -100,16 +100,16 @@ def test_a_host_without_processes_ends_no_other_trial(monkeypatch: pytest.Monkey
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     server = _Server.__new__(_Server)
-    server._replies = {}
+    server.replies = {}
     ours, theirs = socket.socketpair()
     read, write = os.pipe()
     os.close(write)
     monkeypatch.setattr(os, "fork", fork)
     with Trial(ours, "") as trial:
-        server._begin(read, theirs.detach())
+        server.begin(read, theirs.detach())
         with pytest.raises(OutOfMemory, match="try later"):
             trial.require_success(lambda: None)
-    assert not server._replies
+    assert not server.replies
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(read)
 
@@ -121,7 +121,7 @@ def test_a_trial_begins_though_nobody_is_told_of_the_network(monkeypatch: pytest
     monkeypatch.setattr(threading.Thread, "start", start)
     with closing(trials.Trials()) as started:
         started.start()
-        assert started._process is not None
-        assert started._requests is not None
-        started._requests.shutdown(socket.SHUT_WR)
-        assert started._process.wait(trials._END_S) == 0
+        assert started.process is not None
+        assert started.requests is not None
+        started.requests.shutdown(socket.SHUT_WR)
+        assert started.process.wait(trials.END_S) == 0

@@ -79,7 +79,7 @@ class _Server:
 
     def __init__(self, requests: socket.socket) -> None:
         self._requests = requests
-        self._replies: dict[int, socket.socket] = {}
+        self.replies: dict[int, socket.socket] = {}
         self._selector = selectors.DefaultSelector()
         self._woken, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
@@ -95,18 +95,18 @@ class _Server:
                         _, fds, _, _ = socket.recv_fds(self._requests, 1, _REQUEST_FDS)
                         if not fds:  # The end of the daemon.
                             return
-                        self._begin(*fds)
+                        self.begin(*fds)
                     elif key.fileobj == self._woken:
                         os.read(self._woken, 4096)
                         self._reap()
-                    elif key.data in self._replies:  # Nobody waits for this one any more.
+                    elif key.data in self.replies:  # Nobody waits for this one any more.
                         os.kill(key.data, signal.SIGKILL)
                         self._selector.unregister(key.fileobj)
         finally:
-            for pid in self._replies:
+            for pid in self.replies:
                 os.kill(pid, signal.SIGKILL)
 
-    def _begin(self, memory: int, reply: int) -> None:
+    def begin(self, memory: int, reply: int) -> None:
         try:
             pid = os.fork()
         except OSError:  # The host has no process left, or no memory.
@@ -114,19 +114,19 @@ class _Server:
             _close(socket.socket(fileno=reply), -signal.SIGKILL)
             return
         if pid == 0:
-            for other in (self._requests, *self._replies.values()):
+            for other in (self._requests, *self.replies.values()):
                 other.close()
             os._exit(_tried(memory, reply))
         os.close(memory)
-        self._replies[pid] = socket.socket(fileno=reply)
-        self._selector.register(self._replies[pid], selectors.EVENT_READ, pid)
+        self.replies[pid] = socket.socket(fileno=reply)
+        self._selector.register(self.replies[pid], selectors.EVENT_READ, pid)
 
     def _reap(self) -> None:
-        while self._replies:
+        while self.replies:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if not pid:
                 return
-            reply = self._replies.pop(pid)
+            reply = self.replies.pop(pid)
             if reply in self._selector.get_map():
                 self._selector.unregister(reply)
             _close(reply, os.waitstatus_to_exitcode(status))

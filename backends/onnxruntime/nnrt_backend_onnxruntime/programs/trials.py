@@ -48,7 +48,7 @@ CAN_TRY = sys.platform == "linux"
 MOST_S = 4 * MOST_CPU_S
 _POLL_S = 0.25
 _ALIGNMENT = 64
-_END_S = 30.0
+END_S = 30.0
 # Programs of which is known what has been tried.
 _MOST_PROGRAMS = 256
 _START = (
@@ -78,17 +78,17 @@ class Trials:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._requests: socket.socket | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+        self.requests: socket.socket | None = None
         # What the runs of this process may take of memory.
         self.run_bytes = 0
         # Of the latest programs, by what they were loaded from.
-        self._first_runs: OrderedDict[bytes, FirstRuns] = OrderedDict()
+        self.known_runs: OrderedDict[bytes, FirstRuns] = OrderedDict()
 
     @property
     def pid(self) -> int | None:
         """The number of the process, None where it isn't running."""
-        return self._process.pid if self._process is not None and self._process.poll() is None else None
+        return self.process.pid if self.process is not None and self.process.poll() is None else None
 
     def start(self) -> None:
         """Have the process ready. Returns before it is."""
@@ -143,23 +143,23 @@ class Trials:
     def first_runs(self, source: bytes, is_never_empty: bool) -> FirstRuns:
         """Outcomes of the trials of programs, by the digest of all that a program is loaded from."""
         with self._lock:
-            first_runs = self._first_runs.pop(source, None) or FirstRuns(is_never_empty)
-            self._first_runs[source] = first_runs
-            while len(self._first_runs) > _MOST_PROGRAMS:
-                self._first_runs.popitem(last=False)
+            first_runs = self.known_runs.pop(source, None) or FirstRuns(is_never_empty)
+            self.known_runs[source] = first_runs
+            while len(self.known_runs) > _MOST_PROGRAMS:
+                self.known_runs.popitem(last=False)
         return first_runs
 
     def close(self) -> None:
         """End the process."""
         with self._lock:
-            if self._requests is not None:
-                self._requests.close()
-            if self._process is not None:
+            if self.requests is not None:
+                self.requests.close()
+            if self.process is not None:
                 with suppress(subprocess.TimeoutExpired):
-                    self._process.wait(_END_S)
-                self._process.kill()
-                self._process.wait()
-            self._process = self._requests = None
+                    self.process.wait(END_S)
+                self.process.kill()
+                self.process.wait()
+            self.process = self.requests = None
 
     def _request(self, memory: int) -> socket.socket:
         """Ask for a trial; the socket on which the answer comes."""
@@ -172,7 +172,7 @@ class Trials:
                         socket.send_fds(requests, [b"?"], [memory, theirs.fileno()])
                     except OSError:  # Somebody has ended the process.
                         requests.close()
-                        self._requests = None
+                        self.requests = None
                         if is_last:
                             ours.close()
                             raise
@@ -181,22 +181,22 @@ class Trials:
         return ours
 
     def _started(self) -> socket.socket:
-        if self._requests is not None:
+        if self.requests is not None:
             if self.pid is not None:
-                return self._requests
-            self._requests.close()
+                return self.requests
+            self.requests.close()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         told, tells = map(os.fdopen, os.pipe(), ("rb", "wb"))
         with theirs, tells:
             ends = theirs.fileno(), tells.fileno()
-            self._process = subprocess.Popen(  # noqa: S603
+            self.process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-I", "-c", _START, ",".join(map(str, ends)), *sys.path],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=ends,
                 env={name: os.environ[name] for name in _KEPT if name in os.environ} | _SINGLE,
             )
-        self._requests = ours
+        self.requests = ours
         try:
             threading.Thread(target=_log_isolation, args=(told,), name="nnrt-onnxruntime-trials", daemon=True).start()
         except RuntimeError:  # No thread is left, and it stays untold.
@@ -211,7 +211,7 @@ class Trial(Closable):
         """Made by Trials; `place` says which run it is, and nothing where a session is only opened."""
         self._reply = reply
         self.place = place
-        self._deadline = time.monotonic() + MOST_S
+        self.deadline = time.monotonic() + MOST_S
 
     def require_success(self, waiting: Callable[[], None], deadline: float | None = None) -> None:
         """Wait for its end, and call `waiting` meanwhile, and at a deadline on the clock of time.monotonic.
@@ -236,7 +236,7 @@ class Trial(Closable):
     def _answer(self, waiting: Callable[[], None], deadline: float) -> bytes:
         answer, poll = b"", select.poll()
         poll.register(self._reply, select.POLLIN)
-        while time.monotonic() < self._deadline and len(answer) <= 2 * MOST_SAID:
+        while time.monotonic() < self.deadline and len(answer) <= 2 * MOST_SAID:
             if not poll.poll(1000 * min(_POLL_S, max(deadline - time.monotonic(), 0))):
                 waiting()
             elif piece := self._reply.recv(MOST_SAID):
