@@ -22,6 +22,7 @@ from waiting import DEADLINE_S, until
 from nnrt_client import Compilation, Executor, Hedging, ModelSession, Pool, Runtime, RunTimes, Settings, load
 from nnrt_client.run.stamps import Stamps
 from nnrt_client.session.daemon_clock import DaemonClock
+from nnrt_client.session.device import session_of
 from nnrt_device_service.access.keys import CA, Authority
 
 RUNS = 21
@@ -32,7 +33,10 @@ AHEAD = ("unshare", "--map-root-user", "--time", f"--monotonic={AHEAD_S}")
 
 
 def executor_on(closing: ExitStack, address: str, settings: Settings | None = None) -> Executor:
-    runtime = closing.enter_context(Runtime([address], settings or Settings()))
+    return executor_in(closing, closing.enter_context(Runtime([address], settings or Settings())))
+
+
+def executor_in(closing: ExitStack, runtime: Runtime) -> Executor:
     compilation = closing.enter_context(Compilation(identity_model(), runtime.device()))
     compilation.build()
     return closing.enter_context(Executor(compilation))
@@ -218,9 +222,10 @@ def test_the_way_there_is_told_from_the_way_back(share_memory: bool, start_daemo
     """A daemon that stands still while the run is sent gets it later, and answers at once."""
     daemon = start_daemon()
     with ExitStack() as closing:
-        executor = executor_on(closing, daemon.address, Settings(share_memory=share_memory))
+        runtime = closing.enter_context(Runtime([daemon.address], Settings(share_memory=share_memory)))
+        executor = executor_in(closing, runtime)
         executor.submit([SMALL]).result(DEADLINE_S)
-        until(lambda: executor._session.clock.is_known)
+        until(lambda: session_of(runtime.device()).clock.is_known)
         daemon.stop()
         run, until_ns = executor.submit([SMALL]), time.perf_counter_ns() + 4 * 10**8
         until(lambda: time.perf_counter_ns() > until_ns)
@@ -238,8 +243,8 @@ def test_a_daemon_with_another_clock(share_memory: bool) -> None:
     daemon = DaemonProcess(through=AHEAD)
     try:
         with ExitStack() as closing:
-            executor = executor_on(closing, daemon.address, Settings(share_memory=share_memory))
-            clock = executor._session.clock
+            runtime = closing.enter_context(Runtime([daemon.address], Settings(share_memory=share_memory)))
+            executor, clock = executor_in(closing, runtime), session_of(runtime.device()).clock
             until(lambda: clock.is_known)
             offset_ns, error_ns = clock.offset_ns, clock.error_ns
             assert offset_ns is not None
@@ -252,7 +257,9 @@ def test_a_daemon_with_another_clock(share_memory: bool) -> None:
 
 def test_a_clock_that_may_be_ours_is_ours(shared_daemon: DaemonProcess) -> None:
     with ExitStack() as closing:
-        clock = executor_on(closing, shared_daemon.address)._session.clock
+        runtime = closing.enter_context(Runtime([shared_daemon.address]))
+        executor_in(closing, runtime)
+        clock = session_of(runtime.device()).clock
         until(lambda: clock.is_known)
         assert clock.offset_ns == 0
 

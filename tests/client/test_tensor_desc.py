@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from nnrt_client.enums import DataType, Format
+from nnrt_client.model.model import Model, parts_of
+from nnrt_client.model.operations.record import TensorRecord
 from nnrt_client.tensors.quant_param import QuantParam
 from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi import enums as hdi
@@ -129,7 +131,7 @@ def test_a_copy_is_its_own() -> None:
     ],
 )
 def test_format_of_the_device(api: Format, device: hdi.Format) -> None:
-    spec = TensorDesc(DataType.FLOAT16, (1, 2), api, "x")._to_spec()
+    spec = TensorRecord(TensorDesc(DataType.FLOAT16, (1, 2), api, "x")).spec
     assert spec == TensorSpec(hdi.DataType.FLOAT16, (1, 2), device, name="x")
 
 
@@ -137,24 +139,31 @@ def test_format_of_the_device(api: Format, device: hdi.Format) -> None:
 @pytest.mark.parametrize("shape", [None, (1, -1, 3)])
 def test_there_and_back(data_type: DataType, shape: tuple[int, ...] | None) -> None:
     desc = TensorDesc(data_type, shape, Format.NCHW, "x")
-    assert TensorDesc._from_spec(desc._to_spec()) == desc
-    assert desc._to_spec().data_type.name == data_type.name
+    assert TensorDesc._from_spec(TensorRecord(desc).spec) == desc
+    assert TensorRecord(desc).spec.data_type.name == data_type.name
 
 
 def test_a_dimension_no_tensor_has() -> None:
     with pytest.raises(InvalidParameter, match="dimension 1 is -7"):
-        TensorDesc(DataType.INT8, (1, -7))._to_spec()
+        _ = TensorRecord(TensorDesc(DataType.INT8, (1, -7))).spec
+
+
+def specs(quant: QuantParam) -> tuple[ScaleAndZero, ...]:
+    """The parameters as the device gets them."""
+    model = Model()
+    model.input((1,), quant=quant)
+    return parts_of(model).tensors[0].quant
 
 
 def test_fresh_quant_param_means_not_quantized() -> None:
     quant = QuantParam()
     assert (quant.scales, quant.zero_points, quant.num_bits) == ((), (), ())
-    assert quant._to_spec() == ()
+    assert specs(quant) == ()
 
 
 def test_quant_param_of_channels() -> None:
     quant = QuantParam([0.5, 0.25], [3, -4])
-    assert quant._to_spec() == (ScaleAndZero(0.5, 3, 8), ScaleAndZero(0.25, -4, 8))
+    assert specs(quant) == (ScaleAndZero(0.5, 3, 8), ScaleAndZero(0.25, -4, 8))
     assert quant.copy() == quant
 
 
@@ -195,4 +204,4 @@ def quant_param(**arrays: Any) -> QuantParam:
 )
 def test_arrays_that_do_not_belong_together(quant: QuantParam, message: str) -> None:
     with pytest.raises(InvalidParameter, match=message):
-        quant._to_spec()
+        specs(quant)
