@@ -81,11 +81,11 @@ def test_a_daemon_does_not_start_with_a_wrong_one(options: list[str], said: str)
 
 def test_the_list_of_backends_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A backend with such a description counts as broken."""
-    from nnrt_hdi import backend
+    from nnrt_hdi.backend import plugins
 
     wrong = SimpleNamespace(describe=lambda: replace(INFO, vendor_name=""), close=lambda: None)
-    monkeypatch.setattr(backend, "load_backend", lambda name: wrong)
-    (state, *_) = backend.backend_states()
+    monkeypatch.setattr(plugins, "load_backend", lambda name: wrong)
+    (state, *_) = plugins.backend_states()
     assert "vendor_name is ''; give a name" in state.broken
 
 
