@@ -6,7 +6,8 @@ import numpy as np
 
 from nnrt_client.enums import OperationType
 from nnrt_client.onnx_import.operators.einsum import sum_of_products
-from nnrt_client.onnx_import.operators.node_builder import NodeBuilder, Operand
+from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
+from nnrt_client.onnx_import.operators.operation_builder import Operand
 from nnrt_client.onnx_import.operators.operator import onnx_operator
 from nnrt_client.onnx_import.operators.recurrence import Cell, activation, are_full, first_states, unrolled, weights
 from nnrt_client.onnx_import.signature import refuse

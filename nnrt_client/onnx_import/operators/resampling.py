@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from nnrt_client.enums import OperationType
-from nnrt_client.onnx_import.operators.node_builder import NodeBuilder, Operand
+from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
+from nnrt_client.onnx_import.operators.operation_builder import Operand
 from nnrt_client.onnx_import.shapes.dims import Number
 from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Value
