@@ -39,12 +39,9 @@ from nnrt_hdi.backend.interface import (
     Support,
 )
 from nnrt_hdi.backend.plugins import (
-    DEVICES_GROUP,
-    ENTRY_POINT_GROUP,
     INTERFACE_VERSION,
     BackendSkipped,
     BackendState,
-    Factory,
     FoundDevice,
     backend_names,
     backend_states,
@@ -54,8 +51,6 @@ from nnrt_hdi.backend.plugins import (
 
 __all__ = [
     "DEFAULT_MAX_TENSOR_BYTES",
-    "DEVICES_GROUP",
-    "ENTRY_POINT_GROUP",
     "INTERFACE_VERSION",
     "Backend",
     "BackendSkipped",
@@ -66,7 +61,6 @@ __all__ = [
     "DeviceInfo",
     "DeviceState",
     "DimRange",
-    "Factory",
     "FirstEnd",
     "FoundDevice",
     "ModelConfig",
