@@ -162,6 +162,16 @@ class TensorSpec:
     def with_shape(self, shape: Sequence[int]) -> Self:
         return replace(self, shape=tuple(shape))
 
+    def with_sound_shape(self, shape: Shape) -> Self:
+        """The spec with another shape, which is known to be one that a tensor can have: it is not checked again."""
+        copy, put = object.__new__(type(self)), object.__setattr__
+        put(copy, "data_type", self.data_type)
+        put(copy, "shape", shape)
+        put(copy, "format", self.format)
+        put(copy, "quant", self.quant)
+        put(copy, "name", self.name)
+        return copy
+
     def accepts(self, shape: Sequence[int]) -> bool:
         """A concrete shape fits this one."""
         return len(shape) == len(self.shape) and all(

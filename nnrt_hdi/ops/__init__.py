@@ -4,9 +4,9 @@ Operators are declared in the module of their family, in the language of `nnrt_h
 """
 
 from nnrt_hdi.ops.families import FAMILIES, family_modules
-from nnrt_hdi.ops.inference import Inference, InferredTensors, infer_graph, infer_node, inferred_graph, known_graph
+from nnrt_hdi.ops.inference import Inference, infer_graph, infer_node, inferred_graph
 from nnrt_hdi.ops.operator import OPERATORS, Operator
-from nnrt_hdi.ops.run_sizes import RunKinds, require_fits, sizes_of
+from nnrt_hdi.ops.run_sizes import KnownTensors, RunKinds, require_fits, sizes_of
 from nnrt_hdi.ops.shape_numbers import decided_graph, late_nodes
 
 family_modules(__name__)
@@ -15,7 +15,7 @@ __all__ = [
     "FAMILIES",
     "OPERATORS",
     "Inference",
-    "InferredTensors",
+    "KnownTensors",
     "Operator",
     "RunKinds",
     "decided_graph",
@@ -23,7 +23,6 @@ __all__ = [
     "infer_graph",
     "infer_node",
     "inferred_graph",
-    "known_graph",
     "late_nodes",
     "require_fits",
     "sizes_of",

@@ -6,7 +6,6 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
-from typing_extensions import Self
 
 from nnrt_hdi.enums import DataType, Format, NodeType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, Unsupported
@@ -103,16 +102,11 @@ class InferredTensors(NamedTuple):
     undecided: frozenset[int]
     scalars: Mapping[int, int] = MappingProxyType({})
 
-    @classmethod
-    def of(cls, graph: Graph) -> Self:
-        """Those of a graph that has been inferred."""
-        return cls(list(graph.tensors), {}, graph.undecided or frozenset())
 
-
-def known_graph(graph: Graph, known: InferredTensors) -> Graph:
+def with_known_tensors(graph: Graph, specs: Sequence[TensorSpec], undecided: frozenset[int]) -> Graph:
     """A graph that has been inferred, with its tensors as a run has them."""
-    copy = graph.with_tensors(known.specs)
-    object.__setattr__(copy, "undecided", known.undecided)
+    copy = graph.with_tensors(specs)
+    object.__setattr__(copy, "undecided", undecided)
     return copy
 
 
@@ -192,7 +186,7 @@ def _named(declared: TensorSpec) -> str:
 
 
 def _agreed_shape(inferred: Shape, declared: Shape) -> Shape | None:
-    if {inferred, declared} == {SCALAR, ONE}:
+    if (inferred, declared) in ((SCALAR, ONE), (ONE, SCALAR)):
         return ONE
     if len(inferred) != len(declared):
         return None

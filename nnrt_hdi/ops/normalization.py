@@ -9,6 +9,7 @@ from nnrt_hdi.ops.operands import (
     Image,
     Real,
     Vector,
+    common_dim,
     named_axes,
     normalized_axis,
     require_channels,
@@ -107,7 +108,7 @@ def instance_channel_axis(spec: TensorSpec, count: int) -> int:
     """The dimension of the channels, as many as INSTANCE_NORM has scales."""
     preferred = spec.channel_axis
     other = 1 if preferred == spec.rank - 1 else spec.rank - 1
-    fits = (axis for axis in (preferred, other) if len({count, spec.shape[axis]} - {UNKNOWN_DIM}) < 2)
+    fits = (axis for axis in (preferred, other) if common_dim((count, spec.shape[axis])) is not None)
     return next(fits, preferred)
 
 

@@ -83,12 +83,21 @@ def broadcast_shape(*operands: Operand) -> Shape:
 
 def common_shape(*operands: Operand) -> Shape:
     """The one shape that operands have, known where any of them knows it; refuses shapes that differ."""
-    ranks = {operand.rank for operand in operands}
-    known = [set(dims) - {UNKNOWN_DIM} for dims in zip(*(operand.shape for operand in operands), strict=False)]
-    if len(ranks) > 1 or any(len(dims) > 1 for dims in known):
+    known = [common_dim(dims) for dims in zip(*(operand.shape for operand in operands), strict=False)]
+    if any(operand.rank != operands[0].rank for operand in operands) or None in known:
         shapes = " and ".join(f"{operand.name} {format_shape(operand.shape)}" for operand in operands)
         refuse(f"{shapes} differ; give them one shape")
-    return tuple(dims.pop() if dims else UNKNOWN_DIM for dims in known)
+    return tuple(dim for dim in known if dim is not None)
+
+
+def common_dim(dims: Sequence[int]) -> int | None:
+    """The one length that a dimension has, -1 where none of them is known; None where they differ."""
+    found = UNKNOWN_DIM
+    for dim in dims:
+        if UNKNOWN_DIM not in (dim, found) and dim != found:
+            return None
+        found = dim if found == UNKNOWN_DIM else found
+    return found
 
 
 def same_data_type(*operands: Operand) -> DataType:

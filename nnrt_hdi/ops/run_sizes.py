@@ -2,29 +2,109 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Generic, TypeVar, cast
 
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import too_much
 from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, Graph, Node
-from nnrt_hdi.ops.inference import InferredTensors, infer_tensors, raise_first
+from nnrt_hdi.ops.inference import infer_tensors, raise_first, with_known_tensors
+from nnrt_hdi.ops.open_dims import OpenDim, Tape, larger
 from nnrt_hdi.ops.operands import INTEGERS
 from nnrt_hdi.ops.operator import OPERATORS
 from nnrt_hdi.sizes import Sizes
-from nnrt_hdi.tensor import Array, Shape, TensorSpec
+from nnrt_hdi.tensor import UNKNOWN_DIM, Array, Shape, TensorSpec
 
 # The latest kinds of inputs of a dynamic model that are remembered.
 MOST_REMEMBERED = 64
+# The latest branches of inference that are remembered, of one model, and their nodes together. When so many have been
+# recorded one after the other, and none was of use to a second kind of inputs, no more are: that costs as much as to
+# infer twice.
+_MOST_BRANCHES = 8
+_BRANCHES_NODES = 1 << 14
+# About as many bytes as a branch takes for each node.
+BRANCH_BYTES = 1024
 # Shapes of inputs, and the elements of those that decide others.
 _Decided = tuple[tuple[Shape, ...], tuple[bytes, ...]]
 KindT = TypeVar("KindT")
 
 
+class Branch:
+    """What inference says of the tensors of a graph in all runs whose open dimensions lead it the same way."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        specs: Sequence[TensorSpec],
+        undecided: frozenset[int],
+        tape: Tape,
+        elements: tuple[bytes, ...] = (),
+    ) -> None:
+        """Some dimensions of `specs` are numbers of the tape, which ends here. `elements` are those of the inputs that
+        decide shapes."""
+        self.graph = graph
+        self.undecided = undecided
+        self.elements = elements
+        self._tape = tape
+        self._specs = specs
+        # The places on the tape of what is open: the dimensions of tensors, and the bytes.
+        self._shapes = {
+            at: tuple([tape.place_of(dim) for dim in spec.shape])
+            for at, spec in enumerate(specs)
+            if any(isinstance(dim, OpenDim) for dim in spec.shape)
+        }
+        self._peak_bytes = tape.place_of(peak_bytes(graph, specs))
+        tape.end()
+
+    def known(self, lengths: Sequence[int]) -> "KnownTensors | None":
+        """The tensors of a run whose open dimensions are these; None if inference may take another branch."""
+        values = self._tape.find(lengths)
+        return None if values is None else KnownTensors(self, values)
+
+    def specs(self, tensors: Iterable[int], values: Sequence[int]) -> list[TensorSpec]:
+        """What these tensors are where the numbers on the tape are these."""
+        specs, shapes = self._specs, self._shapes
+        return [
+            specs[at].with_sound_shape(tuple([values[place] for place in shapes[at]])) if at in shapes else specs[at]
+            for at in tensors
+        ]
+
+    def peak_bytes(self, values: Sequence[int]) -> int:
+        """The most bytes that results take at a time where the numbers on the tape are these."""
+        return values[self._peak_bytes]
+
+
+class KnownTensors:
+    """The tensors of a graph in a run, as well as they can be known before it starts."""
+
+    def __init__(self, branch: Branch, values: Sequence[int]) -> None:
+        """Made by a branch, from the numbers on its tape."""
+        self.branch = branch
+        self._values = values
+
+    @cached_property
+    def sizes(self) -> Sizes:
+        """The sizes of the run."""
+        branch, values = self.branch, self._values
+        return Sizes(tuple(branch.specs(branch.graph.outputs, values)), branch.peak_bytes(values))
+
+    @cached_property
+    def specs(self) -> list[TensorSpec]:
+        """All tensors."""
+        return self.branch.specs(range(len(self.branch.graph.tensors)), self._values)
+
+    @property
+    def graph(self) -> Graph:
+        """The graph with these tensors."""
+        return with_known_tensors(self.branch.graph, self.specs, self.branch.undecided)
+
+
 class RunKinds(Generic[KindT]):
     """What follows from the inputs of a run: worked out once for each kind of inputs, and kept for the latest kinds.
 
-    Inputs are of a kind that have the same shapes and, where elements decide shapes, the same elements.
+    Inputs are of a kind that have the same shapes and, where elements decide shapes, the same elements. Nodes are
+    inferred for a kind only where that takes another branch than for the kinds before it.
     """
 
     def __init__(
@@ -32,7 +112,7 @@ class RunKinds(Generic[KindT]):
         graph: Graph,
         input_count: int,
         max_tensor_bytes: int,
-        work_out: Callable[[InferredTensors], KindT],
+        work_out: Callable[[KnownTensors], KindT],
         most: int = MOST_REMEMBERED,
     ) -> None:
         """Of `graph`, which has been inferred, the first inputs are those of a run; others stand for constants.
@@ -45,12 +125,28 @@ class RunKinds(Generic[KindT]):
         self._work_out = work_out
         self._most = most
         self._deciding = _deciding(graph, input_count)
+        self._open = [
+            (at, axis)
+            for at, tensor in enumerate(graph.inputs[:input_count])
+            for axis, dim in enumerate(graph.tensors[tensor].shape)
+            if dim == UNKNOWN_DIM
+        ]
+        # The latest one first.
+        self._branches: list[Branch] = []
+        self._most_branches = max(1, min(_MOST_BRANCHES, _BRANCHES_NODES // max(len(graph.nodes), 1)))
+        # Those that have been recorded since one was of use.
+        self._unused = 0
         self._known: OrderedDict[_Decided, KindT] = OrderedDict()
         self._latest: tuple[_Decided, KindT] | None = None
         self._lock = threading.Lock()
         require_fits(graph, graph.tensors, max_tensor_bytes)
         self.varies = bool(self._deciding) or any(spec.is_dynamic for spec in graph.tensors)
-        self._always = None if self.varies else work_out(InferredTensors.of(graph))
+        self.kept_bytes = self._most_branches * len(graph.nodes) * BRANCH_BYTES if self.varies else 0
+        self._always = None
+        if not self.varies:
+            tape = Tape()
+            always = Branch(graph, graph.tensors, graph.undecided or frozenset(), tape)
+            self._always = work_out(KnownTensors(always, tape.values))
 
     def __len__(self) -> int:
         """Give the number of kinds that are remembered, of a model with several."""
@@ -71,7 +167,7 @@ class RunKinds(Generic[KindT]):
             if known is not None:
                 self._known.move_to_end(decided)
         if known is None:
-            known = self._worked_out(inputs)
+            known = self._work_out(self._known_tensors(inputs, decided))
             with self._lock:
                 known = self._known.setdefault(decided, known)  # Of two that worked it out at once, the first one's.
                 while len(self._known) > self._most:
@@ -79,18 +175,40 @@ class RunKinds(Generic[KindT]):
         self._latest = decided, known
         return known
 
-    def _worked_out(self, inputs: Sequence[Array]) -> KindT:
+    def _known_tensors(self, inputs: Sequence[Array], decided: _Decided) -> KnownTensors:
+        shapes, elements = decided
+        lengths = [shapes[at][axis] for at, axis in self._open]
+        for branch in self._branches:
+            if branch.elements == elements and (known := branch.known(lengths)) is not None:
+                self._unused = 0
+                return known
+        tape = Tape()
+        if self._unused == self._most_branches:
+            return KnownTensors(self._inferred(inputs, lengths, elements, tape), tape.values)
+        branch = self._inferred(inputs, tape.dims(lengths), elements, tape)
+        with self._lock:
+            self._branches = [branch, *self._branches[: self._most_branches - 1]]
+            self._unused = min(self._unused + 1, self._most_branches)
+        return KnownTensors(branch, tape.values)
+
+    def _inferred(
+        self, inputs: Sequence[Array], dims: Sequence[int | OpenDim], elements: tuple[bytes, ...], tape: Tape
+    ) -> Branch:
+        """Infer every node for these inputs, whose open dimensions are `dims`."""
         graph = self._graph
         tensors, values = list(graph.tensors), dict(graph.shape_values)
-        for index, array in zip(graph.inputs, inputs, strict=False):
-            tensors[index] = tensors[index].with_shape(array.shape)
+        shapes = [list(array.shape) for array in inputs]
+        for (at, axis), dim in zip(self._open, dims, strict=True):
+            shapes[at][axis] = cast("int", dim)
+        for index, shape in zip(graph.inputs, shapes, strict=False):
+            tensors[index] = tensors[index].with_shape(shape)
         for at in self._deciding:
             if inputs[at].nbytes <= INLINE_CONSTANT_BYTES:
                 values[graph.inputs[at]] = inputs[at]
         inferred = infer_tensors(graph, tensors, values)
         raise_first(inferred.problems)
         require_fits(graph, inferred.specs, self._max_tensor_bytes)
-        return self._work_out(inferred)
+        return Branch(graph, inferred.specs, inferred.undecided, tape, elements)
 
 
 def sizes_of(graph: Graph, tensors: Sequence[TensorSpec]) -> Sizes:
@@ -116,7 +234,7 @@ def peak_bytes(graph: Graph, tensors: Sequence[TensorSpec]) -> int:
         for at in graph.nodes[index].outputs:
             sizes[at] = size = tensors[at].known_bytes
             live += size
-        peak = max(peak, live)
+        peak = larger(peak, live)
         for at in last_uses:
             live -= sizes.get(at, 0)
     return peak

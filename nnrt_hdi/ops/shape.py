@@ -12,6 +12,7 @@ from nnrt_hdi.ops.operands import (
     AnyTensor,
     IndexVector,
     Logical,
+    common_dim,
     common_format,
     common_shape,
     declared_data_type,
@@ -90,14 +91,13 @@ def concat(*parts: AnyDimensioned, axis: int = 0) -> TensorSpec:
     along = normalized_axis(axis, first.rank)
     shape = []
     for at, dims in enumerate(zip(*(part.shape for part in parts), strict=True)):
-        known = set(dims) - {UNKNOWN_DIM}
         if at == along:
             shape.append(UNKNOWN_DIM if UNKNOWN_DIM in dims else sum(dims))
-        elif len(known) > 1:
+        elif (known := common_dim(dims)) is not None:
+            shape.append(known)
+        else:
             shapes = ", ".join(format_shape(part.shape) for part in parts)
             refuse(f"the parts {shapes} differ in dimension {at}; only dimension {along} (axis) may differ")
-        else:
-            shape.append(known.pop() if known else UNKNOWN_DIM)
     return replace(first.spec, shape=tuple(shape), format=common_format(*parts))
 
 

@@ -110,9 +110,26 @@ def _stretch(size: int, number: int, entry: Entry, masks: Masks) -> Cut:
     begin, end, stride = entry
     _require_stride(number, stride)
     from_edge, to_edge = is_set(masks.begin_mask, number), is_set(masks.end_mask, number)
-    part = slice(None if from_edge else begin, None if to_edge else end, stride)
-    is_known = None not in (stride, from_edge or begin, to_edge or end) and size != UNKNOWN_DIM
-    return Cut(part, len(range(*part.indices(size))) if is_known else UNKNOWN_DIM)
+    is_known = None not in (from_edge or begin, to_edge or end) and size != UNKNOWN_DIM
+    begin, end = None if from_edge else begin, None if to_edge else end
+    length = _length(begin, end, stride, size) if is_known and stride is not None else UNKNOWN_DIM
+    return Cut(slice(begin, end, stride), length)
+
+
+def _length(begin: int | None, end: int | None, stride: int, size: int) -> int:
+    """The number of elements, of so many, from begin to end; None stands for the edge.
+
+    `slice.indices` says the same, but of integers alone, which an `OpenDim` is not.
+    """
+    first, last = (0, size) if stride > 0 else (size - 1, -1)
+    least, most = (first, last) if stride > 0 else (last, first)
+
+    def inside(position: int) -> int:
+        return min(max(position + size if position < 0 else position, least), most)
+
+    begin = first if begin is None else inside(begin)
+    end = last if end is None else inside(end)
+    return max(0, -((begin - end) // stride))
 
 
 def _require_stride(number: int, stride: int | None) -> None:

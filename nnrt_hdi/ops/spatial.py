@@ -9,7 +9,7 @@ from typing import Annotated
 
 from nnrt_hdi.enums import CoordinateTransformMode, DataType, Format, NearestMode, NodeType, ResizeMethod
 from nnrt_hdi.ops.convolution import ImageShape
-from nnrt_hdi.ops.operands import ANY, FLOATS, declared_data_type, same_data_type
+from nnrt_hdi.ops.operands import ANY, FLOATS, common_dim, declared_data_type, same_data_type
 from nnrt_hdi.ops.operator import Accepts, Floats, IntLists, Ints, Operand, operator, refuse
 from nnrt_hdi.tensor import MAX_DIM, UNKNOWN_DIM, TensorSpec
 
@@ -175,7 +175,7 @@ def _require_boxes(bbox: Operand, scores: Operand, anchors: Operand) -> None:
             refuse(f"dimension {axis} of {operand} is {operand.shape[axis]}; use {size}")
     if 0 <= bbox.shape[2] < BOX_NUMBERS:
         refuse(f"dimension 2 of {bbox} is {bbox.shape[2]}; use {BOX_NUMBERS} or more")
-    if len({bbox.shape[1], scores.shape[1], anchors.shape[0]} - {UNKNOWN_DIM}) > 1:
+    if common_dim((bbox.shape[1], scores.shape[1], anchors.shape[0])) is None:
         refuse(f"{bbox}, {scores} and {anchors} differ in their number of boxes; make them equal")
 
 

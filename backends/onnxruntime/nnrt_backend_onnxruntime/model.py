@@ -20,8 +20,9 @@ from nnrt_backend_onnxruntime.session import release_memory
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory
 from nnrt_hdi.graph import Graph
-from nnrt_hdi.graph_model import GraphModel
+from nnrt_hdi.graph_model import OpenGraphModel
 from nnrt_hdi.operator_times import OperatorTime
+from nnrt_hdi.ops import KnownTensors
 from nnrt_hdi.ops.in_place import InPlace
 from nnrt_hdi.part import Part
 from nnrt_hdi.sizes import Sizes
@@ -43,8 +44,8 @@ class Plan(NamedTuple):
     may_bind: bool
 
     @classmethod
-    def of(cls, graph: Graph) -> Self:
-        specs = graph.output_specs
+    def of(cls, known: KnownTensors) -> Self:
+        specs = known.sizes.outputs
         may_bind = not any(spec.is_dynamic or 0 in spec.shape for spec in specs)
         return cls(
             specs,
@@ -53,7 +54,7 @@ class Plan(NamedTuple):
         )
 
 
-class OnnxModel(GraphModel[Plan]):
+class OnnxModel(OpenGraphModel[Plan]):
     """Runs a session. Inputs are read where they are; outputs are written where they go if they are large and their
     shapes follow from those of the inputs, else they are the memory that ONNX Runtime made them in."""
 
@@ -72,7 +73,7 @@ class OnnxModel(GraphModel[Plan]):
     ) -> None:
         """Of `graph` the first inputs are those of a run; the others stand for constants. `shared` says which may be
         where the client can write. A session of a model that doesn't come from the graph has `sizes`."""
-        super().__init__(graph, max_tensor_bytes, Plan.of, input_count=input_count, decides=False)
+        super().__init__(graph, max_tensor_bytes, Plan.of, input_count=input_count)
         self.session = session
         # None where there is none: each run asks.
         self._assertions = Assertions.of(graph) or None

@@ -14,7 +14,7 @@ from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory, too_much
 from nnrt_hdi.graph import Graph
-from nnrt_hdi.graph_model import GraphModel
+from nnrt_hdi.graph_model import OpenGraphModel
 from nnrt_hdi.operator_times import OperatorTime
 from nnrt_hdi.ops.in_place import in_place
 from nnrt_hdi.ops.run_sizes import MOST_REMEMBERED
@@ -25,7 +25,7 @@ from nnrt_hdi.tensor import Array, format_shape
 KEPT_NODES = 1 << 14
 
 
-class Program(GraphModel[RunSteps]):
+class Program(OpenGraphModel[RunSteps]):
     """Runs a graph node by node. A run keeps all it knows to itself, so any number may be under way at once.
 
     Kernels never write into their operands, and what a run returns is the caller's alone: no output shares
@@ -43,8 +43,9 @@ class Program(GraphModel[RunSteps]):
         self._run_bytes = run_bytes
         self._maker = StepMaker(graph, max_tensor_bytes)
         kinds = max(1, min(KEPT_NODES // max(len(graph.nodes), 1), MOST_REMEMBERED))
-        super().__init__(graph, max_tensor_bytes, self._maker.of, most_kinds=kinds, decides=False)
-        self.kept_bytes = kinds * len(graph.nodes) * STEP_BYTES if self.varies else 0
+        super().__init__(graph, max_tensor_bytes, self._maker.of, most_kinds=kinds)
+        if self.varies:
+            self.kept_bytes += kinds * len(graph.nodes) * STEP_BYTES
         self._enable_float16 = enable_float16
         self._shapes = {node.inputs[0] for node in graph.nodes if node.type is NodeType.CONSTANT_OF_SHAPE}
         self._constants: list[AnyArray | None] = [None] * len(graph.tensors)

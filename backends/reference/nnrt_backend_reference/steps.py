@@ -14,25 +14,21 @@ from nnrt_backend_reference.quantized import on_real_numbers
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.graph import Graph
-from nnrt_hdi.ops import OPERATORS
+from nnrt_hdi.ops import OPERATORS, KnownTensors
 from nnrt_hdi.ops.inference import agreed
 from nnrt_hdi.ops.operands import MAX_SHAPE_VALUES
-from nnrt_hdi.tensor import Array, Shape, TensorSpec
+from nnrt_hdi.ops.quantized import RealView
+from nnrt_hdi.tensor import UNKNOWN_DIM, Array, Shape, TensorSpec
 
 # About as many bytes as a step takes.
 STEP_BYTES = 1024
 
 
-class Result(NamedTuple):
-    """A tensor that a step makes."""
-
-    tensor: int
-    dtype: AnyDType
-    shape: Shape
+# A tensor that a step makes.
+Result = tuple[int, AnyDType, Shape]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Step:
+class Step(NamedTuple):
     """One node, its shapes known: what is called with which of a run's tensors, and how many bytes of results the run
     holds more with it, and fewer after it."""
 
@@ -40,7 +36,7 @@ class Step:
     kernel: Kernel
     call: Call
     operands_in: Callable[[Sequence[AnyArray | None]], Sequence[AnyArray | None]]
-    results: tuple[Result, ...]
+    results: Sequence[Result]
     makes_bytes: int
     last_uses: tuple[int, ...]
     frees_bytes: int
@@ -51,7 +47,6 @@ class OpenStep:
     """One node, its shapes known only when the run gets there."""
 
     node: int
-    last_uses: tuple[int, ...]
     # Operands of the latest run, as inference sees them, and the step that they made of it.
     latest: tuple[object, Step] | None = None
 
@@ -71,19 +66,31 @@ class StepMaker:
         """`graph` has been inferred."""
         self._graph = graph
         self._max_tensor_bytes = max_tensor_bytes
-        self._attrs = [SimpleNamespace(**OPERATORS[node.type].bind(node.attrs)) for node in graph.nodes]
-        self._operands_in = [_picking(node.inputs) for node in graph.nodes]
-        self._given = {*graph.inputs, *graph.constants}
+        given = {*graph.inputs, *graph.constants}
+        self._nodes = {
+            index: _NodeOfAnyShape(
+                SimpleNamespace(**OPERATORS[graph.nodes[index].type].bind(graph.nodes[index].attrs)),
+                _picking(graph.nodes[index].inputs),
+                [(at, graph.tensors[at].numpy_dtype) for at in graph.nodes[index].outputs],
+                last_uses,
+                [at for at in last_uses if at not in given],
+            )
+            for index, last_uses in zip(graph.order, graph.last_uses, strict=True)
+        }
 
-    def of(self, known: Graph) -> RunSteps:
-        """The steps of runs in which the graph is known so well. Raises OutOfMemory for too large a tensor."""
-        graph, specs, undecided = self._graph, known.tensors, known.undecided or ()
-        steps: list[Step | OpenStep] = []
-        for index, last_uses in zip(graph.order, graph.last_uses, strict=True):
-            node = graph.nodes[index]
-            is_open = index in undecided or any(specs[at].is_dynamic for at in node.inputs)
-            steps.append(OpenStep(index, last_uses) if is_open else self._step(index, specs, last_uses))
-        return RunSteps(specs, steps)
+    def of(self, known: KnownTensors) -> RunSteps:
+        """The steps of runs whose tensors are known so well. Raises OutOfMemory for too large a tensor."""
+        nodes, specs, undecided = self._graph.nodes, known.specs, known.branch.undecided
+        unknown = {at for at, spec in enumerate(specs) if UNKNOWN_DIM in spec.shape}
+        return RunSteps(
+            specs,
+            [
+                OpenStep(index)
+                if index in undecided or not unknown.isdisjoint(nodes[index].inputs)
+                else self._step(index, specs)
+                for index in self._graph.order
+            ],
+        )
 
     def bound(self, step: OpenStep, values: Sequence[AnyArray | None], specs: list[TensorSpec]) -> Step:
         """The step of a run that has come to an open one: its tensors so far, and what is known of all. Results become
@@ -99,34 +106,59 @@ class StepMaker:
                 specs[at] = spec
             return made
         declared = tuple([specs[at] for at in node.outputs])
-        attrs = vars(self._attrs[step.node])
+        attrs = vars(self._nodes[step.node].attrs)
         inferred = OPERATORS[node.type].infer(list(zip(inputs, seen, strict=True)), attrs, declared)
         for at, spec in zip(node.outputs, agreed(inferred, declared), strict=True):
             specs[at] = spec
-        made = self._step(step.node, specs, step.last_uses)
+        made = self._step(step.node, specs)
         step.latest = operands, made
         return made
 
-    def _step(self, index: int, specs: Sequence[TensorSpec], last_uses: tuple[int, ...]) -> Step:
-        node = self._graph.nodes[index]
+    def _step(self, index: int, specs: Sequence[TensorSpec]) -> Step:
+        node, of_any_shape = self._graph.nodes[index], self._nodes[index]
         outputs = tuple([specs[at] for at in node.outputs])
-        call = Call(self._attrs[index], tuple([specs[at] for at in node.inputs]), outputs, self._max_tensor_bytes)
+        call = Call(of_any_shape.attrs, tuple([specs[at] for at in node.inputs]), outputs, self._max_tensor_bytes)
+        made = [spec.known_bytes for spec in outputs]
         try:
-            for spec in outputs:
-                require_memory(call, spec.shape, spec.numpy_dtype)
-            kernel = _kernel(node.type, call)
+            if max(made) > self._max_tensor_bytes:
+                for spec in outputs:
+                    require_memory(call, spec.shape, spec.numpy_dtype)
+            kernel = of_any_shape.kernel(node.type, call) if any(made) else _nothing
         except NnrtError as error:
             raise error.at(self._graph.place(index)) from error
         return Step(
             index,
             kernel,
             call,
-            self._operands_in[index],
-            tuple([Result(at, spec.numpy_dtype, spec.shape) for at, spec in zip(node.outputs, outputs, strict=True)]),
-            sum([spec.byte_size for spec in outputs]),
-            last_uses,
-            sum([specs[at].byte_size for at in last_uses if at not in self._given]),
+            of_any_shape.operands_in,
+            [(at, dtype, spec.shape) for (at, dtype), spec in zip(of_any_shape.results, outputs, strict=True)],
+            sum(made),
+            of_any_shape.last_uses,
+            sum([specs[at].known_bytes for at in of_any_shape.frees]),
         )
+
+
+@dataclass(slots=True, eq=False)
+class _NodeOfAnyShape:
+    """What the steps of a node have in common, whatever the shapes of its tensors are."""
+
+    attrs: SimpleNamespace
+    operands_in: Callable[[Sequence[AnyArray | None]], Sequence[AnyArray | None]]
+    results: Sequence[tuple[int, AnyDType]]
+    last_uses: tuple[int, ...]
+    # Those of them that the run has made.
+    frees: Sequence[int]
+    # How quantized operands are read and results written; None before the first step.
+    _view: RealView | None = None
+    _is_viewed: bool = False
+
+    def kernel(self, node_type: NodeType, call: Call) -> Kernel:
+        """The kernel, which need know neither results without elements nor quantized operands."""
+        if not self._is_viewed:
+            self._view = OPERATORS[node_type].real_view(call.inputs, call.outputs)
+            self._is_viewed = True
+        kernel = KERNELS[node_type]
+        return on_real_numbers(kernel, call, self._view) if self._view else kernel
 
 
 def _picking(indices: tuple[int, ...]) -> Callable[[Sequence[AnyArray | None]], Sequence[AnyArray | None]]:
@@ -136,14 +168,6 @@ def _picking(indices: tuple[int, ...]) -> Callable[[Sequence[AnyArray | None]], 
 
 def _if_few(array: AnyArray | None) -> Array | None:
     return array if array is not None and array.size <= MAX_SHAPE_VALUES else None
-
-
-def _kernel(node_type: NodeType, call: Call) -> Kernel:
-    """The kernel, which need know neither results without elements nor quantized operands."""
-    if call.is_empty:
-        return _nothing
-    view = OPERATORS[node_type].real_view(call.inputs, call.outputs)
-    return on_real_numbers(KERNELS[node_type], call, view) if view else KERNELS[node_type]
 
 
 def _nothing(call: Call, *_: AnyArray) -> tuple[AnyArray, ...]:
