@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -160,7 +160,7 @@ class TensorSpec:
         return 1 if self.format is Format.NCHW else self.rank - 1
 
     def with_shape(self, shape: Sequence[int]) -> Self:
-        return replace(self, shape=tuple(shape))
+        return type(self)(self.data_type, tuple(shape), self.format, self.quant, self.name)
 
     def with_sound_shape(self, shape: Shape) -> Self:
         """The spec with another shape, which is known to be one that a tensor can have: it is not checked again."""
@@ -195,9 +195,9 @@ class TensorForm:
         # None while the data type is UNKNOWN.
         self.dtype = NUMPY_DTYPES.get(spec.data_type)
         # -1 where a dimension is known only when the model runs.
-        self.size_bytes = -1 if spec.is_dynamic else spec.byte_size
+        self.size_bytes = -1 if UNKNOWN_DIM in spec.shape else spec.known_bytes
         # That of the latest run, where dimensions vary: None before the first.
-        self.latest: TensorForm | None = None if spec.is_dynamic else self
+        self.latest: TensorForm | None = None if self.size_bytes < 0 else self
 
     def of_run(self, shape: Shape) -> "TensorForm | None":
         """Give the form that the tensor has in a run, with this shape; None for a shape that it can't have.

@@ -13,12 +13,13 @@ from nnrt_hdi.shared_memory import SharedMemory
 from nnrt_hdi.signals import raised_by_handler, suppressed
 from nnrt_hdi.tensor import Array, Shape
 
-# The smallest memory; larger ones come in so many sizes between a power of two and the next, so that memory is used
-# again, and what counts in the session is at most a sixteenth more than what is asked for.
+# The smallest memory. Sizes double from there up to what the small tensors of a run may need together, so that tensors
+# that grow from run to run find memory again. Above that there are so many sizes between a power of two and the next:
+# what counts in the session is at most a sixteenth more than what is asked for.
 _LEAST_BYTES = 1 << 16
-_SIZES_PER_DOUBLING = 16
-# What a run needs together up to this size is parts of one memory, which begin at multiples of so many bytes.
 _SHARED_BYTES = 1 << 20
+_SIZES_PER_DOUBLING = 16
+# Parts of a memory begin at multiples of so many bytes.
 _PART_BYTES = 64
 # What of it may lie idle.
 _MOST_IDLE_BYTES = 256 << 20
@@ -150,5 +151,7 @@ def pooled_bytes(size_bytes: int) -> int:
     """The size of the memory that serves this one."""
     if size_bytes <= _LEAST_BYTES:
         return _LEAST_BYTES
+    if size_bytes <= _SHARED_BYTES:
+        return 1 << (size_bytes - 1).bit_length()
     step = (1 << (size_bytes - 1).bit_length() - 1) // _SIZES_PER_DOUBLING
     return -(-size_bytes // step) * step
