@@ -1,13 +1,18 @@
-"""Steps of a recurrent network beside ONNX Runtime in this process: its state in arrays, shared memory, and the daemon.
+"""Steps of networks with a state beside ONNX Runtime in this process, and runs of shapes that were never seen.
 
     PYTHONPATH=tests:tests/onnx_import python benchmarks/stateful.py
 
-Small convolutions and an LSTM whose state goes in and comes out, as networks that find speech have them. Both sides
-compute the same ONNX file with one thread. Each way takes its own state from step to step, and all must agree.
+Small convolutions and an LSTM whose state goes in and comes out, as networks that find speech have them: it lies in
+arrays, shared memory, or the daemon. A decoder whose cache grows with each token, so that each step has new shapes.
+Both sides compute the same ONNX file with one thread. Each way takes its own state from step to step, and all must
+agree.
 """
 
+import itertools
+import statistics
 import tempfile
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -27,6 +32,11 @@ SAMPLES = 576
 WIDTH = 128
 # Filters of the first convolution, a frame of samples each.
 FILTERS, FRAME, HOP = 258, 256, 12
+# A decoder, the tokens of a text, and how many texts there are.
+LAYERS, HEADS, HEAD, WORDS = 4, 4, 16, 256
+TOKENS, TEXTS = 300, 2
+# Networks whose shapes vary: their nodes, and what is measured.
+NODES, SHAPE_ROUNDS, SHAPES_PER_ROUND = (10, 200), 8, 30
 # Steps after which states are compared.
 COMPARED_STEPS = 20
 
@@ -55,6 +65,52 @@ def recurrent_network() -> onnx.ModelProto:
     _, h, c = g.op("LSTM", steps, *lstm, "", h, c, outputs=3, hidden_size=WIDTH)
     score = g.op("Sigmoid", g.op("ReduceMean", h, keepdims=0))
     return g.model(score, g.op("Concat", h, c, axis=0))
+
+
+def decoder() -> onnx.ModelProto:
+    """scores, keys and values = f(token, keys and values of those before it): one step takes about 0.2 ms."""
+    rng, width = np.random.default_rng(4), HEADS * HEAD
+    g = Graph()
+
+    def linear(x: str, inner: int, outer: int) -> str:
+        weight = (rng.normal(size=(inner, outer)) / inner**0.5).astype("f4")
+        return str(g.op("Add", g.op("MatMul", x, g.constant(weight)), g.constant(np.zeros(outer, np.float32))))
+
+    def norm(x: str) -> str:
+        return str(g.op("LayerNormalization", x, g.constant(np.ones(width, np.float32)), axis=-1))
+
+    def heads(x: str) -> str:
+        parts = g.op("Reshape", linear(x, width, width), g.constant(np.array([0, 0, HEADS, HEAD])))
+        return str(g.op("Transpose", parts, perm=[0, 2, 1, 3]))
+
+    token = g.input("token", [1, "new"], np.int64)
+    caches = [g.input(f"cache{at}", [1, HEADS, "past", HEAD]) for at in range(2 * LAYERS)]
+    x = g.op("Gather", g.constant(rng.normal(size=(WORDS, width)).astype("f4")), token)
+    longer = []
+    for keys, values in zip(caches[::2], caches[1::2], strict=True):
+        y = norm(x)
+        keys, values = (g.op("Concat", cache, heads(y), axis=2) for cache in (keys, values))
+        longer += [keys, values]
+        seen = g.op("MatMul", heads(y), g.op("Transpose", keys, perm=[0, 1, 3, 2]))
+        y = g.op("MatMul", g.op("Softmax", g.op("Div", seen, g.constant(np.float32(HEAD**0.5))), axis=-1), values)
+        y = g.op("Reshape", g.op("Transpose", y, perm=[0, 2, 1, 3]), g.constant(np.array([0, 0, width])))
+        x = g.op("Add", x, linear(y, width, width))
+        x = g.op("Add", x, linear(g.op("Relu", linear(norm(x), width, 2 * width)), 2 * width, width))
+    return g.model(linear(norm(x), width, WORDS), *longer)
+
+
+def attentive_network(nodes: int) -> onnx.ModelProto:
+    """y [n, t, 16] = f(x): ten nodes, again and again, all of whose shapes follow from n and t."""
+    rng = np.random.default_rng(3)
+    g = Graph()
+    y = g.input("x", ["n", "t", 16])
+    for _ in range(nodes // 10):
+        weight = g.constant((rng.normal(size=(16, 16)) / 4).astype("f4"))
+        a = g.op("Relu", g.op("Add", g.op("MatMul", y, weight), g.constant(rng.normal(size=16).astype("f4"))))
+        seen = g.op("Softmax", g.op("MatMul", a, g.op("Transpose", a, perm=[0, 2, 1])), axis=-1)
+        b = g.op("Add", g.op("MatMul", seen, a), y)
+        y = g.op("Tanh", g.op("Sub", b, a))
+    return g.model(y)
 
 
 # ---- ways to keep the state
@@ -106,6 +162,10 @@ def _write(tensor: Tensor | ResidentTensor, array: NDArray[np.float32]) -> None:
 
 
 def measure() -> list[Report]:
+    return [_recurrent(), _growing(), _unseen()]
+
+
+def _recurrent() -> Report:
     report = Report(
         "A recurrent network, step by step",
         f"Convolutions over {SAMPLES} samples and an LSTM of {WIDTH} cells, whose state each step takes from the one"
@@ -132,7 +192,84 @@ def measure() -> list[Report]:
             require_agreement(here, there)
             x = np.zeros((1, 1, SAMPLES), np.float32)
             report.add(way, *pair_cells(in_turns(partial(here, x), partial(there, x))))
-    return [report]
+    return report
+
+
+def _growing() -> Report:
+    report = Report(
+        "A decoder whose cache grows",
+        f"{TOKENS} tokens, {LAYERS} layers of {HEADS} heads of {HEAD}, whose keys and values each step makes longer by"
+        " one, as arrays: each step has new shapes. p50 of the steps of a text on the ONNX Runtime backend, in turns"
+        " with ONNX Runtime in the client's process, one thread each; the first text of a session, and the next.",
+        ("way", "text", "in process µs", "µs", "ratio"),
+    )
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as resources:
+        path = Path(folder) / "decoder.onnx"
+        onnx.save(decoder(), path)
+        daemon = device_daemon(f"unix:{folder}/device", "--backend", "onnxruntime", "--option", "threads=1")
+        at, _ = resources.enter_context(daemon)
+        local = in_process_session(path, 1)
+        names = [entry.name for entry in local.get_inputs()]
+        for way in ("operators", "program"):
+            session = resources.enter_context(load(path, at, cache=False, ways=way))
+            for text in range(1, TEXTS + 1):
+                here, there = _decoding(partial(local.run, None), names), _decoding(partial(_values, session), names)
+                steps = [(next(here), next(there)) for _ in range(TOKENS)]
+                for (_, scores), (_, same) in steps:
+                    np.testing.assert_allclose(same, scores, rtol=1e-3, atol=1e-3)
+                one, other = (statistics.median([step[side][0] for step in steps]) * 1e6 for side in range(2))
+                report.add(way, str(text), f"{one:.0f}", f"{other:.0f}", f"{other / one:.2f}")
+    return report
+
+
+def _values(session: ModelSession, inputs: dict[str, NDArray[Any]]) -> list[Any]:
+    return list(session.run(inputs).values())
+
+
+def _decoding(run: Callable[[dict[str, NDArray[Any]]], list[Any]], names: Sequence[str]) -> Iterator[tuple[float, Any]]:
+    """Seconds and scores of each step."""
+    token, caches = np.zeros((1, 1), np.int64), [np.zeros((1, HEADS, 1, HEAD), np.float32)] * (2 * LAYERS)
+    while True:
+        began = time.perf_counter()
+        scores, *caches = run(dict(zip(names, [token, *caches], strict=True)))
+        yield time.perf_counter() - began, scores
+        token = scores[:, -1:].argmax(-1)
+
+
+def _unseen() -> Report:
+    report = Report(
+        "A run of shapes that were never seen",
+        "x of [n, t, 16], 0.2 to 20 KB, over the local socket: p50 of first runs with shapes beside that of third runs"
+        f" with the same ones, {SHAPE_ROUNDS} rounds of {SHAPES_PER_ROUND} shapes; a ratio is the median of the rounds'"
+        " ratios, with their quartiles.",
+        ("backend", "way", "nodes", "seen µs", "unseen µs", "ratio", "quartiles"),
+    )
+    shapes = [(n, t) for n in range(2, 10) for t in range(2, 36)]
+    np.random.default_rng(1).shuffle(shapes)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as resources:
+        for backend, ways in (("reference", ("operators",)), ("onnxruntime", ("operators", "program"))):
+            at, _ = resources.enter_context(device_daemon(f"unix:{folder}/{backend}", "--backend", backend))
+            for nodes, way in itertools.product(NODES, ways):
+                path = Path(folder) / f"{nodes}.onnx"
+                onnx.save(attentive_network(nodes), path)
+                session = resources.enter_context(load(path, at, cache=False, ways=way))
+                left = iter(shapes)
+                rounds = [_unseen_and_seen(session, left) for _ in range(SHAPE_ROUNDS)]
+                report.add(backend, way, str(nodes), *pair_cells(rounds))
+    return report
+
+
+def _unseen_and_seen(session: ModelSession, shapes: Iterator[tuple[int, int]]) -> tuple[float, float]:
+    """Median microseconds of runs of shapes that were seen, and of those that weren't."""
+    times: list[list[float]] = [[], [], []]
+    for n, t in itertools.islice(shapes, SHAPES_PER_ROUND):
+        x = np.ones((n, t, 16), np.float32)
+        for turn in times:
+            began = time.perf_counter()
+            session.run({"x": x})
+            turn.append((time.perf_counter() - began) * 1e6)
+    unseen, _, seen = (statistics.median(turn) for turn in times)
+    return seen, unseen
 
 
 def require_agreement(here: Step, there: Step) -> None:
