@@ -8,8 +8,8 @@
             return self.prepared(inputs, cancellation).run(inputs)
 
 `acme.compile` gets the graph with the shapes that runs have: a library that takes only known shapes compiles it anew
-for other ones. One that takes dimensions that aren't known compiles the graph when the model is prepared, and keeps
-here what else it wants to know of a run.
+for other ones. One that takes dimensions that aren't known compiles the graph when the model is prepared: its model is
+an `OpenGraphModel`, which keeps what else it wants to know of a run.
 """
 
 import threading

@@ -17,7 +17,9 @@
   the body gets FLOAT32 in their place (see `nnrt_hdi.ops.quantized`). Operands that `Accepts(quantized=True)` are
   moved, not computed with: where all quantized tensors of a node have one parameter, their elements stay as they are.
 * The body checks what the annotations can't say (`require`), and returns the spec of the output, or a tuple of specs.
-  Dimensions may be -1: what can be known must be computed, what can't stays -1.
+  Dimensions may be -1: what can be known must be computed, what can't stays -1. For dynamic models they may be
+  `OpenDim`s in place of integers: calculate with + - * // % and compare, for whatever else looks at the number (an
+  index, a set) has the node inferred again for each length.
 * One function may declare several operators that take and give the same; then each brings its own documentation:
 
     @operator(NodeType.SIN, "y = sin(x), x in radians.")

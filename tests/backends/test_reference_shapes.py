@@ -127,10 +127,12 @@ def test_an_input_that_decides_shapes_may_change_its_elements() -> None:
 # ---- memory ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("nodes", "kept"), [(4, run_sizes.MOST_REMEMBERED), (KEPT_NODES // 8, 8), (KEPT_NODES + 1, 1)])
-def test_few_shapes_are_kept_of_large_models(nodes: int, kept: int) -> None:
+@pytest.mark.parametrize(
+    ("nodes", "kept", "branches"),
+    [(4, run_sizes.MOST_REMEMBERED, 8), (KEPT_NODES // 8, 8, 8), (KEPT_NODES + 1, 1, 1)],
+)
+def test_few_shapes_are_kept_of_large_models(nodes: int, kept: int, branches: int) -> None:
     model = prepare(chain(nodes))
-    branches = 8 if nodes == 4 else kept
     assert model.kept_bytes == nodes * (kept * STEP_BYTES + branches * run_sizes.BRANCH_BYTES)
     for count in range(kept + 2):
         model.sizes([rows(count)])
