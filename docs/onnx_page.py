@@ -70,6 +70,10 @@ session.way  # Way.PROGRAM
 session.report.passed_over  # {Way.OPERATORS: "'detector.onnx': 1 part of it can't be imported: ..."}
 ```
 
+A decoder whose cache comes back longer goes as it is even where operators could say it, if the device takes such files:
+each of its runs has shapes of its own, and ONNX Runtime runs them faster so. The report says that, too. `float16=` and
+`batching=` have it go as operators.
+
 `ways=` sets which ways are tried, in which order: `("operators",)` for a model that is to run on every device,
 `("program", "operators")` for what ONNX Runtime itself makes of the file. Then any operator and any dynamic shape goes
 that the daemon's ONNX Runtime has, in the data types that the file has (`float16=` is for operators). Inputs and

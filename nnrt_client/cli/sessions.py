@@ -14,7 +14,6 @@ from nnrt_client.cli.options import Devices, Settled, opened
 from nnrt_client.cli.printing import build_bar, one_line, print_line
 from nnrt_client.model.model import Model
 from nnrt_client.model_session.load import load
-from nnrt_client.model_session.loading import DEFAULT_WAYS
 from nnrt_client.model_session.model_session import ModelSession
 from nnrt_client.model_session.opened_model import Source, is_onnx
 from nnrt_client.model_session.partition.fallback import CPU, Fallback
@@ -54,7 +53,7 @@ def ready_session(
         source, arrays, more = found.source, gather(found.inputs), {}
     with ExitStack() as stack:
         with build_bar() as progress:
-            more |= {"ways": ways or DEFAULT_WAYS, "fallback": fallback, "cache": cache, "progress": progress}
+            more |= {"ways": ways or None, "fallback": fallback, "cache": cache, "progress": progress}
             session = stack.enter_context(loaded(source, options=options, settings=settings, **devices.wanted, **more))
         if arrays is None:
             arrays = gather([desc._to_spec() for desc in session.inputs])

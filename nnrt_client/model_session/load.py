@@ -50,6 +50,7 @@ def load(
     `shapes` settle unknown dimensions of inputs, `constants` freeze inputs to what they always are, by name:
     `constants={"sr": 16000}` leaves a model without the input sr. An ONNX file goes to the device in the first of these
     `ways` that works: as NNRt's operators, or as it is, where the device takes such files; all else goes as operators.
+    Unless `ways` are given, one with an input that comes back longer, as the cache of a decoder, rather goes as it is.
     With `fallback="cpu"`, or a Fallback, a file that goes in none of these ways is cut: the parts that the device runs
     go there, the others run here, in ONNX Runtime. `ways` may name "partition" then, to have that come earlier. With
     `batching` the device computes runs that wait for it together with those of other sessions that ask the same of the

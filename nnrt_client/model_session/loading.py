@@ -29,7 +29,7 @@ from nnrt_client.model_session.opened_model import (
 )
 from nnrt_client.model_session.partition.fallback import Fallback, chosen_fallback
 from nnrt_client.model_session.partition.partitioned_executor import PartitionedExecutor
-from nnrt_client.model_session.ways import Taken, chosen_ways, first_way
+from nnrt_client.model_session.ways import Taken, chosen_ways, first_way, growing_input
 from nnrt_client.onnx_import import program_from_onnx, reading
 from nnrt_client.run.executor import Executor
 from nnrt_client.session.device import Device
@@ -70,7 +70,7 @@ class LoadOptions(TypedDict, total=False):
 
     shapes: Shapes | None
     constants: Constants | None
-    ways: Iterable[Way | str]
+    ways: Iterable[Way | str] | None
     cache: bool | str | os.PathLike[str]
     fallback: str | Fallback | None
     float16: bool
@@ -89,7 +89,7 @@ class Loading:
         *,
         shapes: Shapes | None = None,
         constants: Constants | None = None,
-        ways: Iterable[Way | str] = DEFAULT_WAYS,
+        ways: Iterable[Way | str] | None = None,
         cache: bool | str | os.PathLike[str] = True,
         fallback: str | Fallback | None = None,
         float16: bool = False,
@@ -106,7 +106,8 @@ class Loading:
             float16 or None, performance_mode or None, priority or None, dict(extensions or {}), batching=batching
         )
         self._instead = chosen_fallback(fallback)
-        self._ways = chosen_ways(ways, _possible_ways(model), self._instead)
+        self._is_asked = ways is not None
+        self._ways = chosen_ways(DEFAULT_WAYS if ways is None else ways, _possible_ways(model), self._instead)
         self._opened = Once(partial(_opened, model, shapes, constants))
         self._program = Once(partial(_read_program, model, shapes, constants))
 
@@ -139,7 +140,25 @@ class Loading:
             Way.PROGRAM: lambda: self._built_program(found(), progress),
             Way.PARTITION: lambda: self._built_in_parts(found(), build),
         }
-        return _session(first_way(self._ways, attempts), found(), stack)
+        ways, growing = self._ways, self._growing_input()
+        if growing is None or ONNX not in found().capabilities.program_formats:
+            return _session(first_way(ways, attempts), found(), stack)
+        taken = first_way([Way.PROGRAM, *(way for way in ways if way is not Way.PROGRAM)], attempts)
+        if taken.way is Way.PROGRAM:
+            why = f"the input {growing!r} comes back longer, so each run has new shapes, which a program runs faster"
+            taken = replace(taken, passed_over={Way.OPERATORS: why})
+        return _session(taken, found(), stack)
+
+    def _growing_input(self) -> str | None:
+        """The name of an input for which the file is to go as it is, if nothing asks for operators."""
+        if self._is_asked or Way.PROGRAM not in self._ways or self._options.float16 or self._options.batching:
+            return None
+        try:
+            opened = self._opened()
+        except NnrtError:  # Whoever tries the operators says why.
+            return None
+        model = opened if isinstance(opened, Model) else opened.model
+        return None if model is None else growing_input(parts_of(model).graph)
 
     def _built_program(self, device: Device, progress: Progress | None) -> Compilation:
         """The compilation of an ONNX file as it is, built. What a cache would hold is the file itself."""

@@ -9,6 +9,9 @@ from program_models import parsed
 from nnrt_client import InvalidParameter, Model, OperationType, Runtime, Unsupported, Way, load
 
 FINDS = parsed("f (float[2, N] x) => (int64[2, K] y) { y = NonZero (x) }").SerializeToString()
+GROWS = parsed(
+    "f (float[1, T] cache, float[1, 1] x) => (float[1, U] longer) { longer = Concat <axis = 1> (cache, x) }"
+).SerializeToString()
 ADDS = parsed("f (float[2] x) => (float[2] y) { y = Add (x, x) }").SerializeToString()
 
 
@@ -23,6 +26,26 @@ def test_what_operators_cannot_say_goes_as_a_program(onnxruntime_daemon: DaemonP
         assert session.way is session.report.way is Way.PROGRAM
         assert "NonZero node" in session.report.passed_over[Way.OPERATORS]
         assert str(session.report).startswith("as program compiled in ")
+
+
+def test_what_grows_from_run_to_run_goes_as_a_program(onnxruntime_daemon: DaemonProcess) -> None:
+    """Each of its runs has new shapes. Who asks for float16, or says the ways, has operators first."""
+    with load(GROWS, onnxruntime_daemon.address) as session:
+        assert session.way is Way.PROGRAM
+        assert "the input 'cache' comes back longer" in session.report.passed_over[Way.OPERATORS]
+        cache = np.zeros((1, 0), "f4")
+        for step in range(1, 5):
+            (cache,) = session.run({"x": np.full((1, 1), step, "f4"), "cache": cache}).values()
+        assert cache.tolist() == [[1, 2, 3, 4]]
+    for asked in ({"float16": True}, {"ways": ("operators", "program")}):
+        with load(GROWS, onnxruntime_daemon.address, **asked) as session:
+            assert session.way is Way.OPERATORS
+
+
+def test_what_grows_goes_as_operators_where_no_programs_go(shared_daemon: DaemonProcess) -> None:
+    with load(GROWS, shared_daemon.address) as session:
+        assert session.way is Way.OPERATORS
+        assert session.report.passed_over == {}
 
 
 def test_the_caller_sets_the_order(onnxruntime_daemon: DaemonProcess) -> None:
