@@ -24,7 +24,7 @@ PRODUCT = ("nnrt_client", "nnrt_device_service", "nnrt_hdi", "backends")
 # The rooms that runs and models go through.
 CORE = {
     *(f"nnrt_client/{name}" for name in ("pool", "run", "session", "tensors")),
-    *(f"nnrt_device_service/{name}" for name in ("core", "models", "scheduling", "sessions", "transport")),
+    *(f"nnrt_device_service/{name}" for name in ("memory", "models", "runs", "scheduling", "sessions", "transport")),
     "nnrt_hdi/wire",
 }
 # Generated code, and the package that `nnrt-device new-backend` writes.
