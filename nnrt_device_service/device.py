@@ -187,7 +187,7 @@ class Device:
             sessions_limit=self._settings.max_sessions,
             held_bytes=self.sessions.held_by_kind(),
             held_limit_bytes=self.sessions.held_limit_bytes,
-            run_bytes=self.scheduler.run_bytes,
+            run_bytes=self.scheduler.memory.taken_bytes,
             run_limit_bytes=self._run_limit_bytes,
             batches=self.sessions.counters.batches.told(),
         )

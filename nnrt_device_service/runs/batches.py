@@ -115,11 +115,11 @@ class Batches:
             run.cancellation.on_cancel(wake.set)
         with self._lock:
             bucket.gathering += runs
-            gathered = bucket.gathered(bucket.batching.max_size)
+            gathered = _joined_of(bucket.gathered(bucket.batching.max_size))
         if not gathered:
             wake.wait(max(until - time.monotonic(), 0.0))
             with self._lock:
-                gathered = bucket.gathered() if any(run in bucket.gathering for run in runs) else []
+                gathered = _joined_of(bucket.gathered()) if any(run in bucket.gathering for run in runs) else []
         try:
             for batch in batches_of(gathered, bucket.batching.max_size):
                 self._compute_all(batch)
@@ -134,8 +134,7 @@ class Batches:
             run.settle_if_over()
         left = [run for run in runs if not run.is_settled]
         slot = Cancellation()
-        taken = self._scheduler.acquire_together(left, slot) if left else ()
-        if batch := [run for run in taken if isinstance(run, Joined)]:  # Nothing else is in buckets.
+        if batch := _joined_of(self._scheduler.acquire_together(left, slot) if left else ()):
             self._compute(batch, slot)
 
     def _compute(self, batch: Sequence[Joined], slot: Cancellation) -> None:
@@ -198,6 +197,11 @@ def _joined(arrays: Sequence[Array]) -> Array:
     joined: Array = np.concatenate(arrays)
     joined.flags.writeable = False
     return joined
+
+
+def _joined_of(joinable: Sequence[Joinable]) -> list[Joined]:
+    """What a bucket has: nothing else is in them."""
+    return [each for each in joinable if isinstance(each, Joined)]
 
 
 def _model_of(joined: Joined) -> LoadedModel:

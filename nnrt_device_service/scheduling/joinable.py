@@ -2,14 +2,14 @@
 
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Any
+from functools import partial
 from weakref import WeakValueDictionary
 
-from nnrt_device_service.access.counters import Tally
+from nnrt_device_service.scheduling.flows import QueuedRun, SessionFlow
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.batching import Batching
 from nnrt_hdi.errors import NnrtError
-from nnrt_hdi.tensor import Shape
+from nnrt_hdi.tensor import Array, Shape
 
 # Runs of one member with so many different shapes are joined; those with more run alone, unless others have runs of the
 # same.
@@ -72,18 +72,16 @@ class Member:
 class Bucket:
     """The runs of a group whose rows have the same shapes."""
 
-    __slots__ = ("__weakref__", "batching", "gathering", "joint", "waiting")
+    __slots__ = ("__weakref__", "batching", "gathering", "waiting")
 
     def __init__(self, batching: Batching) -> None:
         self.batching = batching
         # Those that wait for a slot, first come first: the scheduler's.
         self.waiting: dict[Joinable, None] = {}
         # Those that wait for others, although there is a slot.
-        self.gathering: list[Any] = []
-        # What answers them together where one thread has read several: the transport's.
-        self.joint: Any = None
+        self.gathering: list[Joinable] = []
 
-    def gathered(self, least: int = 1) -> list[Any]:
+    def gathered(self, least: int = 1) -> "list[Joinable]":
         """Take those that wait for others, if they have so many rows."""
         if sum(run.rows for run in self.gathering) < least:
             return []
@@ -91,41 +89,47 @@ class Bucket:
         return gathered
 
 
-class Joinable:
-    """A run as the scheduler knows it that may join others.
+# What became of a run that may be joined: its outputs, or its error; None: it is to run alone.
+Outcome = Sequence[Array] | NnrtError | None
 
-    It has one outcome: the first that is given. None stands for "run it alone".
-    """
+
+class Joinable:
+    """A run as the scheduler knows it that may join others. It has one outcome: the first that is given."""
 
     __slots__ = ("_outcomes", "bucket", "cancellation", "flow", "queued", "rows", "wakes")
 
-    def __init__(self, flow: Any, cancellation: Cancellation, bucket: Bucket, rows: int) -> None:
-        """`flow` is the scheduler's."""
+    def __init__(self, flow: SessionFlow, cancellation: Cancellation, bucket: Bucket, rows: int) -> None:
         self.flow = flow
         self.cancellation = cancellation
         self.bucket = bucket
         self.rows = rows
         # What the scheduler has of it while it waits.
-        self.queued: Any = None
+        self.queued: QueuedRun | None = None
         # Of the threads that wait for it.
         self.wakes: list[threading.Event] = []
-        self._outcomes: list[Any] = []
+        self._outcomes: list[Outcome] = []
+
+    def begin_to_wait(self, queued: QueuedRun, wake: threading.Event) -> None:
+        """Wait for a slot in a thread that this event wakes, or to be taken along by others."""
+        self.queued, queued.wake = queued, wake.set
+        queued.on_grant = partial(self.bucket.waiting.pop, self)
+        self.bucket.waiting[self] = None
 
     @property
-    def tally(self) -> Tally:
-        tally: Tally = self.flow.tally
-        return tally
+    def is_granted(self) -> bool:
+        """It has a slot of its own."""
+        return self.queued is not None and self.queued.is_granted
 
     @property
     def is_settled(self) -> bool:
         return bool(self._outcomes)
 
     @property
-    def outcome(self) -> Any:
+    def outcome(self) -> Outcome:
         """What has been given first."""
         return self._outcomes[0]
 
-    def settle(self, outcome: Any) -> None:
+    def settle(self, outcome: Outcome) -> None:
         """Give it an outcome, from any thread."""
         self._outcomes.append(outcome)
         for wake in self.wakes:

@@ -16,6 +16,11 @@ class RunMemory:
         # By the runs that have taken some.
         self.taken: dict[Hashable, int] = {}
 
+    @property
+    def taken_bytes(self) -> int:
+        """The memory that runs have taken."""
+        return self.limit_bytes - self.left_bytes
+
     def require_possible(self, size_bytes: int) -> None:
         """Raises OutOfMemory for more than there are."""
         if size_bytes > self.limit_bytes:

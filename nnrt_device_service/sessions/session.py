@@ -21,7 +21,7 @@ from nnrt_device_service.memory.constants import ConstantPool
 from nnrt_device_service.memory.freeing import Freeing
 from nnrt_device_service.memory.memory_budget import MemoryBudget
 from nnrt_device_service.memory.shared_files import FilePool
-from nnrt_device_service.scheduling.scheduler import Account
+from nnrt_device_service.scheduling.flows import Account
 from nnrt_device_service.sessions.descriptions import Descriptions
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.run_registry import RunRegistry

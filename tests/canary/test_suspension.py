@@ -8,7 +8,8 @@ from contextlib import contextmanager
 import pytest
 from waiting import until
 
-from nnrt_device_service.scheduling.scheduler import Account, Scheduler
+from nnrt_device_service.scheduling.flows import Account
+from nnrt_device_service.scheduling.scheduler import Scheduler
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.errors import OutOfMemory, UnavailableDevice
 

@@ -90,7 +90,7 @@ def device(slots: int = 2, **limits: int) -> Iterator[Runs]:
         runs = Runs(slots, pool, **limits)
         yield runs
     assert (runs.scheduler.running, runs.scheduler.queued, runs.scheduler.has_free_slot) == (0, 0, True)
-    assert runs.scheduler._memory.has_left(MEMORY)
+    assert runs.scheduler.memory.has_left(MEMORY)
 
 
 def test_who_waits_for_memory_holds_no_slot() -> None:
@@ -213,4 +213,4 @@ def test_nothing_is_left_behind(wanted: list[tuple[int, str, bool]], slots: int)
             if is_given_up:
                 run.cancellation.cancel()
             run.go_on.set()
-            assert runs.scheduler._memory.left_bytes >= 0
+            assert runs.scheduler.memory.left_bytes >= 0

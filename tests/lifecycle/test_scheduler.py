@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from jain import jain_index
 from waiting import until
 
-from nnrt_device_service.scheduling.scheduler import Account, Scheduler
+from nnrt_device_service.scheduling.flows import Account
+from nnrt_device_service.scheduling.scheduler import Scheduler
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import OperationFailed, OutOfMemory, TimedOut
@@ -373,7 +374,7 @@ def test_users_are_forgotten() -> None:
             queue(partial(clock.advance, 0.25), scheduler.account(f"user {number}"))
     scheduler.account("the next")
     gc.collect()
-    assert len(scheduler._identities) <= 3
+    assert len(scheduler._flows._named) <= 3
 
 
 # ---- races

@@ -1,0 +1,92 @@
+"""The runs that wait for the device, for a slot or for memory."""
+
+from collections.abc import Iterator
+
+from nnrt_device_service.scheduling.flows import Flows, QueuedRun, SessionFlow
+from nnrt_device_service.scheduling.run_memory import RunMemory
+from nnrt_device_service.settings import LimitReached
+from nnrt_hdi.backend import Cancellation
+
+
+class Waiting:
+    """The queue of a scheduler: so many runs, so many of them of one identity. Not safe for threads."""
+
+    def __init__(self, flows: Flows, most: int, most_of_identity: int) -> None:
+        self.count = 0
+        # Runs of these are next, and no limit keeps them from waiting.
+        self.privileged: tuple[SessionFlow, ...] = ()
+        # The runs that wait for memory, first come first.
+        self.lacking: list[QueuedRun] = []
+        self._flows = flows
+        self._most = most
+        self._most_of_identity = most_of_identity
+
+    def __iter__(self) -> Iterator[QueuedRun]:
+        yield from self._flows
+        yield from self.lacking
+
+    @property
+    def full_ratio(self) -> float:
+        """The part of the places that is taken: of all, or of those of an identity if that is more."""
+        if not self._most:
+            return 0.0
+        return max(self.count / self._most, self._flows.most_of_identity / self._most_of_identity)
+
+    def require_room(self, flow: SessionFlow) -> None:
+        """Raise OutOfMemory where no run of a flow may wait."""
+        if self.count >= self._most:
+            raise LimitReached(
+                f"{self.count} runs wait for the device, its limit; try again later, or raise the daemon's"
+                " --queued-runs",
+                "--queued-runs",
+            )
+        if flow.user.identity.waiting + flow.user.identity.lacking >= self._most_of_identity:
+            raise LimitReached(
+                f"{self._most_of_identity} runs of this identity wait for the device, its limit; try again later, or"
+                " raise the daemon's --identity-share or --queued-runs",
+                "--identity-share",
+            )
+
+    def add(self, flow: SessionFlow, cancellation: Cancellation, now: float) -> QueuedRun:
+        """Have a run wait for a slot."""
+        queued = QueuedRun(flow, cancellation)
+        self.count += 1
+        self._flows.wait(flow, now)
+        flow.queued.append(queued)
+        return queued
+
+    def add_lacking(self, flow: SessionFlow, cancellation: Cancellation, size_bytes: int) -> QueuedRun:
+        """Have a run wait for a slot and so much memory."""
+        queued = QueuedRun(flow, cancellation, size_bytes)
+        self.lacking.append(queued)
+        flow.user.identity.lacking += 1
+        self.count += 1
+        return queued
+
+    def remove(self, queued: QueuedRun, now: float) -> None:
+        """Have a run wait no more that was not granted a slot."""
+        if not queued.lacks_bytes:
+            queued.flow.queued.remove(queued)
+        self.leave(queued, now)
+
+    def leave(self, queued: QueuedRun, now: float) -> None:
+        """Count a run no more that is next, or was removed."""
+        self.count -= 1
+        if queued.lacks_bytes:
+            self.lacking.remove(queued)
+            queued.flow.user.identity.lacking -= 1
+        else:
+            self._flows.leave(queued.flow, now)
+
+    def next(self, memory: RunMemory, now: float) -> QueuedRun | None:
+        """Find the run that starts next; None where each lacks memory. It is in no session's queue any more."""
+        for flow in self.privileged:
+            if flow.queued:
+                return flow.queued.popleft()
+        lacking = min(self.lacking, key=lambda each: each.flow.spent_in_all(now), default=None)
+        if lacking is not None and not memory.has_left(lacking.lacks_bytes):
+            lacking = None
+        identity = self._flows.next_identity(now)
+        if identity is None or (lacking and lacking.flow.user.identity.spent_by(now) <= identity.spent_by(now)):
+            return lacking
+        return self._flows.next_of(identity, now)
