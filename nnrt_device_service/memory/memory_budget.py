@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Optional
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,3 +139,35 @@ class MemoryBudget:
         with self._lock:
             parts = list(self._parts)
         return any(part._reclaim() or part._reclaim_of_parts() for part in parts) or self.used_bytes < before
+
+
+class SharedBudget(MemoryBudget):
+    """The memory that all sessions may hold together, of which those of an identity have a share."""
+
+    def __init__(self, limit_bytes: int, share_bytes: int) -> None:
+        super().__init__(limit_bytes, whose="the daemon's", setting="--held-bytes")
+        self._share_bytes = share_bytes
+        self._shares_lock = threading.Lock()
+        # Of identities that have sessions.
+        self._shares: WeakValueDictionary[str, MemoryBudget] = WeakValueDictionary()
+
+    def of(self, identity: str) -> MemoryBudget:
+        """Find the budget of all sessions of an identity together."""
+        with self._shares_lock:
+            budget = self._shares.get(identity)
+            if budget is None:
+                setting = "--identity-share or --held-bytes"
+                budget = self._shares[identity] = MemoryBudget(self._share_bytes, self, f"{identity}'s", setting)
+            return budget
+
+    def by_identity(self) -> dict[str, int]:
+        """The bytes that those of each identity hold."""
+        with self._shares_lock:
+            budgets = dict(self._shares)
+        return {identity: budget.used_bytes for identity, budget in budgets.items()}
+
+    @property
+    def full_ratio(self) -> float:
+        """The part of what may be held that is: by all, or by an identity if that is more."""
+        shares = [used_bytes / self._share_bytes for used_bytes in self.by_identity().values()]
+        return max(self.used_bytes / self.limit_bytes, *shares, 0.0)

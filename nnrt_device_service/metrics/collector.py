@@ -88,7 +88,7 @@ class DeviceCollector:
         made.gauge(
             "held_full_ratio",
             "Part of --held-bytes that is held, or of its --identity-share that one identity holds if that is more.",
-            self._device.sessions.held_full_ratio,
+            self._device.sessions.held.full_ratio,
         )
         made.gauge("run_memory_bytes", "Bytes that runs have taken for what they make.", load.run_bytes)
         made.gauge("run_memory_limit_bytes", "Bytes that runs may take, --run-bytes.", load.run_limit_bytes)

@@ -122,7 +122,7 @@ def _session(session: Session) -> Mapping[str, Any]:
         "silent_s": round(time.monotonic() - session.last_heard, 3),
         "held_bytes": session.budget.used_bytes,
         "held": session.held_by_kind(),
-        "local_connections": session.local_connection_count,
+        "local_connections": session.calls.local_connection_count,
         "models": {model_id: model.size_bytes for model_id, model in list(session.models.items())},
         "under_way": _under_way(list(session.cancellations)),
     }

@@ -7,13 +7,12 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from weakref import WeakValueDictionary
 
 from nnrt_device_service.access.counters import Counters, Tally, Usage
 from nnrt_device_service.access.identity import ANYBODY, Identity, Role
 from nnrt_device_service.host.steps import take_each
 from nnrt_device_service.memory.freeing import Freeing
-from nnrt_device_service.memory.memory_budget import MemoryBudget
+from nnrt_device_service.memory.memory_budget import SharedBudget
 from nnrt_device_service.sessions.session import HELD_KINDS, Session
 from nnrt_device_service.settings import LimitReached, Settings
 from nnrt_hdi.counters import DeviceCounters
@@ -48,11 +47,10 @@ class SessionRegistry:
         self._settings = settings
         self._freeing = freeing
         self.counters = Counters()
-        self._held = MemoryBudget(held_bytes, whose="the daemon's", setting="--held-bytes")
+        # What all sessions hold, and those of each identity.
+        self.held = SharedBudget(held_bytes, settings.share_of(held_bytes))
         self._lock = threading.Lock()
         self._sessions: dict[bytes, _Entry] = {}
-        # Of identities that have sessions.
-        self._budgets: WeakValueDictionary[str, MemoryBudget] = WeakValueDictionary()
         # Those that are to be closed, each with the cause.
         self._cut_off: deque[tuple[Session, str]] = deque()
         # How many of those are being closed.
@@ -68,28 +66,13 @@ class SessionRegistry:
         """The sessions that there are now."""
         return [entry.session for entry in list(self._sessions.values())]
 
-    @property
-    def held_bytes(self) -> int:
-        return self._held.used_bytes
-
-    @property
-    def held_limit_bytes(self) -> int:
-        return self._held.limit_bytes
-
-    @property
-    def held_full_ratio(self) -> float:
-        """The part of what may be held that is: by all, or by an identity if that is more."""
-        with self._lock:
-            budgets = [self._held, *self._budgets.values()]
-        return max(each.used_bytes / each.limit_bytes for each in budgets)
-
     def held_by_kind(self) -> dict[str, int]:
-        """The bytes that sessions hold, by what they are. They change meanwhile, so the sum is about `held_bytes`."""
+        """The bytes that sessions hold, by what they are. They change meanwhile, so the sum is about what all hold."""
         held = Counter[str]()
         for entry in list(self._sessions.values()):
             held.update(entry.session.held_by_kind())
         kinds = {kind: held[kind] for kind in HELD_KINDS}
-        return {**kinds, "other": max(self.held_bytes - held.total(), 0)}
+        return {**kinds, "other": max(self.held.used_bytes - held.total(), 0)}
 
     def open(self, client: str, hang_up: Callable[[], object], identity: Identity = ANYBODY) -> Session:
         """A new session; `hang_up` ends its stream. The detached session that has waited longest makes room for it.
@@ -101,7 +84,7 @@ class SessionRegistry:
             if evicted is not None:
                 del self._sessions[evicted.session.id]
             usage = self.counters.open(identity)
-            session = Session(self._settings, client, self._freeing, self._budget_of(identity), identity, usage)
+            session = Session(self._settings, client, self._freeing, self.held.of(str(identity)), identity, usage)
             session.on_closed = partial(self.counters.close, usage)
             self._sessions[session.id] = _Entry(session, hang_up)
         if evicted is not None:
@@ -116,7 +99,7 @@ class SessionRegistry:
     def own_session(self, identity: Identity) -> Session:
         """A session of the daemon itself, which no stream leads to and no limit of clients counts."""
         usage = self.counters.open(identity)
-        budget = self._budget_of(identity)
+        budget = self.held.of(str(identity))
         session = Session(self._settings, f"the {identity}", self._freeing, budget, identity, usage)
         session.on_closed = partial(self.counters.close, usage)
         return session
@@ -127,10 +110,10 @@ class SessionRegistry:
         held_bytes: Counter[str] = Counter()
         with self._lock:
             entries = list(self._sessions.values())
-            held_bytes.update({name: budget.used_bytes for name, budget in self._budgets.items()})
+        held_bytes.update(self.held.by_identity())
         for entry in entries:
             session = entry.session
-            connections[session.usage.identity] += session.local_connection_count + (entry.hang_up is not None)
+            connections[session.usage.identity] += session.calls.local_connection_count + (entry.hang_up is not None)
         return self.counters.told(usage, connections, held_bytes, under_way_ns)
 
     def _in_the_way(self, identity: Identity) -> _Entry | None:
@@ -151,15 +134,6 @@ class SessionRegistry:
             setting = "--identity-share"
         raise LimitReached(f"{said}; close sessions, try again later, or raise it", setting)
 
-    def _budget_of(self, identity: Identity) -> MemoryBudget:
-        """The budget of all sessions of an identity together."""
-        budget = self._budgets.get(str(identity))
-        if budget is None:
-            limit_bytes = self._settings.share_of(self._held.limit_bytes)
-            budget = MemoryBudget(limit_bytes, self._held, f"{identity}'s", "--identity-share or --held-bytes")
-            self._budgets[str(identity)] = budget
-        return budget
-
     def of(self, session_id: bytes) -> Session:
         return self._entry(session_id).session
 
@@ -179,7 +153,8 @@ class SessionRegistry:
             entry.session.touch()
         if former is not None:
             former()
-        entry.session.break_off()
+        for end in entry.session.calls.break_off():  # Its client may not be able to end them itself.
+            end()
         return entry.session
 
     def detach(self, session: Session, hang_up: Callable[[], object]) -> None:

@@ -4,9 +4,8 @@ import logging
 import secrets
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -22,6 +21,7 @@ from nnrt_device_service.memory.freeing import Freeing
 from nnrt_device_service.memory.memory_budget import MemoryBudget
 from nnrt_device_service.memory.shared_files import FilePool
 from nnrt_device_service.scheduling.flows import Account
+from nnrt_device_service.sessions.calls import Calls
 from nnrt_device_service.sessions.descriptions import Descriptions
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.run_registry import RunRegistry
@@ -38,8 +38,6 @@ _log = logging.getLogger(__name__)
 HELD_KINDS = ("buffers", "constants", "models", "replies")
 _LABEL_LENGTH = 8
 
-# How long a stream that was cancelled may take to end before it counts against the limit.
-_STREAM_END_S = 1.0
 # Of the compilations that were given up, the latest so many are remembered, for they may still end.
 _REMEMBERED_REQUESTS = 1024
 
@@ -108,7 +106,6 @@ class Session:
         self._settings = settings
         self._freeing = freeing
         self._lock = threading.Lock()
-        self._stream_ended = threading.Condition(self._lock)
         # Whether anything may begin in it, and whether it has been freed.
         self.is_open = True
         self._is_closed = False
@@ -124,11 +121,7 @@ class Session:
         # Of the runs and compilations under way, which end with the session: whoever adds one looks at `is_open`
         # afterwards.
         self.cancellations: set[Cancellation] = set()
-        self._on_close: set[Callable[[], object]] = set()
-        self._local_connections: set[tuple[Callable[[], object]]] = set()
-        self._under_way: Counter[str] = Counter()
-        self._streams = 0
-        self._streams_waiting = 0
+        self.calls = Calls(settings)
 
     @property
     def names(self) -> dict[str, object]:
@@ -260,110 +253,14 @@ class Session:
         """The model that a compilation has made already."""
         return self._prepared_by.get(request_id)
 
-    # ---- what runs on behalf of the client
-
-    def call(self, end: Callable[[], object]) -> AbstractContextManager[None]:
-        """Count a call that is no stream, and call `end` if the session ends first. Raises OutOfMemory beyond the
-        limit."""
-        return self._counted("calls", self._settings.session_calls, "--session-calls", end)
-
-    def control_call(self, end: Callable[[], object]) -> AbstractContextManager[None]:
-        """Count a call that awaits or cancels runs, as `call` does. There are as many places as runs on streams,
-        so that they depend on no other call."""
-        return self._counted("control calls", self._settings.session_streams, "--session-streams", end)
-
-    @property
-    def local_connection_count(self) -> int:
-        return len(self._local_connections)
-
-    @contextmanager
-    def local_connection(self, end: Callable[[], object]) -> Iterator[None]:
-        """Count a connection of the local socket, as `call` does: one for each stream, one for bundles, and one to
-        share memory on. One that `break_off` has ended counts no more, though a run on it may go on."""
-        place = (end,)
-        with self._lock:
-            self._require_open()
-            if len(self._local_connections) >= self._settings.session_streams + 2:
-                raise LimitReached(
-                    f"this session has {len(self._local_connections)} connections to the local socket, its limit; use"
-                    " fewer, or raise the daemon's --session-streams",
-                    "--session-streams",
-                )
-            self._local_connections.add(place)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._local_connections.discard(place)
-
-    @contextmanager
-    def _counted(self, what: str, limit: int, flag: str, end: Callable[[], object]) -> Iterator[None]:
-        with self._lock:
-            self._require_open()
-            if self._under_way[what] >= limit:
-                raise LimitReached(
-                    f"this session has {self._under_way[what]} {what} under way, its limit; make fewer at a time,"
-                    f" or raise the daemon's {flag}",
-                    flag,
-                )
-            self._under_way[what] += 1
-            self._on_close.add(end)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._under_way[what] -= 1
-                self._on_close.discard(end)
-
-    @contextmanager
-    def open_stream(self, end: Callable[[], object]) -> Iterator[None]:
-        """Count a stream of any kind, and call `end` if the session ends first. Raises OutOfMemory beyond the limit."""
-        with self._lock:
-            self._await_ending_streams()
-            self._require_open()
-            if self._streams >= self._settings.session_streams:
-                raise LimitReached(
-                    f"this session has {self._streams} streams open, its limit; use fewer at a time,"
-                    " or raise the daemon's --session-streams",
-                    "--session-streams",
-                )
-            self._streams += 1
-            self._on_close.add(end)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._streams -= 1
-                self._on_close.discard(end)
-                self._stream_ended.notify()
-
-    def _await_ending_streams(self) -> None:
-        """A client may open a stream the moment it has cancelled another, which is still on its way out here."""
-        limit = self._settings.session_streams
-        if self._streams >= limit and self._streams_waiting < limit:
-            self._streams_waiting += 1
-            self._stream_ended.wait_for(lambda: self._streams < limit, _STREAM_END_S)
-            self._streams_waiting -= 1
-
-    def break_off(self) -> None:
-        """End the calls under way: their client has another connection now, and may not be able to end them itself."""
-        with self._lock:
-            endings = self._take_endings()
-        for end in endings:
-            end()
-
-    def _take_endings(self) -> list[Callable[[], object]]:
-        endings = [*self._on_close, *(end for (end,) in self._local_connections)]
-        self._local_connections.clear()
-        return endings
+    # ---- its end
 
     def end(self) -> None:
         """Let nothing more begin, end the calls and connections under way, and cancel the runs; waits for nothing.
         Idempotent."""
         with self._lock:
             self.is_open = False
-            endings = self._take_endings()
-            self._on_close.clear()
+        endings = self.calls.break_off(for_good=True)
         # Calls first: to its client a run cut off is a death, not a run that the device cancelled.
         cancels = [cancellation.cancel for cancellation in list(self.cancellations)]
         take_each((*endings, *cancels), f"ending the session of client {self.client}")

@@ -159,7 +159,7 @@ def test_nothing_begins_in_a_closed_session() -> None:
     with pytest.raises(OperationFailed, match="cancelled"):
         device.run(session, LoadedModel(prepared, freed_at_once(), lambda: None), [], Cancellation())
     assert not (device.scheduler.running or session.cancellations)
-    with pytest.raises(UnavailableDevice), session.open_stream(lambda: None):
+    with pytest.raises(UnavailableDevice), session.calls.stream(lambda: None):
         pytest.fail("it was opened")
     assert device.close(DEADLINE_S)
 
@@ -168,7 +168,7 @@ def test_streams_end_before_runs_are_cancelled() -> None:
     """So that a client whose session is ended never hears of a run that the device cancelled."""
     session, order, cancellation = Session(Settings(), "client", freed_at_once()), list[str](), Cancellation()
     cancellation.on_cancel(lambda: order.append("run"))
-    with session.open_stream(lambda: order.append("stream")):
+    with session.calls.stream(lambda: order.append("stream")):
         session.cancellations.add(cancellation)
         session.close()
     assert order == ["stream", "run"]
@@ -193,12 +193,12 @@ def test_stream_waits_for_one_that_is_ending() -> None:
     opened, may_end = threading.Event(), threading.Event()
 
     def first() -> None:
-        with session.open_stream(lambda: None):
+        with session.calls.stream(lambda: None):
             opened.set()
             may_end.wait(DEADLINE_S)
 
     def second() -> None:
-        with session.open_stream(lambda: None):
+        with session.calls.stream(lambda: None):
             pass
 
     with ThreadPoolExecutor(2) as pool:
@@ -224,7 +224,7 @@ def test_closing_a_session_twice_at_once() -> None:
             list(pool.map(lambda _, session=session: sessions.close(session), range(4)))
         assert prepared.closed == 1
         assert session.budget.used_bytes == 0
-    assert (len(sessions), sessions.held_bytes) == (0, 0)
+    assert (len(sessions), sessions.held.used_bytes) == (0, 0)
 
 
 # ---- constants

@@ -253,8 +253,8 @@ def _no_work(method: str, context: Any) -> Iterator[None]:
 
 def _counter_of(session: Session, method: str) -> Callable[[Callable[[], object]], AbstractContextManager[None]]:
     if method in _STREAMS:
-        return session.open_stream
-    return session.control_call if method in _CONTROL_CALLS else session.call
+        return session.calls.stream
+    return session.calls.control if method in _CONTROL_CALLS else session.calls.plain
 
 
 def _only(requests: Iterator[Any]) -> Any:

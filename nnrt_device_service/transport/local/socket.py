@@ -97,7 +97,7 @@ class LocalSocket:
                 finally:
                     self._unattached.release()
                 if session is not None:
-                    resources.enter_context(session.local_connection(partial(end_connection, connection)))
+                    resources.enter_context(session.calls.local_connection(partial(end_connection, connection)))
                     send_packet(connection, local_socket_pb2.LocalReply(done=True))
                     taken = resources.pop_all()
                     self._reactor.add(

@@ -1,0 +1,109 @@
+"""The calls and connections of a session, which are so many at most, and end with it."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from nnrt_device_service.settings import LimitReached, Settings
+from nnrt_hdi.errors import UnavailableDevice
+
+# How long a stream that was cancelled may take to end before it counts against the limit.
+_STREAM_END_S = 1.0
+_STREAMS = "streams"
+
+
+class Calls:
+    """Counts what is under way of a session, of each kind by itself."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._stream_ended = threading.Condition(self._lock)
+        self._is_open = True
+        self._on_close: set[Callable[[], object]] = set()
+        self._local_connections: set[tuple[Callable[[], object]]] = set()
+        self._under_way: Counter[str] = Counter()
+        self._streams_waiting = 0
+
+    def plain(self, end: Callable[[], object]) -> AbstractContextManager[None]:
+        """Count a call that is no stream, and call `end` if the session ends first. Raises OutOfMemory beyond the
+        limit."""
+        return self._counted("calls", self._settings.session_calls, "--session-calls", end)
+
+    def control(self, end: Callable[[], object]) -> AbstractContextManager[None]:
+        """Count a call that awaits or cancels runs, as `plain` does. There are as many places as runs on streams,
+        so that they depend on no other call."""
+        return self._counted("control calls", self._settings.session_streams, "--session-streams", end)
+
+    @property
+    def local_connection_count(self) -> int:
+        return len(self._local_connections)
+
+    @contextmanager
+    def local_connection(self, end: Callable[[], object]) -> Iterator[None]:
+        """Count a connection of the local socket, as `plain` does: one for each stream, and one to share
+        memory on. One that `break_off` has ended counts no more, though a run on it may go on."""
+        place = (end,)
+        with self._lock:
+            self._require_open()
+            if len(self._local_connections) >= self._settings.session_streams + 1:
+                raise LimitReached(
+                    f"this session has {len(self._local_connections)} connections to the local socket, its limit; use"
+                    " fewer, or raise the daemon's --session-streams",
+                    "--session-streams",
+                )
+            self._local_connections.add(place)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._local_connections.discard(place)
+
+    def stream(self, end: Callable[[], object]) -> AbstractContextManager[None]:
+        """Count a stream of any kind, as `plain` does. A client may open one the moment it has cancelled another, which
+        is still on its way out here: that is waited for."""
+        return self._counted(_STREAMS, self._settings.session_streams, "--session-streams", end)
+
+    @contextmanager
+    def _counted(self, what: str, limit: int, flag: str, end: Callable[[], object]) -> Iterator[None]:
+        with self._lock:
+            if what is _STREAMS:
+                self._await_ending_streams(limit)
+            self._require_open()
+            if self._under_way[what] >= limit:
+                raise LimitReached(
+                    f"this session has {self._under_way[what]} {what} under way, its limit; use fewer at a time,"
+                    f" or raise the daemon's {flag}",
+                    flag,
+                )
+            self._under_way[what] += 1
+            self._on_close.add(end)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._under_way[what] -= 1
+                self._on_close.discard(end)
+                if what is _STREAMS:
+                    self._stream_ended.notify()
+
+    def _await_ending_streams(self, limit: int) -> None:
+        if self._under_way[_STREAMS] >= limit and self._streams_waiting < limit:
+            self._streams_waiting += 1
+            self._stream_ended.wait_for(lambda: self._under_way[_STREAMS] < limit, _STREAM_END_S)
+            self._streams_waiting -= 1
+
+    def break_off(self, *, for_good: bool = False) -> list[Callable[[], object]]:
+        """Give what ends the calls under way; `for_good` lets no more begin."""
+        with self._lock:
+            endings = [*self._on_close, *(end for (end,) in self._local_connections)]
+            self._local_connections.clear()
+            if for_good:
+                self._is_open = False
+                self._on_close.clear()
+        return endings
+
+    def _require_open(self) -> None:
+        if not self._is_open:
+            raise UnavailableDevice("the session has ended")
