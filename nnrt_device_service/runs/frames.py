@@ -109,18 +109,17 @@ def _described(session: Session, number: int, packet: Bytes, at: int, size: int,
             inputs.append(described_input(form, tensor.data_type, tuple(tensor.dimensions), tensor.place))
         except InvalidParameter as error:
             raise error.at(f"input {index}" + (f" {form.name!r}" if form.name else "")) from error
-    outputs, sizes = list[DescribedOutput](), list[int | None]()
-    for index, (tensor, form) in enumerate(zip(message.outputs, model.outputs, strict=True)):
-        output, size_bytes = _expected(form, index, tensor)
-        outputs.append(output)
-        sizes.append(size_bytes)
+    outputs = []
+    for index, (expected, form) in enumerate(zip(message.outputs, model.outputs, strict=True)):
+        outputs.append(_expected(form, index, expected))
     description = Description(model_id, model, inputs, outputs, message.traceparent, message.profile)
-    if sum(tensor.size_bytes for tensor in inputs if tensor.place == INLINE) + sum(filter(None, sizes)) > _MOST_BYTES:
-        raise InvalidParameter(f"the tensors are too long for a frame, of at most {_MOST_BYTES} bytes")
+    too_long = InvalidParameter(f"the tensors are too long for a frame, of at most {_MOST_BYTES} bytes")
     try:
-        description.lay_out(sizes)
+        description.lay_out()
     except struct.error as error:
-        raise InvalidParameter(f"the tensors don't fit into a frame: {error}") from error
+        raise too_long from error
+    if max(description.layout.request_bytes, description.layout.reply_bytes) > _MOST_BYTES:
+        raise too_long
     is_kept = number and not (description.has_chunks or message.traceparent or message.profile)
     if is_kept:
         session.descriptions.keep(number, description)
@@ -140,13 +139,13 @@ def described_input(form: TensorForm, data_type: int, shape: Shape, place: int) 
     raise InvalidParameter(f"it is {sent.name.lower()}{format_shape(shape)}; the model takes {form.spec}")
 
 
-def _expected(form: TensorForm, index: int, tensor: TensorDescription) -> tuple[DescribedOutput, int | None]:
-    """Read what a client expects of an output, and how long that is where a reply has it inline."""
+def _expected(form: TensorForm, index: int, tensor: TensorDescription) -> DescribedOutput:
+    """Read what a client expects of an output. Raises InvalidParameter for what can't be."""
     place = tensor.place
     if place not in (INLINE, REGION, NOWHERE):
         raise InvalidParameter(f"place is {place}; give one of an output", place=f"output {index}")
     if tensor.is_open or place == NOWHERE:
-        return DescribedOutput((), None, place, tensor.is_open), None
+        return DescribedOutput((), None, place, is_open=tensor.is_open)
     shape, dtype = (
         tuple(tensor.dimensions),
         form.dtype or NUMPY_DTYPES.get(known_enum(DataType, tensor.data_type, "data_type")),
@@ -156,8 +155,7 @@ def _expected(form: TensorForm, index: int, tensor: TensorDescription) -> tuple[
             f"it is expected to be of type {tensor.data_type}, {format_shape(shape)}; the model gives {form.spec}",
             place=f"output {index}",
         )
-    size_bytes = math.prod(shape) * dtype.itemsize if place == INLINE else None
-    return DescribedOutput(shape, dtype, place), size_bytes
+    return DescribedOutput(shape, dtype, place, math.prod(shape) * dtype.itemsize)
 
 
 def _fits(shape: Shape, declared: Shape) -> bool:

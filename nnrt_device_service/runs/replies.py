@@ -1,14 +1,15 @@
 """Replies of runs: the bytes of their frames, and the messages of the unary RPC."""
 
 from collections.abc import Iterator, Sequence
+from time import perf_counter_ns
 from typing import Protocol, cast
 
 import numpy as np
 
 from nnrt_device_service.runs.failures import error_to_tell
 from nnrt_device_service.runs.run import Run
-from nnrt_device_service.sessions.descriptions import CHUNKS, INLINE, REGION
-from nnrt_device_service.sessions.run_registry import Reply
+from nnrt_device_service.sessions.descriptions import CHUNKS, INLINE, NOWHERE, REGION
+from nnrt_device_service.sessions.run_registry import KnownRun
 from nnrt_device_service.settings import LimitReached
 from nnrt_hdi import wire
 from nnrt_hdi.chunks import INLINE_BYTES, beyond_inline, pieces
@@ -43,111 +44,135 @@ class Replies:
         self._message_bytes = message_bytes
         self._tracer = tracer
 
-    def frame(self, run: Run, method: str, most_bytes: int = 0) -> Reply:
-        """Make the reply of a run that has ended, or could not begin, and note it.
+    def frame(self, run: Run, method: str, most_bytes: int = 0) -> bytes:
+        """Make the frame of a run that has ended, or could not begin, and note it. Every small run comes here.
 
         A reply that is longer than `most_bytes` is kept for AwaitRun. Where that is 0, outputs that are too long are
-        in chunks, and from COUNTED_BYTES on the reply counts in the session until `let_go`.
+        in `run.chunked`, and from COUNTED_BYTES on the reply counts in the session until `let_go`.
         """
-        if run.is_unknown:
-            return Reply(reply_with_outcome(run.id, _NO_TIMES, _UNKNOWN))
-        if run.error is None:
-            try:
-                reply = self._reply(run, most_bytes)
-            except Exception as error:
-                run.error = error
-        if run.error is not None:
-            reply = self._failed(run, run.error, method)
-            run.error = None  # Its traceback would keep the run, and all that this has.
+        session, description, outputs = run.session, run.description, run.outputs
+        if (
+            run.is_as_promised
+            and description is not None
+            and description.is_plain
+            and description.layout.reply_bytes <= (most_bytes or COUNTED_BYTES)
+            and not session.wants_compression
+        ):
+            if description.writes_regions:
+                outputs = self._inline(run)
+            now, received_at_ns, queued_ns, computed_ns = (
+                perf_counter_ns(),
+                run.received_at_ns,
+                run.began_ns - run.asked_ns,
+                run.computed_ns,
+            )
+            copied_in_ns, copied_out_ns = run.copied_in_ns, now - run.done_ns
+            times = received_at_ns, queued_ns, copied_in_ns, computed_ns, copied_out_ns, now - received_at_ns
+            frame = description.layout.reply(run.id, times, outputs)
+            copied_ns, in_bytes, out_bytes = copied_in_ns + copied_out_ns, description.in_bytes, description.out_bytes
+            session.usage.count_run(queued_ns, copied_ns, computed_ns, in_bytes, out_bytes)
+        else:
+            frame = self._other_frame(run, method, most_bytes)
         run.outputs = ()
         if run.held_bytes is None:
-            run.reply = reply
-            if run.session.runs.awaiters:
-                run.session.runs.wake()
-        return reply
+            run.reply = frame
+            if session.runs.awaiters:
+                session.runs.wake()
+        return frame
 
-    def _reply(self, run: Run, most_bytes: int) -> Reply:
-        description, outputs = run.description, run.outputs
+    def _other_frame(self, run: Run, method: str, most_bytes: int) -> bytes:
+        """Make the frame of a run that says more than outputs."""
+        if run.is_unknown:
+            return reply_with_outcome(run.id, _NO_TIMES, _UNKNOWN)
+        try:
+            if run.error is not None:
+                raise run.error
+            return self._told(run, most_bytes)
+        except BaseException as error:
+            run.chunked = ()
+            return self._failed(run, error, method)
+        finally:
+            run.error = None  # Its traceback would keep the run, and all that this has.
+
+    def _inline(self, run: Run) -> list[Array]:
+        """The outputs that are neither in their regions nor unwanted."""
+        assert run.description is not None
+        return [
+            array
+            for array, expected in zip(run.outputs, run.description.outputs, strict=True)
+            if expected.place == INLINE or (expected.place == REGION and not run.is_written)
+        ]
+
+    def _told(self, run: Run, most_bytes: int) -> bytes:
+        """Make the frame of a run that ended well. Raises OutOfMemory where there is no room for what is to be sent
+        later."""
+        times, description, inline = run.times(), run.description, self._inline(run)
         assert description is not None
-        times = run.times()
-        out_bytes = inline_bytes = 0
-        inline: list[Array] = []
-        for array, expected in zip(outputs, description.outputs, strict=True):
-            out_bytes += array.nbytes
-            if expected.place == INLINE or (expected.place == REGION and not run.is_written):
-                inline_bytes += array.nbytes
-                inline.append(array)
-        layout = description.layout
-        is_short = inline_bytes <= (most_bytes or self._most_inline(run))
-        if is_short and run.is_as_promised and not description.profile:
-            reply = Reply(layout.reply(run.id, times, inline))
+        inline_bytes = sum(array.nbytes for array in inline)
+        if inline_bytes <= (most_bytes or self._most_inline(run)) and run.is_as_promised and not description.profile:
+            frame = description.layout.reply(run.id, times, inline)
         else:
-            reply = self._told(run, times, inline, is_short)
-        if most_bytes and (reply.chunked or len(reply.frame) > most_bytes):
-            reply = self._kept(run, times, reply, inline)
-        if not most_bytes and reply.size_bytes >= COUNTED_BYTES:
-            run.session.budget.reserve(reply.size_bytes)
-            run.reserved_bytes = reply.size_bytes
-        self._count(run, times, out_bytes)
-        return reply
+            frame = self._with_outcome(run, times, inline)
+        size_bytes = len(frame) + sum(array.nbytes for array in run.chunked)
+        if most_bytes and size_bytes > most_bytes:
+            frame = self._kept(run, times, frame)
+        elif not most_bytes and size_bytes >= COUNTED_BYTES:
+            run.session.budget.reserve(size_bytes)
+            run.reserved_bytes = size_bytes
+        self._count(run, times)
+        return frame
 
     def _most_inline(self, run: Run) -> int:
         """Bytes of outputs that a message of a stream has at most inside of its frame."""
         most_bytes = min(INLINE_BYTES, self._message_bytes)
         return min(UNCOMPRESSED_BYTES, most_bytes) if run.session.wants_compression else most_bytes
 
-    def _told(self, run: Run, times: Times, inline: Sequence[Array], is_short: bool) -> Reply:
-        """Make a reply that says what its outputs are."""
-        chunked: set[int] = set()
-        if not is_short:
-            chunked = beyond_inline((array.nbytes for array in inline), self._most_inline(run))
+    def _with_outcome(self, run: Run, times: Times, inline: Sequence[Array]) -> bytes:
+        """Make a frame that says what its outputs are, and find those that are to follow it in chunks."""
         outcome = RunOutcome()
+        chunked = beyond_inline((array.nbytes for array in inline), self._most_inline(run))
+        places = iter([CHUNKS if index in chunked else INLINE for index in range(len(inline))])
         assert run.description is not None
-        following = 0
         for array, expected in zip(run.outputs, run.description.outputs, strict=True):
-            place = expected.place
-            if place == INLINE or (place == REGION and not run.is_written):
-                place = CHUNKS if following in chunked else INLINE
-                following += 1
+            is_elsewhere = expected.place == NOWHERE or (expected.place == REGION and run.is_written)
             told = outcome.outputs.add(
-                data_type=wire.number(data_type_of(array.dtype)), place=cast("TensorPlace", place)
+                data_type=wire.number(data_type_of(array.dtype)),
+                place=cast("TensorPlace", expected.place if is_elsewhere else next(places)),
             )
             told.dimensions.extend(array.shape)
         wire.add_operator_times(outcome, run.operators, self._message_bytes)
+        run.chunked = [inline[index] for index in sorted(chunked)]
         here = [array for index, array in enumerate(inline) if index not in chunked]
-        frame = reply_with_outcome(run.id, times, outcome.SerializeToString(), here)
-        return Reply(frame, [inline[index] for index in sorted(chunked)])
+        return reply_with_outcome(run.id, times, outcome.SerializeToString(), here)
 
-    def _kept(self, run: Run, times: Times, reply: Reply, inline: Sequence[Array]) -> Reply:
-        """Keep a reply that is too long for AwaitRun to fetch, and make one that says so. Raises OutOfMemory."""
-        reply.own_outputs()
+    def _kept(self, run: Run, times: Times, frame: bytes) -> bytes:
+        """Keep a reply that is too long for AwaitRun to fetch, and make a frame that says so. Raises OutOfMemory."""
         runs = run.session.runs
-        runs.finish(run, reply)
+        runs.finish(run, frame, run.chunked)
         runs.keep(run)
         if run.held_bytes is None:
             run.reply = None
             raise OutOfMemory(
-                f"the outputs have {sum(array.nbytes for array in inline)} bytes, which the session has no room to"
+                f"the outputs have {sum(array.nbytes for array in run.outputs)} bytes, which the session has no room to"
                 " keep; have them written to a buffer"
             )
-        return Reply(reply_with_outcome(run.id, times, _KEPT))
+        return reply_with_outcome(run.id, times, _KEPT)
 
-    def _failed(self, run: Run, error: BaseException, method: str) -> Reply:
-        """Make the reply of a run that gave nothing, which counts as that from now on."""
+    def _failed(self, run: Run, error: BaseException, method: str) -> bytes:
+        """Make the frame of a run that gave nothing, which counts as that from now on."""
         description, is_cancelled = run.description, run.cancellation.is_cancelled
-        model_id = description.model_id if description is not None else 0
         told = error_to_tell(
             error,
             method,
             run.session,
             is_cancelled=is_cancelled and isinstance(error, OperationFailed),
-            model=model_id,
+            model=description.model_id if description is not None else 0,
             run=run.id,
         )
         run.session.usage.count_ended_run(told, was_cancelled=is_cancelled)
         if description is not None and description.traceparent and self._tracer is not None:
             self._tracer.failed(run, error)
-        return error_reply(run, told)
+        return error_frame(run, told)
 
     def message(self, run: Run) -> tuple[RunReply, int]:
         """Make the reply of a run of the unary RPC, and tell how many bytes of outputs are in it. Raises what the run
@@ -177,28 +202,27 @@ class Replies:
         model, description = run.model, run.description
         assert model is not None and description is not None
         regions = iter(run.regions[3 * [tensor.place for tensor in description.inputs].count(REGION) :])
-        out_bytes = 0
         for array, form, expected in zip(run.outputs, model.outputs, description.outputs, strict=True):
-            out_bytes += array.nbytes
             tensor = reply.outputs.add(name=form.name, data_type=wire.number(form.spec.data_type), format=form.format)
             tensor.dimensions.extend(array.shape)
-            region = [next(regions) for _ in "xxx"] if expected.place == REGION else None
+            region = (next(regions), next(regions), next(regions)) if expected.place == REGION else None
             if region is not None and run.is_written:
-                tensor.data.region.buffer_id, tensor.data.region.offset = region[:2]
-                tensor.data.region.data_size = array.nbytes
+                place = tensor.data.region
+                place.buffer_id, place.offset, place.data_size = *region[:2], array.nbytes
             else:
                 tensor.data.inline = array.tobytes()
         wire.add_operator_times(reply, run.operators, self._message_bytes)
         times = run.times()
         for name, value in zip(_TIMES, times, strict=True):
             setattr(reply.times, name, value)
-        self._count(run, times, out_bytes)
+        self._count(run, times)
 
-    def _count(self, run: Run, times: Times, out_bytes: int) -> None:
+    def _count(self, run: Run, times: Times) -> None:
         """Count a run that ended well, for the identity that it is of."""
         _, queued_ns, copied_in_ns, computed_ns, copied_out_ns, _ = times
         description = run.description
         assert description is not None
+        out_bytes = sum(array.nbytes for array in run.outputs)
         usage, in_bytes = run.session.usage, description.in_bytes
         usage.count_run(queued_ns, copied_in_ns + copied_out_ns, computed_ns, in_bytes, out_bytes)
         if description.traceparent and self._tracer is not None:
@@ -219,26 +243,22 @@ def let_go(runs: Sequence[Run]) -> None:
             run.reserved_bytes = 0
 
 
-def error_reply(run: Run, error: NnrtError) -> Reply:
-    """Make the reply of a run that gave nothing."""
+def error_frame(run: Run, error: NnrtError) -> bytes:
+    """Make the frame of a run that gave nothing."""
     outcome = RunOutcome(error=wire.error_detail(error))
-    return Reply(reply_with_outcome(run.id, _NO_TIMES, outcome.SerializeToString()))
+    return reply_with_outcome(run.id, _NO_TIMES, outcome.SerializeToString())
 
 
 def keep_reply(run: Run) -> None:
     """Keep the reply of a run whose stream or connection has ended, for AwaitRun to fetch."""
-    if run.is_unknown:
-        return
     if run.reply is None:  # Something went so wrong that not even that could be said.
         failed = OperationFailed("the daemon failed to end the run; run it again")
-        run.session.runs.finish(run, error_reply(run, error_to_tell(failed, "AwaitRun", run.session, run=run.id)))
-    if run.reply is not None:
-        run.reply.own_outputs()
+        run.session.runs.finish(run, error_frame(run, error_to_tell(failed, "AwaitRun", run.session, run=run.id)))
     run.session.runs.keep(run)
 
 
-def messages_of(reply: Reply, message_bytes: int, *, is_compressed: bool) -> Iterator[bytes]:
+def messages_of(frame: bytes, run: KnownRun, message_bytes: int, *, is_compressed: bool) -> Iterator[bytes]:
     """Make the messages of a reply: its frame, and the chunks of the outputs that follow."""
-    yield frames_message(reply.frame)
-    for piece in pieces(map(np.ascontiguousarray, reply.chunked), message_bytes):
+    yield frames_message(frame)
+    for piece in pieces(map(np.ascontiguousarray, run.chunked), message_bytes):
         yield chunk_message(piece, compressed(piece) if is_compressed else None)

@@ -59,6 +59,7 @@ class Run(KnownRun):
         self.received_at_ns = received_at_ns or perf_counter_ns()
         # Of the registry.
         self.reply = self.awaiter = self.held_bytes = None
+        self.chunked = ()
         self.description: Description | None = None
         self.model: LoadedModel | None = None
         # The client's number of the description is none that is kept.
@@ -133,7 +134,7 @@ class Run(KnownRun):
             if placed is not None:
                 self.outputs = placed.sendable(self.outputs, self.is_written)
         except Exception as error:
-            self.outputs, self.error = (), error
+            self.is_as_promised, self.outputs, self.error = False, (), error
         else:
             if description is not None:
                 self.is_as_promised = description.is_kept_by(self.outputs, is_written=self.is_written)

@@ -40,6 +40,7 @@ class DescribedOutput(NamedTuple):
     shape: Shape
     dtype: np.dtype[np.generic] | None
     place: int
+    size_bytes: int = 0
     # Its shape is not known before the run has ended.
     is_open: bool = False
 
@@ -55,10 +56,12 @@ class Description:
         "in_bytes",
         "inline",
         "inputs",
+        "is_plain",
         "is_startable",
         "layout",
         "model",
         "model_id",
+        "out_bytes",
         "outputs",
         "profile",
         "promised",
@@ -91,16 +94,18 @@ class Description:
         self.promised: list[tuple[Shape, np.dtype[np.generic] | None]] | None = None
         if not any(tensor.is_open or tensor.place == NOWHERE for tensor in outputs):
             self.promised = [(tensor.shape, tensor.dtype) for tensor in outputs]
+        # A reply that is as promised says nothing but its outputs, of so many bytes.
+        self.is_plain = self.promised is not None and not (profile or traceparent)
+        self.out_bytes = sum([tensor.size_bytes for tensor in outputs])
         read = [tensor.place for tensor in inputs]
         self.writes_regions = REGION in [tensor.place for tensor in outputs]
         self.has_regions = self.writes_regions or REGION in read
         self.has_chunks = CHUNKS in read
         # Stands for the description where something outlives it.
         self.token = object()
-        is_plain = not (self.has_regions or self.has_chunks or profile)
         # Of the runs that this one may be computed with. What lies in regions is read when its turn has come.
         self.bucket: Bucket | None = None
-        if model.group is not None and is_plain:
+        if model.group is not None and not (self.has_regions or self.has_chunks or profile):
             self.bucket = model.group.bucket([tensor.shape for tensor in inputs])
         # Whether its runs need no thread while they are on the device.
         is_startable = isinstance(model.prepared, StartableModel) and model.group is None
@@ -108,8 +113,11 @@ class Description:
         self.in_bytes = sum([tensor.size_bytes for tensor in inputs])
         self.held_bytes = _DESCRIPTION_BYTES + _TENSOR_BYTES * (len(inputs) + len(outputs))
 
-    def lay_out(self, output_bytes: Sequence[int | None]) -> None:
-        """Work out where everything is in frames; of outputs that a reply has inline the sizes are given."""
+    def lay_out(self) -> None:
+        """Work out where everything is in frames."""
+        output_bytes = [
+            tensor.size_bytes if tensor.place == INLINE and not tensor.is_open else None for tensor in self.outputs
+        ]
         input_bytes = [tensor.size_bytes if tensor.place == INLINE else None for tensor in self.inputs]
         places = [tensor.place for tensor in self.inputs] + [tensor.place for tensor in self.outputs]
         self.layout = layout = FrameLayout(input_bytes, output_bytes, places.count(REGION))

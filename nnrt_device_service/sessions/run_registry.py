@@ -12,38 +12,25 @@ from nnrt_hdi.tensor import Array
 _EARLY_CANCELLATIONS = 1024
 
 
-class Reply:
-    """Reply of a run: the bytes of its frame, and the outputs that follow in chunks."""
-
-    __slots__ = ("chunked", "frame")
-
-    def __init__(self, frame: bytes, chunked: Sequence[Array] = ()) -> None:
-        self.frame = frame
-        self.chunked = chunked
-
-    @property
-    def size_bytes(self) -> int:
-        """Memory that the reply takes."""
-        return len(self.frame) + sum(array.nbytes for array in self.chunked)
-
-    def own_outputs(self) -> None:
-        """Copy the outputs that are a part of a batch's, which would keep the whole of it."""
-        self.chunked = [array if array.base is None else array.copy() for array in self.chunked]
-
-
 class KnownRun:
     """What the registry knows of a run: under way, or ended and its reply perhaps not yet with the client."""
 
-    __slots__ = ("awaiter", "cancellation", "held_bytes", "id", "reply")
+    __slots__ = ("awaiter", "cancellation", "chunked", "held_bytes", "id", "reply")
 
     id: int
     cancellation: Cancellation
-    # None until the run has ended.
-    reply: Reply | None
+    # The frame of the reply, None until the run has ended; and the outputs that follow it in chunks.
+    reply: bytes | None
+    chunked: Sequence[Array]
     # Token of the latest call that waits for the reply.
     awaiter: object
     # What the reply takes of the session's memory, once it is kept.
     held_bytes: int | None
+
+    @property
+    def reply_bytes(self) -> int:
+        """Memory that the reply takes."""
+        return len(self.reply or b"") + sum(array.nbytes for array in self.chunked)
 
 
 class RunRegistry:
@@ -76,9 +63,9 @@ class RunRegistry:
             self.forget(run)
             run.cancellation.cancel()
 
-    def finish(self, run: KnownRun, reply: Reply) -> None:
+    def finish(self, run: KnownRun, reply: bytes, chunked: Sequence[Array] = ()) -> None:
         """Note that the run has ended; whoever awaits its reply gets it."""
-        run.reply = reply
+        run.chunked, run.reply = chunked, reply
         if self.awaiters:
             self.wake()
 
@@ -91,7 +78,9 @@ class RunRegistry:
         """Keep the reply of a run for `reply_of` if memory allows, until `cancel` or `close`."""
         if not self._is_known(run) or run.reply is None:
             return
-        size_bytes = run.reply.size_bytes
+        # What is a part of a batch's outputs would keep the whole of them.
+        run.chunked = [array if array.base is None else array.copy() for array in run.chunked]
+        size_bytes = run.reply_bytes
         has_room = True
         try:
             self._budget.reserve(size_bytes)  # Without the lock: others may have to give memory back.
@@ -114,8 +103,8 @@ class RunRegistry:
         """Bytes of replies that are kept."""
         return sum(run.held_bytes or 0 for run in list(self._runs.values()))
 
-    def reply_of(self, run_id: int, is_wanted: Callable[[], bool]) -> Reply:
-        """Wait for a run's reply, until another call does so or `wake` finds this one no longer wanted.
+    def reply_of(self, run_id: int, is_wanted: Callable[[], bool]) -> KnownRun:
+        """Wait until a run has its reply, until another call does so or `wake` finds this one no longer wanted.
 
         Raises ConnectionFailed for an unknown run, and UnknownHandle when the session is over: to its client a run
         that is cut off then is a death, not a run that the device cancelled.
@@ -139,7 +128,7 @@ class RunRegistry:
                 raise UnknownHandle("the session has ended: open a new one")
             if run.reply is None:
                 raise OperationFailed(f"run {run_id} is awaited elsewhere, or the call was given up")
-            return run.reply
+            return run
 
     def wake(self) -> None:
         """Have every `reply_of` look whether it is still wanted."""

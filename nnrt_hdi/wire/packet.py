@@ -7,6 +7,7 @@ the number in the head and a later frame leaves out; that of a reply says what i
 """
 
 from collections.abc import Iterable, Sequence
+from operator import methodcaller
 from struct import Struct
 
 import numpy as np
@@ -38,6 +39,8 @@ reply_head = Struct(_REPLY_HEAD)
 _start = Struct("<II")
 
 Bytes = bytes | memoryview
+
+_bytes_of = methodcaller("tobytes")
 
 
 class FrameLayout:
@@ -163,7 +166,3 @@ def _joined(head: bytes, message: bytes, places: bytes, tensors: Sequence[Array]
     for tensor in tensors:
         parts += (flat_bytes(np.ascontiguousarray(tensor)), bytes(-tensor.nbytes % _ALIGNMENT))
     return b"".join(parts)
-
-
-def _bytes_of(tensor: Array) -> bytes:
-    return tensor.tobytes()

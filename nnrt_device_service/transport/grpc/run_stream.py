@@ -85,9 +85,8 @@ class RunStream:
                 run.error = error
         self._executing.execute(run)
         self._skips_chunks = run.error is not None
-        reply = self._replies.frame(run, _METHOD)
-        is_compressed = self._session.wants_compression
-        yield from messages_of(reply, self._message_bytes, is_compressed=is_compressed)
+        frame, is_compressed = self._replies.frame(run, _METHOD), self._session.wants_compression
+        yield from messages_of(frame, run, self._message_bytes, is_compressed=is_compressed)
 
     def _receive(self, run: Run) -> None:
         """Receive the inputs of a run that follow in chunks. Raises as `ChunkedInputs.received`."""

@@ -407,8 +407,9 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
     def AwaitRun(self, request: prepared_model_pb2.AwaitRunRequest, context: Any) -> Iterator[bytes]:
         session = session_of(self._device, context)
         context.add_callback(session.runs.wake)
-        reply = session.runs.reply_of(request.run_id, context.is_active)
-        yield from messages_of(reply, self._settings.message_bytes, is_compressed=session.wants_compression)
+        run = session.runs.reply_of(request.run_id, context.is_active)
+        is_compressed, message_bytes = session.wants_compression, self._settings.message_bytes
+        yield from messages_of(run.reply or b"", run, message_bytes, is_compressed=is_compressed)
 
     def CancelRuns(
         self, request: prepared_model_pb2.CancelRunsRequest, context: Any

@@ -175,12 +175,23 @@ class LocalConnection:
             self._start_all(runs, former, hand_over)
             return True
         hand_over(usual_ns if are_quick else None)
-        executing = self._executing
+        executing, frames = self._executing, list[bytes]()
         for run in runs:
             executing.begin(run, former)
             former = ()
         try:
-            self._answer_all(runs, hand_over)
+            for at, run in enumerate(runs, 1):
+                had_free_slot, asked_ns = scheduler.has_free_slot, perf_counter_ns()
+                executing.execute(run)
+                frames.append(self._replies.frame(run, PLACE, LOCAL_PACKET_BYTES))
+                if not had_free_slot and at < len(runs) and perf_counter_ns() - asked_ns >= _LONG_NS:
+                    hand_over(None)
+                    self._answer_apart(frames, runs[at:])
+                    return True
+            if len(frames) == 1:
+                self._socket.send(frames[0])
+            else:
+                self._send(frames)
         finally:
             for run in runs:
                 executing.end(run)
@@ -191,31 +202,18 @@ class LocalConnection:
         for run in former:
             self.session.runs.forget(run)
 
-    def _answer_all(self, runs: Sequence[Run], hand_over: HandOver) -> None:
-        """Make runs one after another and send their replies together, but for those behind one that had to wait long:
-        they wait each by itself."""
-        frames = list[bytes]()
-        for at, run in enumerate(runs, 1):
-            had_free_slot, asked_ns = self._device.scheduler.has_free_slot, perf_counter_ns()
-            self._executing.execute(run)
-            frames.append(self._replies.frame(run, PLACE, LOCAL_PACKET_BYTES).frame)
-            if not had_free_slot and at < len(runs) and perf_counter_ns() - asked_ns >= _LONG_NS:
-                hand_over(None)
-                try:
-                    self._send(frames)
-                finally:  # Where the client is gone it fetches them.
-                    self._do_apart(self._answer, runs[at:])
-                return
-        if len(frames) == 1:
-            self._socket.send(frames[0])
-        else:
+    def _answer_apart(self, frames: Sequence[bytes], runs: Sequence[Run]) -> None:
+        """Send replies, and make runs that would wait for each other, each by itself."""
+        try:
             self._send(frames)
+        finally:  # Where the client is gone it fetches them.
+            self._do_apart(self._answer, runs)
 
     def _answer(self, run: Run) -> None:
         """Make a run that has begun, and send its reply."""
         self._executing.execute(run)
         with suppress(OSError):  # The client is gone, as the next look at the connection will find.
-            self._send([self._replies.frame(run, PLACE, LOCAL_PACKET_BYTES).frame])
+            self._send([self._replies.frame(run, PLACE, LOCAL_PACKET_BYTES)])
 
     def _do_apart(self, do: Callable[[Run], None], runs: Sequence[Run]) -> None:
         """Do what waits for the device with some runs at a time, each in a thread of its own, and wait for all."""
@@ -261,7 +259,7 @@ class LocalConnection:
 
     def _end_started(self, run: Run) -> None:
         """Answer a run, in whatever thread it has ended, and have the connection be served again."""
-        packet = self._replies.frame(run, PLACE, LOCAL_PACKET_BYTES).frame
+        packet = self._replies.frame(run, PLACE, LOCAL_PACKET_BYTES)
         self._reactor.take_back(self)
         try:
             self._socket.send(packet, AT_ONCE)
@@ -299,7 +297,7 @@ class LocalConnection:
         try:
             for run in ended:
                 self._executing.execute(run, alone=True)
-                frames.append(self._replies.frame(run, PLACE, LOCAL_PACKET_BYTES).frame)
+                frames.append(self._replies.frame(run, PLACE, LOCAL_PACKET_BYTES))
             self._send(frames, AT_ONCE)
         except OSError:
             return False  # The client is gone, or reads no replies: others, who wait for theirs, don't wait for it.
