@@ -23,8 +23,9 @@ from typing_extensions import Self
 from waiting import until
 
 from nnrt_client import Compilation, Executor, Runtime
-from nnrt_device_service.transport.local import reactor
-from nnrt_device_service.transport.local.reactor import HandOver, Joint, Reactor, Served
+from nnrt_device_service.transport.local import turns
+from nnrt_device_service.transport.local.reactor import Reactor
+from nnrt_device_service.transport.local.served import HandOver, Joint, Served
 
 DEADLINE_S = 20.0
 
@@ -483,14 +484,14 @@ def test_a_joint_that_fails_ends_those_that_joined(
 def test_the_more_are_ready_the_more_are_answered_together(crowd: Crowd) -> None:
     """Though others would be served in cohorts."""
     joint = Together()
-    connections = [crowd.connect(joint=joint) for _ in range(3 * reactor._WARM)]
+    connections = [crowd.connect(joint=joint) for _ in range(3 * turns.WARM)]
 
     def most_at_once() -> int:
         for connection in connections:
             connection.client.send(b"joined")
         return max(int(connection.client.recv(100)) for connection in connections)
 
-    until(lambda: most_at_once() > reactor._WARM, most_at_once)
+    until(lambda: most_at_once() > turns.WARM, most_at_once)
 
 
 # ---- more sessions than caches have room for
@@ -498,9 +499,9 @@ def test_the_more_are_ready_the_more_are_answered_together(crowd: Crowd) -> None
 
 def test_few_sessions_are_served_while_many_are_ready(late_crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each to its end, as long as it has more; among them those of all users."""
-    monkeypatch.setattr(reactor, "_COHORT_S", 3600.0)
+    monkeypatch.setattr(turns, "_COHORT_S", 3600.0)
     served: list[int] = []
-    users = ["many"] * 3 * reactor._WARM + ["few"]
+    users = ["many"] * 3 * turns.WARM + ["few"]
     connections = [late_crowd.connect(user) for user in users]
     for number, connection in enumerate(connections):
         connection.when_served = partial(served.append, number)
@@ -510,16 +511,16 @@ def test_few_sessions_are_served_while_many_are_ready(late_crowd: Crowd, monkeyp
     for connection in connections:
         for _ in range(5):
             assert connection.client.recv(100) == b"quick"
-    first = set(served[: 5 * reactor._WARM])
-    assert len(first) == reactor._WARM
+    first = set(served[: 5 * turns.WARM])
+    assert len(first) == turns.WARM
     assert users.index("few") in first
 
 
 def test_all_sessions_have_their_turns(late_crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many are ready all the time."""
-    monkeypatch.setattr(reactor, "_COHORT_S", 0.0)
+    monkeypatch.setattr(turns, "_COHORT_S", 0.0)
     served: list[int] = []
-    connections = [late_crowd.connect() for _ in range(3 * reactor._WARM)]
+    connections = [late_crowd.connect() for _ in range(3 * turns.WARM)]
     for number, connection in enumerate(connections):
         connection.when_served = partial(served.append, number)
         for _ in range(3):
@@ -530,15 +531,15 @@ def test_all_sessions_have_their_turns(late_crowd: Crowd, monkeypatch: pytest.Mo
             assert connection.client.recv(100) == b"quick"
     count = len(connections)
     # The last cohort of a round may be served beside the first of the next.
-    assert all(len(set(served[at : at + count])) > count - reactor._WARM for at in range(0, 3 * count, count))
+    assert all(len(set(served[at : at + count])) > count - turns.WARM for at in range(0, 3 * count, count))
 
 
 @pytest.mark.parametrize("request_", [b"slow", b"stuck"], ids=["that says so", "that doesn't"])
 def test_a_cohort_with_what_is_slow(late_crowd: Crowd, monkeypatch: pytest.MonkeyPatch, request_: bytes) -> None:
     """It keeps nobody waiting; nor does one who leaves."""
-    monkeypatch.setattr(reactor, "_COHORT_S", 3600.0)
+    monkeypatch.setattr(turns, "_COHORT_S", 3600.0)
     slow, gone = late_crowd.connect(), late_crowd.connect()
-    others = [late_crowd.connect() for _ in range(2 * reactor._WARM)]
+    others = [late_crowd.connect() for _ in range(2 * turns.WARM)]
     slow.client.send(request_)
     slow.client.send(b"quick")
     gone.client.shutdown(socket.SHUT_WR)
@@ -559,7 +560,7 @@ def test_sessions_of_a_cohort_are_forgotten(late_crowd: Crowd) -> None:
     class Session:
         pass
 
-    connections = [late_crowd.connect(session=Session()) for _ in range(2 * reactor._WARM)]
+    connections = [late_crowd.connect(session=Session()) for _ in range(2 * turns.WARM)]
     for connection in connections:
         connection.client.send(b"quick")
     late_crowd.start()

@@ -19,7 +19,8 @@ from nnrt_device_service.runs.run import Run
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.transport.local.joints import Joints
 from nnrt_device_service.transport.local.messages import PLACE, answer_message, end_connection, refuse, undecodable
-from nnrt_device_service.transport.local.reactor import HandOver, Joint, Reactor
+from nnrt_device_service.transport.local.reactor import Reactor
+from nnrt_device_service.transport.local.served import HandOver, Joint
 from nnrt_hdi.errors import InvalidParameter, OutOfMemory
 from nnrt_hdi.limits import LOCAL_PACKET_BYTES
 from nnrt_hdi.v2 import local_socket_pb2

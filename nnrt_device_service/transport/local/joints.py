@@ -8,7 +8,7 @@ from nnrt_device_service.device import Device
 from nnrt_device_service.runs.batches import batches_of
 from nnrt_device_service.runs.run import Run
 from nnrt_device_service.scheduling.joinable import Bucket
-from nnrt_device_service.transport.local.reactor import HandOver, Served
+from nnrt_device_service.transport.local.served import HandOver, Served
 from nnrt_hdi.batching import Batching
 
 

@@ -7,13 +7,13 @@ import threading
 import time
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
-from itertools import chain, count, islice, zip_longest
 from queue import SimpleQueue
-from typing import Protocol
 
 from nnrt_device_service.host.threads import start_thread
+from nnrt_device_service.transport.local.served import Event, HandOver, Joint, Served
+from nnrt_device_service.transport.local.turns import Turns
 from nnrt_hdi.errors import OutOfMemory
 
 _log = logging.getLogger(__name__)
@@ -26,88 +26,8 @@ _SHORT_NS = 2_000_000
 _ALONE = 16
 # What the leader may spend on a connection while all others wait.
 PATIENCE_S = 0.005
-# Clients whose requests find warm caches: so many for each processor that they share.
-_WARM = 4 * (os.cpu_count() or 1)
-# How many times each is served while no others are looked at, how long that lasts at most, and how long nothing may
-# come of them, in ms.
-_TURNS = 32
-_COHORT_S = 0.02
-_PAUSE_MS = 1
 # Threads that wait to lead. More of them end.
 _MOST_FOLLOWERS = 4
-
-
-# A descriptor and what is ready there, as `select` gives them.
-Event = tuple[int, int]
-# Called before anything that may take long: with the nanoseconds that it usually takes, None where nobody knows.
-HandOver = Callable[[int | None], None]
-
-
-class Served(Protocol):
-    """A connection."""
-
-    @property
-    def user(self) -> Hashable:
-        """The user it belongs to: one quick request of each is served at a time, however many connections each has."""
-
-    @property
-    def session(self) -> Hashable:
-        """The session of the user that it belongs to: those are served one after another."""
-
-    def fileno(self) -> int: ...
-
-    def serve(self, hand_over: HandOver) -> "bool | Joint":
-        """Answer what has come, without waiting for more; whether the connection goes on. Or have it answered together
-        with others that are ready. What it raises ends the connection, and is logged."""
-
-    def close(self) -> None:
-        """It is served no more."""
-
-
-class Joint(Protocol):
-    """Answers several connections at once."""
-
-    def answer(self, connections: Sequence[Served], hand_over: HandOver) -> Collection[Served]:
-        """Answer what these connections have received, when all that were ready have been asked, and give those that
-        don't go on. They are served no more until then. What it raises ends them all, and is logged."""
-
-
-class _Cohort:
-    """Connections that are served for a while before any others are looked at.
-
-    Where many clients take turns one by one, each finds the processors' caches cold, and takes two or three times as
-    long for what it does. (Larus and Parkes, Using Cohort Scheduling to Enhance Server Performance, 2002.)
-    """
-
-    def __init__(self, sessions: dict[int, Hashable]) -> None:
-        """`sessions` of the connections, by their descriptors."""
-        self.sessions = sessions
-        self._until = time.monotonic() + _COHORT_S
-        # How many times each is still served.
-        self._left = dict.fromkeys(sessions, _TURNS)
-        self._few = len(self._left) // 4
-        self._poll = select.poll()
-        for fd in self._left:
-            self._poll.register(fd, select.POLLIN)
-
-    def ready(self) -> Sequence[Event]:
-        """Wait for some to be ready; none where all but few have had their turns, or nothing comes of them."""
-        is_over = len(self._left) <= self._few or time.monotonic() >= self._until
-        return () if is_over else self._poll.poll(_PAUSE_MS)
-
-    def count(self, events: Sequence[Event]) -> None:
-        """These have their turns."""
-        for fd, _ in events:
-            left = self._left.get(fd, 0)
-            if left > 1:
-                self._left[fd] = left - 1
-            elif left:
-                del self._left[fd]
-                self._poll.unregister(fd)
-
-    def had(self, fd: int) -> int:
-        """Give how many times it has been served."""
-        return _TURNS - self._left.get(fd, 0)
 
 
 class _Leader:
@@ -139,22 +59,13 @@ class Reactor:
         self._epoll = select.epoll()
         self._lock = threading.Lock()
         self._connections: dict[int, Served] = {}
-        # When sessions were last chosen among those of their users, counted in choices.
-        self._last_chosen: weakref.WeakKeyDictionary[Hashable, int] = weakref.WeakKeyDictionary()
-        self._choices = count(1)
-        # Those that are served while others wait.
-        self._cohort: _Cohort | None = None
-        # How many turns sessions have had in cohorts. Whoever comes now counts as having had the least.
-        self._turns: weakref.WeakKeyDictionary[Hashable, int] = weakref.WeakKeyDictionary()
-        self._least_turns = 0
-        # Whether some were answered together of late: the more are ready then, the better.
-        self._has_joined = False
         # Whether only one connection was ready at the latest look, so that none is served after it.
         self.has_found_one = False
         # Those that somebody serves who doesn't lead, or that are set aside, with how many reasons there are; and those
         # of them that have been taken off the epoll.
         self._away: dict[Served, int] = {}
         self._parked: set[Served] = set()
+        self._turns = Turns(self._connections, self._away)
         self._leader = _Leader(defaultdict(list))
         # The descriptor that was served last, and how many times it was before without another one.
         self._latest_fd, self._streak = -1, 0
@@ -173,8 +84,8 @@ class Reactor:
 
     def start(self) -> None:
         """Raises OutOfMemory where the process has no threads left."""
-        self._start(self._work, self._leader)
-        self._start(self._watch_over)
+        start_thread(partial(self._work, self._leader), self._name)
+        start_thread(self._watch_over, self._name)
 
     def add(self, connection: Served) -> None:
         """Serve a connection until it ends, and close it then; at once where the reactor can't serve it."""
@@ -227,9 +138,6 @@ class Reactor:
             self._watchdog_wakes.set()
             os.eventfd_write(self._wake, 1)
 
-    def _start(self, work: Callable[..., None], *arguments: object) -> None:
-        start_thread(partial(work, *arguments), self._name)
-
     def _work(self, leader: _Leader | None) -> None:
         while leader is not None:
             self._lead(leader)
@@ -246,17 +154,17 @@ class Reactor:
 
     def _lead(self, leader: _Leader) -> None:
         """Serve all connections until another thread leads. One frame for all requests, and two for each of them."""
-        hand_over = partial(self._expect, leader)
+        hand_over, turns = partial(self._expect, leader), self._turns
         if leader.joined:
             self._answer_joined(leader, hand_over)
         while not (leader.has_handed_over or self._is_over):
             # What has been served must not live until the next request.
             connection: Served | None = None
             goes_on: bool | Joint = False
-            cohort = self._cohort
-            ready: Sequence[Event] = self._epoll.poll() if cohort is None else self._next(cohort)
-            chosen = ready if len(ready) == 1 else self._chosen(ready)
-            if (cohort := self._cohort) is not None:
+            cohort = turns.cohort
+            ready: Sequence[Event] = self._epoll.poll() if cohort is None else turns.next_of(cohort, self._epoll)
+            chosen = ready if len(ready) == 1 else turns.chosen(ready)
+            if (cohort := turns.cohort) is not None:
                 cohort.count(chosen)
             self.has_found_one = len(ready) == 1 and cohort is None
             for fd, _ in chosen:
@@ -271,7 +179,8 @@ class Reactor:
                         continue
                     leader.serving = (connection,)
                 if self._watchdog_sleeps:
-                    self._wake_watchdog()
+                    self._watchdog_sleeps = False
+                    self._watchdog_wakes.set()
                 self._streak = self._streak + 1 if fd == self._latest_fd else 0
                 self._latest_fd = fd
                 try:
@@ -285,7 +194,7 @@ class Reactor:
                     self._join(leader, connection, goes_on)
                 if leader.has_handed_over:
                     break
-            self._has_joined = bool(leader.joined)
+            turns.has_joined = bool(leader.joined)
             if leader.joined:
                 self._answer_joined(leader, hand_over)
 
@@ -296,70 +205,14 @@ class Reactor:
                 joint = next(iter(leader.joined))
                 leader.serving = connections = leader.joined.pop(joint)
             if self._watchdog_sleeps:
-                self._wake_watchdog()
+                self._watchdog_sleeps = False
+                self._watchdog_wakes.set()
             try:
                 ended = joint.answer(connections, hand_over)
             except BaseException:
                 _log.exception("%s: %d connections could not be served", self._name, len(connections))
                 ended = connections
             self._finish(leader, connections, ended)
-
-    def _next(self, cohort: _Cohort) -> Sequence[Event]:
-        """Those of a cohort that are ready, or of all where it has had its turn."""
-        if not self._has_joined and (ready := cohort.ready()):
-            return ready
-        self._end(cohort)
-        return self._epoll.poll()
-
-    def _end(self, cohort: _Cohort) -> None:
-        """Have all be looked at again, and keep no session of the cohort alive."""
-        self._cohort = None
-        while cohort.sessions:
-            fd, session = cohort.sessions.popitem()
-            self._turns[session] = self._turns_of(session) + cohort.had(fd)
-
-    def _turns_of(self, session: Hashable) -> int:
-        return max(self._turns.get(session, 0), self._least_turns)
-
-    def _chosen(self, ready: Sequence[Event]) -> Sequence[Event]:
-        """Those that are served before the others are looked at again."""
-        if len(ready) > _WARM and self._cohort is None and not self._has_joined:
-            ready = self._of_few_sessions(ready)
-        return self._one_of_each_user(ready)
-
-    def _of_few_sessions(self, ready: Sequence[Event]) -> Sequence[Event]:
-        """Have those of few sessions, of each user's as many, be served alone for a while; all where there are few."""
-        users, idle = self._by_user(ready)
-        if sum(map(len, users.values())) <= _WARM:
-            return ready
-        by_turns = (sorted(sessions.items(), key=lambda each: self._turns_of(each[0])) for sessions in users.values())
-        chosen = list(islice(filter(None, chain.from_iterable(zip_longest(*by_turns))), _WARM))
-        self._least_turns = min(self._turns_of(session) for session, _ in chosen)
-        self._cohort = _Cohort({fd: session for session, events in chosen for fd, _ in events})
-        return [*chain.from_iterable(events for _, events in chosen), *idle]
-
-    def _one_of_each_user(self, ready: Sequence[Event]) -> Sequence[Event]:
-        found = [self._connections.get(fd) for fd, _ in ready]
-        if len({connection.user for connection in found if connection is not None}) < 2:
-            return ready
-        users, chosen = self._by_user(ready)
-        for sessions in users.values():
-            session, events = min(sessions.items(), key=lambda each: self._last_chosen.get(each[0], 0))
-            self._last_chosen[session] = next(self._choices)
-            chosen.append(events[0])
-        return chosen
-
-    def _by_user(self, ready: Sequence[Event]) -> tuple[dict[Hashable, dict[Hashable, list[Event]]], list[Event]]:
-        """Those of each session of each user, and those where nothing is served."""
-        users: defaultdict[Hashable, dict[Hashable, list[Event]]] = defaultdict(dict)
-        idle = []
-        for event in ready:
-            connection = self._connections.get(event[0])
-            if connection is None or connection in self._away:
-                idle.append(event)
-            else:
-                users[connection.user].setdefault(connection.session, []).append(event)
-        return users, idle
 
     def _join(self, leader: _Leader, connection: Served, joint: Joint) -> None:
         """The connection will be answered with others: before it is looked at again, or while it is away."""
@@ -416,12 +269,8 @@ class Reactor:
             self._leader = following
             self._promotions.put(None)
         else:
-            self._start(self._work, following)
+            start_thread(partial(self._work, following), self._name)
             self._leader = following
-
-    def _wake_watchdog(self) -> None:
-        self._watchdog_sleeps = False
-        self._watchdog_wakes.set()
 
     def _watch_over(self) -> None:
         """Have another thread lead where the leader has served the same connections for too long."""
