@@ -1,12 +1,9 @@
 """A running daemon: the gRPC server around a device, from its addresses to its orderly end."""
 
 import logging
-import os
-import socket
-import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -18,7 +15,6 @@ from grpc_reflection.v1alpha import reflection
 from nnrt_device_service.access.access_file import AccessFile
 from nnrt_device_service.announcing.announcer import Announcer
 from nnrt_device_service.device import FREE_S, Device
-from nnrt_device_service.host.allocator import give_back_freed_memory
 from nnrt_device_service.host.exit import ExitCode, exit_at_once
 from nnrt_device_service.host.log_handler import flush_log
 from nnrt_device_service.host.readiness import sign_of_life_s, tell_alive, tell_condition, tell_ready, tell_stopping
@@ -27,23 +23,22 @@ from nnrt_device_service.runs.replies import Replies
 from nnrt_device_service.sessions.registry import CLOSE_S
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings
+from nnrt_device_service.transport.addresses import require_free_path, require_free_port
 from nnrt_device_service.transport.grpc.admission import FOREIGN_CALLS, AdmissionInterceptor, count_error
 from nnrt_device_service.transport.grpc.call_threads import CallThreads
 from nnrt_device_service.transport.grpc.certificates import server_credentials
+from nnrt_device_service.transport.grpc.device_service import NnrtDeviceServicer
 from nnrt_device_service.transport.grpc.health_port import HealthPort
 from nnrt_device_service.transport.grpc.identities import Identities
 from nnrt_device_service.transport.grpc.interceptor import CodecInterceptor, ErrorInterceptor
-from nnrt_device_service.transport.grpc.servicers import (
-    DeviceSessionServicer,
-    NnrtDeviceServicer,
-    PreparedModelServicer,
-)
+from nnrt_device_service.transport.grpc.model_service import PreparedModelServicer
+from nnrt_device_service.transport.grpc.session_service import DeviceSessionServicer
 from nnrt_device_service.transport.grpc.tickets import Tickets
 from nnrt_device_service.transport.local.socket import LocalSocket
+from nnrt_device_service.transport.signs import IdleMemory, SignsOfLife
 from nnrt_hdi.enums import DeviceStatus
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.host_limits import raise_descriptor_limit, thread_limit
-from nnrt_hdi.limits import TICKET_SUFFIX
 from nnrt_hdi.v2 import (
     device_pb2,
     device_pb2_grpc,
@@ -63,12 +58,8 @@ _log = logging.getLogger(__name__)
 # The name by which health says that the process lives, whatever becomes of its device.
 ALIVE = "alive"
 
-_MAX_PORT = 65535
-_MOST_DIGITS = 5
 # More than a host has ports.
 _MANY = 1 << 16
-# sockaddr_un holds that and a zero at the end.
-_MAX_UNIX_PATH_BYTES = {"darwin": 103}.get(sys.platform, 107)
 # What calls get to end by themselves when the daemon stops.
 _STOP_GRACE_S = 0.5
 # What gRPC gets to end them.
@@ -78,14 +69,10 @@ _END_S = 5.0
 # Threads for calls that belong to no session: to other services, with their methods, or to be refused.
 _OTHER_THREADS = 6 * FOREIGN_CALLS
 _MIN_WATCH_INTERVAL_S, _MAX_WATCH_INTERVAL_S = 0.02, 1.0
-# Seconds after which a step counts as hanging, without a supervisor.
-_HANGING_S = 15.0
 # What clients get to hear, with their next beats, that the device is stuck.
 _TELL_S = 3.0
 # What a connection gets to speak HTTP/2, and how long it may go without a call.
 _HANDSHAKE_S, _IDLE_S = 5.0, 30.0
-# After so long without a client, when the threads of calls have ended as well, free memory goes back to the host.
-_GIVE_BACK_S = 35.0
 # Connections may take that part of the process's descriptors; the rest is for shared memory and files.
 _CONNECTIONS_SHARE = 0.5
 # A protobuf message is a little larger than the tensors in it.
@@ -175,7 +162,7 @@ class Daemon:
             ("--metrics-listen", self._settings.metrics_listen),
         ):
             if address:
-                _require_free_port(address, f"{flag} {address!r}")
+                require_free_port(address, f"{flag} {address!r}")
         self._warn_of_few_threads()
         if self._local_socket is not None:
             self._local_socket.start()
@@ -244,9 +231,9 @@ class Daemon:
     def _listen(self, address: str) -> str:
         path = address.removeprefix("unix:")
         if path != address:
-            _require_free_path(path)
+            require_free_path(path)
         elif ":" in address:
-            _require_free_port(address, f"address {address!r}")
+            require_free_port(address, f"address {address!r}")
         else:
             raise InvalidParameter(f"address is {address!r}; use HOST:PORT or unix:PATH", place="--listen")
         self._settings.require_guarded(address)
@@ -285,7 +272,7 @@ class Daemon:
         interval_s = min(max(min(timeout_s, lease_s or timeout_s) / 4, _MIN_WATCH_INTERVAL_S), _MAX_WATCH_INTERVAL_S)
         sign_s = sign_of_life_s()
         rounds = Rounds(min(interval_s, sign_s or interval_s), timeout_s / 4, self._stopped)
-        memory = _IdleMemory()
+        memory = IdleMemory()
         rounds.take("serving", self._require_serving)
         rounds.take("store", self._require_whole_store)
         rounds.take("work", self._look_after_work, after_standstill=lambda: None)
@@ -340,42 +327,6 @@ class Daemon:
         exit_at_once(ExitCode.STUCK, why)
 
 
-class SignsOfLife:
-    """Tells the supervisor that the daemon lives as long as all steps of its watch do, so that it replaces a daemon of
-    which one hangs."""
-
-    def __init__(self, rounds: Rounds, every_s: float | None, tell: Callable[[], None]) -> None:
-        """Where nobody wants signs, what hangs is logged all the same."""
-        self._rounds = rounds
-        self._every_s = every_s
-        self._tell = tell
-        self._told_at = time.monotonic()
-        self._hanging: list[str] = []
-
-    def look(self) -> None:
-        hanging = self._rounds.hanging(self._every_s or _HANGING_S)
-        if hanging and hanging != self._hanging:
-            _log.critical("a step of the watch hangs (%s): the daemon gives no sign of life", ", ".join(hanging))
-        self._hanging, now = hanging, time.monotonic()
-        if not hanging and self._every_s and now - self._told_at >= self._every_s - self._rounds.interval_s / 2:
-            self._told_at = now
-            self._tell()
-
-
-class _IdleMemory:
-    """Gives free memory back to the host, once, when there has been no client for a while."""
-
-    def __init__(self) -> None:
-        self._idle_since: float | None = None
-
-    def look(self, sessions: int, now: float) -> None:
-        if sessions:
-            self._idle_since = now
-        elif self._idle_since is not None and now - self._idle_since > _GIVE_BACK_S:
-            self._idle_since = None
-            give_back_freed_memory()
-
-
 def _traces(device: Device) -> "Traces":
     try:
         from nnrt_device_service.transport.grpc.tracing import Traces
@@ -401,42 +352,3 @@ def _metrics_port(device: Device, settings: Settings) -> "MetricsPort":
         what = f"it needs {error.name}; pip install 'nnrt[metrics]'"
         raise InvalidParameter(what, place="--metrics-listen") from error
     return MetricsPort(settings.metrics_listen, device, settings)
-
-
-def _require_free_path(path: str) -> None:
-    """gRPC replaces a Unix socket that is there; one that still answers belongs to another daemon."""
-    place = f"address 'unix:{path}'"
-    if not path:
-        raise InvalidParameter("its path is empty; use unix:PATH", place=place)
-    if path.endswith(TICKET_SUFFIX):
-        who = f"at that place the daemon of unix:{path.removesuffix(TICKET_SUFFIX)} asks clients who they are"
-        raise InvalidParameter(f"{who}; use a path that doesn't end in {TICKET_SUFFIX}", place=place)
-    length = len(os.fsencode(path))
-    if length > _MAX_UNIX_PATH_BYTES:
-        raise InvalidParameter(f"its path has {length} bytes; use at most {_MAX_UNIX_PATH_BYTES}", place=place)
-    if not Path(path).exists():
-        return
-    if not Path(path).is_socket():
-        raise InvalidParameter("what is there is no socket; move it away", place=place)
-    with socket.socket(socket.AF_UNIX) as probe:
-        if probe.connect_ex(path) == 0:
-            raise InvalidParameter("another process listens there", place=place)
-
-
-def _require_free_port(address: str, place: str) -> None:
-    """gRPC takes a port modulo 65536, and doesn't tell why it can't listen."""
-    host, colon, port = address.rpartition(":")
-    if not colon:
-        raise InvalidParameter("it has no port; use HOST:PORT", place=place)
-    if not host:
-        raise InvalidParameter("its host is empty; name one, for example 0.0.0.0 for every IPv4 address", place=place)
-    if not (port.isascii() and port.isdecimal() and len(port) <= _MOST_DIGITS and int(port) <= _MAX_PORT):
-        raise InvalidParameter(f"port is {port!r}; use 0..{_MAX_PORT}, 0 for any free one", place=place)
-    try:
-        family, kind, protocol, _, target = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(target)
-    except (OSError, ValueError) as error:  # A name may be none that could be looked up.
-        why = error.strerror if isinstance(error, OSError) else error
-        raise InvalidParameter(f"can't listen there: {why}", place=place) from error

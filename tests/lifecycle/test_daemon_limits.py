@@ -32,7 +32,7 @@ from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.memory.memory_budget import MemoryBudget
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings as DaemonSettings
-from nnrt_device_service.transport.grpc.servicers import NnrtDeviceServicer
+from nnrt_device_service.transport.grpc.device_service import NnrtDeviceServicer
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Backend, Cancellation, Capabilities, DeviceInfo, PreparedModel
 from nnrt_hdi.enums import DataType, DeviceType

@@ -20,7 +20,7 @@ from waiting import until
 from nnrt_client import Compilation, Executor, NnrtError, Runtime
 from nnrt_device_service.host import rounds as rounds_module
 from nnrt_device_service.host.rounds import Rounds
-from nnrt_device_service.transport.server import SignsOfLife
+from nnrt_device_service.transport.signs import SignsOfLife
 
 SOON_S = 0.001
 LONG_S = 600.0

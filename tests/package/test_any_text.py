@@ -20,7 +20,7 @@ from nnrt_client.onnxruntime.providers import _READERS, load_options
 from nnrt_client.session.address import Address
 from nnrt_client.settings import DEVICES_VARIABLE, addresses_from_environment
 from nnrt_device_service.cli.serve import serve
-from nnrt_device_service.transport.server import _require_free_port
+from nnrt_device_service.transport.addresses import require_free_port
 
 # What stands in an argument or a variable has no zero character.
 CHARACTERS = st.characters(codec="utf-8", exclude_characters="\0")
@@ -73,7 +73,7 @@ def test_options_of_the_daemon(option: str, text: str) -> None:
 @any_text
 def test_ports(text: str) -> None:
     with suppress(NnrtError):
-        _require_free_port(f"127.0.0.1:{text}", "--listen")
+        require_free_port(f"127.0.0.1:{text}", "--listen")
     Address(f"127.0.0.1:{text}").refuses(0.1)
     Address(f"unix:/nowhere/{text}").refuses(0.1)
 

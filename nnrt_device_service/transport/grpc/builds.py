@@ -1,0 +1,134 @@
+"""Calls that make models: their progress, and their outcome."""
+
+import queue
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import wait
+from contextvars import copy_context
+from functools import partial
+from typing import Any
+
+from nnrt_device_service.device import Device
+from nnrt_device_service.memory.constants import MissingConstants
+from nnrt_device_service.models.compilations import Progress
+from nnrt_device_service.models.requests import Build, Outcome
+from nnrt_device_service.sessions.session import Prepared, Session
+from nnrt_device_service.settings import Settings
+from nnrt_hdi import wire
+from nnrt_hdi.errors import InvalidParameter, NnrtError
+from nnrt_hdi.limits import REQUEST_ID_BYTES
+from nnrt_hdi.v2 import (
+    device_pb2,
+)
+
+_MAX_REASON_BYTES = 512
+
+PrepareRequest = device_pb2.PrepareModelRequest | device_pb2.PrepareFromBuffersRequest
+
+
+class Builds:
+    """Answers calls that make models."""
+
+    def __init__(self, device: Device, settings: Settings) -> None:
+        self._device = device
+        self._settings = settings
+
+    def built(
+        self, session: Session, context: Any, request: PrepareRequest, make: Callable[[Build], Outcome]
+    ) -> Iterator[device_pb2.PrepareModelReply]:
+        """The replies to a request for a model, which `make` makes."""
+        config = wire.model_config(request.config, self._settings.tensor_bytes, self._settings.takes_programs)
+
+        def prepare(progress: Progress) -> Outcome:
+            return make(Build(session, config, progress, wire.batching(request)))
+
+        yield from self._prepared(session, context, prepare, request.request_id)
+
+    def _prepared(
+        self, session: Session, context: Any, prepare: Callable[[Progress], Outcome], request_id: bytes = b""
+    ) -> Iterator[device_pb2.PrepareModelReply]:
+        """The replies of a compilation: its progress while it goes on, then its outcome."""
+        if (made := _made_before(session, request_id)) is not None:
+            yield _prepare_reply(made)
+            return
+        replies: queue.SimpleQueue[device_pb2.PrepareModelReply | None] = queue.SimpleQueue()
+
+        def report(stage: str, fraction: float) -> None:
+            reached = device_pb2.Progress(stage=stage, fraction=fraction)
+            replies.put(device_pb2.PrepareModelReply(progress=reached))
+
+        progress = Progress(report)
+        if not context.add_callback(progress.cancellation.cancel):
+            progress.cancellation.cancel()
+        is_sending = False
+
+        def release_unsent(model_id: int) -> None:
+            """The client will never learn of it. (gRPC tells of the call's end, not of each message's way.)"""
+            if not is_sending:
+                session.release_model(model_id)
+
+        def wanted() -> Outcome:
+            outcome = prepare(progress)
+            if isinstance(outcome, Prepared):
+                release = partial(release_unsent, outcome.model_id)
+                if not context.add_callback(release):  # The call is over already.
+                    release()
+            return outcome
+
+        # The end of the block waits for the compilation, also where the client has gone: all that this call holds (its
+        # count in the session, memory, the gate) is in use until then.
+        began = time.monotonic()
+        compiled = self._device.threads.submit(partial(copy_context().run, wanted))
+        compiled.add_done_callback(lambda _: replies.put(None))
+        try:
+            yield from iter(replies.get, None)
+        finally:
+            wait([compiled])
+        outcome = self._audited(session, compiled.result, began)
+        is_sending = True
+        if isinstance(outcome, Prepared):
+            session.remember(request_id, outcome)
+        yield _prepare_reply(outcome)
+
+    def _audited(self, session: Session, result: Callable[[], Outcome], began: float) -> Outcome:
+        """The outcome of a compilation, for the audit log too unless constants are missing yet."""
+        about = {"session": session.label, "seconds": round(time.monotonic() - began, 3)}
+        write = partial(self._device.audit.write, "model", session.identity, **about)
+        try:
+            outcome = result()
+        except Exception as error:
+            write(cause=str(error) if isinstance(error, NnrtError) else type(error).__name__)
+            raise
+        if isinstance(outcome, Prepared):
+            write(model=outcome.model_id, origin=outcome.origin.name)
+        return outcome
+
+
+def _made_before(session: Session, request_id: bytes) -> Prepared | None:
+    """The model that this very request has made, when its reply was lost."""
+    if request_id:
+        require_request_id(request_id)
+    return session.prepared_by(request_id)
+
+
+def require_request_id(request_id: bytes) -> None:
+    if len(request_id) != REQUEST_ID_BYTES:
+        raise InvalidParameter(f"request_id has {len(request_id)} bytes; use {REQUEST_ID_BYTES}, or none")
+
+
+def _prepare_reply(outcome: Outcome) -> device_pb2.PrepareModelReply:
+    if isinstance(outcome, MissingConstants):
+        missing = [
+            device_pb2.MissingConstant(sha256=sha256, received_bytes=received)
+            for sha256, received in outcome.received_bytes.items()
+        ]
+        return device_pb2.PrepareModelReply(missing=device_pb2.MissingConstants(constants=missing))
+    return device_pb2.PrepareModelReply(
+        prepared=device_pb2.PreparedModelInfo(
+            model_id=outcome.model_id,
+            inputs=[wire.tensor_message(spec) for spec in outcome.inputs],
+            outputs=[wire.tensor_message(spec) for spec in outcome.outputs],
+            origin=wire.origin_number(outcome.origin),
+            notes={wire.shortened(note, _MAX_REASON_BYTES): count for note, count in outcome.notes.items()},
+        )
+    )

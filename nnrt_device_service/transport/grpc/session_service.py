@@ -1,0 +1,170 @@
+"""The service DeviceSession: convert, call the device, convert back."""
+
+import threading
+import time
+from collections.abc import Generator, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from nnrt_device_service.access.identity import Identity
+from nnrt_device_service.access.refusals import DELAY_S
+from nnrt_device_service.device import Device
+from nnrt_device_service.host.log_context import say_about
+from nnrt_device_service.sessions.session import Session
+from nnrt_device_service.settings import Settings
+from nnrt_device_service.transport.grpc.admission import session_id_of
+from nnrt_device_service.transport.grpc.identities import Identities, source_of
+from nnrt_hdi import HDI_VERSION, PROTOCOL_MINOR, wire
+from nnrt_hdi.batching import FEATURE as BATCHING_FEATURE
+from nnrt_hdi.chunks import FEATURE as CHUNKS_FEATURE
+from nnrt_hdi.compression import FEATURE
+from nnrt_hdi.counters import FEATURE as COUNTERS_FEATURE
+from nnrt_hdi.errors import InvalidParameter, NnrtError, UnavailableDevice, UnknownHandle
+from nnrt_hdi.files.file_part import FEATURE as FILES_FEATURE
+from nnrt_hdi.files.model_store import FEATURE as STORE_FEATURE
+from nnrt_hdi.run_times import TRACES_FEATURE
+from nnrt_hdi.v2 import (
+    session_pb2,
+    session_pb2_grpc,
+)
+
+_CLIENT_NAME_LENGTH = 100
+_USER_LENGTH = 100
+
+
+class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
+    def __init__(self, device: Device, settings: Settings, identities: Identities, local_socket: bytes = b"") -> None:
+        self._device = device
+        self._identities = identities
+        self._settings = settings
+        self._local_socket = local_socket
+
+    def Open(self, requests: Iterator[session_pb2.SessionRequest], context: Any) -> Iterator[session_pb2.SessionReply]:
+        sessions, hang_up = self._device.sessions, context.cancel
+        session_id = session_id_of(context)
+        session = self._opened(session_id, context)
+        say_about(session.names)
+        # gRPC doesn't tell a half-closed stream from a broken one for sure: only a client that says so is done.
+        ending = sessions.close if session_id is None else partial(sessions.detach, hang_up=hang_up)
+        hello = None
+        try:
+            hello = next(requests, None)
+            if hello is None or hello.WhichOneof("request") != "hello":
+                raise InvalidParameter("the first message of a session must be Hello", place="DeviceSession.Open")
+            # For logs: on one line, and no longer than a name is.
+            name, user = hello.hello.client_name[:_CLIENT_NAME_LENGTH], hello.hello.user[:_USER_LENGTH]
+            session.client = f"{name!r} of {session.identity} at {context.peer()}"
+            session.wants_compression = FEATURE in hello.hello.features
+            if session_id is None:
+                self._device.open_account(session, user)
+                session.on_end = partial(self._audit_end, time.monotonic())
+            what = "session opened" if session_id is None else "session resumed"
+            self._audit(what, session, peer=context.peer(), client=name, user=user)
+            ending = partial(sessions.detach, hang_up=hang_up)
+            yield session_pb2.SessionReply(welcome=self._welcome(session))
+            if (yield from self._beats(session, requests)):
+                ending = partial(sessions.close, cause="the client said goodbye")
+        except NnrtError as error:
+            session.usage.count_error(error)
+            if hello is not None:
+                ending = partial(sessions.close, cause=str(error))
+            raise
+        finally:
+            with self._device.freeing.awaited():
+                ending(session)
+
+    def _opened(self, session_id: bytes | None, context: Any) -> Session:
+        """The session that a client opens, or resumes; a refusal is audited."""
+        sessions, hang_up = self._device.sessions, context.cancel
+        identity = self._identified(session_id, context)
+        try:
+            if session_id is not None:
+                return sessions.resume(session_id, hang_up, identity)
+            self._device.gate.require_open()
+            # The session exists before Hello, so that a client that never sends one is hung up like any silent client.
+            return sessions.open(context.peer(), hang_up, identity)
+        except NnrtError as error:
+            say_about({"identity": str(identity)})
+            self._audit_refusal(str(identity), identity, context, error)
+            raise
+
+    def _identified(self, session_id: bytes | None, context: Any) -> Identity:
+        """Who calls. Strangers who have been refused too often wait for it, in places of their host; where those are
+        taken, few tokens are looked at. Whoever knows the id of a session is no stranger to its identity."""
+        source, refusals = source_of(context.peer()), self._device.refusals
+        place = source
+        with suppress(UnknownHandle):
+            place = str(self._device.sessions.of(session_id or b"").identity)
+        with refusals.place(place) as has_place:
+            try:
+                return self._identities.of(context, lambda: has_place or refusals.may_look(place))
+            except NnrtError as error:
+                is_audited, is_over = self._audit_refusal(source, None, context, error), threading.Event()
+                if has_place and not is_audited and context.add_callback(is_over.set):
+                    is_over.wait(DELAY_S)
+                raise
+
+    def _audit_refusal(self, source: str, identity: Identity | None, context: Any, error: NnrtError) -> bool:
+        self._device.sessions.counters.of(identity).count_error(error)
+        about = {"peer": context.peer(), "method": "DeviceSession/Open", "cause": str(error)}
+        return self._device.refusals.audit(source, identity, **about)
+
+    def _audit(self, event: str, session: Session, **about: Any) -> None:
+        self._device.audit.write(event, session.identity, session=session.label, **about)
+
+    def _audit_end(self, since: float, session: Session, cause: str) -> None:
+        self._audit("session ended", session, cause=cause, seconds=round(time.monotonic() - since, 3))
+
+    def _beats(
+        self, session: Session, requests: Iterator[session_pb2.SessionRequest]
+    ) -> Generator[session_pb2.SessionReply, None, bool]:
+        """Answer beats to the end of the stream; true if the client said goodbye."""
+        for request in requests:
+            session.touch()
+            if stuck := self._device.stuck:
+                raise UnavailableDevice(f"{stuck}; the daemon ends itself: load the model again, there or elsewhere")
+            match request.WhichOneof("request"):
+                case "beat":
+                    state = wire.device_state_message(self._device.state)
+                    clock_ns = time.perf_counter_ns()
+                    beat = session_pb2.Beat(sequence=request.beat.sequence, state=state, clock_ns=clock_ns)
+                    yield session_pb2.SessionReply(beat=beat)
+                case "goodbye":
+                    return True
+                case other:
+                    raise InvalidParameter(
+                        f"after Welcome comes Beat or Goodbye, not {other or 'nothing'}",
+                        place="DeviceSession.Open",
+                    )
+        return False
+
+    def _welcome(self, session: Session) -> session_pb2.Welcome:
+        device, settings = self._device, self._settings
+        return session_pb2.Welcome(
+            session_id=session.id,
+            instance_id=device.instance_id,
+            protocol_minor=PROTOCOL_MINOR,
+            features=[
+                BATCHING_FEATURE,
+                CHUNKS_FEATURE,
+                COUNTERS_FEATURE,
+                *[FILES_FEATURE] * (self._local_socket != b""),
+                *[FEATURE] * session.wants_compression,
+                *[STORE_FEATURE] * device.models.stored.are_kept,
+                *[TRACES_FEATURE] * settings.traces,
+            ],
+            hdi_major=HDI_VERSION[0],
+            hdi_minor=HDI_VERSION[1],
+            device=wire.device_info_message(device.info),
+            limits=session_pb2.Limits(
+                message_bytes=settings.message_bytes,
+                session_bytes=settings.session_bytes,
+                session_models=settings.session_models,
+                session_streams=settings.session_streams,
+                tensor_bytes=settings.tensor_bytes,
+            ),
+            heartbeat_timeout_ms=int(settings.heartbeat_timeout_s * 1000),
+            lease_ms=int(settings.lease_s * 1000),
+            local_socket=self._local_socket,
+        )
