@@ -84,18 +84,18 @@ class Batches:
         if bucket is None:
             return False
         joined = Joined(run, bucket)
-        self._settle([joined])
+        self.settle([joined])
         return joined.give_outcome()
 
     def compute_all(self, runs: Sequence[Run]) -> None:
         """Compute runs of one bucket, each of which has its outcome then, or is to be computed alone."""
         joined = [Joined(run, run.description.bucket) for run in runs if run.description and run.description.bucket]
         if joined:
-            self._settle(joined)
+            self.settle(joined)
         for each in joined:
             each.give_outcome()
 
-    def _settle(self, runs: Sequence[Joined]) -> None:
+    def settle(self, runs: Sequence[Joined]) -> None:
         """Wait until each of these runs, which are of one bucket, has an outcome. Computes them, and with them what of
         the bucket waits in other threads; or has those compute them."""
         bucket = runs[0].bucket

@@ -11,7 +11,8 @@ from freed_at_once import freed_at_once
 from waiting import until
 
 from nnrt_device_service.access.counters import BatchCounter
-from nnrt_device_service.runs.batches import BatchedRun, Batches
+from nnrt_device_service.runs.batches import Batches, Joined
+from nnrt_device_service.runs.run import Run
 from nnrt_device_service.scheduling.joinable import MOST_SHAPES, Bucket, Group, Member
 from nnrt_device_service.scheduling.scheduler import Scheduler
 from nnrt_device_service.sessions.loaded_model import LoadedModel
@@ -51,9 +52,11 @@ class World:
         self._session = Session(Settings(), "a client", freed_at_once())
         self._session.account = self.scheduler.account("somebody")
 
-    def run(self, number: float, priority: Priority = Priority.NONE) -> BatchedRun:
-        model = LoadedModel(self.prepared, freed_at_once(), lambda: None, priority)
-        return BatchedRun(self._session, model, [np.full((1, 1), number, np.float32)], Cancellation(), self.bucket)
+    def run(self, number: float, priority: Priority = Priority.NONE) -> Joined:
+        run = Run(self._session, 0, Cancellation())
+        run.model = LoadedModel(self.prepared, freed_at_once(), lambda: None, priority)
+        run.inputs = [np.full((1, 1), number, np.float32)]
+        return Joined(run, self.bucket)
 
     def occupied(self, slots: int) -> list[Cancellation]:
         """Have others hold so many slots."""
@@ -61,6 +64,13 @@ class World:
         for each in held:
             self.scheduler.acquire(self._session.account.flows[0], each)
         return held
+
+
+def value(joined: Joined) -> float:
+    """The only number of an outcome that is outputs."""
+    outcome = joined.outcome
+    assert isinstance(outcome, list)
+    return float(outcome[0].item())
 
 
 def test_some_of_a_threads_runs_are_computed_by_another_one() -> None:
@@ -80,7 +90,7 @@ def test_some_of_a_threads_runs_are_computed_by_another_one() -> None:
     first.require_blocked()
     world.prepared.gate.set()
     first.wait(), second.wait()
-    assert [run.outcome[0].item() for run in (*mine, urgent)] == [2 * HOLD, 6.0, 10.0]
+    assert [value(run) for run in (*mine, urgent)] == [2 * HOLD, 6.0, 10.0]
     assert (world.scheduler.running, world.scheduler.queued) == (0, 0)
 
 
@@ -90,7 +100,7 @@ def test_runs_whose_time_is_over_never_begin() -> None:
     runs[0].cancellation.cancel()
     world.batches.settle(runs)
     assert str(runs[0].outcome) == "the run was cancelled"
-    assert runs[1].outcome[0].item() == 6.0
+    assert value(runs[1]) == 6.0
     assert (world.scheduler.running, world.scheduler.queued) == (0, 0)
 
 
@@ -102,7 +112,7 @@ def test_who_completes_a_batch_ends_the_wait_for_others() -> None:
     until(lambda: world.bucket.gathering)
     world.batches.settle([second])
     waiting.wait()
-    assert (first.outcome[0].item(), second.outcome[0].item()) == (4.0, 6.0)
+    assert (value(first), value(second)) == (4.0, 6.0)
     assert first.began_ns == second.began_ns
 
 
@@ -127,7 +137,7 @@ def test_who_finds_no_company_goes_alone() -> None:
     world = World(Batching(max_size=2, max_delay_us=1000))
     run = world.run(2.0)
     world.batches.settle([run])
-    assert run.outcome[0].item() == 4.0
+    assert value(run) == 4.0
     assert not world.bucket.gathering
 
 
@@ -138,7 +148,7 @@ def test_time_is_shared_by_rows() -> None:
     runs = [world.run(2.0), world.run(3.0), world.run(4.0)]
     world.scheduler.acquire_together(runs, slot)
     world.scheduler.release(slot, 1000)
-    assert runs[0].tally.busy_ns == 1000
+    assert runs[0].flow.tally.busy_ns == 1000
 
 
 def shapes(number: int) -> list[tuple[int, ...]]:

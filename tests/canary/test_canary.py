@@ -123,9 +123,9 @@ class Kept:
         self.answer_ns = MS
         self.before: Callable[[Cancellation], object] = id
 
-        def run(inputs: Sequence[Array], cancellation: Cancellation) -> tuple[list[Array], int, int]:
+        def run(inputs: Sequence[Array], cancellation: Cancellation) -> tuple[list[Array], int]:
             self.before(cancellation)
-            return prepared.run(inputs, cancellation), 0, self.answer_ns
+            return prepared.run(inputs, cancellation), self.answer_ns
 
         self.threads = Threads("trial")
         self.canary = Canary(model, prepared, session, run, self.threads, settings, self.told.append, lambda: None)

@@ -10,15 +10,16 @@ from storing_backend import StoringBackend
 from waiting import until
 
 from nnrt_device_service.device import Device
+from nnrt_device_service.runs.frames import runs_of
+from nnrt_device_service.runs.replies import Replies
 from nnrt_device_service.settings import Settings
-from nnrt_device_service.transport.local.connection import LocalConnection, _BegunRun
-from nnrt_device_service.transport.plans import PlannedRequest
+from nnrt_device_service.transport.local.connection import LocalConnection
+from nnrt_device_service.transport.local.joints import Joints
 from nnrt_device_service.transport.local.reactor import Reactor
-from nnrt_device_service.transport.run_requests import RunRequests
-from nnrt_hdi.wire.plans import REQUEST_MARK, request_head
+from nnrt_hdi.wire.packet import REQUEST_MARK, request_head
 from started.conftest import DEADLINE_S
 
-UNKNOWN_PLAN = 7
+UNKNOWN_DESCRIPTION = 7
 
 
 class Watched(LocalConnection):
@@ -65,7 +66,7 @@ def test_a_client_that_goes_before_its_reply_is_sent(device: Device, reactor: Re
     connection = Told(fileno=ours.detach())
     resources = ExitStack()
     resources.enter_context(connection)
-    served = Watched(device, RunRequests(device, 1 << 20), reactor, session, connection, resources)
+    served = Watched(device, Replies(1 << 20), reactor, Joints(device), session, connection, resources)
     numbers: list[int] = []
 
     def go() -> None:
@@ -75,8 +76,8 @@ def test_a_client_that_goes_before_its_reply_is_sent(device: Device, reactor: Re
 
     connection.before_send = go
     reactor.add(served)
-    request = PlannedRequest(session, request_head.pack(REQUEST_MARK, UNKNOWN_PLAN, 1, 0))
-    served._start_all([_BegunRun(request, time.perf_counter_ns(), 0)], lambda usual_ns: None)
+    frame = request_head.pack(REQUEST_MARK, request_head.size, 1, 0, UNKNOWN_DESCRIPTION, 0)
+    served._start_all(runs_of(session, frame, time.perf_counter_ns()), (), lambda usual_ns: None)
     assert numbers
     assert -1 not in numbers
     assert connection.fileno() == -1
