@@ -157,8 +157,9 @@ class Executing:
         session.cancellations.add(cancellation)
         if not session.is_open:
             cancellation.cancel()
-        run.asked_ns = time.perf_counter_ns()
-        run.copied_in_ns += run.asked_ns - began_ns
+        if not run.asked_ns:
+            run.asked_ns = time.perf_counter_ns()
+            run.copied_in_ns = run.asked_ns - began_ns
         if not takes_slot:
             return ()
         scheduler.acquire(session.account.flows[model.rank], cancellation)

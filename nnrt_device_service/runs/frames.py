@@ -37,12 +37,13 @@ def runs_of(session: Session, packet: Bytes, received_at_ns: int) -> list[Run]:
     """Make the runs of a packet, in order. What is wrong with one frame becomes the error of its run. Raises
     InvalidParameter for what can't be cut into frames."""
     size = len(packet)
-    frames = ((0, size),) if packet[4:8] == size.to_bytes(4, "little") else frames_of(REQUEST_MARK, packet)
+    is_one = size >= _head_bytes and packet[4:8] == size.to_bytes(4, "little")
+    frames = ((0, size),) if is_one else frames_of(REQUEST_MARK, packet)
     runs = []
     for begin, end in frames:
         mark, _, run_id, timeout_ms, number, description_bytes = request_head.unpack_from(packet, begin)
         if mark != REQUEST_MARK or size & 7:
-            frames_of(REQUEST_MARK, packet)
+            frames_of(REQUEST_MARK, packet)  # Says what is wrong.
         cancellation = Cancellation(time.monotonic() + timeout_ms / 1000 if timeout_ms else None)
         run = Run(session, run_id, cancellation, received_at_ns)
         runs.append(run)

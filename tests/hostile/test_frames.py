@@ -16,7 +16,7 @@ from nnrt_hdi import wire
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.errors import InvalidParameter, ReturnCode, UnknownHandle
 from nnrt_hdi.limits import LOCAL_PACKET_BYTES
-from nnrt_hdi.tensor import NUMPY_DTYPES, Array, data_type_of
+from nnrt_hdi.tensor import Array, data_type_of
 from nnrt_hdi.v2.prepared_model_pb2 import (
     AwaitRunRequest,
     CancelRunsRequest,
@@ -318,12 +318,14 @@ def test_the_reply_of_a_lost_connection_is_fetched_as_the_same_bytes(client: Raw
     assert message.frames == packet
 
 
-@pytest.mark.parametrize("damage", ["short", "mark", "length", "trailing"])
+@pytest.mark.parametrize("damage", ["short", "head", "odd", "mark", "length", "trailing"])
 def test_what_cannot_be_cut_into_frames_ends_the_connection(client: RawClient, damage: str) -> None:
     kind = Kind(model_of(client), (3,))
     frame = kind.frame(X)
     packet = {
         "short": frame[:12],
+        "head": frame[:4] + (16).to_bytes(4, "little") + frame[8:16],
+        "odd": frame[:4] + (len(frame) + 4).to_bytes(4, "little") + frame[8:] + b"\0" * 4,
         "mark": frame + b"\0\3\0\0" + frame[4:],
         "length": frame[:4] + (len(frame) + 8).to_bytes(4, "little") + frame[8:],
         "trailing": frame + b"\0" * 8,

@@ -12,7 +12,7 @@ from model_draft import Draft
 from raw_client import INPUT, RawClient, attacked_daemon, chunks, io_tensor
 from waiting import until
 
-from nnrt_device_service.runs.batches import UNCOUNTED_BYTES
+from nnrt_device_service.runs.tensors import UNCOUNTED_BYTES
 from nnrt_device_service.memory.buffers import BufferPool
 from nnrt_device_service.memory.constants import ConstantPool
 from nnrt_device_service.memory.memory_budget import LEAST_BYTES, MemoryBudget
