@@ -21,7 +21,7 @@ from nnrt_device_service.sessions.session import Session
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.enums import DataType
 from nnrt_hdi.errors import InvalidParameter
-from nnrt_hdi.tensor import NUMPY_DTYPES, Array, Shape, TensorForm, format_shape
+from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM, Array, Shape, TensorForm, format_shape
 from nnrt_hdi.v2.prepared_model_pb2 import RunDescription, TensorDescription
 from nnrt_hdi.wire.counts import require_moderate
 from nnrt_hdi.wire.enums import known_enum
@@ -29,6 +29,7 @@ from nnrt_hdi.wire.packet import REQUEST_MARK, Bytes, frames_of, padded, request
 
 # Of a frame, whose length is a number of four bytes.
 _MOST_BYTES = (1 << 32) - 8
+_OUTPUT_PLACES = (INLINE, REGION, NOWHERE)
 
 _head_bytes = request_head.size
 
@@ -102,17 +103,16 @@ def _described(session: Session, number: int, packet: Bytes, at: int, size: int,
     model = session.models.get(model_id) or session.model(model_id)
     require_count("inputs", len(message.inputs), len(model.inputs))
     require_count("outputs", len(message.outputs), len(model.outputs))
-    inputs = []
-    for index, (tensor, form) in enumerate(zip(message.inputs, model.inputs, strict=True)):
-        try:
-            if not INLINE <= tensor.place <= CHUNKS:
-                raise InvalidParameter(f"place is {tensor.place}; give one of an input")
-            inputs.append(described_input(form, tensor.data_type, tuple(tensor.dimensions), tensor.place))
-        except InvalidParameter as error:
-            raise error.at(f"input {index}" + (f" {form.name!r}" if form.name else "")) from error
-    outputs = []
-    for index, (expected, form) in enumerate(zip(message.outputs, model.outputs, strict=True)):
-        outputs.append(_expected(form, index, expected))
+    inputs, outputs = list[DescribedInput](), list[DescribedOutput]()
+    try:
+        for tensor, form in zip(message.inputs, model.inputs, strict=True):
+            inputs.append(described_input(form, tensor.data_type, tuple(tensor.dimensions[:]), tensor.place))
+        for tensor, form in zip(message.outputs, model.outputs, strict=True):
+            outputs.append(_expected(form, tensor))
+    except InvalidParameter as error:
+        is_input = len(inputs) < len(model.inputs)
+        what, index = ("input", len(inputs)) if is_input else ("output", len(outputs))
+        raise error.at(f"{what} {index}" + (f" {form.name!r}" if form.name else "")) from error
     description = Description(model_id, model, inputs, outputs, message.traceparent, message.profile)
     too_long = InvalidParameter(f"the tensors are too long for a frame, of at most {_MOST_BYTES} bytes")
     try:
@@ -134,35 +134,42 @@ def described_input(form: TensorForm, data_type: int, shape: Shape, place: int) 
     if data_type == form.data_type and form.dtype is not None:
         if place == INLINE and _fits(shape, form.shape):
             return DescribedInput(form, shape, form.dtype, math.prod(shape) * form.dtype.itemsize, place)
-        if place != INLINE and (found := form.of_run(shape)) is not None:
+        if REGION <= place <= CHUNKS and (found := form.of_run(shape)) is not None:
             return DescribedInput(found, shape, form.dtype, found.size_bytes, place)
     sent = known_enum(DataType, data_type, "data_type")
+    if not INLINE <= place <= CHUNKS:
+        raise InvalidParameter(f"place is {place}; give one of an input")
     raise InvalidParameter(f"it is {sent.name.lower()}{format_shape(shape)}; the model takes {form.spec}")
 
 
-def _expected(form: TensorForm, index: int, tensor: TensorDescription) -> DescribedOutput:
+def _expected(form: TensorForm, tensor: TensorDescription) -> DescribedOutput:
     """Read what a client expects of an output. Raises InvalidParameter for what can't be."""
-    place = tensor.place
-    if place not in (INLINE, REGION, NOWHERE):
-        raise InvalidParameter(f"place is {place}; give one of an output", place=f"output {index}")
+    place, data_type, dtype = tensor.place, tensor.data_type, form.dtype
+    if place not in _OUTPUT_PLACES:
+        raise InvalidParameter(f"place is {place}; give one of an output")
     if tensor.is_open or place == NOWHERE:
-        return DescribedOutput((), None, place, is_open=tensor.is_open)
-    shape, dtype = (
-        tuple(tensor.dimensions),
-        form.dtype or NUMPY_DTYPES.get(known_enum(DataType, tensor.data_type, "data_type")),
-    )
-    if dtype is None or form.data_type not in (tensor.data_type, DataType.UNKNOWN) or not _fits(shape, form.shape):
+        return DescribedOutput((), None, place, 0, tensor.is_open)
+    shape = tuple(tensor.dimensions[:])
+    if dtype is None:  # The model doesn't know it.
+        dtype = NUMPY_DTYPES.get(known_enum(DataType, data_type, "data_type"))
+    elif data_type != form.data_type:
+        dtype = None
+    if dtype is None or not _fits(shape, form.shape):
         raise InvalidParameter(
-            f"it is expected to be of type {tensor.data_type}, {format_shape(shape)}; the model gives {form.spec}",
-            place=f"output {index}",
+            f"it is expected to be of type {data_type}, {format_shape(shape)}; the model gives {form.spec}"
         )
     return DescribedOutput(shape, dtype, place, math.prod(shape) * dtype.itemsize)
 
 
 def _fits(shape: Shape, declared: Shape) -> bool:
-    return len(shape) == len(declared) and all(
-        given == known or (known < 0 <= given) for given, known in zip(shape, declared, strict=True)
-    )
+    if shape == declared:
+        return UNKNOWN_DIM not in shape
+    if len(shape) != len(declared):
+        return False
+    for given, known in zip(shape, declared, strict=True):  # A generator takes three times as long.
+        if given != known and (known != UNKNOWN_DIM or given < 0):
+            return False
+    return True
 
 
 def require_count(what: str, count: int, expected: int) -> None:
