@@ -10,7 +10,7 @@ from nnrt_hdi.errors import UnavailableDevice
 
 # How long a stream that was cancelled may take to end before it counts against the limit.
 _STREAM_END_S = 1.0
-_STREAMS = "streams"
+_STREAMS = "streams open"
 
 
 class Calls:
@@ -29,12 +29,12 @@ class Calls:
     def plain(self, end: Callable[[], object]) -> AbstractContextManager[None]:
         """Count a call that is no stream, and call `end` if the session ends first. Raises OutOfMemory beyond the
         limit."""
-        return self._counted("calls", self._settings.session_calls, "--session-calls", end)
+        return self._counted("calls under way", self._settings.session_calls, "--session-calls", end)
 
     def control(self, end: Callable[[], object]) -> AbstractContextManager[None]:
         """Count a call that awaits or cancels runs, as `plain` does. There are as many places as runs on streams,
         so that they depend on no other call."""
-        return self._counted("control calls", self._settings.session_streams, "--session-streams", end)
+        return self._counted("control calls under way", self._settings.session_streams, "--session-streams", end)
 
     @property
     def local_connection_count(self) -> int:
@@ -73,7 +73,7 @@ class Calls:
             self._require_open()
             if self._under_way[what] >= limit:
                 raise LimitReached(
-                    f"this session has {self._under_way[what]} {what} under way, its limit; use fewer at a time,"
+                    f"this session has {self._under_way[what]} {what}, its limit; use fewer at a time,"
                     f" or raise the daemon's {flag}",
                     flag,
                 )

@@ -18,8 +18,9 @@ from waiting import until
 from nnrt_device_service.device import Device
 from nnrt_device_service.memory.buffers import BufferPool
 from nnrt_device_service.memory.constants import ConstantPool, MissingConstants, uploaded_digests
-from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.memory.memory_budget import MemoryBudget
+from nnrt_device_service.runs.run import Run
+from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.registry import SessionRegistry
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings
@@ -156,8 +157,10 @@ def test_nothing_begins_in_a_closed_session() -> None:
         session.add_model(prepared, lambda: None)
     assert device.freeing.settle(DEADLINE_S)
     assert prepared.closed == 1
-    with pytest.raises(OperationFailed, match="cancelled"):
-        device.run(session, LoadedModel(prepared, freed_at_once(), lambda: None), [], Cancellation())
+    run = Run(session, 0, Cancellation())
+    run.model = LoadedModel(prepared, freed_at_once(), lambda: None)
+    device.executing.execute(run)
+    assert isinstance(run.error, OperationFailed) and "cancelled" in str(run.error)
     assert not (device.scheduler.running or session.cancellations)
     with pytest.raises(UnavailableDevice), session.calls.stream(lambda: None):
         pytest.fail("it was opened")
@@ -178,8 +181,9 @@ def test_a_run_that_is_awaited_while_its_session_ends() -> None:
     """Its client hears that the session is over, likewise."""
     session, cancellation = Session(Settings(), "client", freed_at_once()), Cancellation()
     session.cancellations.add(cancellation)
-    run = session.runs.begin(1, cancellation)
-    cancellation.on_cancel(lambda: session.runs.finish(run, "cancelled"))
+    run = Run(session, 1, cancellation)
+    session.runs.begin(run)
+    cancellation.on_cancel(lambda: session.runs.finish(run, b"cancelled"))
     awaiting = BlockedCall(lambda: session.runs.reply_of(run.id, lambda: True))
     until(lambda: session.runs.awaiters)
     session.close()
