@@ -17,6 +17,7 @@ import onnxruntime
 import pytest
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
+from device_runs import outputs_of
 from empty_programs import faulty
 from nnrt_backend_onnxruntime.backend import OnnxRuntimeBackend
 from nnrt_backend_onnxruntime.deadlines import Deadlines
@@ -34,7 +35,7 @@ from nnrt_device_service.models.compilations import Progress
 from nnrt_device_service.models.requests import Build, Program
 from nnrt_device_service.sessions.session import Prepared
 from nnrt_device_service.settings import Settings
-from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel
+from nnrt_hdi.backend import ModelConfig, PreparedModel
 from nnrt_hdi.errors import OperationFailed, Unsupported
 from nnrt_hdi.part import Part
 
@@ -220,8 +221,8 @@ def test_copies_of_a_program_count() -> None:
         made = device.models.load_program(Program("onnx", [file]), Build(session, ModelConfig(), NO_PROGRESS))
         assert isinstance(made, Prepared)
         loaded = session.model(made.model_id)
-        device.run(session, loaded, [x], Cancellation())
-        device.run(session, loaded, [x], Cancellation())
+        outputs_of(device, session, loaded, [x])
+        outputs_of(device, session, loaded, [x])
         assert session.budget.used_bytes < 1.5 * len(file)
         parts = [bytes(part.data) for part in loaded.prepared.export()]
         device.models.restore(parts, Build(session, ModelConfig(accepts_programs=True), NO_PROGRESS))

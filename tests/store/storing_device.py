@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from device_runs import outputs_of
 from networks import weighted_model
 from storing_backend import StoringBackend
 from waiting import until
@@ -19,7 +20,7 @@ from nnrt_device_service.models.requests import Build
 from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.settings import Settings
 from nnrt_hdi import wire
-from nnrt_hdi.backend import Backend, Cancellation, ModelConfig, Origin
+from nnrt_hdi.backend import Backend, ModelConfig, Origin
 from nnrt_hdi.files.store_directory import SUFFIX
 from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, Constant, Graph
 
@@ -76,7 +77,7 @@ def prepared(
             session.constants.write(constant.sha256, constant.size_bytes, 0, constant.data.tobytes())
         answer = ask(device, session, graph, config, stages)
     assert isinstance(answer, Prepared)
-    (result,), *_ = device.run(session, session.model(answer.model_id), [X], Cancellation())
+    (result,) = outputs_of(device, session, session.model(answer.model_id), [X])
     (weights,) = graph.constants.values()
     assert weights.data is not None
     np.testing.assert_array_equal(result, np.add(X, weights.data))

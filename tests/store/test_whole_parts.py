@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from device_runs import outputs_of
 from storing_device import device_on, files, graph, origin, prepared, session_of
 
-from nnrt_hdi.backend import Cancellation, Origin
+from nnrt_hdi.backend import Origin
 from nnrt_hdi.errors import InvalidFile
 from nnrt_hdi.files import file_systems, whole_parts
 from nnrt_hdi.files.store_directory import PART_SUFFIX
@@ -125,7 +126,7 @@ def test_a_model_from_the_store_outlives_its_files(tmp_path: Path) -> None:
         assert made.origin is Origin.STORED
         for file in (*files(tmp_path / "store"), *(tmp_path / "store").glob(f"*{PART_SUFFIX}")):
             file.unlink()
-        (result,), *_ = device.run(session, session.model(made.model_id), [np.ones(1, "f4")], Cancellation())
+        (result,) = outputs_of(device, session, session.model(made.model_id), [np.ones(1, "f4")])
         (weights,) = model.constants.values()
         assert weights.data is not None
         np.testing.assert_array_equal(result, 1 + weights.data)
