@@ -12,10 +12,10 @@ from model_draft import Draft
 from raw_client import INPUT, RawClient, attacked_daemon, chunks, io_tensor
 from waiting import until
 
-from nnrt_device_service.runs.tensors import UNCOUNTED_BYTES
 from nnrt_device_service.memory.buffers import BufferPool
 from nnrt_device_service.memory.constants import ConstantPool
 from nnrt_device_service.memory.memory_budget import LEAST_BYTES, MemoryBudget
+from nnrt_device_service.runs.tensors import UNCOUNTED_BYTES
 from nnrt_hdi import wire
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.errors import (

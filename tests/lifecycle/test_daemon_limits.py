@@ -28,8 +28,8 @@ from nnrt_client.session.session import Session as ClientSession
 from nnrt_device_service.cli import main
 from nnrt_device_service.device import Device
 from nnrt_device_service.memory.constants import ConstantPool
-from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.memory.memory_budget import MemoryBudget
+from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings as DaemonSettings
 from nnrt_device_service.transport.grpc.device_service import NnrtDeviceServicer
