@@ -37,11 +37,19 @@ class Side:
         self.socket.sendmsg([data], rights)
 
     def receive(self) -> Any:
-        """The reply, None at the end. Raises the error in it."""
-        data = self.socket.recv(LOCAL_PACKET_BYTES)
-        if not data:
+        """The reply to a message, None at the end. Raises the error in it."""
+        return self.reply_of(self.receive_packet())
+
+    def receive_packet(self) -> bytes:
+        """The next packet; none has no bytes but the end."""
+        return self.socket.recv(LOCAL_PACKET_BYTES)
+
+    @staticmethod
+    def reply_of(packet: bytes) -> Any:
+        """The message of a packet, None for the end. Raises the error in it."""
+        if not packet:
             return None
-        reply = local_socket_pb2.LocalReply.FromString(data)
+        reply = local_socket_pb2.LocalReply.FromString(packet)
         if reply.HasField("error"):
             raise wire.error_from_detail(reply.error)
         return reply

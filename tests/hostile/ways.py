@@ -1,56 +1,214 @@
-"""The ways on which runs, planned ones too, travel into a daemon."""
+"""Frames of runs, as a client of its own makes and reads them, and the ways on which they travel into a daemon."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from itertools import count
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 from local_side import Side, side_of
 from raw_client import Conversation, RawClient
 
 from nnrt_hdi import wire
-from nnrt_hdi.limits import LOCAL_PACKET_BYTES
-from nnrt_hdi.v2 import local_socket_pb2, prepared_model_pb2
+from nnrt_hdi.enums import DataType
+from nnrt_hdi.errors import NnrtError
+from nnrt_hdi.tensor import NUMPY_DTYPES, Array
+from nnrt_hdi.v2.prepared_model_pb2 import RunDescription, RunOutcome, RunPacket, TensorDescription
+from nnrt_hdi.wire.packet import REPLY_MARK, REQUEST_MARK, FrameLayout, frames_of, padded, reply_head, request_head
+
+INLINE, REGION, CHUNKS, NOWHERE = range(4)
+_numbers = count(1)
+# Above those that tests choose.
+RUN_IDS = count(100_000)
+
+
+class Tensor(NamedTuple):
+    """A tensor of a description."""
+
+    dims: Sequence[int]
+    place: int = INLINE
+    data_type: DataType = DataType.FLOAT32
+    is_open: bool = False
+
+    @property
+    def inline_bytes(self) -> int | None:
+        if self.place != INLINE or self.is_open:
+            return None
+        return int(np.prod(self.dims)) * NUMPY_DTYPES[self.data_type].itemsize
+
+    def message(self) -> TensorDescription:
+        place: Any = self.place  # Any number.
+        data_type = wire.number(self.data_type)
+        return TensorDescription(data_type=data_type, dimensions=self.dims, place=place, is_open=self.is_open)
+
+
+class Kind:
+    """Runs of one kind, as one description tells them."""
+
+    def __init__(
+        self, model_id: int, inputs: Sequence[Tensor], outputs: Sequence[Tensor], number: int = 0, **fields: Any
+    ) -> None:
+        """Take what the description says. Without a number it gets one that no other has."""
+        self.number = number or next(_numbers)
+        self.description = RunDescription(
+            model_id=model_id,
+            inputs=[tensor.message() for tensor in inputs],
+            outputs=[tensor.message() for tensor in outputs],
+            **fields,
+        )
+        places = [tensor.place for tensor in (*inputs, *outputs)]
+        self.layout = FrameLayout(
+            [tensor.inline_bytes for tensor in inputs],
+            [tensor.inline_bytes for tensor in outputs],
+            places.count(REGION),
+        )
+
+    def frame(
+        self,
+        *tensors: Array,
+        run_id: int | None = None,
+        regions: Sequence[int] = (),
+        is_described: bool = True,
+        number: int | None = None,
+        timeout_ms: int = 0,
+    ) -> bytes:
+        """Make the frame of a run; without an id it gets one that no other has."""
+        described = self.description.SerializeToString() if is_described else b""
+        number = self.number if number is None else number
+        run_id = next(RUN_IDS) if run_id is None else run_id
+        return self.layout.request(number, run_id, timeout_ms, regions, tensors, described)
+
+    def bare(self, *tensors: Array, run_id: int | None = None, regions: Sequence[int] = (), **fields: int) -> bytes:
+        """Make the frame of a run without its description."""
+        return self.frame(*tensors, run_id=run_id, regions=regions, is_described=False, **fields)
+
+
+def alike(
+    model_id: int,
+    dims: Sequence[int],
+    places: tuple[int, int] = (INLINE, INLINE),
+    output_dims: Sequence[int] | None = None,
+    number: int = 0,
+    is_open: bool = False,
+    **fields: Any,
+) -> Kind:
+    """Describe runs of a model with one input and one output, of the same shape unless another one is given."""
+    output = Tensor(dims if output_dims is None else output_dims, places[1], is_open=is_open)
+    return Kind(model_id, [Tensor(dims, places[0])], [output], number, **fields)
+
+
+def raw_frame(run_id: int, body: bytes = b"", number: int = 0, described: bytes = b"", timeout_ms: int = 0) -> bytes:
+    """Make a frame of a description and a body that need not belong together."""
+    size = request_head.size + padded(len(described)) + padded(len(body))
+    head = request_head.pack(REQUEST_MARK, size, run_id, timeout_ms, number, len(described))
+    return b"".join((head, described, bytes(-len(described) % 8), body, bytes(-len(body) % 8)))
+
+
+class Answer(NamedTuple):
+    """A frame of a reply, taken apart."""
+
+    run_id: int
+    times: Sequence[int]
+    outcome: RunOutcome
+    rest: bytes
+
+    @property
+    def error(self) -> NnrtError | None:
+        """What the run failed with."""
+        return wire.error_from_detail(self.outcome.error) if self.outcome.HasField("error") else None
+
+    @property
+    def refusal(self) -> NnrtError:
+        """What the run failed with, and nothing else may be said of it."""
+        error = self.error
+        assert error is not None, self
+        assert [field.name for field, _ in self.outcome.ListFields()] == ["error"] and not self.rest
+        return error
+
+    @property
+    def floats(self) -> Array:
+        """The only inline output of a reply that is as its description promises, with the padding behind it."""
+        assert not self.outcome.ByteSize(), self.outcome
+        return np.frombuffer(self.rest, np.float32)
+
+    def first(self, size: int) -> list[float]:
+        """The first numbers of that output."""
+        return [float(each) for each in self.floats[:size]]
+
+    def told(self) -> list[Array]:
+        """The inline outputs that the outcome tells."""
+        arrays, at = [], 0
+        for output in self.outcome.outputs:
+            if output.place == INLINE:
+                dtype = NUMPY_DTYPES[DataType(output.data_type)]
+                size = int(np.prod(output.dimensions)) * dtype.itemsize
+                arrays.append(np.frombuffer(self.rest[at : at + size], dtype).reshape(output.dimensions))
+                at += padded(size)
+        return arrays
+
+
+def answers_of(packet: bytes) -> list[Answer]:
+    """Take the frames of replies apart."""
+    answers = []
+    for begin, end in frames_of(REPLY_MARK, packet):
+        _, _, run_id, *times, size = reply_head.unpack_from(packet, begin)
+        at = begin + reply_head.size
+        outcome = RunOutcome.FromString(packet[at : at + size])
+        answers.append(Answer(run_id, times, outcome, packet[at + padded(size) : end]))
+    return answers
 
 
 class Way(Protocol):
     """A connection that runs travel on."""
 
-    def ask(self, request: Any) -> Any:
-        """The reply to a RunRequest."""
+    def send(self, *frames: bytes) -> None:
+        """Send frames in one packet."""
 
-    def ask_planned(self, packet: bytes) -> Any:
-        """The reply to a planned request: a planned one as bytes, else a RunReply, None where the connection ended."""
+    def receive(self) -> list[Answer]:
+        """The frames of the next packet of replies. Raises the error that the connection ended with, StopIteration
+        where it just ended."""
 
 
 class OnLocalSocket:
     def __init__(self, side: Side) -> None:
         self.side = side
 
-    def ask(self, request: Any) -> Any:
-        return self.side.ask(local_socket_pb2.LocalRequest(run=request)).run
+    def send(self, *frames: bytes) -> None:
+        self.side.send(b"".join(frames))
 
-    def ask_planned(self, packet: bytes) -> Any:
-        self.side.send(packet)
-        data = self.side.socket.recv(LOCAL_PACKET_BYTES)
-        if not data or data[0] == 0:
-            return data or None
-        reply = local_socket_pb2.LocalReply.FromString(data)
-        if reply.HasField("error"):
-            raise wire.error_from_detail(reply.error)
-        return reply.run
+    def receive(self) -> list[Answer]:
+        packet = self.side.receive_packet()
+        if packet[:1] == b"\0":
+            return answers_of(packet)
+        assert self.side.reply_of(packet) is None
+        raise StopIteration
 
 
 class OnStream:
     def __init__(self, conversation: Conversation) -> None:
         self.conversation = conversation
 
-    def ask(self, request: Any) -> Any:
-        self.conversation.send(request)
-        return self.conversation.receive()
+    def send(self, *frames: bytes) -> None:
+        self.conversation.send(RunPacket(frames=b"".join(frames)))
 
-    def ask_planned(self, packet: bytes) -> Any:
-        reply = self.ask(prepared_model_pb2.RunRequest(planned=packet))
-        return reply.planned or reply
+    def receive(self) -> list[Answer]:
+        return answers_of(self.conversation.receive().frames)
+
+
+def ask_all(way: Way, *frames: bytes) -> list[Answer]:
+    """The answers to frames of one packet, in the order of their ids."""
+    way.send(*frames)
+    answers: list[Answer] = []
+    while len(answers) < len(frames):
+        answers += way.receive()
+    return sorted(answers, key=lambda answer: answer.run_id)
+
+
+def ask(way: Way, frame: bytes) -> Answer:
+    """The answer to a frame."""
+    (answer,) = ask_all(way, frame)
+    assert answer.run_id == request_head.unpack_from(frame)[2]
+    return answer
 
 
 WAYS = ("local socket", "stream")
