@@ -34,9 +34,12 @@ _OUTPUT_PLACES = (INLINE, REGION, NOWHERE)
 _head_bytes = request_head.size
 
 
-def runs_of(session: Session, packet: Bytes, received_at_ns: int) -> list[Run]:
-    """Make the runs of a packet, in order. What is wrong with one frame becomes the error of its run. Raises
-    InvalidParameter for what can't be cut into frames."""
+def runs_of(session: Session, packet: Bytes, received_at_ns: int, *, takes_chunks: bool = False) -> list[Run]:
+    """Make the runs of a packet, in order; inputs of the only one may be still to come in chunks where that is said.
+
+    What is wrong with one frame becomes the error of its run. Raises InvalidParameter for what can't be cut into
+    frames.
+    """
     size = len(packet)
     is_one = size >= _head_bytes and packet[4:8] == size.to_bytes(4, "little")
     frames = ((0, size),) if is_one else frames_of(REQUEST_MARK, packet)
@@ -67,6 +70,8 @@ def runs_of(session: Session, packet: Bytes, received_at_ns: int) -> list[Run]:
                 )
             for shape, dtype, offset in description.inline:
                 run.inputs.append(np.ndarray(shape, dtype, packet, shift + offset))
+            if description.has_chunks and not (takes_chunks and len(frames) == 1):
+                raise InvalidParameter("inputs in chunks are only for a frame that is alone in a message of RunStream")
             if description.has_regions or description.has_chunks:
                 _find_others(run, description, packet, at)
         except Exception as error:

@@ -13,13 +13,13 @@ from daemon_process import DaemonProcess
 from model_draft import Draft
 from observer import Observer
 from raw_client import Conversation, RawClient, attacked_daemon, io_tensor
+from ways import CHUNKS, INLINE, Kind, OnStream, Tensor, alike, answers_of, ask, ask_all, way_of
 
-from nnrt_hdi import wire
-from nnrt_hdi.enums import DataType, NodeType
+from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import ConnectionFailed, InvalidParameter, NnrtError, OutOfMemory, TimedOut, UnavailableDevice
-from nnrt_hdi.v2 import device_pb2, model_pb2, prepared_model_pb2
+from nnrt_hdi.v2 import device_pb2
+from nnrt_hdi.v2.prepared_model_pb2 import AwaitRunRequest, RunPacket, RunRequest
 
-RunRequest = prepared_model_pb2.RunRequest
 COUNT = 1000
 SIZE = 4 * COUNT
 X = np.arange(COUNT, dtype=np.float32)
@@ -55,110 +55,145 @@ def model_of(client: RawClient, inputs: int = 1) -> int:
     return int(client.prepare(draft.message).prepared.model_id)
 
 
-def chunked(size: int = SIZE, dims: tuple[int, ...] = (COUNT,)) -> Any:
-    """An input that says that so many bytes of it are to come."""
-    return model_pb2.IOTensor(data_type=wire.number(DataType.FLOAT32), dimensions=dims, data={"chunked": size})
+def chunked(model_id: int, *sizes: int, run_id: int | None = None, timeout_ms: int = 0) -> RunPacket:
+    """A frame that says that inputs of so many elements are to come."""
+    inputs = [Tensor((size,), CHUNKS) for size in sizes or (COUNT,)]
+    kind = Kind(model_id, inputs, [Tensor((sizes or (COUNT,))[:1])])
+    return RunPacket(frames=kind.frame(run_id=run_id, timeout_ms=timeout_ms))
 
 
-def request(model_id: int, *inputs: Any, **fields: Any) -> Any:
-    return RunRequest(model_id=model_id, inputs=inputs, **fields)
+def whole(model_id: int) -> RunPacket:
+    return RunPacket(frames=alike(model_id, (COUNT,)).frame(X))
 
 
-def chunk(data: bytes, **fields: Any) -> Any:
-    return RunRequest(chunk=data, **fields)
+def chunk(data: bytes, **fields: Any) -> RunPacket:
+    return RunPacket(chunk=data, **fields)
 
 
 def require_refused(stream: Conversation, error: type[NnrtError], said: str) -> None:
-    reply = stream.receive()
-    refusal = wire.error_from_detail(reply.error)
-    assert type(refusal) is error and said in str(refusal), refusal
+    (answer,) = answers_of(stream.receive().frames)
+    assert type(answer.refusal) is error and said in str(answer.refusal), answer
+
+
+def require_x(stream: Conversation) -> None:
+    (answer,) = answers_of(stream.receive().frames)
+    np.testing.assert_array_equal(answer.floats, X)
 
 
 def require_works(stream: Conversation, model_id: int) -> None:
     data = X.tobytes()
-    stream.send(request(model_id, chunked()), chunk(data[:7]), chunk(data[7:]))
-    (output,) = stream.receive().outputs
-    np.testing.assert_array_equal(wire.io_array(output), X)
+    stream.send(chunked(model_id), chunk(data[:7]), chunk(data[7:]))
+    require_x(stream)
 
 
 ZEROS = bytes(SIZE)
-REFUSED: dict[str, tuple[list[Any], type[NnrtError], str]] = {
-    "too many bytes": ([chunked(), chunk(ZEROS + b"x")], InvalidParameter, "4001 bytes; 4000 are missing"),
-    "too many in the end": ([chunked(), chunk(ZEROS[1:]), chunk(b"xx")], InvalidParameter, "2 bytes; 1 are missing"),
+# The elements of the inputs, and the chunks.
+REFUSED: dict[str, tuple[tuple[int, ...], list[bytes], type[NnrtError], str]] = {
+    "too many bytes": ((COUNT,), [ZEROS + b"x"], InvalidParameter, "4001 bytes; 4000 are missing"),
+    "too many in the end": ((COUNT,), [ZEROS[1:], b"xx"], InvalidParameter, "2 bytes; 1 are missing"),
+    "no bytes": ((COUNT,), [b""], InvalidParameter, "0 bytes; 4000 are missing"),
     "a chunk of two inputs": (
-        [chunked(), chunked(), chunk(ZEROS[:4]), chunk(ZEROS)],
+        (COUNT, COUNT),
+        [ZEROS[:4], ZEROS],
         InvalidParameter,
         "4000 bytes; 3996 are missing",
     ),
-    "fewer announced than there are": (
-        [chunked(SIZE - 4)],
-        InvalidParameter,
-        "3996 bytes are announced; FLOAT32[1000]",
-    ),
-    "more announced than there are": ([chunked(1 << 62)], InvalidParameter, "bytes are announced"),
-    "another type than the model's": ([chunked(SIZE, (10, 100))], InvalidParameter, "the model takes"),
-    "more than the session may hold": ([chunked(1 << 22, (1 << 20,)), chunk(ZEROS)], OutOfMemory, "session's limit"),
-    "a terabyte": ([chunked(1 << 40, (1 << 19, 1 << 19))], InvalidParameter, "the model takes"),
-    "too few inputs": ([], InvalidParameter, "0 inputs were given"),
-    "too many inputs": ([chunked()] * 3, InvalidParameter, "inputs were given"),
+    "outputs that no frame can have": ((2**31 - 1,), [ZEROS], InvalidParameter, "too long for a frame"),
+    "more than the session may hold": ((1 << 20,), [ZEROS], OutOfMemory, "session's limit"),
+    "too many inputs": ((COUNT,) * 3, [ZEROS], InvalidParameter, "inputs were given"),
 }
 
 
-@pytest.mark.parametrize(("sent", "error", "said"), REFUSED.values(), ids=REFUSED)
-def test_refused(client: RawClient, stream: Conversation, sent: list[Any], error: type[NnrtError], said: str) -> None:
+@pytest.mark.parametrize(("sizes", "chunks", "error", "said"), REFUSED.values(), ids=REFUSED)
+def test_refused(
+    client: RawClient,
+    stream: Conversation,
+    sizes: tuple[int, ...],
+    chunks: list[bytes],
+    error: type[NnrtError],
+    said: str,
+) -> None:
     """Nothing is computed with what came, what still comes is passed over, and the next run works."""
-    inputs = [each for each in sent if not isinstance(each, RunRequest)]
-    model_id = model_of(client, inputs=2 if len(inputs) == 2 else 1)
-    stream.send(request(model_id, *inputs), *sent[len(inputs) :], chunk(b"late"), chunk(ZEROS))
+    model_id = model_of(client, inputs=2 if len(sizes) == 2 else 1)
+    stream.send(chunked(model_id, *sizes), *map(chunk, chunks), chunk(b"late"), chunk(ZEROS))
     require_refused(stream, error, said)
     require_works(stream, model_of(client))
 
 
 def test_unknown_model(client: RawClient, stream: Conversation) -> None:
     """Its chunks are passed over, the same if they come when the refusal is there already."""
-    stream.send(request(99, chunked()), chunk(ZEROS[:10]))
+    stream.send(chunked(99), chunk(ZEROS[:10]))
     require_refused(stream, UnavailableDevice, "no model 99")
     stream.send(chunk(ZEROS[10:]))
     require_works(stream, model_of(client))
 
 
-def test_chunks_of_nothing(client: RawClient, stream: Conversation) -> None:
-    """At the start, behind a run without chunks, and behind one that has had all of its own."""
+@pytest.mark.parametrize("sent_before", ["nothing", "a frame", "a frame with chunks"])
+def test_chunks_of_nothing(client: RawClient, stream: Conversation, sent_before: str) -> None:
+    """End the stream: at the start, behind a run without chunks, and behind one that has had all of its own. So does a
+    message without anything."""
     model_id = model_of(client)
-    for _ in range(2):
-        stream.send(chunk(b"x"), chunk(b"y"))
-        require_refused(stream, InvalidParameter, "belongs to no request")
-        require_works(stream, model_id)
-    stream.send(request(model_id, io_tensor(X)), chunk(b"x"))
-    assert wire.io_array(stream.receive().outputs[0]).shape == (COUNT,)
-    require_refused(stream, InvalidParameter, "belongs to no request")
-    stream.send(chunk(ZEROS, model_id=model_id))
-    require_refused(stream, InvalidParameter, "belongs to no request")
+    for nothing in (chunk(b"x"), RunPacket()):
+        stream = client.converse("PreparedModel.RunStream")
+        if sent_before == "a frame":
+            stream.send(whole(model_id))
+            require_x(stream)
+        elif sent_before == "a frame with chunks":
+            require_works(stream, model_id)
+        stream.send(nothing, chunk(b"y"))
+        with pytest.raises(InvalidParameter, match="belongs to no frame"):
+            stream.receive()
+        stream.end_requests()
+
+
+def test_other_frames_in_the_middle(client: RawClient, stream: Conversation) -> None:
+    """Both are answered: the first is refused, the other runs.
+
+    Of a message with frames and a chunk the frames count.
+    """
+    model_id = model_of(client)
+    stream.send(chunked(model_id), chunk(ZEROS[:10]), whole(model_id))
+    require_refused(stream, InvalidParameter, "other frames came before all chunks")
+    require_x(stream)
+    both = whole(model_id)
+    both.chunk = ZEROS[10:]
+    stream.send(chunked(model_id), chunk(ZEROS[:10]), both)
+    require_refused(stream, InvalidParameter, "other frames came before all chunks")
+    require_x(stream)
     require_works(stream, model_id)
 
 
-def test_another_request_in_the_middle(client: RawClient, stream: Conversation) -> None:
-    """Both are answered: the first is refused, the other runs."""
+def test_chunks_are_for_frames_that_are_alone_on_a_stream(client: RawClient, stream: Conversation) -> None:
     model_id = model_of(client)
-    stream.send(request(model_id, chunked()), chunk(ZEROS[:10]), request(model_id, io_tensor(X)))
-    require_refused(stream, InvalidParameter, "another request came before all chunks")
-    np.testing.assert_array_equal(wire.io_array(stream.receive().outputs[0]), X)
-    stream.send(request(model_id, chunked()), chunk(ZEROS[:10], run_id=7))
-    require_refused(stream, InvalidParameter, "another request came before all chunks")
-    require_refused(stream, InvalidParameter, "belongs to no request")
+    frame, plain = chunked(model_id).frames, whole(model_id).frames
+    with way_of(client, "local socket") as way:
+        assert "alone in a message of RunStream" in str(ask(way, frame).refusal)
+        assert len(ask(way, alike(model_id, (1,)).frame(X[:1])).rest) == 8
+    for frames in ((frame, plain), (plain, frame)):
+        answers = ask_all(OnStream(stream), *frames)
+        (refused,) = [answer for answer in answers if answer.error is not None]
+        assert "alone in a message of RunStream" in str(refused.refusal)
     require_works(stream, model_id)
 
 
 def test_chunks_are_for_streams_of_runs(client: RawClient) -> None:
-    model_id = model_of(client)
+    request = RunRequest(model_id=model_of(client), inputs=[io_tensor(X)])
+    request.inputs[0].data.chunked = SIZE
     with pytest.raises(InvalidParameter, match="only for RunStream"):
-        client.call("PreparedModel.Run", request(model_id, chunked()))
+        client.call("PreparedModel.Run", request)
 
 
-def test_requests_that_end_in_the_middle(client: RawClient, stream: Conversation) -> None:
-    stream.send(request(model_of(client), chunked()), chunk(ZEROS[:10]))
+def test_a_description_with_chunks_is_not_kept(client: RawClient, stream: Conversation) -> None:
+    kind = alike(model_of(client), (COUNT,), (CHUNKS, INLINE))
+    stream.send(RunPacket(frames=kind.frame()), chunk(X.tobytes()))
+    require_x(stream)
+    assert ask(OnStream(stream), kind.bare()).outcome.is_unknown
+
+
+def test_messages_that_end_in_the_middle(client: RawClient, stream: Conversation) -> None:
+    stream.send(chunked(model_of(client)), chunk(ZEROS[:10]))
     stream.end_requests()
-    require_refused(stream, InvalidParameter, "the requests ended before all chunks")
+    require_refused(stream, InvalidParameter, "the messages ended before all chunks")
 
 
 def test_abandoned_streams_give_their_memory_back(daemon: DaemonProcess, client: RawClient) -> None:
@@ -167,7 +202,7 @@ def test_abandoned_streams_give_their_memory_back(daemon: DaemonProcess, client:
     with Observer(daemon.address) as observer:
         for _ in range(4):  # Each takes half of what there is.
             stream = client.converse("PreparedModel.RunStream")
-            stream.send(request(model_id, chunked(4 * count, (count,)), run_id=0), chunk(ZEROS))
+            stream.send(chunked(model_id, count), chunk(ZEROS))
             observer.wait_for(lambda state: state.held_bytes >= 4 * count)
             stream.cancel()
         stream = client.converse("PreparedModel.RunStream")
@@ -176,16 +211,19 @@ def test_abandoned_streams_give_their_memory_back(daemon: DaemonProcess, client:
         observer.wait_for(lambda state: state.held_bytes < 4 * count)
 
 
-def test_a_run_with_an_id_says_why_it_was_never_begun(client: RawClient) -> None:
+def test_a_run_says_why_it_was_never_begun(client: RawClient) -> None:
     stream = client.converse("PreparedModel.RunStream")
-    stream.send(request(model_of(client), chunked(), run_id=5), chunk(ZEROS[:10]), request(99))
-    require_refused(stream, InvalidParameter, "another request came")
-    stream.receive()
-    stream.send(request(model_of(client), chunked(), run_id=6), chunk(ZEROS[:10]), chunk(ZEROS[:10]))
+    stream.send(chunked(model_of(client), run_id=6), chunk(ZEROS[:10]), chunk(ZEROS[:10]))
     stream.cancel()
     with pytest.raises(ConnectionFailed, match=r"not known|broke before all chunks"):
-        reply = client.ask("PreparedModel.AwaitRun", prepared_model_pb2.AwaitRunRequest(run_id=6))
-        raise wire.error_from_detail(reply.error)
+        raise fetched(client, 6)
+
+
+def fetched(client: RawClient, run_id: int) -> NnrtError:
+    """What a run failed with, whose stream has ended."""
+    (message,) = client.call("PreparedModel.AwaitRun", AwaitRunRequest(run_id=run_id))
+    (answer,) = answers_of(message.frames)
+    return answer.refusal
 
 
 @pytest.mark.parametrize(("silence_s", "timeout_ms"), [("0.8", 0), ("600", 50)], ids=["silence", "timeout"])
@@ -194,15 +232,13 @@ def test_stalled_streams(start_daemon: StartDaemon, silence_s: str, timeout_ms: 
     daemon = start_daemon("--heartbeat-timeout-s", silence_s, "--lease-s", "0.4")
     with RawClient(daemon.address) as client, Observer(daemon.address) as observer:
         stream = client.converse("PreparedModel.RunStream")
-        sent = request(model_of(client), chunked(4 << 20, (1 << 20,)), run_id=3, timeout_ms=timeout_ms)
-        stream.send(sent, chunk(ZEROS))
+        stream.send(chunked(model_of(client), 1 << 20, run_id=3, timeout_ms=timeout_ms), chunk(ZEROS))
         observer.wait_for(lambda state: state.held_bytes >= 4 << 20)
         # Each question is a sign of life.
         status = device_pb2.GetDeviceStatusRequest()
         observer.wait_for(lambda state: client.ask("NnrtDevice.GetDeviceStatus", status) and stream.is_over)
         stream.end_requests()
-        reply = client.ask("PreparedModel.AwaitRun", prepared_model_pb2.AwaitRunRequest(run_id=3))
-        assert isinstance(wire.error_from_detail(reply.error), TimedOut)
+        assert isinstance(fetched(client, 3), TimedOut)
         observer.wait_for(lambda state: client.ask("NnrtDevice.GetDeviceStatus", status) and state.held_bytes < 4 << 20)
 
 
@@ -230,7 +266,7 @@ def test_compressed_chunks_that_are_not(
     client: RawClient, stream: Conversation, data: bytes, expanded_bytes: int, said: str
 ) -> None:
     model_id = model_of(client)
-    stream.send(request(model_id, chunked()), chunk(data, expanded_bytes=expanded_bytes), chunk(ZEROS))
+    stream.send(chunked(model_id), chunk(data, expanded_bytes=expanded_bytes), chunk(ZEROS))
     require_refused(stream, InvalidParameter, said)
     require_works(stream, model_id)
 
@@ -239,11 +275,9 @@ def test_compressed_chunks(client: RawClient, stream: Conversation) -> None:
     """Some are and some aren't. Outputs come as they are, for this client has not asked for anything else."""
     model_id, data = model_of(client), X.tobytes()
     packed = zlib.compress(data[:100])
-    sent = request(model_id, chunked(), takes_chunks=True)
-    stream.send(sent, chunk(packed, expanded_bytes=100), chunk(data[100:200]))
+    stream.send(chunked(model_id), chunk(packed, expanded_bytes=100), chunk(data[100:200]))
     stream.send(chunk(zlib.compress(data[200:]), expanded_bytes=SIZE - 200))
-    (output,) = stream.receive().outputs
-    np.testing.assert_array_equal(wire.io_array(output), X)
+    require_x(stream)
 
 
 @pytest.mark.parametrize(("data", "expanded_bytes", "said"), list(DAMAGED.values())[:-3], ids=list(DAMAGED)[:-3])
@@ -259,16 +293,16 @@ def test_compressed_constants_that_are_not(client: RawClient, data: bytes, expan
 # ---- outputs
 
 
-def test_outputs_in_chunks_only_for_those_who_take_them(client: RawClient, stream: Conversation) -> None:
-    """A message of this daemon holds 64 KiB."""
+def test_outputs_in_chunks(client: RawClient, stream: Conversation) -> None:
+    """A message of this daemon holds 64 KiB. The unary call has no chunks."""
     model_id, x = model_of(client), np.arange(40_000, dtype=np.float32)
     data = x.tobytes()
     chunks = [chunk(data[at : at + 65536]) for at in range(0, len(data), 65536)]
-    stream.send(request(model_id, chunked(x.nbytes, x.shape)), *chunks)
-    require_refused(stream, OutOfMemory, "the outputs have 160000 bytes, a message at most 65536; take large outputs")
-    stream.send(request(model_id, chunked(x.nbytes, x.shape), takes_chunks=True, run_id=1), *chunks)
-    (output,) = stream.receive().outputs
-    assert (output.data.chunked, list(output.dimensions)) == (x.nbytes, list(x.shape))
+    stream.send(chunked(model_id, x.size, run_id=1), *chunks)
+    head = stream.receive()
+    (answer,) = answers_of(head.frames)
+    (output,) = answer.outcome.outputs
+    assert (output.place, list(output.dimensions), answer.rest) == (CHUNKS, list(x.shape), b"")
     received = b""
     while len(received) < x.nbytes:
         reply = stream.receive()
@@ -276,18 +310,22 @@ def test_outputs_in_chunks_only_for_those_who_take_them(client: RawClient, strea
         received += reply.chunk
     assert received == data
     # Again, by its id.
-    head, *rest = client.call("PreparedModel.AwaitRun", prepared_model_pb2.AwaitRunRequest(run_id=1))
-    assert head.outputs[0] == output and b"".join(reply.chunk for reply in rest) == data
+    again, *rest = client.call("PreparedModel.AwaitRun", AwaitRunRequest(run_id=1))
+    assert again.frames == head.frames and b"".join(reply.chunk for reply in rest) == data
+    region = {"buffer_id": client.allocate(x.nbytes), "data_size": x.nbytes}
+    request = RunRequest(model_id=model_id, inputs=[io_tensor(x, data={"region": region})])
+    with pytest.raises(OutOfMemory, match="the outputs have 160000 bytes, a message at most 65536; take large outputs"):
+        client.call("PreparedModel.Run", request)
 
 
 def test_outputs_that_are_not_read_count(client: RawClient) -> None:
     """Each of these streams holds 400 KB for a client that may hold 1 MiB."""
-    model_id, x = model_of(client), np.zeros(100_000, np.float32)
+    model_id, count = model_of(client), 100_000
     chunks = [chunk(bytes(50_000))] * 8
     streams = [client.converse("PreparedModel.RunStream") for _ in range(3)]
     for stream in streams:
-        stream.send(request(model_id, chunked(x.nbytes, x.shape), takes_chunks=True), *chunks)
-        reply = stream.receive()
-    assert isinstance(wire.error_from_detail(reply.error), OutOfMemory)
+        stream.send(chunked(model_id, count), *chunks)
+        (answer,) = answers_of(stream.receive().frames)
+    assert isinstance(answer.refusal, OutOfMemory)
     for stream in streams:
         stream.cancel()

@@ -59,7 +59,7 @@ class RunStream:
         try:
             while (packet := self._next_frames()) is not None:
                 let_go(runs)
-                former, runs = runs, runs_of(self._session, packet, perf_counter_ns())
+                former, runs = runs, runs_of(self._session, packet, perf_counter_ns(), takes_chunks=True)
                 for run in runs:
                     self._executing.begin(run, former)
                     former = ()
