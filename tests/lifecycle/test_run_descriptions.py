@@ -513,7 +513,7 @@ def test_a_wrong_reply_of_a_stream(shared_daemon: DaemonProcess, change: Change)
         assert_identity(executor, np.ones(3, np.float32))
         relay.forgers["RunStream"] = partial(forged, change)
         error = executor.submit([np.ones(3, np.float32)]).exception(DEADLINE_S)
-        assert (isinstance(error, OperationFailed) and "reply" in str(error)) or "outcome" in str(error), error
+        assert isinstance(error, OperationFailed) and ("reply" in str(error) or "outcome" in str(error)), error
         relay.forgers.clear()
         assert_identity(executor, np.ones(3, np.float32))
 

@@ -1,6 +1,7 @@
 """Runs that go together in one packet: each has its own end, whatever becomes of the others."""
 
 import threading
+from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,8 +19,10 @@ from tensor_runs import compiled
 from waiting import until
 
 from nnrt_client import Compilation, Executor, OperationFailed, Runtime, TimedOut, UnavailableDevice
-from nnrt_client.run import bundles
-from nnrt_client.run.bundles import BundleCarrier, BundleStream
+from nnrt_client.run import session_dispatcher, way
+from nnrt_client.run.link import LocalLink
+from nnrt_client.run.run import Run
+from nnrt_client.run.session_dispatcher import SessionDispatcher
 
 DEADLINE_S = 30.0
 LONG_MS = 600_000
@@ -37,18 +40,30 @@ def gate(tmp_path: Path) -> Gate:
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many runs there were in each bundle, which they go in however long they took before."""
-    monkeypatch.setattr(bundles, "LATE_S", 1e6)
-    monkeypatch.setattr(bundles, "_MOST_NS", 1 << 62)
-    monkeypatch.setattr(bundles, "_BUNDLE_NS", 1 << 62)
-    send, sizes = BundleStream.send, list[int]()
+    """How many runs there were in each packet of the shared link, on which they go however long they took before."""
+    monkeypatch.setattr(session_dispatcher, "_LATE_S", 1e6)
+    monkeypatch.setattr(way, "_MOST_NS", 1 << 62)
+    monkeypatch.setattr(way, "_PACKET_NS", 1 << 62)
+    send, sizes = LocalLink.send, list[int]()
 
-    def sent(self: BundleStream, run: Any, packet: Any) -> None:
-        sizes.append(len(packet))
-        send(self, run, packet)
+    def sent(link: LocalLink, runs: Sequence[Run]) -> None:
+        if (shared := shared_link(link.dispatcher)) is link:
+            assert shared is not None
+            sizes.append(len(runs))
+        send(link, runs)
 
-    monkeypatch.setattr(BundleStream, "send", sent)
+    monkeypatch.setattr(LocalLink, "send", sent)
     return sizes
+
+
+def shared_link(dispatcher: Any) -> LocalLink | None:
+    """The link on which runs of a session share packets."""
+    assert isinstance(dispatcher, SessionDispatcher)
+    shared = dispatcher._shared
+    assert shared is not None
+    links = [link for link in shared.links if isinstance(link, LocalLink)]
+    assert len(links) <= 1
+    return links[0] if links else None
 
 
 @pytest.fixture
@@ -60,12 +75,12 @@ def daemon(start_daemon: StartDaemon, gate: Gate) -> DaemonProcess:
 def executor(closing: ExitStack, daemon: DaemonProcess, sent: list[int]) -> Executor:
     _, executor = compiled(closing, daemon.address)
     executor.run_sync(one_of(0))
-    executor.run_sync(one_of(-1))  # By its plan, which tells how long a run takes.
+    executor.run_sync(one_of(-1))  # Tells how long a run of its kind takes.
     return executor
 
 
 class UnderWay:
-    """A bundle of many runs, of which the daemon makes the first."""
+    """A packet of many runs, of which the daemon makes the first."""
 
     def __init__(self, executor: Executor, gate: Gate, sent: list[int], daemon: DaemonProcess, **given: int) -> None:
         """`given` are the timeouts of some."""
@@ -144,12 +159,11 @@ def test_an_executor_that_is_closed(executor: Executor, gate: Gate, sent: list[i
 def test_a_connection_that_breaks(executor: Executor, gate: Gate, sent: list[int], daemon: DaemonProcess) -> None:
     """Each run's reply is fetched, whether it was made before or is made after."""
     under_way = UnderWay(executor, gate, sent, daemon)
-    lane = executor._queue._bundles
-    assert lane is not None
-    (stream,) = lane.streams
+    link = shared_link(executor._dispatcher)
+    assert link is not None
     assert under_way.runs[1].cancel()
-    stream.shut_down()
-    until(lambda: not stream.runs)
+    link.end()
+    until(lambda: not link.under_way)
     gate.release(lambda: all(run.done() for run in under_way.runs))
     under_way.require_results(1)
     for number in range(2, MANY):
@@ -163,14 +177,19 @@ def test_a_reply_that_makes_no_sense(
 ) -> None:
     """Breaks the connection, as far as runs have not been answered."""
     under_way = UnderWay(executor, gate, sent, daemon)
-    take, forgers = BundleStream._take, [lambda data: data[:-8]]
+    take, cut, forged = LocalLink.take, [8], list[LocalLink]()
 
-    def forged(self: BundleStream, data: bytes) -> None:
-        take(self, forgers.pop()(data) if forgers else data)
+    def cut_short(link: LocalLink, packet: bytes) -> None:
+        if cut:
+            forged.append(link)
+            packet = packet[: -cut.pop()]
+        take(link, packet)
 
-    monkeypatch.setattr(BundleStream, "_take", forged)
+    monkeypatch.setattr(LocalLink, "take", cut_short)
     gate.release(lambda: all(run.done() for run in under_way.runs))
     under_way.require_results()
+    (link,) = forged
+    assert link.is_over
 
 
 def test_threads_and_the_main_thread(executor: Executor, sent: list[int]) -> None:
@@ -192,7 +211,8 @@ def test_threads_and_the_main_thread(executor: Executor, sent: list[int]) -> Non
         thread.join(DEADLINE_S)
         assert not thread.is_alive()
     assert not wrong
-    assert sum(sent) == 4 * 200 and max(sent) > 1
+    # With those of a thread that found no link of its own.
+    assert 4 * 200 <= sum(sent) <= 4 * 200 + 30 and max(sent) > 1
 
 
 def test_long_runs_go_each_by_itself(closing: ExitStack, start_daemon: StartDaemon, tmp_path: Path) -> None:
@@ -214,18 +234,6 @@ def test_long_runs_go_each_by_itself(closing: ExitStack, start_daemon: StartDaem
     observer.wait_for(lambda state: state.running == 4)
     pipe.release(lambda: all(run.done() for run in runs))
     assert [run.result(DEADLINE_S)[0][0] for run in runs] == [0, 1, 2, 3]
-
-
-def test_a_daemon_that_takes_no_bundles(
-    daemon: DaemonProcess, sent: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(BundleCarrier, "is_known_to", lambda session: False)
-    with ExitStack() as closing:
-        _, executor = compiled(closing, daemon.address)
-        executor.run_sync(one_of(0))
-        runs = [executor.submit(one_of(number)) for number in range(MANY)]
-        assert [run.result(DEADLINE_S)[0][0] for run in runs] == list(range(MANY))
-    assert not sent
 
 
 def test_a_model_whose_runs_are_joined(start_daemon: StartDaemon, sent: list[int]) -> None:
