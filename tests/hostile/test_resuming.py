@@ -9,15 +9,16 @@ import pytest
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from model_draft import Draft
-from raw_client import DEADLINE_S, METHODS, Conversation, RawClient, io_tensor
+from raw_client import DEADLINE_S, METHODS, Conversation, RawClient
 from waiting import until
+from ways import Answer, Kind, alike, answers_of
 
 from nnrt_client import ConnectionFailed, InvalidParameter, NnrtError, OperationFailed, OutOfMemory, UnavailableDevice
 from nnrt_hdi import wire
-from nnrt_hdi.chunks import CHUNK_BYTES
+from nnrt_hdi.chunks import INLINE_BYTES
 from nnrt_hdi.enums import NodeType
-from nnrt_hdi.errors import error_class
 from nnrt_hdi.v2 import device_pb2, prepared_model_pb2, session_pb2
+from nnrt_hdi.v2.prepared_model_pb2 import RunPacket
 
 HELLO = session_pb2.SessionRequest(hello=session_pb2.Hello(client_name="raw"))
 BEAT = session_pb2.SessionRequest(beat=session_pb2.Beat())
@@ -44,12 +45,18 @@ def model_of(client: RawClient) -> int:
     return int(client.prepare(Draft.sum_of_input_and(VALUES).message).prepared.model_id)
 
 
-def run_request(model_id: int, run_id: int) -> Any:
-    return prepared_model_pb2.RunRequest(model_id=model_id, inputs=[io_tensor(X)], run_id=run_id)
+def sent(model_id: int, run_id: int) -> RunPacket:
+    return RunPacket(frames=alike(model_id, X.shape).frame(X, run_id=run_id, number=0))
 
 
-def await_run(client: RawClient, run_id: int) -> Any:
-    return client.ask("PreparedModel.AwaitRun", prepared_model_pb2.AwaitRunRequest(run_id=run_id))
+def answer_of(packet: RunPacket) -> Answer:
+    (answer,) = answers_of(packet.frames)
+    return answer
+
+
+def await_run(client: RawClient, run_id: int) -> Answer:
+    (packet,) = client.call("PreparedModel.AwaitRun", prepared_model_pb2.AwaitRunRequest(run_id=run_id))
+    return answer_of(packet)
 
 
 def awaiting(client: RawClient, run_id: int) -> Any:
@@ -58,7 +65,7 @@ def awaiting(client: RawClient, run_id: int) -> Any:
     call = client.channel.unary_unary(
         method.path,
         request_serializer=prepared_model_pb2.AwaitRunRequest.SerializeToString,
-        response_deserializer=prepared_model_pb2.RunReply.FromString,
+        response_deserializer=RunPacket.FromString,
     )
     return call.future(
         prepared_model_pb2.AwaitRunRequest(run_id=run_id), metadata=client.metadata, timeout=2 * DEADLINE_S
@@ -76,8 +83,8 @@ def state_of(client: RawClient) -> Any:
     return client.session.receive().beat.state
 
 
-def error_of(reply: Any) -> type[NnrtError]:
-    return error_class(reply.error.code)
+def error_of(packet: RunPacket) -> type[NnrtError]:
+    return type(answer_of(packet).refusal)
 
 
 @pytest.fixture
@@ -201,9 +208,9 @@ def test_run_id_used_twice(slow: DaemonProcess) -> None:
     with RawClient(slow.address) as client:
         model_id = model_of(client)
         first, second = client.converse("PreparedModel.RunStream"), client.converse("PreparedModel.RunStream")
-        first.send(run_request(model_id, 1))
+        first.send(sent(model_id, 1))
         until(lambda: state_of(client).running == 1)
-        second.send(run_request(model_id, 1))
+        second.send(sent(model_id, 1))
         assert error_of(second.receive()) is InvalidParameter
         assert state_of(client).running == 1
         second.cancel()
@@ -212,17 +219,14 @@ def test_run_id_used_twice(slow: DaemonProcess) -> None:
         first.cancel()
 
 
-def test_broken_stream_stops_only_runs_without_an_id(slow: DaemonProcess) -> None:
-    """The others go on, until they are cancelled or their session ends."""
+def test_broken_stream_stops_no_run(slow: DaemonProcess) -> None:
+    """They go on, until they are cancelled or their session ends."""
     with RawClient(slow.address) as client, RawClient(slow.address) as other:
         model_id = model_of(client)
-        for run_id in (0, 5):
-            stream = client.converse("PreparedModel.RunStream")
-            stream.send(run_request(model_id, run_id))
-            until(lambda: state_of(other).running == 1)
-            stream.cancel()
-            if not run_id:
-                until(lambda: state_of(other).running == 0)
+        stream = client.converse("PreparedModel.RunStream")
+        stream.send(sent(model_id, 5))
+        until(lambda: state_of(other).running == 1)
+        stream.cancel()
         # One of two is sent away, and then both have arrived.
         calls = [awaiting(client, 5), awaiting(client, 5)]
         until(lambda: any(call.done() for call in calls))
@@ -232,7 +236,7 @@ def test_broken_stream_stops_only_runs_without_an_id(slow: DaemonProcess) -> Non
         assert error_of(waiting.result(DEADLINE_S)) is OperationFailed
         until(lambda: state_of(other).running == 0)
         stream = client.converse("PreparedModel.RunStream")
-        stream.send(run_request(model_id, 6))
+        stream.send(sent(model_id, 6))
         until(lambda: state_of(other).running == 1)
         client.close()
         until(lambda: (state_of(other).running, state_of(other).sessions) == (0, 1))
@@ -245,7 +249,7 @@ def test_cancellation_that_comes_first(slow: DaemonProcess) -> None:
         model_id = model_of(client)
         assert cancel_runs(client, 7) == []
         stream = client.converse("PreparedModel.RunStream")
-        stream.send(run_request(model_id, 7))
+        stream.send(sent(model_id, 7))
         assert error_of(stream.receive()) is OperationFailed
         stream.cancel()
     assert "run started" not in slow.log()
@@ -256,7 +260,7 @@ def test_cancellation_says_what_is_still_to_end(slow: DaemonProcess) -> None:
     with RawClient(slow.address) as client:
         model_id = model_of(client)
         stream = client.converse("PreparedModel.RunStream")
-        stream.send(run_request(model_id, 3))
+        stream.send(sent(model_id, 3))
         until(lambda: state_of(client).running == 1)
         assert cancel_runs(client, 2, 3, 4) == [3]
         assert error_of(stream.receive()) is OperationFailed
@@ -269,7 +273,7 @@ def test_many_who_wait_for_a_run(slow: DaemonProcess) -> None:
     with RawClient(slow.address) as client:
         model_id = model_of(client)
         stream = client.converse("PreparedModel.RunStream")
-        stream.send(run_request(model_id, 9))
+        stream.send(sent(model_id, 9))
         until(lambda: state_of(client).running == 1)
         calls = [awaiting(client, 9) for _ in range(40)]
         until(lambda: sum(not call.done() for call in calls) == 1)
@@ -286,7 +290,7 @@ def test_waiting_is_given_up(slow: DaemonProcess) -> None:
     """Its place is free again, though the run goes on."""
     with RawClient(slow.address) as client:
         stream = client.converse("PreparedModel.RunStream")
-        stream.send(run_request(model_of(client), 9))
+        stream.send(sent(model_of(client), 9))
         until(lambda: state_of(client).running == 1)
 
         def finds_a_place() -> bool:
@@ -313,47 +317,43 @@ def test_reply_of_a_broken_stream_is_kept(start_daemon: StartDaemon) -> None:
         model_id = model_of(client)
         before = state_of(client).held_bytes
         stream = client.converse("PreparedModel.RunStream")
-        stream.send(run_request(model_id, 3))
-        assert wire.io_array(stream.receive().outputs[0]).tolist() == [2, 4, 6]
+        stream.send(sent(model_id, 3))
+        assert answer_of(stream.receive()).first(3) == [2, 4, 6]
         stream.cancel()
         until(lambda: state_of(client).held_bytes > before)
         for _ in range(2):
-            assert wire.io_array(await_run(client, 3).outputs[0]).tolist() == [2, 4, 6]
+            assert await_run(client, 3).first(3) == [2, 4, 6]
         cancel_runs(client, 3)
         assert state_of(client).held_bytes == before
         with pytest.raises(ConnectionFailed):
             await_run(client, 3)
 
 
-@pytest.mark.parametrize("takes_chunks", [False, True], ids=["inline", "in chunks"])
-def test_replies_name_their_runs(shared_daemon: DaemonProcess, takes_chunks: bool) -> None:
-    """Those of runs that fail, of runs that are awaited, and those that chunks follow; chunks name none."""
-    x = np.ones(CHUNK_BYTES // 4 + 1 if takes_chunks else 1, np.float32)
+@pytest.mark.parametrize("in_chunks", [False, True], ids=["inline", "in chunks"])
+def test_replies_name_their_runs(shared_daemon: DaemonProcess, in_chunks: bool) -> None:
+    """Those of runs that fail, of runs that are awaited, and those that chunks follow."""
+    x = np.ones(INLINE_BYTES // 4 + 1 if in_chunks else 1, np.float32)
     with RawClient(shared_daemon.address) as client:
         draft = Draft()
         operands = [draft.input([-1]), draft.constant(np.ones(1, np.float32))]
         draft.node(NodeType.ADD_FUSION, operands, [draft.output([-1])])
-        model_id = client.prepare(draft.message).prepared.model_id
-        request = prepared_model_pb2.RunRequest(model_id=model_id, takes_chunks=takes_chunks, inputs=[io_tensor(x)])
+        kind = alike(client.prepare(draft.message).prepared.model_id, x.shape)
         stream = client.converse("PreparedModel.RunStream")
-        for run_id in (7, 0, 2**64 - 1):
-            request.run_id = run_id
-            stream.send(request)
-            assert stream.receive().run_id == run_id
-            if takes_chunks:
-                assert [stream.receive().run_id for _ in range(2)] == [0, 0]
-        request.run_id, request.model_id = 8, 1000
-        stream.send(request)
-        refused = stream.receive()
-        assert (refused.run_id, error_of(refused)) == (8, UnavailableDevice)
-        request.run_id, request.model_id = 9, model_id
-        stream.send(request)
-        assert stream.receive().run_id == 9
+
+        def ask(kind: Kind, run_id: int) -> Answer:
+            stream.send(RunPacket(frames=kind.frame(x, run_id=run_id)))
+            return answer_of(stream.receive())
+
+        for run_id in (7, 2**64 - 1):
+            assert ask(kind, run_id).run_id == run_id
+            if in_chunks:
+                assert sum(len(stream.receive().chunk) for _ in range(2)) == x.nbytes
+        refused = ask(alike(1000, x.shape), 8)
+        assert refused.run_id == 8 and isinstance(refused.refusal, UnavailableDevice)
+        assert ask(kind, 9).run_id == 9
         stream.cancel()
-        replies = client.call("PreparedModel.AwaitRun", prepared_model_pb2.AwaitRunRequest(run_id=9))
-        assert [reply.run_id for reply in replies] == ([9, 0, 0] if takes_chunks else [9])
-        (reply,) = client.call("PreparedModel.Run", request)
-        assert reply.run_id == 9
+        head, *chunks = client.call("PreparedModel.AwaitRun", prepared_model_pb2.AwaitRunRequest(run_id=9))
+        assert answer_of(head).run_id == 9 and len(chunks) == (2 if in_chunks else 0)
 
 
 def test_kept_replies_are_bounded(start_daemon: StartDaemon) -> None:
@@ -363,7 +363,7 @@ def test_kept_replies_are_bounded(start_daemon: StartDaemon) -> None:
         model_id = model_of(client)
         for run_id in range(1, 40):
             stream = client.converse("PreparedModel.RunStream")
-            stream.send(run_request(model_id, run_id))
+            stream.send(sent(model_id, run_id))
             stream.receive()
             stream.cancel()
         until(lambda: state_of(client).held_bytes > 14_000)
