@@ -13,7 +13,7 @@ from nnrt_client.session.local_socket import LocalSocket
 from nnrt_client.session.staging_pool import Form, Room
 from nnrt_client.tensors.device_buffer import DeviceBuffer, Elements, Stored
 from nnrt_hdi import wire
-from nnrt_hdi.errors import InvalidParameter, OperationFailed
+from nnrt_hdi.errors import OperationFailed
 from nnrt_hdi.shared_memory import SharedMemory
 from nnrt_hdi.tensor import Array, TensorForm
 from nnrt_hdi.v2 import prepared_model_pb2
@@ -121,7 +121,7 @@ class Packet:
 
     def outputs(self, run: Run, reply: Reply, arrived: Mapping[int, Array] = {}) -> list[Elements]:
         """Take the outputs out of a reply and out of shared memory; `arrived` has those that came in chunks. Raises the
-        error that the reply carries instead, InvalidParameter for a reply that makes no sense."""
+        error that the reply carries instead, OperationFailed for a reply that makes no sense."""
         if self._staged:
             self._give_back(self._staged)
             self._staged = ()
@@ -171,7 +171,9 @@ class Packet:
             result: Elements | None = None
             if output.place == INLINE:
                 if begin + form.size_bytes > len(reply.data):
-                    raise InvalidParameter(f"the reply has not all bytes of {form.spec}")
+                    raise OperationFailed(
+                        f"the reply has not all bytes of {form.spec}", place=signature.output_place(at)
+                    )
                 result = np.ndarray(form.shape, form.dtype, reply.data, begin)
                 begin += padded(form.size_bytes)
             elif output.place == CHUNKS and at in arrived:
@@ -181,7 +183,9 @@ class Packet:
             elif output.place == NOWHERE and at in run.unwanted:
                 result = Stored(form.spec.numpy_dtype, form.shape, form.size_bytes, placed_at(None))
             else:
-                raise InvalidParameter(f"the reply does not say where {form.spec} is")
+                raise OperationFailed(
+                    f"the reply does not say where {form.spec} is", place=signature.output_place(at)
+                )
             if output.place != NOWHERE:
                 signature.expect(at, form.size_bytes)
             results.append(result)
@@ -195,7 +199,10 @@ class Packet:
                 "the device put it into a buffer that was not given for it", place=run.signature.output_place(at)
             )
         if form.size_bytes > target.room_bytes:
-            raise InvalidParameter(f"the reply says that {form.spec} is in memory that has no room for it")
+            raise OperationFailed(
+                f"the reply says that {form.spec} is in memory that has no room for it",
+                place=run.signature.output_place(at),
+            )
         if isinstance(target, DeviceBuffer):
             return Stored(dtype, form.shape, form.size_bytes, target.place)
         if isinstance(target, Room):

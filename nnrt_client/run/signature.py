@@ -173,12 +173,15 @@ class Signature:
         return array.astype(spec.numpy_dtype, copy=False)
 
     def result_form(self, index: int, output: Any) -> TensorForm:
-        """Read the form that a reply gives of an output. Raises InvalidParameter where that makes no sense, and
-        OperationFailed where it is not the model's."""
-        form = wire.described_form(output, self.output_forms[index])
-        if form is not None:
-            return form
-        spec, declared = wire.described_spec(output), self.outputs[index]
+        """Read the form that a reply gives of an output. Raises OperationFailed where that makes no sense, or is not
+        the model's."""
+        try:
+            form = wire.described_form(output, self.output_forms[index])
+            if form is not None:
+                return form
+            spec, declared = wire.described_spec(output), self.outputs[index]
+        except InvalidParameter as error:
+            raise OperationFailed(error.message, place=self.output_place(index)) from error
         if spec.data_type != declared.data_type or not declared.accepts(spec.shape):
             raise OperationFailed(f"the device gave {spec}; the model says {declared}", place=self.output_place(index))
         return TensorForm(spec)
@@ -186,7 +189,7 @@ class Signature:
     def require_result_count(self, count: int) -> None:
         """Raise unless a reply has as many outputs as the model gives: UnavailableDevice where it has none."""
         if count != len(self.outputs):
-            error = InvalidParameter if count else UnavailableDevice
+            error = OperationFailed if count else UnavailableDevice
             raise error(f"the reply has {count} outputs; the model has {len(self.outputs)}")
 
     def expected_bytes(self, index: int) -> int:
@@ -199,8 +202,8 @@ class Signature:
             self._expected_bytes[index] = self._late_sizes[index].largest_with(size_bytes)
 
     def announced(self, outputs: Sequence[Any], index: int) -> TensorSpec:
-        """Read the spec of an output whose bytes follow in chunks. Raises InvalidParameter where it makes no sense, or
-        is larger than the daemon makes any."""
+        """Read the spec of an output whose bytes follow in chunks. Raises OperationFailed where it makes no sense, and
+        InvalidParameter where it is larger than the daemon makes any."""
         self.require_result_count(len(outputs))
         spec = self.result_form(index, outputs[index]).spec
         most = self.session.welcome.limits.tensor_bytes

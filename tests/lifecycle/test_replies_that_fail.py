@@ -124,7 +124,7 @@ def test_a_session_ends_as_a_reply_begins_to_be_fetched(
 
     def start_late(thread: threading.Thread) -> None:
         if thread.name.startswith("nnrt-await"):
-            executor._queue.wait_ended(0.0)
+            executor._dispatcher.wait_ended(0.0)
             waited.append(thread.name)
         start(thread)
 

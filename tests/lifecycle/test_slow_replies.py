@@ -65,16 +65,18 @@ class SlowRun:
     def its_deadline(self) -> None:
         future = self.begin()
         until(self.is_read)
-        future._run.limit(50)
-        self.executor._queue._keep_deadline(future._run)
+        (run,) = self.executor._runs
+        run.limit(50)
+        self.executor._dispatcher._post(self.executor._dispatcher._wake_at, run.deadline)
         with pytest.raises(TimedOut):
             future.result(DEADLINE_S)
 
     def who_cancels(self) -> None:
         future = self.begin()
         until(self.is_read)
+        (run,) = self.executor._runs
         assert future.cancel()
-        assert future._run.ended.wait(DEADLINE_S)
+        assert run.ended.wait(DEADLINE_S)
 
     def who_closes_the_executor(self) -> None:
         self.require(OperationFailed, self.executor.close)
@@ -94,9 +96,10 @@ class SlowRun:
             await asyncio.wait_for(waiting, 0)
 
         future = self.begin()
+        (run,) = self.executor._runs
         with pytest.raises(asyncio.TimeoutError):
             asyncio.run(awaited())
-        assert future._run.ended.wait(DEADLINE_S)
+        assert run.ended.wait(DEADLINE_S)
 
 
 CLOSING = SlowRun.who_closes_the_executor, SlowRun.who_closes_the_session
