@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter
 
+import numpy as np
+
 from nnrt_device_service.access.counters import BatchCounter
 from nnrt_device_service.host.steps import take_each
 from nnrt_device_service.runs.batches import Batches
@@ -18,6 +20,7 @@ from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.tensor import Array
 
 _SHAPE_AND_TYPE = attrgetter("shape", "dtype")
+_ARRAY = {np.ndarray}
 
 
 class Executing:
@@ -202,7 +205,8 @@ class Executing:
         if run.error is None:
             try:
                 promised = run.description.promised if run.description is not None else None
-                run.is_as_promised = promised == list(map(_SHAPE_AND_TYPE, run.outputs))
+                are_arrays = set(map(type, run.outputs)) <= _ARRAY
+                run.is_as_promised = are_arrays and promised == list(map(_SHAPE_AND_TYPE, run.outputs))
             except (AttributeError, TypeError):  # They aren't arrays. `take_outputs` says so.
                 run.is_as_promised = False
             if run.placed is not None or not run.is_as_promised:

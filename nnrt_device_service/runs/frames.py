@@ -180,4 +180,5 @@ def _fits(shape: Shape, declared: Shape) -> bool:
 def require_count(what: str, count: int, expected: int) -> None:
     """Refuse another number of tensors than the model has. Raises InvalidParameter."""
     if count != expected:
-        raise InvalidParameter(f"{count} {what} were given; the model takes {expected}")
+        has = "takes" if what == "inputs" else "has"
+        raise InvalidParameter(f"{count} {what} were given; the model {has} {expected}")
