@@ -1,6 +1,6 @@
 """A pool of daemons beside what it should be: under restarts, deaths and a slow device, its cost, and how it scales.
 
-    PYTHONPATH=tests python benchmarks/fleets.py [--quick] [--only kills]
+    PYTHONPATH=tests python benchmarks/fleets.py [--brief] [--only kills]
 
 `make bench-fleet` writes the table into docs/fleet.md. Answers of all runs are compared with the right ones. Runs are
 on a device for a given time (tests/plugins/timed_backend.py), as on accelerators that need no core of this machine,
@@ -14,51 +14,38 @@ import random
 import signal
 import statistics
 import sys
+import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 # Before numpy is imported, and for the daemons: four of them share two cores.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
-import host_start
+import harness
 import numpy as np
-from daemon_process import DaemonProcess
-from discovery import discovery_table
-from fairness import ROWS, WIDTH, dense_model
 from fleet.fleet_process import FleetProcess, fleet_file, kill_one, nnrt_device, ps
 from fleet_load import Array, Load, Outcome, Question, affine_load, affine_model, affine_questions
-from report import Report, machine
-from small_run import KILOBYTE, identity_model, in_turns
+from harness import ROOT, Report, at_most, device_daemon, in_rounds, in_turns, machine, spread
+from resolvers.name_server import NameServer
+from working_client import dense, identity
 
-from nnrt_client import Model, ModelSession, load
+from nnrt_client import AddressChange, Model, ModelSession, Runtime, load
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "fleet.md"
+PAGE = ROOT / "docs" / "fleet.md"
 BEGIN, END = "<!-- figures: `make bench-fleet` writes them -->\n", "<!-- end of figures -->\n"
 RUN_MS = 25
+UNDISTURBED_S, RESTARTS, KILLS, ROUNDS, ROUND_S, STARTS = 15.0, 3, 120, 12, 2.0, 5
 WINDOW_S = 0.25
+DEADLINE_S = 60.0
 SEED = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Lengths:
-    """How long the rows measure."""
-
-    undisturbed_s: float = 15.0
-    restarts: int = 3
-    kills: int = 120
-    rounds: int = 12
-    round_s: float = 2.0
-    new_daemons: int = 5
-
-
-QUICK = Lengths(undisturbed_s=4.0, restarts=1, kills=15, rounds=3, round_s=2.0, new_daemons=2)
+# Of daemons under a supervisor.
+TIMED = {"backend": "timed", "option": [f"ms={RUN_MS}"]}
 
 
 def timed(ms: float = RUN_MS, slots: int = 1) -> list[str]:
@@ -69,30 +56,19 @@ def timed(ms: float = RUN_MS, slots: int = 1) -> list[str]:
 @contextmanager
 def daemons(*arguments: Sequence[str]) -> Iterator[list[str]]:
     """A daemon for each set of arguments; their addresses."""
-    with ThreadPoolExecutor(len(arguments)) as threads:
-        starting = [
-            threads.submit(DaemonProcess, "--name", f"device-{index}", *each) for index, each in enumerate(arguments)
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(device_daemon("127.0.0.1:0", "--name", f"device-{index}", *each)).address
+            for index, each in enumerate(arguments)
         ]
-    try:
-        yield [each.result().address for each in starting]
-    finally:
-        for each in starting:
-            each.result().kill()
 
 
 @contextmanager
-def fleet(*arguments: Sequence[str]) -> Iterator[ModelSession]:
-    """The model on daemons with these arguments."""
-    with daemons(*arguments) as addresses, pool(addresses) as session:
-        yield session
-
-
-@contextmanager
-def supervised(count: int) -> Iterator[Path]:
-    """So many timed daemons that `nnrt-device up` keeps alive; the directory of what is known of them."""
-    with TemporaryDirectory(prefix="fleet-") as folder:
+def supervised(count: int, **defaults: object) -> Iterator[Path]:
+    """So many daemons that `nnrt-device up` keeps alive; the directory of what is known of them."""
+    with tempfile.TemporaryDirectory(prefix="fleet-") as folder:
         names = [f"device-{index}" for index in range(count)]
-        file = fleet_file(Path(folder, "fleet.toml"), *names, backend="timed", option=[f"ms={RUN_MS}"])
+        file = fleet_file(Path(folder, "fleet.toml"), *names, **defaults)
         host = FleetProcess(Path(folder, "state"), file)
         try:
             yield host.state
@@ -120,35 +96,36 @@ def runs_of(session: ModelSession) -> Callable[[Array], Array]:
 # ---- rows
 
 
-def restarts(report: Report, lengths: Lengths) -> None:
-    with supervised(8) as state, pool(addresses_of(state)) as session, affine_load(session, 16) as load:
-        before = undisturbed(load, lengths)
+def restarts(report: Report) -> None:
+    times = at_most(RESTARTS, 1)
+    with supervised(8, **TIMED) as state, pool(addresses_of(state)) as session, affine_load(session, 16) as load:
+        before = undisturbed(load)
         started = time.monotonic()
-        for _ in range(lengths.restarts):
+        for _ in range(times):
             done = nnrt_device("restart", "--all", "--rolling", "--state-dir", state)
             assert done.returncode == 0, done.stderr
         outcome = load.outcome(started, time.monotonic())
     least = before.rate * 6 / 8
     low_s = WINDOW_S * longest(rate < least for rate in outcome.rates(WINDOW_S))
     report.add(
-        f"rolling restart of 8 daemons under full load, {lengths.restarts} times",
+        f"rolling restart of 8 daemons under full load, {times} times",
         "0 failed, 0 wrong; throughput below 6/8 for no longer than a restart takes",
-        f"{verdict(outcome)}; below 6/8 for {low_s:.2f} s at most, a restart takes"
-        f" {outcome.seconds / lengths.restarts / 8:.2f} s",
+        f"{verdict(outcome)}; below 6/8 for {low_s:.2f} s at most, a restart takes {outcome.seconds / times / 8:.2f} s",
         f"{before.rate:.0f} runs/s before, {outcome.rate / before.rate:.2f} of that meanwhile",
     )
 
 
-def kills(report: Report, lengths: Lengths) -> None:
-    with supervised(8) as state, pool(addresses_of(state)) as session, affine_load(session, 16) as load:
-        before = undisturbed(load, lengths)
-        chance, pause, started = random.Random(SEED), every(1.0), time.monotonic()  # noqa: S311  (no secret)
-        for _ in range(lengths.kills):
-            pause()
+def kills(report: Report) -> None:
+    times = at_most(KILLS, 8)
+    with supervised(8, **TIMED) as state, pool(addresses_of(state)) as session, affine_load(session, 16) as load:
+        before = undisturbed(load)
+        chance, started = random.Random(SEED), time.monotonic()  # noqa: S311  (no secret)
+        for number in range(times):
+            time.sleep(max(started + number + 1 - time.monotonic(), 0.0))
             kill_one(state, chance)
         outcome = load.outcome(started, time.monotonic())
     report.add(
-        f"kill -9 of a random one of 8 every second for {lengths.kills} s",
+        f"kill -9 of a random one of 8 every second for {times} s",
         "0 failed; p99 at most 3x of undisturbed",
         f"{verdict(outcome)}; p99 {outcome.percentile_s(99) / before.percentile_s(99):.2f}x",
         f"p99 {milliseconds(before)} before, {milliseconds(outcome)} meanwhile;"
@@ -156,111 +133,111 @@ def kills(report: Report, lengths: Lengths) -> None:
     )
 
 
-def slow_device(report: Report, lengths: Lengths) -> None:
-    slow, others = timed(10 * RUN_MS, slots=4), [timed(slots=4)] * 3
-    with fleet(*[timed(slots=4)] * 4) as equal, fleet(slow, *others) as mixed:
+def slow_device(report: Report) -> None:
+    with ExitStack() as stack:
+        kinds = {"equal": [timed(slots=4)] * 4, "mixed": [timed(10 * RUN_MS, slots=4), *[timed(slots=4)] * 3]}
+        pools = {kind: stack.enter_context(pool(stack.enter_context(daemons(*each)))) for kind, each in kinds.items()}
         for name, workers, to_reach in (
             ("half of the slots in use", 8, "p99 at most 1.3x of four equal ones"),
             ("4 runs for each slot", 64, "no bound: three do the work of four, at best with 1.33x"),
         ):
-            pairs = []
-            for _ in range(lengths.rounds):
-                of_equal, of_mixed = (closed_loop(session, workers, lengths.round_s) for session in (equal, mixed))
-                pairs.append((of_equal.percentile_s(99), of_mixed.percentile_s(99)))
+            ways = {kind: partial(closed_loop, session, workers) for kind, session in pools.items()}
+            p99 = {kind: [each.percentile_s(99) for each in r] for kind, r in in_rounds(ways, ROUNDS).items()}
             report.add(
                 f"one of 4 daemons ten times slower, {name}",
                 to_reach,
-                f"p99 {ratio(pairs)}",
-                f"p99 of equal ones {1000 * statistics.median(equal for equal, _ in pairs):.0f} ms",
+                f"p99 {ratio(p99['equal'], p99['mixed'])}",
+                f"p99 of equal ones {1000 * statistics.median(p99['equal']):.0f} ms",
             )
 
 
-def pinned(report: Report, lengths: Lengths) -> None:
-    dense = dense_model()
-    x = np.random.default_rng(SEED).standard_normal((ROWS, WIDTH), np.float32)
+def pinned(report: Report) -> None:
+    x = np.random.default_rng(SEED).standard_normal((64, 512), np.float32)
     for name, arguments, model in (
-        ("compute-bound", ["--backend", "reference"], dense),
+        ("compute-bound", ["--backend", "reference"], dense(*[512] * 9, rows=64)),
         (f"{RUN_MS} ms each", timed(), affine_model()),
     ):
         with ExitStack() as stack:
             addresses = stack.enter_context(daemons(*[arguments] * 4))
             alone = [stack.enter_context(load(model, device=each, cache=False)) for each in addresses]
             together = stack.enter_context(pool(addresses, model))
-            questions = [(x, runs_of(alone[0])(x))] if model is dense else affine_questions()
-            pairs = []
-            for _ in range(lengths.rounds):
-                sum_of_alone = side_by_side(alone, questions, 2, lengths.round_s)
-                pairs.append((sum_of_alone, side_by_side([together], questions, 8, lengths.round_s)))
+            questions = [(x, runs_of(alone[0])(x))] if name == "compute-bound" else affine_questions()
+            ways = {
+                "pinned": partial(side_by_side, alone, questions, 2),
+                "pool": partial(side_by_side, [together], questions, 8),
+            }
+            rates = in_rounds(ways, ROUNDS)
         report.add(
             f"a pool of 4 and four clients pinned to one each, runs {name}",
             "at least 0.95x",
-            ratio(pairs),
-            f"{statistics.median(pinned for pinned, _ in pairs):.0f} runs/s pinned",
+            ratio(rates["pinned"], rates["pool"]),
+            f"{statistics.median(rates['pinned']):.0f} runs/s pinned",
         )
 
 
-def own_cost(report: Report, lengths: Lengths) -> None:
-    x = [np.ones(KILOBYTE, np.float32)]
-    with ExitStack() as stack:
-        addresses = stack.enter_context(daemons(*[["--backend", "reference"]] * 4))
-        model = identity_model()
-        one = stack.enter_context(load(model, device=addresses[0], cache=False))
+def own_cost(report: Report) -> None:
+    x = [np.ones(harness.SIZES["1 KB"], np.float32)]
+    with daemons(*[["--backend", "reference"]] * 4) as addresses:
         for count in 1, 4:
-            several = stack.enter_context(pool(addresses[:count], model))
-            pairs = in_turns(partial(one.run, x), partial(several.run, x))
-            added = [pooled - single for single, pooled in pairs]
+            with (
+                load(identity(), device=addresses[0], cache=False) as one,
+                pool(addresses[:count], identity()) as several,
+            ):
+                pairs = in_turns(partial(one.run, x), partial(several.run, x))
             report.add(
                 f"the pool's own cost per run, {count} {'replicas' if count > 1 else 'replica'}",
                 "at most 15 µs",
-                f"{statistics.median(added):.1f} µs",
+                f"{statistics.median(pooled - single for single, pooled in pairs):.1f} µs",
                 f"a run of 1 KB on one device takes {statistics.median(single for single, _ in pairs):.0f} µs",
             )
 
 
-def scaling(report: Report, lengths: Lengths) -> None:
+def scaling(report: Report) -> None:
     with ExitStack() as stack:
         addresses = stack.enter_context(daemons(*[timed(2 * RUN_MS)] * 16))
         pools = {count: stack.enter_context(pool(addresses[:count])) for count in (1, 2, 4, 8, 16)}
-        rates: dict[int, list[float]] = {count: [] for count in pools}
-        for _ in range(lengths.rounds):
-            for count, session in pools.items():
-                rates[count].append(closed_loop(session, 2 * count, lengths.round_s).rate)
+        ways = {str(count): partial(closed_loop, session, 2 * count) for count, session in pools.items()}
+        rates = {count: [each.rate for each in outcomes] for count, outcomes in in_rounds(ways, ROUNDS).items()}
     shares = {
-        count: statistics.median(many / (count * one) for one, many in zip(rates[1], rates[count], strict=True))
-        for count in pools
+        count: statistics.median(many / (int(count) * one) for one, many in zip(rates["1"], rates[count], strict=True))
+        for count in ways
     }
     report.add(
         "replicas 1 to 16",
         "throughput at least 0.9 of linear",
-        ", ".join(f"{count}: {share:.2f}" for count, share in shares.items() if count > 1),
-        f"{statistics.median(rates[1]):.1f} runs/s of one, {statistics.median(rates[16]):.0f} of 16",
+        ", ".join(f"{count}: {share:.2f}" for count, share in shares.items() if count != "1"),
+        f"{statistics.median(rates['1']):.1f} runs/s of one, {statistics.median(rates['16']):.0f} of 16",
     )
 
 
-def start_of_a_host(report: Report, lengths: Lengths) -> None:
-    (table,) = host_start.measure()
-    alone, together, beyond = (row[1] for row in table.rows)
+def start_of_a_host(report: Report) -> None:
+    ways = {
+        "alone": partial(seconds_to, device_daemon),
+        "together": partial(seconds_to, partial(supervised, 4, backend="reference")),
+    }
+    alone, together = in_rounds(ways, STARTS).values()
+    beyond = statistics.median(several - one for one, several in zip(alone, together, strict=True))
     report.add(
-        f"`nnrt-device up` on {host_start.DEVICES} devices to ready",
+        "`nnrt-device up` on 4 devices to ready",
         "under 3 s beyond one daemon's start",
-        f"{beyond} s beyond it",
-        f"{alone} s for one daemon, {together} s for all",
+        f"{beyond:.2f} s beyond it",
+        f"{statistics.median(alone):.2f} s for one daemon, {statistics.median(together):.2f} s for all",
     )
 
 
-def discovery(report: Report, lengths: Lengths) -> None:
-    table = discovery_table(lengths.new_daemons)
-    ways = {way: median for way, median, _ in table.rows}
-    known = ways.pop("address")
+def discovery(report: Report) -> None:
+    ways = {way: partial(seconds_to_first_run, way) for way in ("address", "file", "dns", "mdns")}
+    medians = {way: f"{statistics.median(times):.2f} s" for way, times in in_rounds(ways, STARTS).items()}
+    known = medians.pop("address")
     report.add(
         "a new daemon appears: to its first run",
         "under 2 s with dns, file and mdns",
-        ", ".join(f"{way} {median} s" for way, median in ways.items()),
-        f"{known} s where its address is known",
+        ", ".join(f"{way} {median}" for way, median in medians.items()),
+        f"{known} where its address is known",
     )
 
 
-MEASURES: dict[str, Callable[[Report, Lengths], None]] = {
+MEASURES: Mapping[str, Callable[[Report], None]] = {
     "restarts": restarts,
     "kills": kills,
     "slow": slow_device,
@@ -275,42 +252,71 @@ MEASURES: dict[str, Callable[[Report, Lengths], None]] = {
 # ---- what rows share
 
 
-def undisturbed(load: Load, lengths: Lengths) -> Outcome:
+def undisturbed(load: Load) -> Outcome:
     """The load as it is without anything that happens, when it has warmed up."""
     time.sleep(1.0)
-    return load.during(lambda: time.sleep(lengths.undisturbed_s))
+    return load.during(lambda: time.sleep(at_most(UNDISTURBED_S, 4.0)))
 
 
-def closed_loop(session: ModelSession, workers: int, seconds: float) -> Outcome:
+def closed_loop(session: ModelSession, workers: int) -> Outcome:
     with affine_load(session, workers) as load:
-        outcome = load.during(lambda: time.sleep(seconds))
+        outcome = load.during(lambda: time.sleep(at_most(ROUND_S, 1.0)))
     assert not outcome.failures, outcome.failures
     return outcome
 
 
-def side_by_side(
-    sessions: Sequence[ModelSession], questions: Sequence[Question], workers: int, seconds: float
-) -> float:
+def side_by_side(sessions: Sequence[ModelSession], questions: Sequence[Question], workers: int) -> float:
     """Right answers per second of sessions that each have so many workers."""
     with ExitStack() as stack:
         loads = [stack.enter_context(Load(runs_of(session), questions, workers)) for session in sessions]
         start = time.monotonic()
-        time.sleep(seconds)
-        outcomes = [load.outcome(start, start + seconds) for load in loads]
+        time.sleep(at_most(ROUND_S, 1.0))
+        outcomes = [load.outcome(start, time.monotonic()) for load in loads]
     assert not any(outcome.failures for outcome in outcomes), [outcome.failures for outcome in outcomes]
     return sum(outcome.rate for outcome in outcomes)
 
 
-def every(seconds: float) -> Callable[[], None]:
-    """What sleeps until the next of moments that are so far apart."""
-    at = time.monotonic()
+def seconds_to(start: Callable[[], AbstractContextManager[object]]) -> float:
+    """Seconds that a start takes."""
+    began = time.perf_counter()
+    with start():
+        return time.perf_counter() - began
 
-    def pause() -> None:
-        nonlocal at
-        at += seconds
-        time.sleep(max(at - time.monotonic(), 0.0))
 
-    return pause
+def seconds_to_first_run(way: str) -> float:
+    """Seconds from a daemon that is ready to an answer of it, for an application that listens to changes.
+
+    Whoever keeps a list of daemons writes it at the moment when the daemon is ready; with mdns it announces itself.
+    """
+    appeared: dict[str, threading.Event] = {}
+
+    def listen(change: AddressChange) -> None:
+        for address in change.added:
+            appeared.setdefault(address, threading.Event()).set()
+
+    with ExitStack() as stack:
+        file = Path(stack.enter_context(tempfile.TemporaryDirectory()), "devices")
+        file.write_text("")
+        server = stack.enter_context(NameServer())
+        names = {
+            "file": f"file://{file}",
+            "dns": f"dns://{server.address}/_nnrt._tcp.test",
+            "mdns": "mdns:///?interface=127.0.0.1",
+        }
+        runtime = stack.enter_context(Runtime([names[way]] if way in names else []))
+        runtime.watch(listen)
+        announcing = ("--announce", "--announce-interface", "127.0.0.1") if way == "mdns" else ()
+        at, _ = stack.enter_context(device_daemon("127.0.0.1:0", *announcing))
+        began = time.perf_counter()
+        file.write_text(f"{at}\n")
+        host, port = at.split(":")
+        server.say("one.test", "A", host).say("_nnrt._tcp.test", "SRV", f"0 0 {port} one.test.")
+        if way in names:
+            assert appeared.setdefault(at, threading.Event()).wait(DEADLINE_S)
+        with load(affine_model(), runtime.device(at) if way in names else at) as session:
+            question, answer = affine_questions(1)[0]
+            assert np.array_equal(runs_of(session)(question), answer)
+            return time.perf_counter() - began
 
 
 def longest(flags: Iterable[bool]) -> int:
@@ -332,23 +338,24 @@ def milliseconds(outcome: Outcome) -> str:
     return f"{1000 * outcome.percentile_s(99):.0f} ms"
 
 
-def ratio(pairs: Sequence[tuple[float, float]]) -> str:
+def ratio(first: Sequence[float], second: Sequence[float]) -> str:
     """The median of the rounds' ratios of the second to the first, with their quartiles."""
-    low, middle, high = statistics.quantiles(second / first for first, second in pairs)
-    return f"{middle:.2f}x ({low:.2f}..{high:.2f})"
+    middle, quartiles = spread(after / before for before, after in zip(first, second, strict=True))
+    return f"{middle}x ({quartiles})"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="measure for a short time")
+    parser.add_argument("--brief", action="store_true", help="measure for a short time")
     parser.add_argument("--only", nargs="+", choices=MEASURES, default=list(MEASURES), help="some of the rows")
     parser.add_argument("--write", action="store_true", help="write the table into docs/fleet.md")
     options = parser.parse_args()
+    harness.is_brief = options.brief
     report = Report("A fleet", "", ("work", "to reach", "reached", "in the same run"))
     for name in options.only:
-        told = len(report.rows)
-        MEASURES[name](report, QUICK if options.quick else Lengths())
-        for row in report.rows[told:]:
+        shown = len(report.rows)
+        MEASURES[name](report)
+        for row in report.rows[shown:]:
             print("|", " | ".join(row), "|", flush=True)
     if options.write:
         write(report)

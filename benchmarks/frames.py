@@ -18,10 +18,10 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
-from small_run import KILOBYTE, identity_model
+from working_client import executor_of, identity
 
 import nnrt_hdi
-from nnrt_client import Compilation, Executor, Runtime, Settings
+from nnrt_client import Settings
 from nnrt_device_service.device import Device
 from nnrt_device_service.settings import Settings as DaemonSettings
 from nnrt_device_service.transport.server import Daemon
@@ -79,17 +79,15 @@ class Recorder:
 def undisturbed_run(address: str, settings: Settings, recorder: Recorder) -> dict[str, list[Entered]]:
     """The frames of a run of 1 KB into which nothing else falls."""
     runs: list[dict[str, list[Entered]]] = []
-    x = np.ones(KILOBYTE, np.float32)
-    with Runtime([address], settings) as runtime, Compilation(identity_model(), runtime.device()) as compilation:
-        compilation.build()
-        with Executor(compilation) as executor:
-            for _ in range(RUNS):
-                recorder.events = []
-                sys.setprofile(recorder)
-                executor.run_sync([x])
-                sys.setprofile(None)
-                _settle(recorder)
-                runs.append(recorder.frames())
+    x = np.ones(256, np.float32)
+    with executor_of(identity(), address, settings) as executor:
+        for _ in range(RUNS):
+            recorder.events = []
+            sys.setprofile(recorder)
+            executor.run_sync([x])
+            sys.setprofile(None)
+            _settle(recorder)
+            runs.append(recorder.frames())
     return min(runs, key=lambda run: sum(map(len, run.values())))
 
 

@@ -1,27 +1,24 @@
 """How fast the reference kernels are, per operator, beside ONNX Runtime with one thread.
 
-    OPENBLAS_NUM_THREADS=1 PYTHONPATH=tests python benchmarks/kernels.py
-
 Each operator computes float32 tensors of a realistic size; images are NCHW for both. The ONNX models are those of the
 tests' oracles. Both sides run in this process, in turns.
 """
 
-import time
+import statistics
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from harness import Report, Run, at_most, in_rounds, pair_cells
 from operators.oracles.oracle import ORACLES, Onnx
 from operators.single_node import graph_of, prepare, spec
-from report import Report, pair_cells
+from working_client import repeat
 
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.enums import ActivationType, Format, NodeType, PadMode, ReduceMode
 from nnrt_hdi.ops import OPERATORS
 from nnrt_hdi.tensor import data_type_of
-
-AnyArray = NDArray[Any]
 
 ROUNDS = 7
 ROUND_S = 0.02
@@ -77,7 +74,7 @@ def cases() -> Iterator[Case]:
     yield N.DEPTH_TO_SPACE, [(1, 64, 56, 56)], {"block_size": 2}
 
 
-def measure() -> list[Report]:
+def measure() -> Iterator[Report]:
     report = Report(
         "Reference kernels beside ONNX Runtime",
         "float32, both sides with one thread, in one process in turns: the round with the median ratio of"
@@ -85,40 +82,29 @@ def measure() -> list[Report]:
         ("family", "operator", "operands", "reference ms", "ONNX Runtime ms", "ratio"),
     )
     for node_type, operands, attrs in cases():
-        ours, theirs = _runs(node_type, operands, attrs)
-        pairs = [(_time(theirs), _time(ours)) for _ in range(ROUNDS)]
-        theirs_ms, ours_ms, ratio, _ = pair_cells(pairs, ".1f", 1e3)
-        shapes = " ".join(
-            "x".join(map(str, np.shape(given) if isinstance(given, np.ndarray) else given)) for given in operands
-        )
-        report.add(
-            OPERATORS[node_type].family,
-            f"{node_type.name} {_kind(attrs)}".strip(),
-            shapes,
-            ours_ms,
-            theirs_ms,
-            ratio,
-        )
-    return [report]
+        ways: dict[str, Callable[[], float]] = {
+            name: partial(_mean_s, run) for name, run in _runs(node_type, operands, attrs).items()
+        }
+        theirs, ours = in_rounds(ways, ROUNDS).values()
+        theirs_ms, ours_ms, ratio, _ = pair_cells(zip(theirs, ours, strict=True), ".1f", 1e3)
+        kind = attrs.get("activation_type") or attrs.get("mode")
+        name = f"{node_type.name} {kind.name}" if kind is not None else node_type.name
+        shapes = " ".join("x".join(map(str, np.shape(each) if _is_constant(each) else each)) for each in operands)
+        report.add(OPERATORS[node_type].family, name, shapes, ours_ms, theirs_ms, ratio)
+    yield report
 
 
-def _kind(attrs: dict[str, Any]) -> str:
-    chosen = attrs.get("activation_type") or attrs.get("mode")
-    return chosen.name if chosen is not None else ""
+def _is_constant(operand: Any) -> bool:
+    return isinstance(operand, np.ndarray)
 
 
-def _runs(
-    node_type: NodeType, operands: Sequence[Any], attrs: dict[str, Any]
-) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """Make what runs the node here, and what runs it there."""
+def _runs(node_type: NodeType, operands: Sequence[Any], attrs: dict[str, Any]) -> dict[str, Run]:
+    """Make what runs the node there, and what runs it here."""
     random = np.random.default_rng(0)
-    arrays = [
-        given if isinstance(given, np.ndarray) else random.uniform(0.5, 2, given).astype(np.float32)
-        for given in operands
-    ]
+    arrays = [given if _is_constant(given) else random.uniform(0.5, 2, given).astype(np.float32) for given in operands]
     layouts = [Format.NCHW if array.ndim == 4 else Format.NONE for array in arrays]
     known = [
-        (spec(array.shape, data_type_of(array.dtype), layout), array if isinstance(given, np.ndarray) else None)
+        (spec(array.shape, data_type_of(array.dtype), layout), array if _is_constant(given) else None)
         for array, layout, given in zip(arrays, layouts, operands, strict=True)
     ]
     model = prepare(graph_of(node_type, known, attrs))
@@ -128,19 +114,8 @@ def _runs(
     if isinstance(named, list):
         raise TypeError(f"{node_type.name} has no ONNX model")
     session = onnx.session((named,) if isinstance(named, str) else named)
-    return lambda: model.run(inputs, Cancellation()), lambda: session.run(None, onnx.feeds)
+    return {"theirs": lambda: session.run(None, onnx.feeds), "ours": lambda: model.run(inputs, Cancellation())}
 
 
-def _time(run: Callable[[], Any]) -> float:
-    """Seconds per call, over as many calls as fit into a round."""
-    run()
-    count, started = 0, time.perf_counter()
-    while time.perf_counter() - started < ROUND_S:
-        run()
-        count += 1
-    return (time.perf_counter() - started) / count
-
-
-if __name__ == "__main__":
-    for table in measure():
-        table.show()
+def _mean_s(run: Run) -> float:
+    return statistics.mean(repeat(run, at_most(ROUND_S, 0.001)))

@@ -8,27 +8,25 @@ What the clients are doing: tests/killed_clients.py.
 import argparse
 
 from daemon_process import DaemonProcess
+from harness import Report
 from killed_clients import BACK_S, LEASE_S, Aftermath, Holdings, kill_clients
 from observer import Observer
-from rich.console import Console
-from rich.table import Table
 
 MIB = 1 << 20
 # Pools of threads and of memory grow while the first ones come.
 WARM_UP = 60
 
 
-def table(count: int, aftermath: Aftermath) -> Table:
-    result = Table("what the daemon holds", "before", "at most", "after", title=f"{count} clients killed")
+def table(count: int, aftermath: Aftermath) -> Report:
+    back_s = max(aftermath.back_after_s, 0.0)
+    title = f"{count} clients killed: back {back_s:.1f} s after the lease of the last ({BACK_S:g} are allowed)"
+    report = Report(title, "", ("what the daemon holds", "before", "at most", "after"))
     for name, *numbers in zip(Holdings._fields, aftermath.before, aftermath.most, aftermath.after, strict=True):
         if name.endswith("_bytes"):
-            result.add_row(name.removesuffix("_bytes").replace("_", " ") + " MiB", *(f"{n / MIB:.1f}" for n in numbers))
+            report.add(name.removesuffix("_bytes").replace("_", " ") + " MiB", *(f"{n / MIB:.1f}" for n in numbers))
         else:
-            result.add_row(name, *map(str, numbers))
-    result.caption = (
-        f"back {max(aftermath.back_after_s, 0.0):.1f} s after the lease of the last ({BACK_S:g} are allowed)"
-    )
-    return result
+            report.add(name, *map(str, numbers))
+    return report
 
 
 def main() -> None:
@@ -43,7 +41,7 @@ def main() -> None:
             aftermath = kill_clients(daemon, observer, options.clients, options.seed + 1)
     finally:
         daemon.kill()
-    Console().print(table(options.clients, aftermath))
+    table(options.clients, aftermath).show()
     raise SystemExit(not aftermath.is_clean or "Traceback" in daemon.log())
 
 

@@ -1,164 +1,115 @@
 """Kills daemons in the middle of runs, again and again, and counts what went wrong.
 
+    python benchmarks/kill_daemons.py [--kills 200]
+
 Every kill finds asynchronous runs of several executors in flight and queued, and one thread in `run_sync`. A hang is a
-run that has not ended after HANG_S; a crash is a run that was told twice or of something else than a result or its
+run that has not ended after HANG_S; a crash is a run that ended twice, or in something else than a result or its
 daemon's death.
 """
 
 import argparse
+import os
+import signal
 import statistics
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
+from harness import Report, device_daemon
+from working_client import finished
 
 from nnrt_client import Compilation, Executor, Model, NnrtError, OperationType, Runtime, UnavailableDevice
 
 HANG_S = 10.0
 EXECUTORS = 3
-RUNS_PER_EXECUTOR = 12
+RUNS = 36
 TIMEOUT_MS = 600_000
 SIZE = 256
 
 
-@dataclass
-class Kill:
+class Kill(NamedTuple):
     """The outcome of one kill."""
 
     hung: int
     crashed: int
-    finished: int
+    done: int
     died: int
     last_end_s: float
 
 
-class Outcomes:
-    """How each run ended, and when the last one did."""
+class Ends:
+    """How each run ended, and when the last one did; the run in `run_sync` has the number RUNS."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self.finished: Counter[int] = Counter()
-        self.died: Counter[int] = Counter()
-        self.wrong: list[NnrtError] = []
+        self.ways: dict[int, list[str]] = {run: [] for run in range(RUNS + 1)}
         self.last_at = 0.0
 
-    def on_run_done(self, run: int, outputs: Any, error: NnrtError | None) -> None:
-        with self._changed:
-            if error is not None:
-                self.wrong.append(error)
-            self.finished[run] += 1
-            self._note()
+    def on_run_done(self, run: int, _: Any, error: NnrtError | None) -> None:
+        self.add(run, "done" if error is None else "crashed")
 
     def on_service_died(self, run: int) -> None:
-        with self._changed:
-            self.died[run] += 1
-            self._note()
+        self.add(run, "died")
 
-    def wait(self, runs: int) -> None:
+    def add(self, run: int, way: str) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self.finished.total() + self.died.total() >= runs, HANG_S)
+            self.ways[run].append(way)
+            self.last_at = time.monotonic()
+            self._changed.notify_all()
 
-    def _note(self) -> None:
-        self.last_at = time.monotonic()
-        self._changed.notify_all()
+    def wait(self) -> bool:
+        """Wait until all have ended; False where they hang."""
+        with self._changed:
+            return self._changed.wait_for(lambda: all(self.ways.values()), HANG_S)
 
 
 def model() -> Model:
     """A few milliseconds of matrix products."""
     model = Model()
-    x = model.input((SIZE, SIZE))
-    y: Any = x
+    x = y = model.input((SIZE, SIZE))
     for _ in range(4):
         y = model.apply(OperationType.MATMUL, y, np.eye(SIZE, dtype=np.float32))
-    model.specify_inputs_and_outputs([x], [y])
-    model.finish()
-    return model
-
-
-def start_daemon(arguments: list[str]) -> tuple["subprocess.Popen[str]", str]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "nnrt_device_service", "serve", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    assert process.stdout is not None
-    return process, process.stdout.readline().split()[2]
+    return finished(model, x, y)
 
 
 def kill_once(graph: Model, after_s: float) -> Kill:
-    process, address = start_daemon([])
     x = [np.ones((SIZE, SIZE), np.float32)]
-    outcomes = Outcomes()
-    runs = EXECUTORS * RUNS_PER_EXECUTOR
-    blocked_ended_at: list[float] = []
-    crashes: list[BaseException] = []
-    with Runtime([address]) as runtime, Compilation(graph, runtime.device()) as compilation:
+    ends = Ends()
+    with (
+        device_daemon() as (address, pid),
+        Runtime([address]) as runtime,
+        Compilation(graph, runtime.device()) as compilation,
+    ):
         compilation.build()
         executors = [Executor(compilation) for _ in range(EXECUTORS)]
         for executor in executors:
-            executor.set_on_run_done(outcomes.on_run_done)
-            executor.set_on_service_died(outcomes.on_service_died)
+            executor.set_on_run_done(ends.on_run_done)
+            executor.set_on_service_died(ends.on_service_died)
 
         def run_until_it_raises() -> None:
             try:
                 while True:
                     executors[0].run_sync(x)
             except UnavailableDevice:
-                blocked_ended_at.append(time.monotonic())
-            except BaseException as error:
-                crashes.append(error)
+                ends.add(RUNS, "died")
+            except BaseException:
+                ends.add(RUNS, "crashed")
 
-        blocked = threading.Thread(target=run_until_it_raises, daemon=True)
-        blocked.start()
-        for run in range(runs):
+        threading.Thread(target=run_until_it_raises, daemon=True).start()
+        for run in range(RUNS):
             executors[run % EXECUTORS].run_async(x, timeout_ms=TIMEOUT_MS, user_data=run)
         time.sleep(after_s)
-        process.kill()
+        os.kill(pid, signal.SIGKILL)
         killed_at = time.monotonic()
-        outcomes.wait(runs)
-        blocked.join(HANG_S)
-        hung = runs - len(outcomes.finished | outcomes.died) + blocked.is_alive()
-        if not hung:
+        if ends.wait():
             for executor in executors:
                 executor.close()
-    process.wait()
-    assert process.stdout is not None
-    process.stdout.close()
-    twice = sum(count - 1 for count in (outcomes.finished + outcomes.died).values())
-    return Kill(
-        hung=hung,
-        crashed=twice + len(outcomes.wrong) + len(crashes),
-        finished=outcomes.finished.total(),
-        died=outcomes.died.total(),
-        last_end_s=max([outcomes.last_at, *blocked_ended_at]) - killed_at,
-    )
-
-
-def table(kills: list[Kill]) -> Table:
-    ends_ms = sorted(max(kill.last_end_s, 0.0) * 1000 for kill in kills)
-    rows = {
-        "kills": str(len(kills)),
-        "runs in flight or queued when killed": str(sum(kill.died for kill in kills)),
-        "runs that had finished before": str(sum(kill.finished for kill in kills)),
-        "hangs": str(sum(kill.hung for kill in kills)),
-        "crashes": str(sum(kill.crashed for kill in kills)),
-        "kill to last run ended, p50": f"{statistics.median(ends_ms):.1f} ms",
-        "kill to last run ended, max": f"{ends_ms[-1]:.1f} ms",
-    }
-    result = Table("what", "value")
-    for row in rows.items():
-        result.add_row(*row)
-    return result
+    ways = Counter(way for each in ends.ways.values() for way in each)
+    twice = sum(max(len(each) - 1, 0) for each in ends.ways.values())
+    hung = sum(not each for each in ends.ways.values())
+    return Kill(hung, ways["crashed"] + twice, ways["done"], ways["died"], max(ends.last_at - killed_at, 0.0))
 
 
 def main() -> None:
@@ -167,13 +118,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills (default 0)")
     options = parser.parse_args()
     moments = np.random.default_rng(options.seed)
-    graph = model()
-    console = Console()
-    kills = [
-        kill_once(graph, float(moments.uniform(0.0, 0.05)))
-        for _ in track(range(options.kills), f"{Path(__file__).stem}", console=Console(stderr=True))
-    ]
-    console.print(table(kills))
+    kills = [kill_once(model(), float(moments.uniform(0.0, 0.05))) for _ in range(options.kills)]
+    report = Report(f"{len(kills)} daemons killed", "", ("what", "value"))
+    report.add("runs in flight or queued when killed", str(sum(kill.died for kill in kills)))
+    report.add("runs that had ended before", str(sum(kill.done for kill in kills)))
+    report.add("hangs", str(sum(kill.hung for kill in kills)))
+    report.add("crashes", str(sum(kill.crashed for kill in kills)))
+    for name, of in (("p50", statistics.median), ("max", max)):
+        report.add(f"kill to last run ended, {name}", f"{of(kill.last_end_s for kill in kills) * 1e3:.1f} ms")
+    report.show()
     raise SystemExit(any(kill.hung or kill.crashed for kill in kills))
 
 

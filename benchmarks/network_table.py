@@ -10,7 +10,6 @@ import argparse
 import datetime
 import os
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -20,16 +19,15 @@ from typing import Any
 
 import numpy as np
 import onnx
+from harness import ROOT, Report, device_daemon, in_rounds, in_turns, machine, median_us, pair_cells, seconds
 from numpy.typing import NDArray
 from onnx import numpy_helper
-from onnx_networks import Run, in_process_session, in_turns, median_s
-from report import Report, machine, pair_cells
-from small_run import device_daemon
+from onnx_networks import in_process_session
 
 from nnrt_client import ModelSession, NnrtError, load
 
 FOLDER = Path("build/networks")
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "onnx_networks.md"
+PAGE = ROOT / "docs" / "onnx_networks.md"
 COLUMNS = ("network", "exporter", "format", "came in", "equal within", "in process ms", "ms", "ratio", "load ratio")
 FAMILIES = (
     "classification",
@@ -155,25 +153,21 @@ def row_of(network: Exported, address: str, *, is_measured: bool) -> list[str]:
             return [_way(remote), equal, "", "", "", ""]
         here = partial(local.run, None, dict(network.feeds[0]))
         there = partial(remote.run, varying[0])
-        count = max(1, min(MOST_RUNS, int(ROUND_S / median_s(here, 3))))
-        pairs = in_turns(partial(median_s, here, count), partial(median_s, there, count), ROUNDS)
+        count = max(1, min(MOST_RUNS, int(ROUND_S / (median_us(here, 3) / 1e6))))
+        cells = pair_cells(in_turns(here, there, count, ROUNDS), scale=1e-3)
         way = _way(remote)
-    loads = in_turns(
-        partial(_timed, lambda: in_process_session(network.path, THREADS)),
-        partial(_timed, lambda: open_remote().close()),
+    loads = in_rounds(
+        {
+            "here": partial(seconds, partial(in_process_session, network.path, THREADS)),
+            "there": partial(seconds, lambda: open_remote().close()),
+        },
         LOAD_ROUNDS,
     )
-    return [way, equal, *pair_cells(pairs, scale=1e3)[:3], pair_cells(loads)[2]]
+    return [way, equal, *cells[:3], pair_cells(zip(loads["here"], loads["there"], strict=True))[2]]
 
 
 def _way(session: ModelSession) -> str:
     return str(session.way)
-
-
-def _timed(run: Run) -> float:
-    started = time.perf_counter()
-    run()
-    return time.perf_counter() - started
 
 
 def measure(networks: Sequence[Exported], *, is_measured: bool = True) -> list[Report]:

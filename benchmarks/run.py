@@ -1,65 +1,73 @@
-"""Measure everything, print the tables, and write docs/performance.md: `make bench`."""
+"""Measure, print the tables, and write docs/performance.md: `make bench`.
 
+    PYTHONPATH=tests:tests/onnx_import python benchmarks/run.py [--only GROUP ...] [--brief]
+    python benchmarks/run.py --only small --against OTHER_CHECKOUT
+
+| group | what its tables say |
+|---|---|
+| small | 1 KB and 600 KB on one host beside a Connection and a gRPC echo; 1 KB over TCP beside a unary call and beside
+          bare streams; 600 KB and 64 MB with Tensors and with arrays; 64 MB over TCP beside transfers by hand |
+| crowds | 8 clients x 16 in flight beside one; 60 clients beside 8; batching; beside KServe's server (`make peers`
+           installs it) |
+| shapes | runs of shapes that were never seen |
+| stateful | a recurrent network, step by step |
+| options | what a canary, TLS and traces cost a run |
+| kernels | kernels of the reference backend, reductions among them, beside ONNX Runtime |
+| onnx_networks | ResNet-50 and other networks beside ONNX Runtime in process, for one client and for eight |
+
+Some things have commands of their own:
+
+| command | prints |
+|---|---|
+| `make bench-fleet` (fleets.py) | pools of daemons under restarts and deaths |
+| `make networks` (network_table.py) | networks of all families beside ONNX Runtime in process |
+| frames.py | the Python frames of a small run |
+| kill_daemons.py, kill_clients.py | what goes wrong and what is left where processes are killed |
+| soak.py | what goes wrong where everything is done at once for minutes |
+
+With --only nothing is written. With --brief a few rounds are made, which shows that a benchmark works, and no more.
+"""
+
+import argparse
 import datetime
+import importlib
 import os
 from pathlib import Path
 
 # Before numpy is imported: the reference kernels are compared with one thread of ONNX Runtime.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
-import c_calls
-import caches
-import carriers
-import counting
-import fairness
-import graphs
-import joined_runs
-import kernels
-import loading
-import many_clients
-import onnx_networks
-import peers
-import resident
-import same_host
-import small_run
-import stateful
-import tls
-import traced_runs
-import transfers
-from report import machine
+import harness
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
+PAGE = harness.ROOT / "docs" / "performance.md"
+GROUPS = ("small", "crowds", "shapes", "stateful", "options", "kernels", "onnx_networks")
 
 
 def main() -> None:
-    reports = [
-        *small_run.measure(),
-        *counting.measure(),
-        *traced_runs.measure(),
-        *same_host.measure(),
-        *many_clients.measure(),
-        *joined_runs.measure(),
-        *peers.measure(),
-        *carriers.measure(),
-        *resident.measure(),
-        *stateful.measure(),
-        *fairness.measure(),
-        *caches.measure(),
-        *kernels.measure(),
-        *graphs.measure(),
-        *onnx_networks.measure(),
-        *loading.measure(),
-        *transfers.measure(),
-        *tls.measure(),
-        *c_calls.measure(),
-    ]
-    for report in reports:
-        report.show()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=GROUPS, default=GROUPS, help="some of the groups; writes nothing")
+    parser.add_argument("--brief", action="store_true", help="make a few rounds; writes nothing")
+    parser.add_argument("--against", type=Path, help="compare the small runs with those of another checkout")
+    given = parser.parse_args()
+    harness.is_brief = given.brief
+    if given.against:
+        importlib.import_module("against").compare(given.against).show()
+        return
+    reports = []
+    for group in given.only:
+        for report in importlib.import_module(group).measure():
+            report.show()
+            reports.append(report)
+    if given.only == GROUPS and not given.brief:
+        write(reports)
+
+
+def write(reports: list[harness.Report]) -> None:
     day = datetime.datetime.now(datetime.timezone.utc).date()
     page = [
         "# Performance",
         "",
-        f"Written by `make bench` on {day} ({machine()}).",
+        f"Written by `make bench` on {day} ({harness.machine()}).",
         "",
         "Times depend on the machine and on what else it does. Compare the ratios: both sides are measured in one run.",
         "Where a row has two figures and their ratio, all three are of the round whose ratio is the median.",

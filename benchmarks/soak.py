@@ -1,21 +1,44 @@
-"""Everything at once with one daemon, from many threads, for minutes: what was done, what went wrong, the memory."""
+"""Everything at once with one daemon, from many threads, for minutes: what was done, what went wrong, the memory.
+
+PYTHONPATH=tests python benchmarks/soak.py [--seconds 180]
+"""
 
 import argparse
+import statistics
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 from daemon_process import DaemonProcess
+from harness import Report
 from mixed_use import THREADS, MixedUse
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
 
 from nnrt_client import Runtime
 
 MIB = 1 << 20
 # Memory counts from here on, when every cache and pool has been filled.
 WARM = 0.25
+
+
+def soak(daemon: DaemonProcess, work: MixedUse, seconds: float) -> list[str]:
+    """Do it, print what came of it, and return what went wrong."""
+    sizes: list[tuple[int, int]] = []
+
+    def watch(fraction: float) -> None:
+        if fraction >= WARM:
+            sizes.append((resident_bytes(), daemon.memory_bytes()))
+
+    work.run(seconds, watch)
+    work.close()
+    report = Report(f"{THREADS} threads, {seconds:g} s", "", ("what", "count"))
+    for what, count in sorted(work.done.items()):
+        report.add(what.replace("_", " "), f"{count:,}")
+    report.add("wrong, lost or hanging", str(len(work.wrong)))
+    for what, series in zip(("client", "daemon"), zip(*sizes, strict=True), strict=False):
+        half = max(len(series) // 2, 1)
+        halves = (f"{statistics.mean(part) / MIB:.1f}" for part in (series[:half], series[half:] or series))
+        report.add(f"memory of the {what}, MiB, first and second half", ", ".join(halves))
+    report.show()
+    return work.wrong
 
 
 def resident_bytes() -> int:
@@ -25,7 +48,7 @@ def resident_bytes() -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=180.0)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
@@ -37,38 +60,6 @@ def main() -> None:
         daemon.kill()
     if wrong:
         raise SystemExit("\n".join(wrong))
-
-
-def soak(daemon: DaemonProcess, work: MixedUse, seconds: float) -> list[str]:
-    """Do it, print what came of it, and return what went wrong."""
-    sizes: dict[str, list[int]] = {"client": [], "daemon": []}
-    with Progress(transient=True) as progress:
-        task = progress.add_task("soaking", total=1.0)
-        work.run(seconds, watching(daemon, sizes, lambda fraction: progress.update(task, completed=fraction)))
-    work.close()
-    table = Table("what", "count", title=f"{THREADS} threads, {seconds:g} s")
-    for what, count in sorted(work.done.items()):
-        table.add_row(what.replace("_", " "), f"{count:,}")
-    table.add_row("wrong, lost or hanging", str(len(work.wrong)))
-    for what, series in sizes.items():
-        if series:
-            half = len(series) // 2 or 1
-            first, second = (sum(part) / len(part) / MIB for part in (series[:half], series[half:] or series))
-            table.add_row(f"memory of the {what}, MiB, first and second half", f"{first:.1f}, {second:.1f}")
-    Console().print(table)
-    return work.wrong
-
-
-def watching(
-    daemon: DaemonProcess, sizes: dict[str, list[int]], show: Callable[[float], None]
-) -> Callable[[float], None]:
-    def watch(fraction: float) -> None:
-        show(fraction)
-        if fraction >= WARM:
-            sizes["client"].append(resident_bytes())
-            sizes["daemon"].append(daemon.memory_bytes())
-
-    return watch
 
 
 if __name__ == "__main__":

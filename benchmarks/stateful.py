@@ -20,11 +20,10 @@ from typing import Any
 
 import numpy as np
 import onnx
+from harness import Report, device_daemon, in_turns, pair_cells
 from numpy.typing import NDArray
 from onnx_models import Graph
 from onnx_networks import in_process_session
-from report import Report, pair_cells
-from small_run import device_daemon, in_turns
 
 from nnrt_client import ModelSession, ResidentTensor, Tensor, load
 

@@ -9,28 +9,18 @@ from families.network import DYNAMIC, FP16, QDQ, QOPERATOR, Network, real
 FAMILY = "classification"
 
 
-def resnet(groups: int = 1) -> nn.Module:
-    """Bottlenecks (He et al. 2015); with groups ResNeXt."""
+def resnet() -> nn.Module:
+    """Bottlenecks (He et al. 2015)."""
 
     def block(inputs: int, outputs: int, stride: int) -> nn.Module:
-        inner = outputs // 2 if groups > 1 else outputs // 4
-        layers = conv(inputs, inner, 1), conv(inner, inner, 3, stride, groups), conv(inner, outputs, 1, act=None)
+        inner = outputs // 4
+        layers = conv(inputs, inner, 1), conv(inner, inner, 3, stride), conv(inner, outputs, 1, act=None)
         shortcut = conv(inputs, outputs, 1, stride, act=None) if inputs != outputs else None
         return nn.Sequential(Residual(*layers, shortcut=shortcut), nn.ReLU())
 
     stages = [(64, 128, 1), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2), (512, 512, 1)]
     stem = conv(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1)
     return nn.Sequential(*stem, *(block(*stage) for stage in stages), Head(512))
-
-
-def mobilenet_v1() -> nn.Module:
-    """Depthwise separable convolutions (Howard et al. 2017)."""
-
-    def block(inputs: int, outputs: int, stride: int) -> nn.Module:
-        return nn.Sequential(conv(inputs, inputs, 3, stride, inputs, nn.ReLU6), conv(inputs, outputs, 1, act=nn.ReLU6))
-
-    stages = [(32, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2)]
-    return nn.Sequential(conv(3, 32, 3, 2, act=nn.ReLU6), *(block(*stage) for stage in stages), Head(512))
 
 
 def inverted(act: type[nn.Module], gate: type[nn.Module]) -> nn.Module:
@@ -50,30 +40,6 @@ def inverted(act: type[nn.Module], gate: type[nn.Module]) -> nn.Module:
     return nn.Sequential(
         conv(3, 16, 3, 2, act=act), *(block(*stage) for stage in stages), conv(80, 256, 1, act=act), Head(256)
     )
-
-
-class Dense(nn.Module):
-    """A layer whose result is added to the channels (Huang et al. 2016)."""
-
-    def __init__(self, channels: int, growth: int) -> None:
-        super().__init__()
-        self.body = nn.Sequential(nn.BatchNorm2d(channels), nn.ReLU(), conv(channels, 4 * growth, 1))
-        self.last = nn.Conv2d(4 * growth, growth, 3, 1, 1, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.cat((x, self.last(self.body(x))), 1)
-
-
-def densenet(growth: int = 16) -> nn.Module:
-    layers: list[nn.Module] = [conv(3, 32, 7, 2), nn.MaxPool2d(3, 2, 1)]
-    channels = 32
-    for _ in range(3):
-        for _ in range(4):
-            layers.append(Dense(channels, growth))
-            channels += growth
-        layers += [nn.BatchNorm2d(channels), nn.ReLU(), nn.Conv2d(channels, channels // 2, 1), nn.AvgPool2d(2)]
-        channels //= 2
-    return nn.Sequential(*layers, Head(channels))
 
 
 class Shuffle(nn.Module):
@@ -119,15 +85,6 @@ def inception() -> nn.Module:
     return nn.Sequential(conv(3, 32, 3, 2), nn.LocalResponseNorm(5), nn.MaxPool2d(3, 2), *body, Head(256))
 
 
-def vgg() -> nn.Module:
-    """Convolutions, then large linear layers behind pooling to a fixed size."""
-    layers: list[nn.Module] = []
-    for inputs, outputs in ((3, 32), (32, 64), (64, 128)):
-        layers += [nn.Conv2d(inputs, outputs, 3, 1, 1), nn.ReLU(), nn.MaxPool2d(2)]
-    linear = nn.Linear(128 * 16, 512), nn.ReLU(), nn.Dropout(), nn.Linear(512, 100)
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(4), nn.Flatten(), *linear, nn.LogSoftmax(1))
-
-
 class ConvNext(nn.Module):
     """Depthwise windows of 7, LayerNorm with the channels last (Liu et al. 2022)."""
 
@@ -155,13 +112,9 @@ BATCHES = ({"batch": 2}, {"batch": 1})
 
 NETWORKS = [
     Network(FAMILY, "ResNet", resnet, IMAGE, formats=(FP16, QDQ, QOPERATOR, DYNAMIC)),
-    Network(FAMILY, "ResNeXt", lambda: resnet(8), BATCHED, BATCHES),
-    Network(FAMILY, "MobileNetV1", mobilenet_v1, BATCHED, BATCHES, formats=(QDQ, QOPERATOR)),
     Network(FAMILY, "MobileNetV3", lambda: inverted(nn.Hardswish, nn.Hardsigmoid), IMAGE, formats=(QDQ, QOPERATOR)),
     Network(FAMILY, "EfficientNet", lambda: inverted(nn.SiLU, nn.Sigmoid), BATCHED, BATCHES, formats=(QDQ,)),
-    Network(FAMILY, "DenseNet", densenet, BATCHED, BATCHES),
     Network(FAMILY, "ShuffleNet", shufflenet, BATCHED, BATCHES, formats=(QOPERATOR,)),
     Network(FAMILY, "Inception", inception, IMAGE),
-    Network(FAMILY, "VGG", vgg, {"x": real(1, 3, 64, 64)}),
     Network(FAMILY, "ConvNeXt", convnext, IMAGE),
 ]

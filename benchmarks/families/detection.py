@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from families.layers import Attention, conv, mlp
+from families.layers import conv
 from families.network import DYNAMIC, FP16, IMAGES, QDQ, QOPERATOR, TORCHSCRIPT, Network, real
 
 FAMILY = "detection"
@@ -105,27 +105,6 @@ class Suppressed(nn.Module):
         return boxes[image, place], scores[image, place, kind], kind
 
 
-class Detr(nn.Module):
-    """A transformer that asks an image questions (Carion et al. 2020)."""
-
-    def __init__(self, width: int = 96) -> None:
-        super().__init__()
-        self.stages = nn.Sequential(*backbone((16, 32, 64, width)))
-        self.position = nn.Parameter(torch.randn(1, 64, width))
-        self.questions = nn.Parameter(torch.randn(1, 20, width))
-        self.within, self.between, self.across = (Attention(width, 4) for _ in range(3))
-        self.norms = nn.ModuleList([nn.LayerNorm(width) for _ in range(3)])
-        self.classes, self.boxes = nn.Linear(width, 11), mlp(width, width, nn.ReLU)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        x = self.stages(x).flatten(2).transpose(1, 2) + self.position
-        x = self.norms[0](x + self.within(x))
-        q = self.questions.expand(x.shape[0], -1, -1)
-        q = self.norms[1](q + self.between(q))
-        q = self.norms[2](q + self.across(q, x))
-        return self.classes(q).softmax(-1), self.boxes(q)[..., :4].sigmoid()
-
-
 class TextDetector(nn.Module):
     """Says where the letters are: maps of all sizes together, then twice as large twice (Liao et al. 2019)."""
 
@@ -176,23 +155,6 @@ class Crnn(nn.Module):
         return self.head(y).log_softmax(-1)
 
 
-class LineTransformer(nn.Module):
-    """Reads the letters, by attention over the columns."""
-
-    def __init__(self, width: int = 96, letters: int = 80) -> None:
-        super().__init__()
-        self.convs = nn.Sequential(*backbone((32, 64), nn.GELU), conv(64, width, 3, 2, act=nn.GELU))
-        self.attention, self.mlp = Attention(width, 4), mlp(width, 2 * width)
-        self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
-        self.head = nn.Linear(width, letters)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.convs(x.expand(-1, 3, -1, -1))
-        x = x.mean(2).transpose(1, 2)
-        x = x + self.attention(self.norms[0](x))
-        return self.head(x + self.mlp(self.norms[1](x))).softmax(-1)
-
-
 ANY_IMAGE = {"x": real(1, 3, "height", "width")}
 LINES = {"x": real("batch", 1, 32, "width")}
 WIDTHS = ({"batch": 2, "width": 120}, {"batch": 1, "width": 200})
@@ -203,14 +165,6 @@ NETWORKS = [
     Network(FAMILY, "YOLO", Yolo, ANY_IMAGE, IMAGES, formats=(FP16, QDQ)),
     Network(
         FAMILY,
-        "SSD with NonMaxSuppression",
-        lambda: Suppressed(Ssd()),
-        {"x": real(1, 3, 128, 128)},
-        exporters=(TORCHSCRIPT,),
-        outputs=(*BOXES, "classes"),
-    ),
-    Network(
-        FAMILY,
         "YOLO with NonMaxSuppression",
         lambda: Suppressed(Yolo()),
         ANY_IMAGE,
@@ -218,8 +172,6 @@ NETWORKS = [
         exporters=(TORCHSCRIPT,),
         outputs=(*BOXES, "classes"),
     ),
-    Network(FAMILY, "DETR", Detr, {"x": real(1, 3, 128, 128)}, outputs=("classes", "boxes")),
     Network("OCR", "text detector", TextDetector, ANY_IMAGE, IMAGES, formats=(QDQ, QOPERATOR)),
     Network("OCR", "CRNN recognizer", Crnn, LINES, WIDTHS, exporters=(TORCHSCRIPT,), formats=(DYNAMIC,)),
-    Network("OCR", "line transformer", LineTransformer, {"x": real("batch", 1, 32, 160)}, ({"batch": 2}, {"batch": 1})),
 ]

@@ -35,42 +35,6 @@ class UNet(nn.Module):
         return self.head(x)
 
 
-class TransposedUNet(nn.Module):
-    """Up by transposed convolutions."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.down = nn.ModuleList([conv(3, 16, act=nn.LeakyReLU), conv(16, 32, 3, 2), conv(32, 64, 3, 2)])
-        self.up = nn.ModuleList([nn.ConvTranspose2d(64, 32, 2, 2), nn.ConvTranspose2d(64, 16, 4, 2, 1)])
-        self.head = nn.Conv2d(32, 2, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        a = self.down[0](x)
-        b = self.down[1](a)
-        x = torch.cat((self.up[0](self.down[2](b)), b), 1)
-        return self.head(torch.cat((self.up[1](x), a), 1)).argmax(1)
-
-
-class Fpn(nn.Module):
-    """Maps of all sizes, added and brought to the size of the image."""
-
-    def __init__(self, width: int = 48) -> None:
-        super().__init__()
-        self.stages = nn.ModuleList([conv(3, 24, 3, 4), conv(24, 48, 3, 2), conv(48, 96, 3, 2)])
-        self.laterals = nn.ModuleList([nn.Conv2d(n, width, 1) for n in (24, 48, 96)])
-        self.head = nn.Sequential(conv(width, width), nn.Conv2d(width, 8, 1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        size = x.shape[-2:]
-        maps = []
-        for stage, lateral in zip(self.stages, self.laterals, strict=True):
-            x = stage(x)
-            maps.append(lateral(x))
-        for index in (1, 0):
-            maps[index] = maps[index] + functional.interpolate(maps[index + 1], size=maps[index].shape[-2:])
-        return functional.interpolate(self.head(maps[0]), size=size, mode="bilinear", align_corners=True)
-
-
 class DeepLab(nn.Module):
     """Windows with holes of several sizes, and the mean of the image (Chen et al. 2017)."""
 
@@ -119,14 +83,6 @@ class Style(nn.Module):
         return self.last(x)
 
 
-def generator() -> nn.Module:
-    """Images out of noise (Radford et al. 2015)."""
-    layers: list[nn.Module] = [nn.Unflatten(1, (64, 1, 1)), nn.ConvTranspose2d(64, 128, 4)]
-    for inputs, outputs in ((128, 64), (64, 32), (32, 16)):
-        layers += [nn.BatchNorm2d(inputs), nn.ReLU(), nn.ConvTranspose2d(inputs, outputs, 4, 2, 1)]
-    return nn.Sequential(*layers, nn.Conv2d(16, 3, 3, 1, 1), nn.Tanh())
-
-
 class Diffusion(nn.Module):
     """A part of a diffusion network: the step as waves, GroupNorm, and attention to a text."""
 
@@ -163,11 +119,8 @@ LATENT = {
 
 NETWORKS = [
     Network(FAMILY, "U-Net", UNet, ANY_IMAGE, ODD, formats=(FP16, QDQ)),
-    Network(FAMILY, "U-Net, transposed", TransposedUNet, ANY_IMAGE, SIZES),
-    Network(FAMILY, "FPN segmentation", Fpn, ANY_IMAGE, ODD),
     Network(FAMILY, "DeepLab", DeepLab, ANY_IMAGE, ODD),
     Network(FAMILY, "super-resolution", super_resolution, ANY_IMAGE, SIZES, formats=(QDQ,)),
     Network(FAMILY, "style transfer", Style, ANY_IMAGE, SIZES),
-    Network(FAMILY, "generator", generator, {"x": real("batch", 64)}, ({"batch": 2}, {"batch": 1})),
     Network(FAMILY, "diffusion", Diffusion, LATENT, ({"batch": 2, "length": 8}, {"batch": 1, "length": 5})),
 ]

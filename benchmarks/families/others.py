@@ -14,19 +14,6 @@ def perceptron() -> nn.Module:
     return nn.Sequential(*layers, nn.Softmax(1))
 
 
-class Table(nn.Module):
-    """Rows of a table: some columns are numbers, others kinds."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kinds = nn.ModuleList([nn.Embedding(20, 8) for _ in range(3)])
-        self.rest = mlp(24 + 10, 128, nn.SELU)
-
-    def forward(self, kinds: Tensor, values: Tensor) -> Tensor:
-        columns = [table(kinds[:, index]) for index, table in enumerate(self.kinds)]
-        return self.rest(torch.cat([*columns, values], 1))
-
-
 class Recommender(nn.Module):
     """Products of all pairs of vectors (Naumov et al. 2019)."""
 
@@ -41,33 +28,6 @@ class Recommender(nn.Module):
         products = torch.bmm(vectors, vectors.transpose(1, 2))
         rows, columns = torch.tril_indices(6, 6, -1)
         return self.last(torch.cat((x, products[:, rows, columns]), 1)).sigmoid()
-
-
-class GraphConvolution(nn.Module):
-    """Each node gets the mean of its neighbours (Kipf and Welling 2016)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linears = nn.ModuleList([nn.Linear(16, 64), nn.Linear(64, 8)])
-
-    def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:
-        adjacency = adjacency.float() + torch.eye(x.shape[0])
-        scale = adjacency.sum(1).rsqrt()
-        adjacency = scale[:, None] * adjacency * scale[None]
-        return self.linears[1](adjacency @ self.linears[0](adjacency @ x).relu())
-
-
-class GraphAttention(nn.Module):
-    """Attention to neighbours (Velickovic et al. 2017)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear, self.source, self.target = nn.Linear(16, 32), nn.Linear(32, 1), nn.Linear(32, 1)
-
-    def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:
-        x = self.linear(x)
-        scores = nn.functional.leaky_relu(self.source(x) + self.target(x).T, 0.2)
-        return scores.masked_fill(adjacency == 0, -1e9).softmax(1) @ x
 
 
 class Messages(nn.Module):
@@ -99,20 +59,6 @@ class Points(nn.Module):
         return self.head(self.each(x).max(2).values)
 
 
-def autoencoder() -> nn.Module:
-    """An image through a narrow place."""
-    down = (
-        nn.Conv2d(1, 16, 3, 2, 1),
-        nn.ReLU(),
-        nn.Conv2d(16, 32, 3, 2, 1),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(1568, 16),
-    )
-    up = nn.Linear(16, 1568), nn.Unflatten(1, (32, 7, 7)), nn.ConvTranspose2d(32, 16, 3, 2, 1, 1), nn.ReLU()
-    return nn.Sequential(*down, *up, nn.ConvTranspose2d(16, 1, 3, 2, 1, 1), nn.Sigmoid())
-
-
 class Chosen(nn.Module):
     """Only the rows that count: how many there are is known in a run."""
 
@@ -141,12 +87,10 @@ class Writer(nn.Module):
 
 
 BATCHES = ({"batch": 4}, {"batch": 1})
-NODES = {"x": real("nodes", 16), "adjacency": numbers("nodes", "nodes", below=2)}
 GRAPHS = ({"nodes": 40, "edges": 90}, {"nodes": 25, "edges": 70})
 
 NETWORKS = [
     Network(FAMILY, "perceptron", perceptron, {"x": real("batch", 64)}, BATCHES, formats=(QDQ, QOPERATOR, DYNAMIC)),
-    Network(FAMILY, "table", Table, {"kinds": numbers("batch", 3, below=20), "values": real("batch", 10)}, BATCHES),
     Network(
         FAMILY,
         "recommender",
@@ -154,9 +98,6 @@ NETWORKS = [
         {"dense": real("batch", 16), "kinds": numbers("batch", 5, below=100)},
         BATCHES,
     ),
-    Network(FAMILY, "autoencoder", autoencoder, {"x": real("batch", 1, 28, 28)}, BATCHES, formats=(QDQ,)),
-    Network(FAMILY, "graph convolution", GraphConvolution, NODES, GRAPHS),
-    Network(FAMILY, "graph attention", GraphAttention, NODES, GRAPHS),
     Network(
         FAMILY,
         "messages",

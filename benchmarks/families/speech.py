@@ -26,19 +26,6 @@ class Recurrent(nn.Module):
         return self.head(y).log_softmax(-1)
 
 
-class KeepingRecurrent(nn.Module):
-    """GRU that gets its state and gives it back, for sound that comes in pieces."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gru = nn.GRU(40, 64, batch_first=True)
-        self.head = nn.Linear(64, 1)
-
-    def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        y, state = self.gru(x, state)
-        return self.head(y).sigmoid(), state
-
-
 class OneRate(nn.Module):
     """Speech activity of sound at one rate: a spectrum by convolution, then LSTM with its state."""
 
@@ -70,24 +57,6 @@ class SpeechActivity(nn.Module):
         return self.fast(x, state) if sr == 16000 else self.slow(x, state)
 
 
-class Causal(nn.Module):
-    """A window that looks back only, the further the larger the holes in it."""
-
-    def __init__(self, channels: int, rate: int) -> None:
-        super().__init__()
-        self.back = 2 * rate
-        self.convs = nn.ModuleList([nn.Conv1d(channels, channels, 3, dilation=rate) for _ in range(2)])
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.convs[0](functional.pad(x, (self.back, 0))).relu()
-        return x + self.convs[1](functional.pad(y, (self.back, 0))).relu()
-
-
-def tcn() -> nn.Module:
-    """Temporal convolutions (Bai et al. 2018)."""
-    return nn.Sequential(nn.Conv1d(8, 48, 1), *(Causal(48, 2**n) for n in range(4)), nn.Conv1d(48, 4, 1))
-
-
 def vocoder() -> nn.Module:
     """Sound out of a spectrogram, longer and longer by transposed convolutions (Kong et al. 2020)."""
     layers: list[nn.Module] = [nn.Conv1d(40, 64, 7, 1, 3)]
@@ -95,25 +64,6 @@ def vocoder() -> nn.Module:
         layers += [nn.LeakyReLU(0.1), nn.ConvTranspose1d(inputs, outputs, 2 * times, times, times // 2)]
         layers += [nn.LeakyReLU(0.1), nn.Conv1d(outputs, outputs, 7, 1, 9, 3)]
     return nn.Sequential(*layers, nn.LeakyReLU(), nn.Conv1d(16, 1, 7, 1, 3), nn.Tanh())
-
-
-class Whisper(nn.Module):
-    """An encoder of sound: two convolutions, waves as positions, then a transformer."""
-
-    def __init__(self, width: int = 96) -> None:
-        super().__init__()
-        self.convs = nn.Sequential(
-            nn.Conv1d(40, width, 3, 1, 1), nn.GELU(), nn.Conv1d(width, width, 3, 2, 1), nn.GELU()
-        )
-        self.position = nn.Parameter(torch.randn(100, width) / 10)
-        self.attention, self.mlp = Attention(width, 4), mlp(width, 4 * width)
-        self.norms = nn.ModuleList([nn.LayerNorm(width) for _ in range(3)])
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.convs(x).transpose(1, 2)
-        x = x + self.position[: x.shape[1]]
-        x = x + self.attention(self.norms[0](x))
-        return self.norms[2](x + self.mlp(self.norms[1](x)))
 
 
 class Conformer(nn.Module):
@@ -155,7 +105,6 @@ class Spectrum(nn.Module):
 
 SOUND = {"x": real("batch", 40, "length")}
 LENGTHS = ({"batch": 2, "length": 50}, {"batch": 1, "length": 80})
-STATE = real(1, "batch", 64)
 
 NETWORKS = [
     # torch.export knows no recurrent layer with an unknown number of steps.
@@ -173,14 +122,6 @@ NETWORKS = [
     ),
     Network(
         FAMILY,
-        "GRU with its state",
-        KeepingRecurrent,
-        {"x": real("batch", "length", 40), "state": STATE},
-        ({"batch": 2, "length": 5}, {"batch": 1, "length": 3}),
-        outputs=("y", "state_out"),
-    ),
-    Network(
-        FAMILY,
         "speech activity",
         lambda: torch.jit.script(SpeechActivity()),
         {"x": real("batch", 512), "state": real(2, "batch", 32), "sr": constant(16000)},
@@ -189,9 +130,7 @@ NETWORKS = [
         outputs=("y", "state_out"),
         constants={"sr": 16000},
     ),
-    Network(FAMILY, "TCN", tcn, {"x": real("batch", 8, "length")}, LENGTHS),
     Network(FAMILY, "vocoder", vocoder, SOUND, ({"batch": 2, "length": 20}, {"batch": 1, "length": 32})),
-    Network(FAMILY, "Whisper, encoder", Whisper, SOUND, LENGTHS),
     Network(FAMILY, "Conformer", Conformer, {"x": real("batch", "length", 40)}, LENGTHS),
     Network(
         FAMILY,

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from families.layers import Attention, RmsNorm, mlp
-from families.network import DYNAMIC, DYNAMO, FP16, QDQ, TEXTS, TORCHSCRIPT, Network, constant, mask, numbers, real
+from families.network import DYNAMIC, FP16, QDQ, TEXTS, TORCHSCRIPT, Network, constant, mask, numbers, real
 
 FAMILY = "texts"
 WORDS, WIDTH, HEADS = 2000, 256, 4
@@ -60,38 +60,6 @@ class SentenceEncoder(nn.Module):
         weights = attention_mask.unsqueeze(-1).expand(x.shape).float()
         mean = (x * weights).sum(1) / weights.sum(1).clamp(min=1e-9)
         return functional.normalize(mean, p=2.0, dim=1)
-
-
-class TorchEncoder(nn.Module):
-    """torch's own encoder, with its padding mask."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words = nn.Embedding(WORDS, WIDTH)
-        layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 2 * WIDTH, batch_first=True)
-        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        return self.encoder(self.words(input_ids), src_key_padding_mask=attention_mask == 0)
-
-
-class Gpt(nn.Module):
-    """A decoder over the whole text, with a triangle as its mask."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words, self.positions = nn.Embedding(WORDS, WIDTH), nn.Embedding(128, WIDTH)
-        self.layers = nn.ModuleList([GptLayer() for _ in range(2)])
-        self.norm = nn.LayerNorm(WIDTH)
-
-    def forward(self, input_ids: Tensor) -> Tensor:
-        length = input_ids.shape[1]
-        x = self.words(input_ids) + self.positions(torch.arange(length, device=input_ids.device))
-        seen = torch.ones(length, length, dtype=torch.bool, device=input_ids.device).tril()
-        bias = torch.zeros(length, length).masked_fill(seen.logical_not(), float("-inf"))
-        for layer in self.layers:
-            x, _, _ = layer(x, None, bias)
-        return self.norm(x) @ self.words.weight.T
 
 
 class GptLayer(nn.Module):
@@ -183,45 +151,25 @@ class LlamaStep(nn.Module):
 class T5Bias(nn.Module):
     """What is added to scores by how far apart two words are (Raffel et al. 2019)."""
 
-    def __init__(self, is_causal: bool) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.is_causal = is_causal
         self.table = nn.Embedding(32, HEADS)
 
     def forward(self, length: int) -> Tensor:
         places = torch.arange(length)
         apart = places[None, :] - places[:, None]
-        bucket = torch.zeros_like(apart) if self.is_causal else (apart > 0).long() * 16
-        far = (-apart).clamp(min=0) if self.is_causal else apart.abs()
-        exact = 16 if self.is_causal else 8
-        rough = exact + (torch.log(far.float() / exact + 1e-9) / math.log(128 / exact) * exact).long()
-        bucket = bucket + torch.where(far < exact, far, rough.clamp(max=2 * exact - 1))
+        far = (-apart).clamp(min=0)
+        rough = 16 + (torch.log(far.float() / 16 + 1e-9) / math.log(128 / 16) * 16).long()
+        bucket = torch.where(far < 16, far, rough.clamp(max=31))
         return self.table(bucket).permute(2, 0, 1).unsqueeze(0)
 
 
-class T5Encoder(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.words, self.bias = nn.Embedding(WORDS, WIDTH), T5Bias(is_causal=False)
-        self.attentions = nn.ModuleList([Attention(WIDTH, HEADS) for _ in range(2)])
-        self.mlps = nn.ModuleList([mlp(WIDTH, 2 * WIDTH, nn.ReLU) for _ in range(2)])
-        self.norms = nn.ModuleList([RmsNorm(WIDTH) for _ in range(5)])
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        x = self.words(input_ids)
-        bias = self.bias(input_ids.shape[1]) + (1.0 - attention_mask[:, None, None, :].float()) * -1e9
-        for index, (attention, perceptron) in enumerate(zip(self.attentions, self.mlps, strict=True)):
-            x = x + attention(self.norms[2 * index](x), bias=bias)
-            x = x + perceptron(self.norms[2 * index + 1](x))
-        return self.norms[4](x)
-
-
 class T5Decoder(nn.Module):
-    """The other half: it looks at itself and at what the encoder made."""
+    """A decoder that looks at itself and at what an encoder made, with biases by how far apart words are."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.words, self.bias = nn.Embedding(WORDS, WIDTH), T5Bias(is_causal=True)
+        self.words, self.bias = nn.Embedding(WORDS, WIDTH), T5Bias()
         self.own, self.other = Attention(WIDTH, HEADS), Attention(WIDTH, HEADS)
         self.mlp = mlp(WIDTH, 2 * WIDTH, nn.ReLU)
         self.norms = nn.ModuleList([RmsNorm(WIDTH) for _ in range(4)])
@@ -303,15 +251,6 @@ NETWORKS = [
     ),
     Network(
         FAMILY,
-        "torch's encoder",
-        TorchEncoder,
-        {"input_ids": IDS, "attention_mask": MASK},
-        TEXTS,
-        exporters=(DYNAMO,),  # The other one keeps the length that it was traced with.
-    ),
-    Network(FAMILY, "GPT, whole text", Gpt, {"input_ids": IDS}, TEXTS),
-    Network(
-        FAMILY,
         "GPT, a step with its cache",
         GptStep,
         {"input_ids": IDS, "k0": CACHE, "v0": CACHE, "k1": CACHE, "v1": CACHE},
@@ -328,7 +267,6 @@ NETWORKS = [
         formats=(FP16,),
         outputs=("logits", "keys_out", "values_out"),
     ),
-    Network(FAMILY, "T5, encoder", T5Encoder, {"input_ids": IDS, "attention_mask": MASK}, TEXTS),
     Network(
         FAMILY,
         "T5, decoder",

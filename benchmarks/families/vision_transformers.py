@@ -72,30 +72,6 @@ class Swin(nn.Module):
         return x.permute(0, 1, 3, 2, 4, 5).reshape(n, h, w, c)
 
 
-class Mixed(nn.Module):
-    """A perceptron over the patches, then one over the channels (Tolstikhin et al. 2021)."""
-
-    def __init__(self, patches: int, width: int) -> None:
-        super().__init__()
-        self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
-        self.over_patches, self.over_channels = mlp(patches, 2 * patches), mlp(width, 2 * width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.over_patches(self.norms[0](x).transpose(1, 2)).transpose(1, 2)
-        return x + self.over_channels(self.norms[1](x))
-
-
-class Mixer(nn.Module):
-    def __init__(self, width: int = 192) -> None:
-        super().__init__()
-        self.patches = nn.Conv2d(3, width, 16, 16)
-        self.blocks = nn.Sequential(*(Mixed(64, width) for _ in range(4)))
-        self.head = nn.Linear(width, 100)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.blocks(self.patches(x).flatten(2).transpose(1, 2)).mean(1))
-
-
 IMAGE = {"x": real(1, 3, 128, 128)}
 BATCHED = {"x": real("batch", 3, 128, 128)}
 BATCHES = ({"batch": 2}, {"batch": 1})
@@ -103,5 +79,4 @@ BATCHES = ({"batch": 2}, {"batch": 1})
 NETWORKS = [
     Network(FAMILY, "ViT", Vit, BATCHED, BATCHES, formats=(FP16, QDQ, DYNAMIC)),
     Network(FAMILY, "Swin", Swin, IMAGE),
-    Network(FAMILY, "MLP-Mixer", Mixer, BATCHED, BATCHES),
 ]

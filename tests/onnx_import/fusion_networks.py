@@ -1,7 +1,7 @@
 """Networks of which ONNX Runtime fuses nodes, exported from torch, and quantized by ONNX Runtime's tools.
 
-`python tests/onnx_import/fusion_networks.py FOLDER --large` writes them as large as such networks are, for
-benchmarks/fusions.py; without --large, as the tests have them in fusion_exports/. Needs the extra `nnrt[torch]`.
+`python tests/onnx_import/fusion_networks.py FOLDER --large` writes them as large as such networks are; without --large,
+as the tests have them in fusion_exports/. Needs the extra `nnrt[torch]`.
 """
 
 import argparse

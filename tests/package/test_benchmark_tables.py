@@ -22,8 +22,8 @@ def test_a_ratio_is_that_of_its_figures(
 ) -> None:
     """Of the round with the median ratio, and with enough digits to be divided."""
     monkeypatch.syspath_prepend(BENCHMARKS)
-    monkeypatch.delitem(sys.modules, "report", raising=False)
-    from report import pair_cells
+    monkeypatch.delitem(sys.modules, "harness", raising=False)
+    from harness import pair_cells
 
     assert pair_cells(pairs) == cells
     first, second, ratio, _ = cells

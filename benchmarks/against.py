@@ -1,0 +1,87 @@
+"""The small runs of another checkout beside those of this one: `python benchmarks/run.py --only small --against PATH`.
+
+Each side has a daemon and clients in processes of their own, which run the code of its checkout; what the clients do is
+in working_client.py of this one. They are started anew a few times, for processes alike may differ for as long as they
+live.
+"""
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from harness import (
+    ROOT,
+    SIZES,
+    Client,
+    Report,
+    at_most,
+    clients,
+    device_daemon,
+    in_rounds,
+    pair_cells,
+    per_second,
+    work,
+)
+
+STARTS, ROUNDS = 5, 6
+
+
+@dataclass(frozen=True)
+class Case:
+    """What clients run, and for how long in a round."""
+
+    name: str
+    options: Mapping[str, Any]
+    clients: int = 1
+    is_rate: bool = False
+    window_s: float = 0.5
+
+
+CASES = (
+    Case("1 KB, local socket", {}),
+    Case("1 KB, TCP", {"share_memory": False}),
+    Case("600 KB, arrays", {"elements": SIZES["600 KB"]}),
+    Case("600 KB, Tensors", {"elements": SIZES["600 KB"], "tensors": True}),
+    Case("64 MB, arrays", {"elements": SIZES["64 MB"]}, window_s=1.0),
+    Case("64 MB, Tensors", {"elements": SIZES["64 MB"], "tensors": True}, window_s=1.0),
+    Case("8 threads x 16 in flight", {"threads": 8, "in_flight": 16}, is_rate=True),
+    Case("8 clients x 16 in flight", {"in_flight": 16}, clients=8, is_rate=True),
+)
+
+
+def compare(other: Path) -> Report:
+    report = Report(
+        f"Small runs beside those of {other}",
+        f"Medians of runs of x + 0 with as many bytes in as out, or runs per second, on the reference backend; over the"
+        f" local socket where nothing else is said. {ROUNDS} rounds taken in turns with each of {STARTS} pairs of a"
+        " daemon and its clients; the ratio is the median of the rounds' ratios of this checkout to the other one, with"
+        " its quartiles.",
+        ("run", "of", "other", "this", "this / other", "quartiles"),
+    )
+    for case in CASES:
+        pairs: list[tuple[float, float]] = []
+        for _ in range(at_most(STARTS, 1)):
+            with _side(case, other.resolve()) as old, _side(case, ROOT) as new:
+                rounds = in_rounds({"old": partial(_figure, case, old), "new": partial(_figure, case, new)}, ROUNDS)
+            pairs += zip(rounds["old"], rounds["new"], strict=True)
+        report.add(case.name, "runs/s" if case.is_rate else "µs", *pair_cells(pairs))
+    return report
+
+
+@contextmanager
+def _side(case: Case, checkout: Path) -> Iterator[list[Client]]:
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        is_tcp = not case.options.get("share_memory", True)
+        listen = "127.0.0.1:0" if is_tcp else f"unix:{folder}/device"
+        at, _ = stack.enter_context(device_daemon(listen, checkout=checkout))
+        yield stack.enter_context(clients(case.clients, at, case.options, checkout=checkout))
+
+
+def _figure(case: Case, crowd: list[Client]) -> float:
+    works = work(crowd, case.window_s)
+    return per_second(works) if case.is_rate else works[0].median_us

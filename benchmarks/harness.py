@@ -1,0 +1,262 @@
+"""What all benchmarks use: daemons, client processes, measurements in turns, and tables.
+
+A benchmark is a function that measures alternatives in rounds, in turns, and returns tables. On a shared machine a time
+alone says little: tables have the ratio of two figures of one round, with the quartiles of all rounds.
+"""
+
+import json
+import multiprocessing as mp
+import os
+import platform
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.metadata import version
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parent.parent
+# Elements of float32.
+SIZES = {"1 KB": 256, "600 KB": 3 * 224 * 224, "64 MB": 16 << 20}
+ROUNDS, RUNS = 30, 100
+# Of the clock of a process, as clock_getcpuclockid(3) makes it: all its threads, their own code and the kernel.
+_OF_ALL_THREADS = 2
+
+T = TypeVar("T")
+N = TypeVar("N", int, float)
+Run: TypeAlias = Callable[[], Any]
+
+is_brief = False
+"""Whether a round or two are enough, for who wants to see that a benchmark works."""
+
+
+def at_most(count: N, brief: N) -> N:
+    """Return how many rounds, runs or seconds there are to be: the first, or the second where `is_brief`."""
+    return min(count, brief) if is_brief else count
+
+
+# ---- tables
+
+
+@dataclass
+class Report:
+    """One table with what it says about itself."""
+
+    title: str
+    about: str
+    columns: Sequence[str]
+    rows: list[Sequence[str]] = field(default_factory=list)
+
+    def add(self, *cells: str) -> None:
+        self.rows.append(cells)
+
+    def add_ways(self, case: Sequence[str], rounds: Mapping[str, Sequence[float]], base: str, scale: float = 1) -> None:
+        """Add a row for each way: its figure and its ratio to the base's in the round with the median ratio."""
+        for name, figures in rounds.items():
+            self.add(*case, name, *pair_cells(zip(rounds[base], figures, strict=True), scale=scale)[1:])
+
+    def show(self) -> None:
+        table = Table(*self.columns, title=self.title)
+        for row in self.rows:
+            table.add_row(*row)
+        Console(width=None if sys.stdout.isatty() else 180).print(table)
+
+    def markdown(self) -> str:
+        return "\n".join([f"## {self.title}", "", self.about, "", self.table()])
+
+    def table(self) -> str:
+        """Return the rows alone, as Markdown."""
+        rows = (self.columns, ["---"] * len(self.columns), *self.rows)
+        return "\n".join([*("| " + " | ".join(row) + " |" for row in rows), ""])
+
+
+def pair_cells(
+    pairs: Iterable[tuple[float, float]], ratios: str = ".2f", scale: float = 1
+) -> tuple[str, str, str, str]:
+    """Return both figures of the round with the median ratio, this ratio of the second to the first, and the quartiles
+    of the rounds' ratios.
+
+    Medians of each side would be of different rounds, and their quotient none of the ratios that were measured.
+    """
+    rounds = sorted(pairs, key=lambda pair: pair[1] / pair[0])
+    first, second = rounds[(len(rounds) - 1) // 2]
+    quartiles = spread((second / first for first, second in rounds), ratios)[1]
+    return _figure(first * scale), _figure(second * scale), f"{second / first:{ratios}}", quartiles
+
+
+def spread(figures: Iterable[float], digits: str = ".2f") -> tuple[str, str]:
+    """Return the median and the quartiles."""
+    low, middle, high = statistics.quantiles(figures)
+    return f"{middle:{digits}}", f"{low:{digits}}..{high:{digits}}"
+
+
+def machine() -> str:
+    """Describe the machine that the figures were taken on."""
+    return (
+        f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()},"
+        f" grpcio {version('grpcio')}, protobuf {version('protobuf')}, numpy {version('numpy')}"
+    )
+
+
+def _figure(number: float) -> str:
+    """Write three digits or more: a reader who divides two such figures gets their ratio."""
+    return f"{number:.0f}" if number >= 100 else f"{number:.3g}"
+
+
+# ---- measurements
+
+
+def in_rounds(ways: Mapping[str, Callable[[], T]], rounds: int = ROUNDS) -> dict[str, list[T]]:
+    """Measure each way once in every round, in an order of its own; a first round warms up, and isn't counted."""
+    figures: dict[str, list[T]] = {name: [] for name in ways}
+    order = random.Random(0)  # noqa: S311  (no secret)
+    for measure in ways.values():
+        measure()
+    for _ in range(at_most(rounds, 3)):
+        for name in order.sample(list(ways), len(ways)):
+            figures[name].append(ways[name]())
+    return figures
+
+
+def in_turns(one: Run, other: Run, runs: int = RUNS, rounds: int = ROUNDS) -> list[tuple[float, float]]:
+    """Return the medians in µs of so many runs of both, of each round."""
+    figures = in_rounds({name: partial(median_us, run, runs) for name, run in (("one", one), ("other", other))}, rounds)
+    return list(zip(figures["one"], figures["other"], strict=True))
+
+
+def median_us(run: Run, runs: int = RUNS) -> float:
+    return statistics.median(seconds(run) for _ in range(at_most(runs, 5))) * 1e6
+
+
+def seconds(run: Run) -> float:
+    began = time.perf_counter()
+    run()
+    return time.perf_counter() - began
+
+
+def processor_s(pids: Iterable[int]) -> float:
+    """Return the seconds for which these processes have had a processor."""
+    return sum(time.clock_gettime(~pid << 3 | _OF_ALL_THREADS) for pid in pids)
+
+
+# ---- processes
+
+
+class Daemon(NamedTuple):
+    """A daemon in a process of its own."""
+
+    address: str
+    pid: int
+
+
+def environment(checkout: Path = ROOT) -> dict[str, str]:
+    """Return the environment of a process that runs the code of a checkout, and finds the backends of the tests."""
+    tests = [ROOT / "tests" / "plugins", ROOT / "tests"]
+    folders = [checkout, *sorted(path for path in (checkout / "backends").iterdir() if path.is_dir()), *tests]
+    return {**os.environ, "PYTHONPATH": ":".join(map(str, folders))}
+
+
+@contextmanager
+def device_daemon(listen: str = "127.0.0.1:0", *arguments: str, checkout: Path = ROOT) -> Iterator[Daemon]:
+    """Start a daemon, with the reference backend if the arguments name no other."""
+    command = [sys.executable, "-m", "nnrt_device_service", "serve", "--listen", listen, *arguments]
+    where: Any = {"cwd": checkout, "env": environment(checkout)}  # With -m the working directory comes first.
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, **where) as process:
+        assert process.stdout is not None
+        try:
+            yield Daemon(process.stdout.readline().split()[2], process.pid)
+        finally:
+            process.kill()
+
+
+class Work(NamedTuple):
+    """What a client process did when it was told to work."""
+
+    runs: int
+    median_us: float
+    seconds: float
+
+
+class Client:
+    """A client in a process of its own. Made by `clients`."""
+
+    def __init__(self, command: Sequence[str], checkout: Path) -> None:
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(checkout)
+        )
+        self.pid = self._process.pid
+
+    def wait_until_ready(self) -> None:
+        self._line()
+
+    def begin(self, seconds: float) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{seconds}\n")
+        self._process.stdin.flush()
+
+    def end(self) -> Work:
+        return Work(*json.loads(self._line()))
+
+    def close(self) -> None:
+        self._process.communicate()
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        if not (line := self._process.stdout.readline()):
+            raise RuntimeError(f"a client ended before it said anything: {self._process.args!r}")
+        return line
+
+
+@contextmanager
+def clients(
+    count: int,
+    address: str,
+    options: Mapping[str, Any],
+    command: Sequence[str] = (sys.executable, str(ROOT / "benchmarks" / "working_client.py")),
+    checkout: Path = ROOT,
+) -> Iterator[list[Client]]:
+    """Start client processes that stand ready to work at the same time."""
+    with ExitStack() as stack:
+        crowd = []
+        for _ in range(count):
+            crowd.append(Client([*command, address, json.dumps(options)], checkout))
+            stack.callback(crowd[-1].close)
+        for client in crowd:
+            client.wait_until_ready()
+        yield crowd
+
+
+def work(crowd: Sequence[Client], window_s: float) -> list[Work]:
+    """Have all of them work for so long at the same time."""
+    window_s = at_most(window_s, 0.2)
+    for client in crowd:
+        client.begin(window_s)
+    return [client.end() for client in crowd]
+
+
+def per_second(works: Iterable[Work]) -> float:
+    """Return the runs per second of clients that worked at the same time."""
+    return sum(each.runs / each.seconds for each in works)
+
+
+@contextmanager
+def served(serve: Callable[..., None], *arguments: Any) -> Iterator[Connection]:
+    """Run a function in another process, with one end of a pipe, whose other end this gives; it ends with the pipe."""
+    context = mp.get_context("spawn")
+    pipe, there = context.Pipe()
+    process = context.Process(target=serve, args=(there, *arguments))
+    process.start()
+    there.close()
+    with pipe:
+        yield pipe
+    process.join()

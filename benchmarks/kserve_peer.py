@@ -1,0 +1,100 @@
+"""KServe's server, or a client of it, in a process of its own, by the interpreter that has KServe.
+
+    python benchmarks/kserve_peer.py ADDRESS OPTIONS
+
+A client does what working_client.py does. Without arguments it is a server, which says where it is reached, and ends
+with its standard input.
+"""
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from working_client import obey
+
+PEER = __file__
+MODEL = "identity"
+ANY_LENGTH = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+
+
+@contextmanager
+def kserve_server(python: str) -> Iterator[str]:
+    """Start KServe's server; gives its address."""
+    with subprocess.Popen([python, PEER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.communicate()
+
+
+async def serve() -> None:
+    """Serve as `kserve.ModelServer` does for gRPC, but on the loopback alone and with no HTTP beside."""
+    import grpc
+    from kserve import InferOutput, InferRequest, InferResponse, Model, ModelRepository, logging
+    from kserve.protocol.dataplane import DataPlane
+    from kserve.protocol.grpc import grpc_predict_v2_pb2_grpc
+    from kserve.protocol.grpc.interceptors import ExceptionToStatusInterceptor, LoggingInterceptor
+    from kserve.protocol.grpc.servicer import InferenceServicer
+    from kserve.protocol.model_repository_extension import ModelRepositoryExtension
+
+    class Identity(Model):  # type: ignore[misc]
+        def predict(self, payload: InferRequest, *others: Any) -> InferResponse:
+            y = payload.inputs[0].as_numpy() + np.float32(0)
+            output = InferOutput("y", list(y.shape), "FP32")
+            output.set_data_from_numpy(y)
+            return InferResponse(payload.id, MODEL, [output])
+
+    logging.logger.setLevel("WARNING")
+    models, model = ModelRepository(), Identity(MODEL)
+    model.load()
+    models.update(model)
+    server = grpc.aio.server(
+        ThreadPoolExecutor(4), interceptors=(LoggingInterceptor(), ExceptionToStatusInterceptor()), options=ANY_LENGTH
+    )
+    servicer = InferenceServicer(DataPlane(models), ModelRepositoryExtension(models))
+    grpc_predict_v2_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(servicer, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    print(f"127.0.0.1:{port}", flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    await server.stop(0)
+
+
+def ask(address: str, elements: int) -> None:
+    """Ask by KServe's own client."""
+    from kserve import InferenceGRPCClient, InferInput, InferRequest
+
+    x = np.ones(elements, np.float32)
+    loop = asyncio.new_event_loop()
+
+    async def connect() -> Any:
+        return InferenceGRPCClient(address, timeout=None)
+
+    client = loop.run_until_complete(connect())
+
+    async def work(window_s: float) -> list[float]:
+        stamps = [time.perf_counter()]
+        while len(stamps) == 1 or stamps[-1] < stamps[0] + window_s:
+            given = InferInput("x", list(x.shape), "FP32")
+            given.set_data_from_numpy(x)
+            response = await client.infer(InferRequest(MODEL, [given]))
+            response.outputs[0].as_numpy()
+            stamps.append(time.perf_counter())
+        return [end - begin for begin, end in pairwise(stamps)]
+
+    obey(lambda window_s: loop.run_until_complete(work(window_s)))
+    loop.run_until_complete(client.close())
+
+
+if __name__ == "__main__":
+    if arguments := sys.argv[1:]:
+        ask(arguments[0], **json.loads(arguments[1]))
+    else:
+        asyncio.run(serve())

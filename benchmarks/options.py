@@ -1,0 +1,96 @@
+"""What it costs a run that a canary looks after the device, that the connection is encrypted, that it is traced."""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from harness import ROUNDS, RUNS, SIZES, Report, Run, device_daemon, in_rounds, median_us, pair_cells
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.trace import get_tracer, set_tracer_provider
+from working_client import executor_of, identity
+
+from nnrt_client import Settings
+from nnrt_device_service.access.identity import Identity, Role
+from nnrt_device_service.access.keys import CA, Authority
+from nnrt_device_service.access.tokens import issue_token
+
+HOST = "127.0.0.1"
+COLUMNS = ("option", "run", "without µs", "with µs", "ratio", "quartiles")
+
+
+class _Nowhere(SpanExporter):
+    """Drops spans."""
+
+    def export(self, spans: Sequence[Any]) -> SpanExportResult:
+        return SpanExportResult.SUCCESS
+
+
+def measure() -> Iterator[Report]:
+    report = Report(
+        "What options cost a run",
+        f"Medians of up to {RUNS} runs of x + 0 without and with an option, in {ROUNDS} rounds taken in turns; and the"
+        " median of the rounds' ratios with its quartiles. In the first row neither side has one, which is the noise."
+        " The canary looks every second. With TLS a client shows a token as well; it is looked up when the session"
+        " opens, so a run costs what encryption costs. In the last row all runs are part of a sampled span of the"
+        " application, so that each is traced, by a process that has nothing else to do.",
+        COLUMNS,
+    )
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        provider = TracerProvider()
+        provider.add_span_processor(BatchSpanProcessor(_Nowhere()))
+        set_tracer_provider(provider)
+        stack.callback(provider.shutdown)
+        plain, other, watched = (
+            stack.enter_context(device_daemon(f"unix:{folder}/{name}", *options)).address
+            for name, options in (("plain", ()), ("other", ()), ("watched", ("--canary", "1")))
+        )
+        application = partial(get_tracer(__name__).start_as_current_span, "application")
+        for option, address, settings, span in (
+            ("none", other, Settings(), nullcontext),
+            ("canary", watched, Settings(), nullcontext),
+            ("traces, part of no span", plain, Settings(trace=True), nullcontext),
+            ("traces, each of them", plain, Settings(trace=True), application),
+        ):
+            _add(report, (option, "1 KB, local socket"), (plain, Settings()), (address, settings), "1 KB", RUNS, span)
+        flags, secured = _secured(Path(folder))
+        tcp, tls = (stack.enter_context(device_daemon(f"{HOST}:0", *each)).address for each in ((), flags))
+        for size, runs in (("1 KB", RUNS), ("600 KB", 20), ("64 MB", 1)):
+            _add(report, ("TLS", f"{size}, TCP"), (tcp, Settings(share_memory=False)), (tls, secured), size, runs)
+    yield report
+
+
+def _add(
+    report: Report,
+    case: Sequence[str],
+    without: tuple[str, Settings],
+    with_it: tuple[str, Settings],
+    size: str,
+    runs: int,
+    span: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> None:
+    def spanned(run: Run) -> float:
+        with span():
+            return median_us(run, runs)
+
+    x = [np.ones(SIZES[size], np.float32)]
+    with ExitStack() as stack:
+        off, on = (
+            partial(stack.enter_context(executor_of(identity(SIZES[size]), address, settings)).run_sync, x)
+            for address, settings in (without, with_it)
+        )
+        rounds = in_rounds({"off": partial(median_us, off, runs), "on": partial(spanned, on)})
+    report.add(*case, *pair_cells(zip(rounds["off"], rounds["on"], strict=True)))
+
+
+def _secured(folder: Path) -> tuple[Sequence[str], Settings]:
+    """Make certificates and a token: the flags of a daemon and the settings of a client."""
+    certificate, key = Authority(folder / "keys").issue_server("daemon", [HOST], days=1)
+    access = folder / "access"
+    token = issue_token(folder, access, Identity("name", "alice", Role.COMPILE))
+    settings = Settings(tls_ca=str(folder / "keys" / CA), token_file=str(token), share_memory=False)
+    return ("--tls-cert", str(certificate), "--tls-key", str(key), "--access", str(access)), settings

@@ -1,0 +1,162 @@
+"""A run beside bare echoes of the same bytes, and large tensors beside copies and transfers written by hand."""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+
+import bare
+import numpy as np
+from harness import ROUNDS, RUNS, SIZES, Report, Run, device_daemon, in_rounds, in_turns, median_us, pair_cells, seconds
+from working_client import executor_of, finished, identity
+
+from nnrt_client import DataType, Model, OperationType, Runtime, Settings, Tensor, TensorDesc
+from nnrt_hdi.tensor import flat_bytes
+
+OVER_GRPC = Settings(share_memory=False)
+CHUNKS_KIB = (64, 256, 512, 1024, 2048, 8192)
+LARGE_ROUNDS = 25
+
+
+def measure() -> Iterator[Report]:
+    yield _beside_echoes()
+    yield _beside_streams()
+    yield _on_one_host()
+    yield _over_tcp()
+
+
+def _beside_echoes() -> Report:
+    report = Report(
+        "A run beside bare echoes",
+        f"As many bytes in as out, p50 of {RUNS} calls, {ROUNDS} rounds taken in turns; a ratio is the"
+        " median of the rounds' ratios, with their quartiles. The gRPC echo is a unary call of gRPC-Python on the same"
+        " transport, whose handler returns its request; the Connection is one of `multiprocessing`, whose other end"
+        " sends back what it receives. With the local socket packets and shared memory carry the run, without it a"
+        " stream of gRPC does.",
+        ("tensor", "transport", "run over", "echo", "echo µs", "run µs", "ratio", "quartiles"),
+    )
+    for tensor, transport in (("1 KB", "Unix socket"), ("1 KB", "TCP loopback"), ("600 KB", "Unix socket")):
+        is_unix = transport == "Unix socket"
+        x = np.ones(SIZES[tensor], np.float32)
+        data = x.tobytes()
+        with ExitStack() as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            echo_at, device_at = (f"unix:{folder}/{end}" if is_unix else "127.0.0.1:0" for end in ("echo", "device"))
+            unary = stack.enter_context(bare.grpc_server(echo_at)).unary_unary("/bare/unary")
+            echoes: dict[str, Run] = {"gRPC": partial(unary, data)}
+            if is_unix:
+                echoes["Connection"] = stack.enter_context(bare.connection_echo(data))
+            at, _ = stack.enter_context(device_daemon(device_at))
+            executor = stack.enter_context(executor_of(identity(x.size), at, None if is_unix else OVER_GRPC))
+            for echo, call in echoes.items():
+                cells = pair_cells(in_turns(call, partial(executor.run_sync, [x])))
+                report.add(tensor, transport, "local socket" if is_unix else "gRPC", echo, *cells)
+    return report
+
+
+def _beside_streams() -> Report:
+    report = Report(
+        "A run over gRPC beside bare streams",
+        "1 KB in and out over TCP loopback, in one process: a run, which is a message each way on a stream, and streams"
+        " of gRPC-Python whose handler returns what it gets: no run over gRPC-Python can take less. On a stream that a"
+        f" thread reads the caller waits for that thread. p50 of {ROUNDS} rounds of {RUNS} calls in turns; a ratio is"
+        " the median of the rounds' ratios, with their quartiles. The processor time is that of all threads of the"
+        " client.",
+        ("what", "µs", "of a unary call", "quartiles", "client's processor µs"),
+    )
+    x = np.ones(SIZES["1 KB"], np.float32)
+    data = x.tobytes()
+    with bare.grpc_server() as channel, device_daemon() as (at, _), executor_of(identity(), at, OVER_GRPC) as executor:
+        ways: dict[str, Run] = {
+            "unary call": partial(channel.unary_unary("/bare/unary"), data),
+            "stream, read by its caller": bare.stream_read_by_caller(channel, data),
+            "stream, read by a thread": bare.stream_read_by_thread(channel, data),
+            "run": partial(executor.run_sync, [x]),
+        }
+        rounds = in_rounds({name: partial(_latency_and_processor_us, run) for name, run in ways.items()})
+    report.add_ways((), {name: [us for us, _ in each] for name, each in rounds.items()}, "unary call")
+    report.rows = [
+        (*row, f"{statistics.median(us for _, us in each):.0f}")
+        for row, each in zip(report.rows, rounds.values(), strict=True)
+    ]
+    return report
+
+
+def _latency_and_processor_us(run: Run) -> tuple[float, float]:
+    count = 0
+
+    def counted() -> None:
+        nonlocal count
+        count += 1
+        run()
+
+    began = time.process_time()
+    latency = median_us(counted)
+    return latency, (time.process_time() - began) / count * 1e6
+
+
+def _on_one_host() -> Report:
+    report = Report(
+        "An identity on the same host",
+        "A RESHAPE from one Tensor into another, both in memory that the daemon has too, or of arrays, which pass"
+        " through such memory; and one copy of as many bytes by numpy in this process, between arrays that are in"
+        f" memory already: {LARGE_ROUNDS} rounds taken in turns, and the median of their ratios with its quartiles.",
+        ("tensor", "backend", "given as", "copy µs", "run µs", "ratio", "quartiles"),
+    )
+    for tensor in ("600 KB", "64 MB"):
+        count, runs = SIZES[tensor], 50 if tensor == "600 KB" else 1
+        model = Model()
+        x = model.input((count,), name="x")
+        model = finished(model, x, model.apply(OperationType.RESHAPE, x, [count // 1024, 1024]))
+        source, target = np.ones(count, np.float32), np.ones(count, np.float32)
+        for backend in ("reference", "onnxruntime"):
+            with ExitStack() as stack:
+                folder = stack.enter_context(tempfile.TemporaryDirectory())
+                at, _ = stack.enter_context(device_daemon(f"unix:{folder}/device", "--backend", backend))
+                device = stack.enter_context(Runtime([at])).device()
+                executor = stack.enter_context(executor_of(model, device))
+                tensors = [
+                    stack.enter_context(Tensor(device, TensorDesc(DataType.FLOAT32, shape)))
+                    for shape in ((count,), (count // 1024, 1024))
+                ]
+                tensors[0].numpy()[:] = source
+                copy = partial(np.copyto, target, source)
+                for given, run in (
+                    ("Tensors", partial(executor.run_sync, tensors[:1], tensors[1:])),
+                    ("arrays", partial(executor.run_sync, [source])),
+                ):
+                    report.add(tensor, backend, given, *pair_cells(in_turns(copy, run, runs, LARGE_ROUNDS)))
+    return report
+
+
+def _over_tcp() -> Report:
+    report = Report(
+        "Large tensors over TCP",
+        "64 MB in, 4 bytes out, over TCP loopback: a run, and streams of gRPC-Python written by hand, with raw bytes"
+        " and a server that copies them into the same place each time, as a run's daemon does, and has malloc set as"
+        f" one; by the size of their chunks. {LARGE_ROUNDS} rounds, each in another order; the ratio is that of the"
+        " bandwidth to that of the stream whose median is best, the median of the rounds' ratios with their quartiles.",
+        ("carrier", "GiB/s", "of the best by hand", "quartiles"),
+    )
+    data = np.random.default_rng(0).random(SIZES["64 MB"], np.float32)
+    model = Model()
+    x = model.input((data.size,), name="x")
+    model = finished(model, x, model.apply(OperationType.SLICE, x, np.zeros(1, np.int64), np.ones(1, np.int64)))
+    with (
+        bare.grpc_server() as channel,
+        device_daemon("127.0.0.1:0", "--no-shared-memory") as (at, _),
+        executor_of(model, at) as executor,
+    ):
+        raw = flat_bytes(data)
+        ways: dict[str, Run] = {f"by hand, {kib} KiB": bare.sender(channel, raw, kib << 10) for kib in CHUNKS_KIB}
+        ways["run"] = partial(executor.run_sync, [data])
+        rounds = in_rounds({name: partial(_gib_per_s, send, raw.nbytes) for name, send in ways.items()}, LARGE_ROUNDS)
+    best = max(list(rounds)[:-1], key=lambda name: statistics.median(rounds[name]))
+    report.add_ways((), rounds, best)
+    return report
+
+
+def _gib_per_s(send: Run, size_bytes: int) -> float:
+    return size_bytes / seconds(send) / 2**30

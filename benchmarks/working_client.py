@@ -1,0 +1,160 @@
+"""A client in a process of its own, which works whenever it is told to.
+
+    python benchmarks/working_client.py ADDRESS OPTIONS
+
+OPTIONS is a JSON object with fields of `Options`. The client writes a line when it is ready. For each line with a
+number of seconds it then runs its model for so long, and writes how many runs ended, the median µs of one, and the
+seconds that passed, as a JSON list. It uses public names only, so it measures whichever version of the packages
+PYTHONPATH leads to.
+"""
+
+import json
+import statistics
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from nnrt_client import (
+    Batching,
+    Compilation,
+    DataType,
+    Device,
+    Executor,
+    FuseType,
+    Model,
+    OperationType,
+    Runtime,
+    Settings,
+    Tensor,
+    TensorDesc,
+)
+
+# Of the dense network.
+WIDTHS = (256, 512, 512, 10)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a client runs, and how."""
+
+    model: str = "identity"
+    elements: int = 256
+    tensors: bool = False
+    share_memory: bool = True
+    batching: int = 0
+    threads: int = 1
+    in_flight: int = 1
+
+
+def finished(model: Model, x: Any, y: Any) -> Model:
+    model.specify_inputs_and_outputs([x], [y])
+    model.finish()
+    return model
+
+
+def identity(elements: int = 256) -> Model:
+    """y = x + 0 over so many float32: as little work as a model can be."""
+    model = Model()
+    x = model.input((elements,), name="x")
+    return finished(model, x, model.apply(OperationType.ADD, x, np.zeros(1, np.float32)))
+
+
+def dense(*widths: int, rows: int = -1) -> Model:
+    """Dense layers with RELU between them."""
+    rng = np.random.default_rng(0)
+    model = Model()
+    x = y = model.input((rows, widths[0]), name="x")
+    for inner, outer in pairwise(widths):
+        weight = rng.standard_normal((outer, inner), np.float32) / np.float32(inner**0.5)
+        fuse = FuseType.NONE if outer == widths[-1] else FuseType.RELU
+        y = model.apply(OperationType.FULL_CONNECTION, y, weight, np.zeros(outer, np.float32), activation=fuse)
+    return finished(model, x, y)
+
+
+@contextmanager
+def executor_of(
+    model: Model,
+    at: str | Device,
+    settings: Settings | None = None,
+    batching: Batching | None = None,
+) -> Iterator[Executor]:
+    """Build a model on a device, or on the daemon at an address."""
+    with ExitStack() as stack:
+        device = at if isinstance(at, Device) else stack.enter_context(Runtime([at], settings)).device()
+        compilation = stack.enter_context(Compilation(model, device))
+        compilation.set_batching(batching)
+        compilation.build()
+        yield stack.enter_context(Executor(compilation))
+
+
+def repeat(run: Callable[[], object], window_s: float) -> list[float]:
+    """Run again and again for a while, at least once; return the seconds of each run."""
+    stamps = [time.perf_counter()]
+    while len(stamps) == 1 or stamps[-1] < stamps[0] + window_s:
+        run()
+        stamps.append(time.perf_counter())
+    return [end - begin for begin, end in pairwise(stamps)]
+
+
+def repeat_in_flight(executor: Executor, x: Sequence[Any], in_flight: int, window_s: float) -> list[float]:
+    """Keep so many runs under way for a while; return the seconds between the ends of runs."""
+    under_way = deque(executor.submit(x) for _ in range(in_flight))
+
+    def one_more() -> None:
+        under_way.popleft().result()
+        under_way.append(executor.submit(x))
+
+    times = repeat(one_more, window_s)
+    for run in under_way:
+        run.result()
+    return times
+
+
+def obey(work: Callable[[float], Sequence[float]]) -> None:
+    """Work whenever a line of standard input says for how long, and write what came of it."""
+    work(0)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        began = time.perf_counter()
+        times = work(float(line))
+        passed = time.perf_counter() - began
+        print(json.dumps([len(times), statistics.median(times) * 1e6, passed]), flush=True)
+
+
+def main(address: str, options: Options) -> None:
+    shape = (1, WIDTHS[0]) if options.model == "dense" else (options.elements,)
+    model = dense(*WIDTHS) if options.model == "dense" else identity(options.elements)
+    settings = Settings(share_memory=options.share_memory, connect_timeout_s=60)  # Many start at the same time.
+    batching = Batching(options.batching) if options.batching else None
+    with (
+        Runtime([address], settings) as runtime,
+        executor_of(model, runtime.device(), batching=batching) as executor,
+        ThreadPoolExecutor(options.threads) as threads,
+        ExitStack() as stack,
+    ):
+        given: list[list[Any]] = [[np.ones(shape, np.float32)]]
+        if options.tensors:
+            desc = TensorDesc(DataType.FLOAT32, shape)
+            given = [[stack.enter_context(Tensor(runtime.device(), desc))] for _ in range(2)]
+            given[0][0].numpy()[:] = 1
+
+        def work(window_s: float) -> list[float]:
+            if options.in_flight == 1:
+                return repeat(lambda: executor.run_sync(*given), window_s)
+            arguments = executor, given[0], options.in_flight, window_s
+            working = [threads.submit(repeat_in_flight, *arguments) for _ in range(options.threads)]
+            return [seconds for each in working for seconds in each.result()]
+
+        obey(work)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Options(**json.loads(sys.argv[2])))
