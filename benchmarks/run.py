@@ -9,7 +9,7 @@
           bare streams; 600 KB and 64 MB with Tensors and with arrays; 64 MB over TCP beside transfers by hand |
 | crowds | 8 clients x 16 in flight beside one; 60 clients beside 8; batching; beside KServe's server (`make peers`
            installs it) |
-| shapes | runs of shapes that were never seen |
+| shapes | runs of 10 and of 200 nodes with shapes that were never seen; a decoder with a growing cache |
 | stateful | a recurrent network, step by step |
 | options | what a canary, TLS and traces cost a run |
 | kernels | kernels of the reference backend, reductions among them, beside ONNX Runtime |
