@@ -36,8 +36,8 @@ def measure() -> Iterator[Report]:
         f"Medians of up to {RUNS} runs of x + 0 without and with an option, in {ROUNDS} rounds taken in turns; and the"
         " median of the rounds' ratios with its quartiles. In the first row neither side has one, which is the noise."
         " The canary looks every second. With TLS a client shows a token as well; it is looked up when the session"
-        " opens, so a run costs what encryption costs. In the last row all runs are part of a sampled span of the"
-        " application, so that each is traced, by a process that has nothing else to do.",
+        " opens, so a run costs what encryption costs. To have each of them traced, all runs are part of a sampled"
+        " span of the application, whose process has nothing else to do.",
         COLUMNS,
     )
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:

@@ -9,7 +9,20 @@ from functools import partial
 
 import bare
 import numpy as np
-from harness import ROUNDS, RUNS, SIZES, Report, Run, device_daemon, in_rounds, in_turns, median_us, pair_cells, seconds
+from harness import (
+    ROUNDS,
+    RUNS,
+    SIZES,
+    Report,
+    Run,
+    at_most,
+    device_daemon,
+    in_rounds,
+    in_turns,
+    median_us,
+    pair_cells,
+    seconds,
+)
 from working_client import executor_of, finished, identity
 
 from nnrt_client import DataType, Model, OperationType, Runtime, Settings, Tensor, TensorDesc
@@ -85,16 +98,10 @@ def _beside_streams() -> Report:
 
 
 def _latency_and_processor_us(run: Run) -> tuple[float, float]:
-    count = 0
-
-    def counted() -> None:
-        nonlocal count
-        count += 1
-        run()
-
+    runs = at_most(RUNS, 5)
     began = time.process_time()
-    latency = median_us(counted)
-    return latency, (time.process_time() - began) / count * 1e6
+    latency = median_us(run, runs)
+    return latency, (time.process_time() - began) / runs * 1e6
 
 
 def _on_one_host() -> Report:
