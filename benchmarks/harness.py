@@ -180,7 +180,7 @@ def device_daemon(listen: str = "127.0.0.1:0", *arguments: str, checkout: Path =
 
 
 class Work(NamedTuple):
-    """What a client process did when it was told to work."""
+    """What a client process did when it was asked to work."""
 
     runs: int
     median_us: float
@@ -213,7 +213,7 @@ class Client:
     def _line(self) -> str:
         assert self._process.stdout is not None
         if not (line := self._process.stdout.readline()):
-            raise RuntimeError(f"a client ended before it said anything: {self._process.args!r}")
+            raise RuntimeError(f"a client ended before it wrote anything: {self._process.args!r}")
         return line
 
 

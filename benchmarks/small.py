@@ -142,7 +142,7 @@ def _over_tcp() -> Report:
     report = Report(
         "Large tensors over TCP",
         "64 MB in, 4 bytes out, over TCP loopback: a run, and streams of gRPC-Python written by hand, with raw bytes"
-        " and a server that copies them into the same place each time, as a run's daemon does, and has malloc set as"
+        " and a server that copies them into the same buffer each time, as a run's daemon does, and has malloc set as"
         f" one; by the size of their chunks. {LARGE_ROUNDS} rounds, each in another order; the ratio is that of the"
         " bandwidth to that of the stream whose median is best, the median of the rounds' ratios with their quartiles.",
         ("carrier", "GiB/s", "of the best by hand", "quartiles"),

@@ -1,4 +1,4 @@
-"""A client in a process of its own, which works whenever it is told to.
+"""A client in a process of its own, which works whenever it is asked to.
 
     python benchmarks/working_client.py ADDRESS OPTIONS
 
