@@ -183,9 +183,7 @@ class Packet:
             elif output.place == NOWHERE and at in run.unwanted:
                 result = Stored(form.spec.numpy_dtype, form.shape, form.size_bytes, placed_at(None))
             else:
-                raise OperationFailed(
-                    f"the reply does not say where {form.spec} is", place=signature.output_place(at)
-                )
+                raise OperationFailed(f"the reply does not say where {form.spec} is", place=signature.output_place(at))
             if output.place != NOWHERE:
                 signature.expect(at, form.size_bytes)
             results.append(result)

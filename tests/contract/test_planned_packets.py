@@ -5,13 +5,13 @@ import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
+from nnrt_hdi.wire.plans import PlanLayout
 
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.limits import LOCAL_PACKET_BYTES
 from nnrt_hdi.v2.local_socket_pb2 import LocalReply, LocalRequest
 from nnrt_hdi.v2.prepared_model_pb2 import RunReply, RunRequest
 from nnrt_hdi.wire import plans
-from nnrt_hdi.wire.plans import PlanLayout
 
 U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 # Bytes of a tensor; None for one in a region.

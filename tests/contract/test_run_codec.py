@@ -8,6 +8,7 @@ import pytest
 from google.protobuf.message import DecodeError, Message
 from hypothesis import given
 from hypothesis import strategies as st
+from nnrt_hdi.wire.run_codec import Incoming
 
 from nnrt_hdi import wire
 from nnrt_hdi.chunks import Assembly, beyond_inline, outline, pieces
@@ -16,7 +17,6 @@ from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.tensor import TensorSpec
 from nnrt_hdi.v2 import model_pb2, prepared_model_pb2
 from nnrt_hdi.wire import run_codec
-from nnrt_hdi.wire.run_codec import Incoming
 
 RunRequest, RunReply = prepared_model_pb2.RunRequest, prepared_model_pb2.RunReply
 Read = Callable[[bytes], Incoming]

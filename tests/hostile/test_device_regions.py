@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from local_side import side_of
 from model_draft import Draft
+from nnrt_hdi.wire.plans import REQUEST_MARK, PlanLayout
 from opaque_backend import ARRAYS_ONLY, STARTED
 from opaque_device import OpaqueDevice
 from raw_client import INPUT, SUM, VALUES, RawClient, assert_unharmed, chunks, io_tensor
@@ -24,7 +25,6 @@ from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, UnavailableDevice
 from nnrt_hdi.tensor import Array
 from nnrt_hdi.v2 import device_pb2, local_socket_pb2, model_pb2, prepared_model_pb2
-from nnrt_hdi.wire.plans import REQUEST_MARK, PlanLayout
 
 ELEMENTS = np.array(INPUT, np.float32)
 SIZE = ELEMENTS.nbytes

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+from nnrt_client.run.reply_reader import ReplyReader
 from shared_memory import descriptors_of
 from waiting import until
-
-from nnrt_client.run.reply_reader import ReplyReader
 
 DEADLINE_S = 20.0
 
