@@ -148,6 +148,7 @@ class Replies:
     def _kept(self, run: Run, times: Times, frame: bytes) -> bytes:
         """Keep a reply that is too long for AwaitRun to fetch, and make a frame that says so. Raises OutOfMemory."""
         runs = run.session.runs
+        run.was_too_long = True
         runs.finish(run, frame, run.chunked)
         runs.keep(run)
         if run.held_bytes is None:

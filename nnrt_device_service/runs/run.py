@@ -60,6 +60,7 @@ class Run(KnownRun):
         # Of the registry.
         self.reply = self.awaiter = self.held_bytes = None
         self.chunked = ()
+        self.was_too_long = False
         self.description: Description | None = None
         self.model: LoadedModel | None = None
         # The client's number of the description is none that is kept.

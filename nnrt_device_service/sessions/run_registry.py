@@ -15,7 +15,7 @@ _EARLY_CANCELLATIONS = 1024
 class KnownRun:
     """What the registry knows of a run: under way, or ended and its reply perhaps not yet with the client."""
 
-    __slots__ = ("awaiter", "cancellation", "chunked", "held_bytes", "id", "reply")
+    __slots__ = ("awaiter", "cancellation", "chunked", "held_bytes", "id", "reply", "was_too_long")
 
     id: int
     cancellation: Cancellation
@@ -26,6 +26,8 @@ class KnownRun:
     awaiter: object
     # What the reply takes of the session's memory, once it is kept.
     held_bytes: int | None
+    # Whether it was too long for the local socket: then its client is on this host, and wants nothing compressed.
+    was_too_long: bool
 
     @property
     def reply_bytes(self) -> int:

@@ -59,7 +59,8 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
         session = session_of(self._device, context)
         context.add_callback(session.runs.wake)
         run = session.runs.reply_of(request.run_id, context.is_active)
-        is_compressed, message_bytes = session.wants_compression, self._settings.message_bytes
+        message_bytes = self._settings.message_bytes
+        is_compressed = session.wants_compression and not run.was_too_long
         yield from messages_of(run.reply or b"", run, message_bytes, is_compressed=is_compressed)
 
     def CancelRuns(
