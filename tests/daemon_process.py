@@ -8,6 +8,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import warm
+
 _PLUGINS = Path(__file__).parent / "plugins"
 _EXIT_S = 30.0
 
@@ -19,7 +21,7 @@ class DaemonProcess:
         """`through` is a command that ends by executing what follows it."""
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # `kill` closes it.
         self._written = ""
-        self.process = subprocess.Popen(
+        self.process = warm.Popen(
             [*through, sys.executable, "-m", "nnrt_device_service", "serve", "--listen", listen, *arguments],
             stdout=subprocess.PIPE,
             stderr=self._log,

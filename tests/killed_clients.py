@@ -7,7 +7,6 @@ they are forked from a process that has everything imported and nothing of gRPC 
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 import traceback
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import warm
 from daemon_process import DaemonProcess
 from networks import identity_model, weighted_model
 from observer import Observer
@@ -89,9 +89,7 @@ class Aftermath:
 def kill_clients(daemon: DaemonProcess, observer: Observer, count: int, seed: int = 0) -> Aftermath:
     """Kill so many clients of a daemon with a lease of LEASE_S; raises where one ended by itself."""
     before = Holdings.of(daemon, observer)
-    with subprocess.Popen(
-        [sys.executable, __file__, daemon.address, str(count), str(seed)], env=_environment()
-    ) as zygote:
+    with warm.Popen([sys.executable, __file__, daemon.address, str(count), str(seed)], env=_environment()) as zygote:
         most = before
         while zygote.poll() is None:
             now = Holdings.of(daemon, observer)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import warm
 from click.testing import CliRunner
 from conftest import StartDaemon
 
@@ -135,7 +136,7 @@ def test_a_crash_while_a_token_is_replaced(tmp_path: Path, when: str) -> None:
     keys("token", tmp_path, "alice", "--role", "run")
     keys("token", tmp_path, "bob", "--role", "run")
     former = (tmp_path / "alice.token").read_bytes()
-    assert subprocess.run([sys.executable, "-c", IN_THE_BLOCK, when, str(tmp_path)], timeout=60).returncode == 9
+    assert warm.run([sys.executable, "-c", IN_THE_BLOCK, when, str(tmp_path)], timeout=60).returncode == 9
     there = (tmp_path / "alice.token").read_bytes()
     assert (there == former) == (when == "before")
     for token in (former, there):
@@ -158,10 +159,10 @@ def test_many_at_once(tmp_path: Path) -> None:
     names = [f"client-{number}" for number in range(6)]
     command = [sys.executable, "-m", "nnrt_device_service", "keys", "token", str(tmp_path)]
     processes = [
-        subprocess.Popen([*command, name, "--role", "run"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        warm.Popen([*command, name, "--role", "run"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         for name in names
     ]
     for process in processes:
-        assert process.communicate(timeout=120)[1] == b""
+        assert process.communicate(timeout=120)[1] == ""
     lines = (tmp_path / "access").read_text().splitlines()
     assert sorted(line.split()[0] for line in lines[1:]) == names

@@ -1,12 +1,12 @@
 """TLS between client and daemon: it works, mistakes say what they are, and renewed files are taken at once."""
 
 import os
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import warm
 from click.testing import CliRunner
 from conftest import StartDaemon
 from waiting import until
@@ -204,7 +204,7 @@ def test_options_of_commands(start_daemon: StartDaemon, fleet: Fleet) -> None:
 def nnrt(*arguments: str) -> str:
     """What the command says, on its output or its standard error."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("NNRT_")}
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-m", "nnrt_client", *arguments], capture_output=True, text=True, timeout=60, env=clean
     )
     return done.stdout + done.stderr

@@ -3,7 +3,6 @@
 import os
 import pwd
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+import warm
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
 
@@ -66,7 +66,7 @@ def start(start_daemon: StartDaemon, folder: Path, *lines: str) -> DaemonProcess
 def as_other(address: str, user: int = OTHER) -> str:
     environment = {**os.environ, "HOME": "/"}
     command = [sys.executable, "-c", CLIENT.format(user), address]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment).stdout.strip()
+    return warm.run(command, capture_output=True, text=True, timeout=60, env=environment).stdout.strip()
 
 
 def test_a_user_of_the_access_file(start_daemon: StartDaemon, folder: Path) -> None:
@@ -120,7 +120,7 @@ request = local_socket_pb2.LocalRequest(attach=dict(session_id={welcome.session_
 connection.send(request.SerializeToString())
 print(local_socket_pb2.LocalReply.FromString(connection.recv(65536)).error.message)
 """
-        done = subprocess.run([sys.executable, "-c", attach], capture_output=True, text=True, timeout=60)
+        done = warm.run([sys.executable, "-c", attach], capture_output=True, text=True, timeout=60)
         assert f"the session is of user {os.getuid()}, not of {OTHER}" in done.stdout
 
 

@@ -1,7 +1,6 @@
 """Runs of the ONNX Runtime backend: options, cancellation, threads, memory, what it refuses."""
 
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
+import warm
 from daemon_process import DaemonProcess
 from loaded import loaded
 from net import Net
@@ -329,7 +329,7 @@ from nnrt_hdi.backend import backend_states
 (state,) = [state for state in backend_states() if state.name == "onnxruntime"]
 print(state.skipped)
 """
-    said = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    said = warm.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
     assert "install nnrt[onnxruntime]" in said
 
 

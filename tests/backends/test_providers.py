@@ -7,6 +7,7 @@ import sys
 import onnx
 import onnxruntime
 import pytest
+import warm
 from daemon_process import DaemonProcess
 from nnrt_backend_onnxruntime.providers import PROVIDERS, ProviderDevice
 from nnrt_backend_onnxruntime.session import open_session, session_options
@@ -18,7 +19,7 @@ from nnrt_hdi.errors import OperationFailed
 
 
 def nnrt_device(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
+    return warm.run(
         [sys.executable, "-m", "nnrt_device_service", *arguments],
         env={**os.environ, **environment},
         capture_output=True,

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 from concurrent.futures import CancelledError
 from dataclasses import replace
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import warm
 from access.conftest import Access
 from waiting import until
 
@@ -217,7 +217,7 @@ def test_a_client_that_is_killed_among_others(held: Hold) -> None:
     client = device.client()
     device.hold()
     command = [sys.executable, "-m", "batching.waiting_client", device.daemon.address]
-    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(TESTS)}) as other:
+    with warm.Popen(command, env={**os.environ, "PYTHONPATH": str(TESTS)}) as other:
         device.await_load(running=1, queued=1)
         (future,) = device.submitted([(client, rows(1))])
         other.kill()

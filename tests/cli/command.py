@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import warm
 from click.testing import CliRunner, Result
 
 from nnrt_client import Model
@@ -49,7 +50,7 @@ def saved(model: Model, path: Path) -> Path:
 
 def process(*arguments: object, columns: int = 100, **options: Any) -> "subprocess.Popen[bytes]":
     """It as a process of its own, on a terminal with so many columns where it is on one."""
-    return subprocess.Popen(
+    return warm.Popen(
         [sys.executable, "-m", "nnrt_client", *map(str, arguments)],
         env={**os.environ, "TERM": "xterm", "COLUMNS": str(columns)},
         **{"stdout": subprocess.PIPE, **options},

@@ -3,7 +3,6 @@
 import fcntl
 import os
 import resource
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import warm
 from caching import cache_file, cached, origin, outputs, write_cache
 from daemon_process import DaemonProcess
 from networks import identity_model, weighted_model
@@ -76,7 +76,7 @@ def test_directory_that_can_be_read_only(device: Device) -> None:
 def test_writers(tmp_path: Path, how: str) -> None:
     """Killed at any moment, or several at once: there is a whole cache of one version, or none."""
     script = Path(__file__).with_name("cache_writers.py")
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, script, how, tmp_path, "1"], capture_output=True, text=True, timeout=60, check=False
     )
     assert not done.returncode, done.stderr

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+import warm
 from access.conftest import Fleet, fleet, make_fleet
 from cli.command import NOBODY, nnrt, refused
 from conftest import StartDaemon
@@ -128,7 +129,7 @@ def test_a_fault_that_cannot_be_kept_takes_no_report_away(wrong_daemon: DaemonPr
 def test_a_reader_who_goes_takes_no_report_away(shared_daemon: DaemonProcess, tmp_path: Path) -> None:
     report, only = tmp_path / "a.json", ("--only", "contract/describes_itself")
     command = [sys.executable, "-m", "nnrt_client", "conformance", shared_daemon.address, *only, "--json", str(report)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+    with warm.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.close()
         process.wait(_DEADLINE_S)
@@ -199,7 +200,7 @@ def test_ctrl_c_gives_the_report_so_far(start_daemon: StartDaemon, tmp_path: Pat
     log, report, daemon = tmp_path / "log", tmp_path / "a.json", start_daemon()
     command = [sys.executable, "-m", "nnrt_client", "conformance", daemon.address, "--level", "operators"]
     with log.open("wb") as out, Runtime([daemon.address]) as runtime:
-        process = subprocess.Popen([*command, "--json", report], stdout=out, stderr=out)
+        process = warm.Popen([*command, "--json", report], stdout=out, stderr=out)
         try:
             until(lambda: sum(each.runs.get("done", 0) for each in runtime.device().counters().identities))
             process.send_signal(signal.SIGINT)

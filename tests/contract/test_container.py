@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 
 from nnrt_hdi.errors import InvalidFile, InvalidParameter
 from nnrt_hdi.files import atomic_write, container
@@ -307,7 +308,7 @@ def test_kill_9(kills: Sequence[tuple[int, int]], tmp_path: Path) -> None:
     for last, stop in kills:
         path.unlink(missing_ok=True)
         command = [sys.executable, "-c", WRITER, str(path), str(last), str(stop)]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        with warm.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
             assert writer.stdout
             assert int(writer.stdout.readline()) == last
             writer.kill()

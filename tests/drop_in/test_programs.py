@@ -1,12 +1,12 @@
 """The programs of examples/from_onnxruntime print what they print with ONNX Runtime itself."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import warm
 from daemon_process import DaemonProcess
 
 PROGRAMS = Path(__file__).resolve().parents[2] / "examples/from_onnxruntime"
@@ -21,7 +21,7 @@ _CHANGES = {
 
 
 def printed(program: Path, place: Path, *arguments: str) -> str:
-    ended = subprocess.run(
+    ended = warm.run(
         [sys.executable, program, *arguments],
         cwd=place,
         env={**os.environ, "XDG_CACHE_HOME": str(place / "cache")},

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import warm
 from waiting import until
 
 from nnrt_device_service.fleet.control import ask
@@ -26,7 +27,7 @@ _EXIT_S = 60.0
 def nnrt_device(*arguments: str | Path, through: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
     """The outcome of a command, in a process of its own. `through` is a command that ends by executing this one."""
     command = [*through, sys.executable, "-m", "nnrt_device_service", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=_EXIT_S, env=_environment())
+    return warm.run(command, capture_output=True, text=True, timeout=_EXIT_S, env=_environment())
 
 
 class FleetProcess:
@@ -35,7 +36,7 @@ class FleetProcess:
     def __init__(self, state: Path, *arguments: str | Path, to_be_ready: bool = True) -> None:
         self.state = state
         self._log = (state.parent / "supervisor.log").open("w+b")
-        self.process = subprocess.Popen(
+        self.process = warm.Popen(
             [sys.executable, "-m", "nnrt_device_service", "up", "--state-dir", state, *arguments],
             stdout=subprocess.PIPE,
             stderr=self._log,

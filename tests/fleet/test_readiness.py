@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import warm
 from conftest import StartDaemon
 from listener import Listener
 from waiting import DEADLINE_S
@@ -46,7 +47,7 @@ def test_ready_and_stopping(listener: Listener, start_daemon: StartDaemon) -> No
 def test_signal_as_soon_as_it_is_ready(listener: Listener, number: signal.Signals) -> None:
     """It drains, although it doesn't wait for signals yet."""
     command = [sys.executable, "-m", "nnrt_device_service", "serve"]
-    daemon = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    daemon = warm.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     listener.next("READY")
     daemon.send_signal(number)
     assert daemon.wait(DEADLINE_S) == 0

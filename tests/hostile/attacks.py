@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 import grpc
 import numpy as np
+import warm
 from daemon_process import DaemonProcess
 from fuzzed_messages import FuzzedMessages, fuzz
 from model_draft import Draft
@@ -107,7 +108,7 @@ def _row(daemon: DaemonProcess, executor: Executor, name: str, seconds: float) -
     """Have one attack made, and say what it did."""
     Path(f"/proc/{daemon.pid}/clear_refs").write_text("5")  # The peak is measured from now on.
     command = [sys.executable, __file__, "--address", daemon.address, "--attack", name, "--seconds", str(seconds)]
-    attacker = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    attacker = warm.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     took_ms, errors = [], list[str]()
     try:
         while attacker.poll() is None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 import numpy as np
+import warm
 from typing_extensions import Self
 
 from nnrt_client import Compilation, Device, Executor, Runtime
@@ -23,7 +24,7 @@ class ClientProcess:
     """A client of the daemon at an address that does one of the things below. A context manager that kills it."""
 
     def __init__(self, address: str, what: str) -> None:
-        self.process = subprocess.Popen(
+        self.process = warm.Popen(
             [sys.executable, __file__, address, what],
             stdout=subprocess.PIPE,
             text=True,

@@ -3,7 +3,6 @@
 import faulthandler
 import json
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import warm
 from interrupts import Hesitation, InterruptAt, Interrupts, RandomInterrupts
 from networks import identity_model
 from observer import Observer
@@ -40,7 +40,7 @@ _LONG_MS = 600_000
 def verdict_of(address: str, what: str, **arguments: Any) -> dict[str, Any]:
     """Get what a client process says of itself, which must have ended by itself, and well."""
     tests = Path(__file__).parents[1]
-    process = subprocess.run(
+    process = warm.run(
         [sys.executable, __file__, address, what, json.dumps(arguments)],
         capture_output=True,
         text=True,

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import warm
 from networks import identity_model
 
 from nnrt_client import (
@@ -59,7 +60,7 @@ WAYS = ("run_sync", "with_tensors", "submit", "result", "pool", "pool_submit", "
 def verdict_of(address: str, what: str, wanted: int, signals: int, **arguments: Any) -> dict[str, Any]:
     """Get what a client process says of itself, which gets so many signals in all."""
     tests = Path(__file__).parents[1]
-    process = subprocess.run(
+    process = warm.run(
         [sys.executable, __file__, what, address, str(wanted), json.dumps(arguments)],
         capture_output=True,
         text=True,

@@ -3,7 +3,6 @@
 import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
+import warm
 from blocked_call import BlockedCall
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
@@ -229,7 +229,7 @@ def test_ipv6(start_daemon: StartDaemon) -> None:
 
 def failed_start(*arguments: str) -> str:
     """Start a daemon that can't; what it says about it."""
-    ended = subprocess.run(
+    ended = warm.run(
         [sys.executable, "-m", "nnrt_device_service", "serve", *arguments],
         capture_output=True,
         text=True,

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+import warm
 from conftest import StartDaemon
 from observer import Observer
 
@@ -16,7 +17,7 @@ FORKED = Path(__file__).parent / "forked.py"
 
 def run_script(script: Path | str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, str(script)] if isinstance(script, Path) else [sys.executable, "-c", script]
-    return subprocess.run(
+    return warm.run(
         [*command, *arguments],
         capture_output=True,
         text=True,

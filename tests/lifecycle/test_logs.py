@@ -3,7 +3,6 @@
 import json
 import logging
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import warm
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from networks import identity_model
@@ -210,7 +210,7 @@ def test_errors_keep_their_request() -> None:
 @pytest.mark.slow
 def test_a_daemon_that_cannot_serve_says_so_in_its_format() -> None:
     command = [sys.executable, "-m", "nnrt_device_service", "serve", "--log-format", "json", "--listen", "nowhere"]
-    refused = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+    refused = warm.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
     assert refused.returncode == 1
     (event,) = map(json.loads, refused.stderr.splitlines())
     assert event["log.level"] == "critical"

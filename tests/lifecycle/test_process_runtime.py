@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import warm
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from networks import identity_model
@@ -68,7 +69,7 @@ def test_connect_replaces(shared_daemon: DaemonProcess, monkeypatch: pytest.Monk
 
 
 def exits(program: str, address: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return warm.run(
         [sys.executable, "-c", program],
         env={**os.environ, "NNRT_DEVICES": address},
         capture_output=True,

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import warm
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from networks import identity_model
@@ -29,7 +30,7 @@ _NOBODY = 65534
 
 def asked(*arguments: str | Path | int, to_fail: bool = False) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "nnrt_device_service", "report", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * DEADLINE_S)
+    done = warm.run(command, capture_output=True, text=True, timeout=2 * DEADLINE_S)
     assert bool(done.returncode) == to_fail, done.stderr
     return done
 

@@ -2,11 +2,11 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import warm
 from daemon_process import DaemonProcess
 
 from nnrt_client import connect, disconnect
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.slow
 def test_example_program(shared_daemon: DaemonProcess) -> None:
     """As a C program is started: the devices are in its environment."""
-    ran = subprocess.run(
+    ran = warm.run(
         [sys.executable, ROOT / "examples/oh_nn_add.py"],
         env={**os.environ, "NNRT_DEVICES": shared_daemon.address},
         capture_output=True,
@@ -29,7 +29,7 @@ def test_example_program(shared_daemon: DaemonProcess) -> None:
 
 @pytest.mark.slow
 def test_example_program_without_a_device() -> None:
-    ran = subprocess.run(
+    ran = warm.run(
         [sys.executable, ROOT / "examples/oh_nn_add.py"],
         env={**os.environ, "NNRT_DEVICES": ""},
         capture_output=True,

@@ -2,13 +2,13 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+import warm
 from daemon_process import DaemonProcess
 from onnx import parser
 from PIL import Image
@@ -57,7 +57,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def printed(place: Path, daemon: DaemonProcess, program: str, *arguments: str) -> list[str]:
-    ended = subprocess.run(
+    ended = warm.run(
         [sys.executable, EXAMPLES / program, *arguments],
         cwd=place,
         env={**os.environ, "XDG_CACHE_HOME": str(place), "NNRT_DEVICES": daemon.address},

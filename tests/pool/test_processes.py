@@ -1,11 +1,11 @@
 """A process with a pool that is interrupted at any point, forks, or ends: nobody hangs, and nothing is left."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import warm
 from observer import Observer
 
 from pool.conftest import Fleet
@@ -20,7 +20,7 @@ DEADLINE_S = 100.0
 @pytest.mark.parametrize(("what", "backend"), [("interrupted", "cached"), ("forked", "slow"), ("ends", "slow")])
 def test_a_process_with_a_pool(fleet: Fleet, what: str, backend: str) -> None:
     daemons = fleet(2, "--backend", backend, "--lease-s", "60")
-    ended = subprocess.run(
+    ended = warm.run(
         [sys.executable, str(SCRIPT), what, *addresses(daemons)],
         capture_output=True,
         text=True,

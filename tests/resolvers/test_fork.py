@@ -1,12 +1,12 @@
 """os.fork in a process that watches names."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import warm
 from daemon_process import DaemonProcess
 
 from resolvers.test_mdns import ANNOUNCED, NAME, why_not
@@ -37,7 +37,7 @@ def test_both_processes_go_on_watching(start_daemon: Callable[..., DaemonProcess
     daemon = start_daemon("--name", "device", *ANNOUNCED)
     path = tmp_path / "devices"
     path.write_text("127.0.0.1:1\n")
-    ended = subprocess.run(
+    ended = warm.run(
         [sys.executable, "-c", _SCRIPT, path, daemon.address, f"file://{path}?every=0.01", NAME],
         capture_output=True,
         text=True,

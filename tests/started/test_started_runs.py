@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 from concurrent.futures import CancelledError
 from contextlib import ExitStack
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import warm
 from opaque_backend import JOURNAL
 from proxy import Proxy
 from waiting import until
@@ -172,7 +172,7 @@ def test_a_client_that_is_killed(start_chip: StartChip) -> None:
     device = start_chip("--lease-s", "0")
     numbers = [HELD, HELD + 1, DEAF]
     command = [sys.executable, "-m", "started.client", device.daemon.address, *map(str, numbers)]
-    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(TESTS)}) as client:
+    with warm.Popen(command, env={**os.environ, "PYTHONPATH": str(TESTS)}) as client:
         device.await_load(running=3)
         client.kill()
     device.observer.wait_for(lambda state: (state.sessions, state.running) == (1, 1))

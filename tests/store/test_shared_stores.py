@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import warm
 from daemon_process import DaemonProcess
 from networks import weighted_model
 from storing_device import X, device_on, files
@@ -139,7 +140,7 @@ for life_s in sys.stdin:
 def test_kills_while_models_are_stored(directory: Path) -> None:
     """Each at another moment. What is there then is whole, and what was left in the middle of it goes."""
     rng, interrupted = np.random.default_rng(0), 0
-    with subprocess.Popen(
+    with warm.Popen(
         [sys.executable, "-c", _STORING, str(directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdin is not None

@@ -1,0 +1,159 @@
+"""Processes of Python that start at once: forked from one that has imported what most of them need.
+
+`warm.Popen` and `warm.run` are those of `subprocess`. A command that is this interpreter with a module, a script or a
+program (`-m`, a path, `-c`) isn't executed: a warm process forks, and the child runs it as its main program. The child
+is one of the test's process, like any other. There is a warm process for each setting below, started when it is first
+needed. No warm process has a thread of Python or has used gRPC, so a fork is as good as a fresh start.
+
+A fork can't change what libraries read while they are loaded: a command with such variables of its own is executed.
+"""
+
+import atexit
+import ctypes
+import inspect
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, AnyStr
+
+_DAEMON = ("nnrt_device_service.cli.serve", "nnrt_backend_reference")
+# What the warm process of each setting imports.
+_SETTINGS = {
+    "client": ("nnrt_client.cli",),
+    "daemon": _DAEMON,
+    "onnxruntime": (*_DAEMON, "nnrt_backend_onnxruntime"),
+}
+_READ_BY_LIBRARIES = ("GRPC_", "LANG", "LC_", "LD_", "MALLOC_", "OMP_", "PYTHON")
+_READ_LATER = ("PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "PYTHONPYCACHEPREFIX", "PYTHONWARNINGS")
+_LIMITS = sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))
+_PROCESS = Path(__file__).with_name("warm_process.py")
+_MAX_ANSWER_BYTES = 64
+_PR_SET_CHILD_SUBREAPER = 36
+_EXECUTE_CHILD = inspect.signature(subprocess.Popen._execute_child)  # type: ignore[attr-defined]
+
+_processes: dict[str, "_WarmProcess"] = {}
+_turn = threading.Lock()
+
+
+class Popen(subprocess.Popen[AnyStr]):
+    """`subprocess.Popen`, whose child is forked from a warm process where that can be."""
+
+    def _execute_child(self, *arguments: Any) -> None:
+        given = _EXECUTE_CHILD.bind(self, *arguments).arguments
+        command = [os.fspath(argument) for argument in given["args"]]
+        environment = dict(os.environ if given["env"] is None else given["env"])
+        if not _can_be_warm(command, environment):
+            super()._execute_child(*arguments)  # type: ignore[misc]
+            return
+        request = {
+            "arguments": command[1:],
+            "environment": environment,
+            "directory": os.fspath(given["cwd"] or Path.cwd()),
+            "limits": {name: resource.getrlimit(getattr(resource, name)) for name in _LIMITS},
+            "has_own_session": given["start_new_session"],
+        }
+        streams = [given["p2cread"], given["c2pwrite"], given["errwrite"]]
+        try:
+            self.pid = _fork(command, request, [own if own != -1 else number for number, own in enumerate(streams)])
+            self._child_created = True
+        finally:
+            pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+            self._close_pipe_fds(*(given[pipe] for pipe in pipes))  # type: ignore[attr-defined]
+
+
+def run(
+    command: Sequence[Any],
+    *,
+    timeout: float | None = None,
+    check: bool = False,
+    capture_output: bool = False,
+    **options: Any,
+) -> "subprocess.CompletedProcess[str]":
+    """Run a command until it ends, as `subprocess.run` does for text."""
+    if capture_output:
+        options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process: Popen[str]
+    with Popen(command, **{**options, "text": True}) as process:
+        try:
+            output, errors = process.communicate(timeout=timeout)
+        except BaseException:
+            process.kill()
+            raise
+    ended = subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+    if check:
+        ended.check_returncode()
+    return ended
+
+
+def pids() -> set[int]:
+    """List the warm processes, which live as long as this one."""
+    return {process.pid for process in _processes.values()}
+
+
+def _can_be_warm(command: Sequence[str], environment: Mapping[str, str]) -> bool:
+    is_program = command[0] == sys.executable and (command[1] in ("-m", "-c") or not command[1].startswith("-"))
+    return is_program and _read_by_libraries(environment) == _read_by_libraries(_environment())
+
+
+def _read_by_libraries(environment: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.startswith(_READ_BY_LIBRARIES) and name not in _READ_LATER
+    }
+
+
+@cache
+def _environment() -> Mapping[str, str]:
+    """That of the warm processes: as it is when the first of them starts."""
+    return {**os.environ, "PYTHONPATH": ""}
+
+
+def _fork(command: Sequence[str], request: Mapping[str, Any], standard: Sequence[int]) -> int:
+    setting = "client"
+    if command[1:3] == ["-m", "nnrt_device_service"]:
+        setting = "onnxruntime" if "onnxruntime" in command else "daemon"
+    with _turn:
+        if setting not in _processes:
+            _processes[setting] = _WarmProcess(_SETTINGS[setting])
+        return _processes[setting].fork(request, standard)
+
+
+class _WarmProcess:
+    """A process that has imported some modules, and ends when this one does."""
+
+    def __init__(self, modules: Sequence[str]) -> None:
+        self._socket, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with end:
+            command = [sys.executable, str(_PROCESS), str(end.fileno()), *modules]
+            self._process = subprocess.Popen(command, env=_environment(), pass_fds=[end.fileno()])
+        self.pid = self._process.pid
+        atexit.register(self._end)
+
+    def fork(self, request: Mapping[str, Any], standard: Sequence[int]) -> int:
+        """Have it start a child of this process with these standard streams; return the child's pid.
+
+        The warm process forks twice, and what comes in between ends. This process takes the orphan.
+        """
+        _take_orphans(True)
+        try:
+            socket.send_fds(self._socket, [json.dumps(request).encode()], standard)
+            answer = self._socket.recv(_MAX_ANSWER_BYTES)
+        finally:
+            _take_orphans(False)
+        return int(answer)
+
+    def _end(self) -> None:
+        self._socket.close()
+        self._process.wait()
+
+
+def _take_orphans(takes: bool) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(takes), 0, 0, 0)
