@@ -29,7 +29,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-c fleet-demo quick quick-tests test test-processors check format lint types imports sz house proto proto-check answers docs docs-check c-files pictures tests matrix engines openvino fuzz mutants bench bench-fleet peers networks clean
+.PHONY: help demo demo-c fleet-demo quick quick-tests test nightly test-processors check format lint types imports sz house proto proto-check answers docs docs-check c-files pictures tests matrix engines openvino fuzz mutants bench bench-fleet peers networks clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,7 +47,7 @@ quick: $(CHECK)/installed ## Run the checks and the tests that catch most, in un
 	@$(MAKE) --no-print-directory -j 4 --output-sync=target lint types imports quick-tests
 
 quick-tests: $(CHECK)/installed
-	$(CHECK)/bin/pytest -q -n 3 --dist loadfile --quick
+	$(CHECK)/bin/pytest -q -n 3 --dist worksteal --quick
 
 test: check ## Run every check and test, as CI does
 
@@ -73,8 +73,13 @@ sz: $(CHECK)/installed ## Print the lines of code of each room, and fail above t
 house: $(CHECK)/installed ## Print circles of imports, large classes and modules, threads and uses of what is private, and bound them
 	@$(CHECK)/bin/python tests/house.py
 
-tests: $(CHECK)/installed ## Run the tests
-	$(CHECK)/bin/pytest -q -n auto --maxprocesses 4 --dist loadfile
+tests: $(CHECK)/installed ## Run the tests, and of long tables of cases a part
+	$(CHECK)/bin/pytest -q -n auto --maxprocesses 4 --dist worksteal
+
+nightly: $(CHECK)/installed ## Run all cases of all tests, attack a daemon for ten minutes, prove that the kit bites
+	$(CHECK)/bin/pytest -q -n auto --maxprocesses 4 --dist worksteal --whole
+	$(MAKE) --no-print-directory fuzz FUZZ_S=600
+	PYTHONPATH=tests $(CHECK)/bin/python -m mutants.prove
 
 test-processors: $(CHECK)/installed ## Run the tests of 8-bit integers on an emulated processor without VNNI (needs qemu-user)
 	tests/as_haswell.sh $(CHECK)/bin/python -m pytest -q -n 0 --timeout 600 $(OF_INTEGERS)

@@ -18,7 +18,7 @@ from shared_memory import held, held_descriptors, wait_until_held
 
 from nnrt_client import DataType, Device, Format, Runtime, Settings, Tensor, TensorDesc
 
-pytest_plugins = ["figures", "quick"]
+pytest_plugins = ["figures", "part", "quick"]
 
 # gRPC's and our own background threads end shortly after what they served; a test may not outlive them by more.
 _THREAD_GRACE_S = 20.0

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from part import subject_of
 
 # Of those that a test of properties tries; 100 otherwise.
 _EXAMPLES = 20
@@ -33,7 +34,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
         first: dict[object, Any] = {}
         for call in metafunc._calls:
             if not any(mark.name == "slow" for mark in call.marks):
-                first.setdefault(tuple(filter(None, map(_subject, call.params.values()))), call)
+                first.setdefault(tuple(filter(None, map(subject_of, call.params.values()))), call)
         metafunc._calls[:] = list(first.values()) or metafunc._calls[:1]
 
 
@@ -45,11 +46,3 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _takes_its_time(item: pytest.Item) -> bool:
     return "start_daemon" in getattr(item, "fixturenames", ()) or item.get_closest_marker("slow") is not None
-
-
-def _subject(value: Any) -> str:
-    """The operator or the C function that a parameter stands for. Cases of the same ones are alike."""
-    for name in ("node_type", "op_type", "function"):
-        if hasattr(value, name):
-            return str(getattr(value, name))
-    return ""

@@ -99,7 +99,8 @@ def pids() -> set[int]:
 
 def _can_be_warm(command: Sequence[str], environment: Mapping[str, str]) -> bool:
     is_program = command[0] == sys.executable and (command[1] in ("-m", "-c") or not command[1].startswith("-"))
-    return is_program and _read_by_libraries(environment) == _read_by_libraries(_environment())
+    is_alike = _read_by_libraries(environment) == _read_by_libraries(_environment())
+    return sys.platform == "linux" and is_program and is_alike
 
 
 def _read_by_libraries(environment: Mapping[str, str]) -> dict[str, str]:

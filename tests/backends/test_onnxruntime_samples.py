@@ -22,6 +22,8 @@ from nnrt_hdi.enums import DataType
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops import inferred_graph
 
+pytestmark = pytest.mark.table
+
 AnyArray = NDArray[Any]
 
 CPU = ProviderDevice("cpu", 0, 1)

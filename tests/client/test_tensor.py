@@ -16,6 +16,7 @@ import pytest
 from conftest import StartDaemon
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from part import examples
 from shared_memory import held
 
 from nnrt_client import (
@@ -172,7 +173,7 @@ def test_two_tensors_over_one_descriptor(device: Device) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_regions(shared_device: Device, data: st.DataObject) -> None:
     """Any [offset, size) of a file is what the kernel reads and writes there, beyond pages too."""
     length = data.draw(st.integers(1, 3 * mmap.PAGESIZE))

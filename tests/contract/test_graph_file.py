@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from operators.single_node import graph_of, pairs
+from part import examples
 
 from nnrt_client.conformance.cases.sample import Sample
 from nnrt_client.conformance.cases.samples import SAMPLES
@@ -97,7 +98,7 @@ def merged(samples: Sequence[Sample], name: str) -> Graph:
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.sampled_from(SAMPLES), min_size=1, max_size=6), NAMES)
 def test_any_graph(samples: list[Sample], name: str) -> None:
     graph = merged(samples, name)

@@ -13,6 +13,7 @@ from daemon_process import DaemonProcess
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from model_draft import Draft
+from part import examples
 from random_values import is_int_lists, random_array, random_attribute, random_quantization
 from raw_client import RawClient, attacked_daemon
 
@@ -37,7 +38,7 @@ from nnrt_hdi.ops.operator import OperandRule
 from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM, Array, TensorSpec
 from nnrt_hdi.v2 import prepared_model_pb2
 
-EXAMPLES = 300
+EXAMPLES = examples(300)
 # How often a node that can't be is drawn again before it is left in.
 ATTEMPTS = 8
 

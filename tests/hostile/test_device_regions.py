@@ -16,6 +16,7 @@ from model_draft import Draft
 from nnrt_hdi.wire.plans import REQUEST_MARK, PlanLayout
 from opaque_backend import ARRAYS_ONLY, STARTED
 from opaque_device import OpaqueDevice
+from part import examples
 from raw_client import INPUT, SUM, VALUES, RawClient, assert_unharmed, chunks, io_tensor
 from ways import WAYS, way_of
 
@@ -331,7 +332,7 @@ def sides(
 
 
 @pytest.mark.slow
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps)
 def test_any_sequence(sides: Sequence[Side], sequence: list[Run | Write]) -> None:
     """It gives what it gives where memory is the host's, bit by bit."""

@@ -30,6 +30,8 @@ from nnrt_hdi.enums import DataType, NodeType, PerformanceMode
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError, OutOfMemory, UnavailableDevice
 from nnrt_hdi.v2 import device_pb2, model_pb2, prepared_model_pb2, session_pb2
 
+pytestmark = pytest.mark.table
+
 SESSION_BYTES = 8 << 20
 MESSAGE_BYTES = 1 << 20
 MODELS, STREAMS, SESSIONS = 4, 3, 5

@@ -38,6 +38,8 @@ from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, Constant, Graph, Node
 from nnrt_hdi.tensor import MAX_DIM, MAX_RANK, NUMPY_DTYPES, Array, QuantParam, TensorSpec, data_type_of
 from nnrt_hdi.v2 import device_pb2, error_pb2, model_pb2, node_pb2, prepared_model_pb2, session_pb2
 
+pytestmark = pytest.mark.table
+
 ATTR_FIELDS: dict[NodeType, Any] = {
     NodeType(field.number - 1000): field for field in node_pb2.Node.DESCRIPTOR.oneofs_by_name["attr"].fields
 }

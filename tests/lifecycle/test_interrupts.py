@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from daemon_process import DaemonProcess
 from interrupted_process import verdict_of
+from part import examples
 
 WAYS = ["run_sync", "with_tensors", "submit", "run_async"]
 
@@ -52,7 +53,7 @@ def test_interrupts_at_random_moments(
         way=way,
         action="interrupt",
         timeout_ms=timeout_ms,
-        wanted=300,
+        wanted=examples(300),
         apart_s=(0.0002, 0.003),
     )
 
@@ -67,7 +68,7 @@ def test_interrupts_while_streams_are_given_up(cached_daemon: DaemonProcess) -> 
         way="with_tensors",
         action="interrupt",
         hesitates_in=["_discard", "_taken_off"],
-        wanted=300,
+        wanted=examples(300),
         apart_s=(0.0002, 0.003),
     )
 

@@ -21,6 +21,8 @@ from nnrt_client.model.model import parts_of
 from nnrt_hdi.backend import Backend, Cancellation, ModelConfig
 from nnrt_hdi.enums import ActivationType, NodeType, ReduceMode
 
+pytestmark = pytest.mark.table
+
 EXPORTS = Path(__file__).with_name("fusion_exports")
 NAMES = sorted(path.stem for path in EXPORTS.iterdir())
 

@@ -16,6 +16,8 @@ from nnrt_hdi.graph_model import GraphModel
 from nnrt_hdi.ops import inferred_graph, late_nodes
 from nnrt_hdi.tensor import Array
 
+pytestmark = pytest.mark.table
+
 # The others have loops, branches, or shapes that follow from numbers of FLOAT32.
 NAMES = [name for name in SIZES if name not in ("speech_activity", "unet")]
 MOST_BYTES = 1 << 30

@@ -12,6 +12,8 @@ from test_operators import graph_of
 
 from nnrt_client import Compilation, Executor, Runtime, from_onnx
 
+pytestmark = pytest.mark.table
+
 
 @pytest.mark.parametrize("sample", [*QUANTIZED, *FUSED], ids=str)
 def test_operator_gives_what_onnx_runtime_gives(sample: Sample, each_runtime: Runtime) -> None:

@@ -15,6 +15,8 @@ from tool_networks import NETWORKS
 
 from nnrt_client import Compilation, Executor, OperationType, Runtime, Unsupported, from_onnx
 
+pytestmark = pytest.mark.table
+
 ATTENTION = Path(__file__).with_name("attention_exports")
 
 Feeds = dict[str, AnyArray]

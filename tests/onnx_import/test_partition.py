@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from observer import Observer
 from onnx import TensorProto, helper
 from onnx_models import AnyArray, Graph, run_onnxruntime
+from part import examples
 from test_torch_networks import EXPORTS, fed
 from test_torch_networks import SIZES as EXPORT_SIZES
 from typing_extensions import Self
@@ -633,7 +634,7 @@ def small_graphs(draw: st.DrawFn) -> onnx.ModelProto:
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @example(model=small_graphs())
 def test_random_graphs(onnxruntime_daemon: DaemonProcess, model: onnx.ModelProto) -> None:
     """Whatever is cut, and however: no part waits for itself, each node runs once, and the numbers are the same."""

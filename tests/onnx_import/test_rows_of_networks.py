@@ -16,6 +16,8 @@ from nnrt_hdi.errors import Unsupported
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops.rows_apart import require_rows_apart
 
+pytestmark = pytest.mark.table
+
 # Why they mix their rows, or have none to join, under either exporter.
 MIXED = {
     "detector": "GATHER|TOPK|k depends on how many rows there are",

@@ -10,6 +10,8 @@ from onnx_models import AnyArray, run_onnxruntime
 
 from nnrt_client import Compilation, Executor, OperationType, Runtime, from_onnx
 
+pytestmark = pytest.mark.table
+
 EXPORTS = Path(__file__).with_name("torch_exports")
 # What the dimensions are that a file leaves open, from one run to the next.
 SIZES: dict[str, list[dict[str, int]]] = {

@@ -18,6 +18,8 @@ from nnrt_hdi.tensor import data_type_of
 from .single_node import AnyArray, Pair, graph_of, infer, spec, without_dims
 from .tflite import Tensor, run_tflite
 
+pytestmark = pytest.mark.table
+
 AXES = ([1, -2, 1], [0, 2, -1, 0], [2, -1], [0, 1, 2, -3, -2, -1])
 FOLDS = {
     ReduceMode.MEAN: "MEAN",

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from part import examples
 
 from nnrt_hdi.enums import CoordinateTransformMode, Format, NearestMode, NodeType, PadMode, ResizeMethod, RoundMode
 from nnrt_hdi.errors import InvalidParameter
@@ -22,7 +23,7 @@ Case = tuple[list[AnyArray], dict[str, Any], Format]
 pytestmark = pytest.mark.slow
 
 geometries = settings(
-    max_examples=80,
+    max_examples=examples(80),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much],
 )
 sizes = st.tuples(st.integers(1, 9), st.integers(1, 9))

@@ -20,6 +20,8 @@ from nnrt_hdi.tensor import data_type_of
 
 from .single_node import AnyArray, Pair, graph_of, infer_all, pairs, run_all, spec
 
+pytestmark = pytest.mark.table
+
 SINGLE = [sample for sample in SAMPLES if sample.dtype == np.float32][::2]
 # The narrowest, and those that reach beyond the signed ones.
 DTYPES = ("i1", "u1", "u4", "u8")

@@ -25,6 +25,8 @@ from nnrt_hdi.tensor import TensorSpec
 from .single_node import pairs, prepare
 from .tolerances import require_close
 
+pytestmark = pytest.mark.table
+
 AnyArray = NDArray[Any]
 # The dimension of the rows in each operand that has them.
 Places = Mapping[int, int]

@@ -8,7 +8,9 @@ from nnrt_hdi.errors import InvalidParameter
 
 from .single_node import infer_all, pairs, without_dims
 
-per_sample = pytest.mark.parametrize("sample", SAMPLES[::3], ids=lambda sample: sample.name)
+pytestmark = pytest.mark.table
+
+per_sample = pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
 
 
 @per_sample

@@ -19,6 +19,8 @@ from nnrt_hdi.tensor import QuantParam, TensorSpec
 
 from .single_node import AnyArray, graph_of, infer_all, of, pairs, spec, without_dims
 
+pytestmark = pytest.mark.table
+
 BACKENDS = ("reference", "onnxruntime")
 ONE = (1,)
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from part import examples
 
 from nnrt_hdi.enums import Format, NodeType
 from nnrt_hdi.tensor import data_type_of
@@ -22,7 +23,7 @@ Case = tuple[AnyArray, tuple[Any, ...]]
 pytestmark = pytest.mark.slow
 
 geometries = settings(
-    max_examples=80,
+    max_examples=examples(80),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 shapes = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple)

@@ -22,6 +22,8 @@ from nnrt_client.settings import DEVICES_VARIABLE, addresses_from_environment
 from nnrt_device_service.cli.serve import serve
 from nnrt_device_service.transport.addresses import require_free_port
 
+pytestmark = pytest.mark.table
+
 # What stands in an argument or a variable has no zero character.
 CHARACTERS = st.characters(codec="utf-8", exclude_characters="\0")
 # Digits that int() doesn't take, those of other scripts, and what numbers, lists and pairs are written with.
