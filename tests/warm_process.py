@@ -34,8 +34,7 @@ def child(end: socket.socket) -> dict[str, Any]:
                 select.select([ended], [], [])  # Then its parent is the one that asked for it.
                 for number, stream in enumerate(standard):
                     os.dup2(stream, number)
-                os.closerange(3, max(ended, writer, *standard) + 1)
-                end.detach()
+                os.closerange(3, max(end.detach(), ended, writer, *standard) + 1)
                 request: dict[str, Any] = json.loads(message)
                 return request
             os.write(writer, str(pid).encode())

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from access.conftest import Fleet
 from daemon_process import DaemonProcess
+from part import examples
 from raising_process import KINDS, WAYS, verdict_of
 
-WANTED = int(os.environ.get("NNRT_RAISED_IN_HANDLERS", "12"))
+WANTED = int(os.environ.get("NNRT_RAISED_IN_HANDLERS", examples(15)))
 pytestmark = pytest.mark.timeout(120 + 2 * WANTED)
 
 
