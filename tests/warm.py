@@ -5,7 +5,8 @@ program (`-m`, a path, `-c`) isn't executed: a warm process forks, and the child
 is one of the test's process, like any other. There is a warm process for each setting below, started when it is first
 needed. No warm process has a thread of Python or has used gRPC, so a fork is as good as a fresh start.
 
-A fork can't change what libraries read while they are loaded: a command with such variables of its own is executed.
+A fork can't change what is read while Python starts and libraries are loaded: a command with such variables of its own,
+or with a `sitecustomize`, is executed.
 """
 
 import atexit
@@ -100,7 +101,9 @@ def pids() -> set[int]:
 def _can_be_warm(command: Sequence[str], environment: Mapping[str, str]) -> bool:
     is_program = command[0] == sys.executable and (command[1] in ("-m", "-c") or not command[1].startswith("-"))
     is_alike = _read_by_libraries(environment) == _read_by_libraries(_environment())
-    return sys.platform == "linux" and is_program and is_alike
+    places = environment.get("PYTHONPATH", "").split(os.pathsep)
+    is_changed = any(Path(place, "sitecustomize.py").exists() for place in places if place)
+    return sys.platform == "linux" and is_program and is_alike and not is_changed
 
 
 def _read_by_libraries(environment: Mapping[str, str]) -> dict[str, str]:

@@ -65,7 +65,7 @@ def test_a_client_that_gives_up_such_a_run_ends_no_daemon(start_daemon: StartDae
     """What has been compiled meanwhile is there for the next run."""
     daemon = start_daemon("--backend", "lazy", "--option", f"gate={gate}", *SHORT)
     with lazy(daemon.address) as (device, executor):
-        given_up = executor.submit([ONE], timeout_ms=1)
+        given_up = executor.submit([ONE], timeout_ms=100)
         with pytest.raises(TimedOut):
             given_up.result(DEADLINE_S)
         wait_until_it_has_taken_long(device)
