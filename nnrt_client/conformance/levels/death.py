@@ -10,7 +10,7 @@ import numpy as np
 from nnrt_client.conformance.case import Level
 from nnrt_client.conformance.cases.one_node import graph_of, spec
 from nnrt_client.conformance.levels.check import Check, NotOffered
-from nnrt_client.conformance.levels.streams import run_request
+from nnrt_client.conformance.levels.streams import Stream, run_frame, run_request
 from nnrt_client.conformance.levels.subjects import COLUMNS, prepared_subject, require_answer, subjects
 from nnrt_client.conformance.target import Connection, Target, first_reason
 from nnrt_hdi.enums import DataType, NodeType
@@ -164,11 +164,8 @@ def _run_of_wild_requests(connection: Connection) -> None:
     with prepared:
         requests = [
             run_request(prepared, [given] * 1000),
-            run_request(prepared, [given], unwanted_outputs=[0, 1, 2**32 - 1]),
             run_request(prepared, [given], outputs=[model_pb2.IOTensor()] * 1000),
-            run_request(prepared, [given], plan=2**32 - 1, timeout_ms=2**32 - 1),
-            run_request(prepared, [given], planned=b"\xff" * 100),
-            run_request(prepared, [given], chunk=b"\xff" * 100, expanded_bytes=2**32 - 1),
+            run_request(prepared, [given], traceparent="\xff" * 100),
             prepared_model_pb2.RunRequest(model_id=prepared.handle.model_id, inputs=[model_pb2.IOTensor()] * 100_000),
         ]
         for dims in ([2**31 - 1] * 4, [-1, -1], [0] * 32, [-(2**31)], [1] * 1000, [COLUMNS]):
@@ -186,6 +183,11 @@ def _run_of_wild_requests(connection: Connection) -> None:
         for request in requests:
             with suppress(NnrtError):
                 connection.call("PreparedModel.Run", request)
+        sound = run_frame(prepared, [given])
+        for frame in (sound[:-8], sound[:20], b"\xff" * 100, sound * 40, sound[:24] + b"\xff" * (len(sound) - 24)):
+            with Stream(connection) as stream, suppress(NnrtError):
+                stream.send(frame)
+                stream.await_reply()
 
 
 def checks() -> Iterator[Check]:

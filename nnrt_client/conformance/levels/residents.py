@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from nnrt_client.conformance.levels.check import NotOffered, require
-from nnrt_client.conformance.levels.streams import Stream, run_request
+from nnrt_client.conformance.levels.streams import run_request
 from nnrt_client.conformance.levels.subjects import COLUMNS, ROWS, Subject, require_answer, subjects
 from nnrt_client.conformance.target import Connection, Target, first_reason
 from nnrt_client.tensors.resident_tensor import ResidentTensor
@@ -69,7 +69,6 @@ def _sum_and_product(numbers: Array) -> Graph:
 def replaces_states_in_place(target: Target) -> None:
     """A run that writes where it reads, or a row behind, gives what it gives elsewhere."""
     with target.session() as connection, ExitStack() as stack:
-        stream = stack.enter_context(Stream(connection))
         for subject in subjects(connection):
             prepared = stack.enter_context(connection.prepare(subject.graph))
             state = stack.enter_context(_resident(connection, subject))
@@ -85,8 +84,7 @@ def replaces_states_in_place(target: Target) -> None:
                 request = run_request(prepared, [given])
                 request.inputs[0].data.region.CopyFrom(_region(room, 0, spec.byte_size))
                 request.outputs.add().data.region.CopyFrom(_region(room, row_bytes, spec.byte_size))
-                stream.send(request)
-                stream.await_reply()
+                connection.call("PreparedModel.Run", request)
                 behind = np.frombuffer(room._memory.read(spec.byte_size + row_bytes)[row_bytes:], spec.numpy_dtype)
                 made: Array = behind.reshape(spec.shape)
                 require_answer(subject, given, [made], "a row behind where its input was")

@@ -8,7 +8,7 @@ from functools import partial
 
 from nnrt_client.conformance.levels.check import NotOffered, require
 from nnrt_client.conformance.levels.long_model import LongModel, long_model, with_long_model
-from nnrt_client.conformance.levels.streams import Stream, cancel, new_run_id, run_request
+from nnrt_client.conformance.levels.streams import Stream, cancel, new_run_id, run_frame
 from nnrt_client.conformance.levels.subjects import prepared_subject, require_answer
 from nnrt_client.conformance.outcome import said
 from nnrt_client.conformance.target import Broken, Connection, Target
@@ -40,7 +40,7 @@ def _stops_cancelled(connection: Connection, model: LongModel) -> None:
 
         def stopped(after_s: float) -> tuple[NnrtError | None, float]:
             run_id = new_run_id()
-            stream.send(run_request(model.prepared, [model.given], run_id=run_id))
+            stream.send(run_frame(model.prepared, [model.given], run_id=run_id))
             began = _wait(after_s)
             cancel(connection, run_id)
             error, ended = stream.outcome()
@@ -60,14 +60,14 @@ def _stops_expired(connection: Connection, model: LongModel) -> None:
 
         def expired(after_s: float) -> tuple[NnrtError | None, float]:
             began = time.monotonic()
-            stream.send(run_request(model.prepared, [model.given], timeout_ms=max(int(after_s * 1000), 1)))
+            stream.send(run_frame(model.prepared, [model.given], timeout_ms=max(int(after_s * 1000), 1)))
             error, ended = stream.outcome()
             if error is not None and not isinstance(error, TimedOut):
                 raise Broken(f"a run whose time is over ends with {said(error)}; TIMEOUT is right")
             return error, ended - began
 
         _require_early(model, expired, "a run whose time is a part of what it takes")
-        stream.send(run_request(model.prepared, [model.given], timeout_ms=_LONG_MS))
+        stream.send(run_frame(model.prepared, [model.given], timeout_ms=_LONG_MS))
         stream.await_reply()
 
 
@@ -130,12 +130,12 @@ def _waits_in_vain(connection: Connection, model: LongModel, slots: int) -> bool
         fillers = [stack.enter_context(Stream(connection)) for _ in range(slots)]
         ids = [new_run_id() for _ in fillers]
         for stream, run_id in zip(fillers, ids, strict=True):
-            stream.send(run_request(model.prepared, [model.given], run_id=run_id))
+            stream.send(run_frame(model.prepared, [model.given], run_id=run_id))
         _wait(_STOP_AT * model.took_s)
         expired, cancelled = (stack.enter_context(Stream(connection)) for _ in range(2))
         late = new_run_id()
-        expired.send(run_request(model.prepared, [model.given], timeout_ms=20))
-        cancelled.send(run_request(model.prepared, [model.given], run_id=late))
+        expired.send(run_frame(model.prepared, [model.given], timeout_ms=20))
+        cancelled.send(run_frame(model.prepared, [model.given], run_id=late))
         in_time = expired.outcome()[0]
         cancel(connection, late)
         in_vain = cancelled.outcome()[0]
@@ -155,11 +155,11 @@ def begins_no_run_that_was_cancelled(target: Target) -> None:
             given = subject.question(1)
             run_id = new_run_id()
             require(not list(cancel(connection, run_id)), "a run that has not come is said to be under way")
-            stream.send(run_request(prepared, [given], run_id=run_id))
+            stream.send(run_frame(prepared, [given], run_id=run_id))
             error, _ = stream.outcome()
             require(error is not None, "a run that was cancelled before it came gives an answer")
             done = new_run_id()
-            stream.send(run_request(prepared, [given], run_id=done))
+            stream.send(run_frame(prepared, [given], run_id=done))
             stream.await_reply()
             cancel(connection, done)
             require_answer(subject, given, prepared.run([given]), "after cancellations")

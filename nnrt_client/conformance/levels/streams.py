@@ -9,12 +9,15 @@ from typing import Any
 import grpc
 
 from nnrt_client.conformance.target import Connection, Prepared
+from nnrt_client.run.reply import Reply
 from nnrt_client.session.broken_call import BrokenCall
 from nnrt_hdi import wire
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import NnrtError, OperationFailed
 from nnrt_hdi.tensor import Array, TensorSpec, data_type_of
 from nnrt_hdi.v2 import prepared_model_pb2
+from nnrt_hdi.wire.packet import FrameLayout
+from nnrt_hdi.wire.run_messages import Chunk, frames_message
 
 # Not among those that a client's executors draw.
 _run_ids = count(1 << 40)
@@ -31,28 +34,41 @@ def run_request(prepared: Prepared, inputs: Sequence[Array], **fields: Any) -> A
     return prepared_model_pb2.RunRequest(model_id=prepared.handle.model_id, inputs=tensors, **fields)
 
 
+def run_frame(prepared: Prepared, inputs: Sequence[Array], run_id: int = 0, timeout_ms: int = 0) -> bytes:
+    """A frame of the same run, whose outputs come in its reply."""
+    description = prepared_model_pb2.RunDescription(model_id=prepared.handle.model_id)
+    for each in inputs:
+        description.inputs.add(data_type=wire.number(data_type_of(each.dtype)), dimensions=each.shape)
+    for _ in prepared.outputs:
+        description.outputs.add(is_open=True)
+    layout = FrameLayout([each.nbytes for each in inputs], (), 0)
+    return layout.request(0, run_id or new_run_id(), timeout_ms, (), inputs, description.SerializeToString())
+
+
 class Stream(Closable):
-    """A run stream over gRPC. Each request gets one reply, in order."""
+    """A run stream over gRPC. Each frame gets one reply, in order."""
 
     def __init__(self, connection: Connection) -> None:
         self._session = connection.session
         self._requests: SimpleQueue[Any] = SimpleQueue()
         self._replies = self._session.start("PreparedModel.RunStream", iter(self._requests.get, None))
 
-    def send(self, request: Any) -> None:
+    def send(self, frame: bytes) -> None:
         """Have it run."""
-        self._requests.put(request)
+        self._requests.put(frames_message(frame))
 
     def await_reply(self) -> None:
         """Wait for the next reply. Raises the error that the run, or the stream, ended with."""
         try:
-            reply = next(self._replies).message
+            while isinstance(message := next(self._replies), Chunk):
+                pass  # Of an output of the reply before.
         except StopIteration as error:
             raise OperationFailed("the daemon ended a run stream before its last reply") from error
         except grpc.RpcError as error:
             raise self._session.verdict(BrokenCall.of(error), "PreparedModel.RunStream") from error
-        if reply.HasField("error"):
-            raise wire.error_from_detail(reply.error)
+        outcome = Reply(message).outcome
+        if outcome is not None and outcome.HasField("error"):
+            raise wire.error_from_detail(outcome.error)
 
     def outcome(self) -> tuple[NnrtError | None, float]:
         """Wait for the next reply: the error of the run, None where it gave outputs, and when that was known, on the
