@@ -12,7 +12,6 @@ import termios
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -24,15 +23,16 @@ from daemon_process import DaemonProcess
 from local_side import Side, memfd, side_of
 from model_draft import Draft
 from observer import Observer
-from raw_client import DEADLINE_S, INPUT, SUM, VALUES, RawClient, attacked_daemon, io_tensor
+from raw_client import DEADLINE_S, INPUT, SUM, VALUES, RawClient, attacked_daemon
 from waiting import until
+from ways import CHUNKS, INLINE, REGION, Answer, OnLocalSocket, alike, answers_of, ask
 
 from nnrt_device_service.transport.local.connection import LocalConnection
-from nnrt_hdi import wire
 from nnrt_hdi.enums import NodeType, ReturnCode
-from nnrt_hdi.errors import NnrtError
+from nnrt_hdi.errors import InvalidParameter, NnrtError
 from nnrt_hdi.limits import FIRST_CLIENT_BUFFER_ID, LOCAL_PACKET_BYTES
 from nnrt_hdi.v2 import device_pb2, local_socket_pb2, prepared_model_pb2
+from nnrt_hdi.v2.prepared_model_pb2 import RunPacket
 
 PAGE = mmap.PAGESIZE
 ELEMENTS = np.array(INPUT, np.float32)
@@ -56,23 +56,23 @@ def prepared(client: RawClient) -> int:
     return int(client.prepare(Draft.sum_of_input_and(VALUES).message).prepared.model_id)
 
 
-def run_request(model_id: int, run_id: int, **fields: Any) -> Any:
-    request = prepared_model_pb2.RunRequest(model_id=model_id, run_id=run_id, inputs=[io_tensor(ELEMENTS)], **fields)
-    return local_socket_pb2.LocalRequest(run=request)
+def frame_of(model_id: int, run_id: int | None = None) -> bytes:
+    return alike(model_id, ELEMENTS.shape).frame(ELEMENTS, run_id=run_id, number=0)
 
 
-def in_region(buffer_id: int, offset: int, size: int, **fields: Any) -> Any:
-    """A request whose input lies there."""
-    request = run_request(1, 1, **fields)
-    request.run.inputs[0].data.region.buffer_id = buffer_id
-    request.run.inputs[0].data.region.offset = offset
-    request.run.inputs[0].data.region.data_size = size
-    return request
+def in_region(model_id: int, *regions: tuple[int, int, int], elements: int = len(INPUT)) -> bytes:
+    """A frame whose input lies there, and its output, where there are two."""
+    places = (REGION, REGION if len(regions) == 2 else INLINE)
+    kind = alike(model_id, (elements,), places)
+    return kind.frame(regions=[number for region in regions for number in region], number=0)
 
 
-def run(side: Side, model_id: int, run_id: int) -> Any:
-    reply = side.ask(run_request(model_id, run_id)).run
-    return wire.io_array(reply.outputs[0])
+def answer(side: Side, frame: bytes) -> Answer:
+    return ask(OnLocalSocket(side), frame)
+
+
+def run(side: Side, model_id: int, run_id: int | None = None) -> Any:
+    return answer(side, frame_of(model_id, run_id)).floats[: len(INPUT)]
 
 
 def descriptors_of(daemon: DaemonProcess) -> int:
@@ -82,7 +82,7 @@ def descriptors_of(daemon: DaemonProcess) -> int:
 def test_packets_that_are_no_requests(client: RawClient) -> None:
     """Each ends its connection or is refused; the next connection works."""
     model_id = prepared(client)
-    sound = run_request(model_id, 7).SerializeToString()
+    sound = frame_of(model_id, 7)
     for number, data in enumerate(
         (b"\xff", b"\x00" * 100, sound[:-1], sound[: len(sound) // 2], b"\x2a\xff\xff\xff\xff\x0f", os.urandom(3000))
     ):
@@ -100,8 +100,8 @@ def test_mutations_of_requests(client: RawClient) -> None:
     rng = np.random.default_rng(5)
     with memfd(PAGE) as fd:
         sound = [
-            run_request(model_id, 1).SerializeToString(),
-            in_region(1, 0, 12).SerializeToString(),
+            frame_of(model_id, 1),
+            in_region(model_id, (1, 0, 12)),
             local_socket_pb2.LocalRequest(share={"length": 64}, released_buffers=[1, 2]).SerializeToString(),
             local_socket_pb2.LocalRequest(map={"buffer_id": 1}).SerializeToString(),
         ]
@@ -139,10 +139,15 @@ def test_the_wrong_session(client: RawClient) -> None:
 
 
 def test_requests_before_attach(client: RawClient) -> None:
-    side = Side(client.welcome)
-    with pytest.raises(NnrtError, match="first request"):
-        side.ask(run_request(1, 1))
-    side.close()
+    for first in (frame_of(1), local_socket_pb2.LocalRequest(released_buffers=[1]).SerializeToString()):
+        side = Side(client.welcome)
+        try:
+            side.send(first)
+            with pytest.raises(NnrtError, match=r"first request|can't be decoded"):
+                side.receive()
+            assert side.receive() is None
+        finally:
+            side.close()
 
 
 def test_attaching_twice(client: RawClient) -> None:
@@ -224,8 +229,11 @@ def test_descriptors_that_nobody_asked_for(client: RawClient, daemon: DaemonProc
     model_id = prepared(client)
     with side_of(client) as side, memfd(PAGE) as fd:
         before = descriptors_of(daemon)
-        for run_id in range(1, 50):
-            side.ask(run_request(model_id, run_id), (fd,))
+        for _ in range(50):
+            side.ask(local_socket_pb2.LocalRequest(released_buffers=[1]), (fd,))
+        for _ in range(50):
+            side.send(frame_of(model_id), (fd,))
+            assert side.receive_packet()
         assert descriptors_of(daemon) < before + 10  # gRPC opens and closes some of its own.
 
 
@@ -257,14 +265,15 @@ def test_descriptors_that_are_not_taken(closing: ExitStack) -> None:
     """The kernel drops them: a daemon that has room for none gets none with what needs none."""
     daemon = closing.enter_context(attacked_daemon())
     client = closing.enter_context(RawClient(daemon.address))
-    model_id, fd = prepared(client), closing.enter_context(memfd(PAGE))
+    fd = closing.enter_context(memfd(PAGE))
     unattached, attached = Side(client.welcome), closing.enter_context(side_of(client))
     closing.callback(unattached.close)
-    until(lambda: run(attached, model_id, 1) is not None)
+    release = local_socket_pb2.LocalRequest(released_buffers=[1])
+    assert attached.ask(release).done
     limits = resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (0, limits[1]))
     try:
-        assert attached.ask(run_request(model_id, 2), (fd,)).run.run_id == 2
+        assert attached.ask(release, (fd,)).done
         with pytest.raises(NnrtError, match="no room for it"):
             attached.share(fd, PAGE)
         attach = local_socket_pb2.LocalRequest(attach={"session_id": client.welcome.session_id})
@@ -285,7 +294,7 @@ def test_another_thread_leads_before_a_descriptor_is_looked_at(closing: ExitStac
         return 7
 
     session.buffers.adopt = adopt
-    connection = LocalConnection(Mock(), Mock(), Mock(), session, near, ExitStack())
+    connection = LocalConnection(Mock(), Mock(), Mock(), Mock(), session, near, ExitStack())
     share = local_socket_pb2.LocalRequest(share={"length": PAGE}).SerializeToString()
     with memfd(PAGE) as fd:
         socket.send_fds(far, [share], [fd])
@@ -298,28 +307,26 @@ def test_regions_outside_their_buffer(client: RawClient) -> None:
     model_id = prepared(client)
     with side_of(client) as side, memfd(PAGE) as fd:
         buffer_id = side.share(fd, 100)
+        inside = buffer_id, 0, 12
         for offset, size in ((0, 101), (100, 1), (89, 12), (1 << 63, 12), ((1 << 64) - 1, 12), (0, (1 << 64) - 1)):
-            for at in ("inputs", "outputs"):
-                request = run_request(model_id, 1)
-                place = request.run.inputs[0] if at == "inputs" else request.run.outputs.add()
-                region = place.data.region
-                region.buffer_id, region.offset, region.data_size = buffer_id, offset, size
-                reply = side.ask(request).run
-                assert reply.error.code == int(ReturnCode.INVALID_PARAMETER), (at, offset, size, reply)
-                assert reply.run_id == 1
-        reply = side.ask(in_region(buffer_id + 1, 0, 12)).run
-        assert reply.error.code == int(ReturnCode.UNAVAILABLE_DEVICE)
+            outside = buffer_id, offset, size
+            for regions in ((outside,), (inside, outside)):
+                assert type(answer(side, in_region(model_id, *regions)).refusal) is InvalidParameter, regions
+        error = answer(side, in_region(model_id, (buffer_id + 1, 0, 12))).refusal
+        assert error.code == ReturnCode.UNAVAILABLE_DEVICE
 
 
-def test_a_run_without_an_id(client: RawClient) -> None:
-    with side_of(client) as side:
-        reply = side.ask(run_request(prepared(client), 0)).run
-        assert "run_id" in reply.error.message
+def test_memory_that_comes_after_a_frame(client: RawClient) -> None:
+    """Is not taken: descriptors are looked for only before."""
+    with side_of(client) as side, memfd(PAGE) as fd:
+        run(side, prepared(client))
+        with pytest.raises(InvalidParameter, match="where no frame has come"):
+            side.share(fd, PAGE)
+        assert run(side, prepared(client)).tolist() == list(SUM)
 
 
-@pytest.mark.parametrize("in_chunks", [True, False])
-def test_an_output_that_is_too_long_for_a_packet(client: RawClient, in_chunks: bool) -> None:
-    """Waits for AwaitRun, which brings it in chunks to those who take them."""
+def test_an_output_that_is_too_long_for_a_packet(client: RawClient) -> None:
+    """Waits for AwaitRun, which brings it in chunks."""
     draft = Draft()
     x = draft.input([-1])
     draft.node(NodeType.ADD_FUSION, [x, draft.constant(np.ones(1, np.float32))], [draft.output([-1])])
@@ -327,20 +334,18 @@ def test_an_output_that_is_too_long_for_a_packet(client: RawClient, in_chunks: b
     elements = np.arange(600_000, dtype=np.float32)
     with side_of(client) as side, memfd(elements.nbytes) as fd:
         os.pwrite(fd, elements.tobytes(), 0)
-        request = in_region(side.share(fd, elements.nbytes), 0, elements.nbytes, takes_chunks=in_chunks)
-        request.run.model_id = model_id
-        request.run.inputs[0].dimensions[:] = elements.shape
-        reply = side.ask(request).run
-        assert reply.kept and not reply.outputs and reply.run_id == 1
+        buffer_id = side.share(fd, elements.nbytes)
+        told = answer(side, in_region(model_id, (buffer_id, 0, elements.nbytes), elements=elements.size))
+        assert [field.name for field, _ in told.outcome.ListFields()] == ["kept"] and not told.rest
         for _ in range(2):  # Until it is told that nobody wants it any more, it is there.
-            awaited = prepared_model_pb2.AwaitRunRequest(run_id=1)
+            awaited = prepared_model_pb2.AwaitRunRequest(run_id=told.run_id)
             head, *rest = client.call("PreparedModel.AwaitRun", awaited)
-            assert head.run_id == 1
-            (output,) = head.outputs
-            assert output.data.chunked == (elements.nbytes if in_chunks else 0)
-            data = b"".join(each.chunk for each in rest) if in_chunks else output.data.inline
+            (fetched,) = answers_of(head.frames)
+            assert fetched.run_id == told.run_id
+            (output,) = fetched.outcome.outputs
+            assert output.place == CHUNKS
+            data = b"".join(each.chunk for each in rest)
             np.testing.assert_array_equal(np.frombuffer(data, np.float32), elements + 1)
-            assert bool(rest) == in_chunks
 
 
 def test_memory_that_can_not_be_written(client: RawClient) -> None:
@@ -350,13 +355,9 @@ def test_memory_that_can_not_be_written(client: RawClient) -> None:
         os.pwrite(fd, ELEMENTS.tobytes(), 0)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_WRITE)
         buffer_id = side.share(fd, PAGE)
-        request = in_region(buffer_id, 0, 12)
-        request.run.model_id = model_id
-        assert wire.io_array(side.ask(request).run.outputs[0]).tolist() == list(SUM)
-        region = request.run.outputs.add().data.region
-        region.buffer_id, region.data_size = buffer_id, 12
-        request.run.run_id = 2
-        assert "can only be read" in side.ask(request).run.error.message
+        region = buffer_id, 0, 12
+        assert answer(side, in_region(model_id, region)).first(3) == list(SUM)
+        assert "can only be read" in str(answer(side, in_region(model_id, region, region)).refusal)
 
 
 def test_memory_is_cut_short_and_punched_while_runs_read_it(client: RawClient) -> None:
@@ -364,13 +365,11 @@ def test_memory_is_cut_short_and_punched_while_runs_read_it(client: RawClient) -
     model_id = prepared(client)
     with side_of(client) as side, memfd(PAGE) as fd:
         buffer_id = side.share(fd, PAGE)
-        for run_id in range(1, 100):
+        for _ in range(100):
             with pytest.raises(OSError, match="not permitted"):
                 os.ftruncate(fd, 0)
             os.posix_fallocate(fd, 0, 2 * PAGE)
-            request = in_region(buffer_id, 0, 12)
-            request.run.model_id, request.run.run_id = model_id, run_id
-            assert side.ask(request).run.outputs
+            assert not answer(side, in_region(model_id, (buffer_id, 0, 12))).outcome.ByteSize()
 
 
 @pytest.mark.slow
@@ -448,10 +447,10 @@ def test_a_client_that_does_not_read_its_replies(client: RawClient) -> None:
     stuck = Side(client.welcome, client.welcome.session_id)
     stuck.socket.setblocking(False)
     with suppress(BlockingIOError):
-        for run_id in range(1, 100_000):
-            stuck.send(run_request(model_id, run_id).SerializeToString())
+        for _ in range(1, 100_000):
+            stuck.send(frame_of(model_id))
     with side_of(client) as side:
-        assert run(side, model_id, 1_000_000).tolist() == list(SUM)
+        assert run(side, model_id).tolist() == list(SUM)
     stuck.close()
 
 
@@ -462,8 +461,8 @@ def test_a_refusal_that_nobody_reads(client: RawClient, daemon: DaemonProcess) -
     with side_of(client) as side:
         room = unread_replies(side, model_id)
     with side_of(client) as side:
-        for run_id in range(1, room):
-            side.send(run_request(model_id, 1_000_000 + run_id).SerializeToString())
+        for _ in range(1, room):
+            side.send(frame_of(model_id))
             assert is_read(side)
         side.send(b"\xff")
         until(lambda: descriptors_of(daemon) <= before)
@@ -473,14 +472,14 @@ def test_a_refusal_that_nobody_reads(client: RawClient, daemon: DaemonProcess) -
 def test_draining_waits_for_nobody_who_reads_no_replies(start_daemon: StartDaemon) -> None:
     daemon = start_daemon("--drain-timeout-s", "1000", "--heartbeat-timeout-s", "1000")
     with RawClient(daemon.address) as client, side_of(client) as side, side_of(client) as other:
-        model_id, run_ids = prepared(client), count(1)
+        model_id = prepared(client)
         is_served = True
         while is_served:
-            side.send(run_request(model_id, next(run_ids)).SerializeToString())
+            side.send(frame_of(model_id))
             for _ in range(10):  # Others are served meanwhile.
                 if is_served := is_read(side, 0.0):
                     break
-                run(other, model_id, next(run_ids))
+                run(other, model_id)
         daemon.send(signal.SIGTERM)
         assert daemon.wait() == 0
     assert "cut off" not in daemon.log()
@@ -488,10 +487,10 @@ def test_draining_waits_for_nobody_who_reads_no_replies(start_daemon: StartDaemo
 
 def unread_replies(side: Side, model_id: int) -> int:
     """How many replies make the daemon wait for one to be read."""
-    for run_id in range(1, 100_000):
-        side.send(run_request(model_id, run_id).SerializeToString())
+    for count in range(100_000):
+        side.send(frame_of(model_id))
         if not is_read(side):
-            return run_id - 1
+            return count
     raise AssertionError("the daemon waits for nobody")
 
 
@@ -502,20 +501,6 @@ def is_read(side: Side, patience_s: float = 1.0) -> bool:
         if time.monotonic() > deadline:
             return False
     return True
-
-
-def test_a_reply_too_long_for_a_packet(client: RawClient) -> None:
-    """It waits for AwaitRun, whatever makes it long."""
-    name = "y" * LOCAL_PACKET_BYTES
-    draft = Draft()
-    x = draft.input([3])
-    draft.node(NodeType.ADD_FUSION, [x, draft.constant(np.array(VALUES, np.float32))], [draft.output([3], name=name)])
-    model_id = int(client.prepare(draft.message).prepared.model_id)
-    with side_of(client) as side:
-        assert side.ask(run_request(model_id, 1)).run.kept
-        reply = client.ask("PreparedModel.AwaitRun", prepared_model_pb2.AwaitRunRequest(run_id=1))
-        assert wire.io_array(reply.outputs[0]).tolist() == list(SUM) and reply.outputs[0].name == name
-        assert run(side, prepared(client), 2).tolist() == list(SUM)
 
 
 @pytest.mark.slow
@@ -543,15 +528,13 @@ def test_runs_while_the_daemon_drains() -> None:
     """They are refused, and nothing of them is left."""
     with RawClient((daemon := DaemonProcess("--drain-timeout-s", "0.5")).address) as client, side_of(client) as side:
         stream = client.converse("PreparedModel.RunStream")
-        waiting = run_request(prepared(client), 1).run
-        waiting.inputs[0].data.chunked = ELEMENTS.nbytes  # It keeps the daemon from ending.
-        stream.send(waiting)
+        waiting = alike(prepared(client), ELEMENTS.shape, (CHUNKS, INLINE))
+        stream.send(RunPacket(frames=waiting.frame()))  # Its chunks never come, which keeps the daemon from ending.
         with Observer(daemon.address) as observer:
             observer.wait_for(lambda state: state.held_bytes > 0)
             daemon.send(signal.SIGTERM)
             observer.wait_for(lambda state: state.draining)
-        reply = side.ask(run_request(1, 2)).run
-        assert reply.error.code == int(ReturnCode.UNAVAILABLE_DEVICE)
+        assert answer(side, frame_of(1)).refusal.code == ReturnCode.UNAVAILABLE_DEVICE
         side.close()
         stream.end_requests()
     assert daemon.wait() == 0
@@ -585,11 +568,8 @@ def test_a_buffer_of_the_daemon_is_mapped(client: RawClient) -> None:
         with mmap.mmap(descriptors[0], 100) as mapping:
             os.close(descriptors[0])
             mapping[:12] = ELEMENTS.tobytes()
-            request = in_region(buffer_id, 0, 12)
-            request.run.model_id = model_id
-            region = request.run.outputs.add().data.region
-            region.buffer_id, region.offset, region.data_size = buffer_id, 20, 12
-            assert side.ask(request).run.outputs[0].data.region.data_size == 12
+            frame = in_region(model_id, (buffer_id, 0, 12), (buffer_id, 20, 12))
+            assert not answer(side, frame).outcome.ByteSize()
             assert np.frombuffer(mapping[20:32], np.float32).tolist() == list(SUM)
         with pytest.raises(NnrtError, match="no buffer"):
             side.ask(local_socket_pb2.LocalRequest(map={"buffer_id": 12345}))
