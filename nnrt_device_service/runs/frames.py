@@ -26,6 +26,7 @@ from nnrt_hdi.v2.prepared_model_pb2 import RunDescription, TensorDescription
 from nnrt_hdi.wire.counts import require_moderate
 from nnrt_hdi.wire.enums import known_enum
 from nnrt_hdi.wire.packet import REQUEST_MARK, Bytes, frames_of, padded, request_head
+from nnrt_hdi.wire.tensors import shape_of
 
 # Of a frame, whose length is a number of four bytes.
 _MOST_BYTES = (1 << 32) - 8
@@ -144,7 +145,7 @@ def described_input(form: TensorForm, data_type: int, shape: Shape, place: int) 
     sent = known_enum(DataType, data_type, "data_type")
     if not INLINE <= place <= CHUNKS:
         raise InvalidParameter(f"place is {place}; give one of an input")
-    raise InvalidParameter(f"it is {sent.name.lower()}{format_shape(shape)}; the model takes {form.spec}")
+    raise InvalidParameter(f"it is {sent.name.lower()}{format_shape(shape_of(shape))}; the model takes {form.spec}")
 
 
 def _expected(form: TensorForm, tensor: TensorDescription) -> DescribedOutput:

@@ -10,6 +10,7 @@ from nnrt_device_service.sessions.descriptions import INLINE, REGION, DescribedI
 from nnrt_device_service.sessions.session import Session
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Cancellation
+from nnrt_hdi.enums import DataType
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.tensor import Array, TensorForm
 from nnrt_hdi.v2.model_pb2 import BufferRegion, IOTensor, SharedBuffer
@@ -27,7 +28,9 @@ def run_of(session: Session, request: RunRequest, cancellation: Cancellation, re
     regions: list[BufferRegion] = []
     inputs = []
     for index, (tensor, form) in enumerate(zip(request.inputs, model.inputs, strict=True)):
-        described, array = wire.at_place(f"input {index}", partial(_input, form, tensor))
+        data = wire.at_place(f"input {index}", partial(_data, tensor))
+        named = f"input {index}" + (f" {form.name!r}" if form.name else "")
+        described, array = wire.at_place(named, partial(_input, form, tensor, data))
         if described.place == REGION:
             regions.append(tensor.data.region)
         inputs.append(described)
@@ -43,14 +46,25 @@ def run_of(session: Session, request: RunRequest, cancellation: Cancellation, re
     return run
 
 
-def _input(form: TensorForm, tensor: IOTensor) -> tuple[DescribedInput, Array]:
-    place = REGION if tensor.data.HasField("region") else INLINE
-    described = described_input(form, tensor.data_type, tuple(tensor.dimensions), place)
-    if place == REGION:
-        return described, NOT_YET
+def _data(tensor: IOTensor) -> bytes | None:
+    """The inline bytes of an input, which are as many as it says; None for one in a region. Raises InvalidParameter."""
+    spec = wire.io_spec(tensor)
+    if spec.data_type is DataType.UNKNOWN:
+        raise InvalidParameter("the data type is UNKNOWN; give one")
+    size_bytes = spec.byte_size
+    if tensor.data.HasField("region"):
+        return None
     data = inline_bytes(tensor.data)
-    if len(data) != described.size_bytes:
-        raise InvalidParameter(f"there are {len(data)} bytes of data; it has {described.size_bytes}")
+    if len(data) != size_bytes:
+        raise InvalidParameter(f"there are {len(data)} bytes of data; {spec} has {size_bytes}")
+    return data
+
+
+def _input(form: TensorForm, tensor: IOTensor, data: bytes | None) -> tuple[DescribedInput, Array]:
+    place = INLINE if data is not None else REGION
+    described = described_input(form, tensor.data_type, tuple(tensor.dimensions), place)
+    if data is None:
+        return described, NOT_YET
     # Of no bytes numpy makes no array, not even an empty one.
     return described, np.ndarray(described.shape, described.dtype, data or bytes(described.dtype.itemsize))
 

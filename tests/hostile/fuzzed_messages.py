@@ -11,6 +11,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from model_draft import Draft
 from raw_client import INPUT, METHODS, VALUES, Method, RawClient, chunks, io_tensor
+from ways import alike
 
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.v2 import device_pb2, model_pb2, prepared_model_pb2, session_pb2
@@ -107,7 +108,12 @@ def _is_list(value: Any) -> bool:
 
 def _run() -> Message:
     array = io_tensor(np.array(INPUT, np.float32))
-    return prepared_model_pb2.RunRequest(model_id=1, inputs=[array], run_id=0)
+    return prepared_model_pb2.RunRequest(model_id=1, inputs=[array])
+
+
+def _frames() -> Message:
+    kind = alike(1, (len(INPUT),))
+    return prepared_model_pb2.RunPacket(frames=kind.frame(np.array(INPUT, np.float32)))
 
 
 _SOUND: dict[str, Callable[[], Message]] = {
@@ -121,7 +127,7 @@ _SOUND: dict[str, Callable[[], Message]] = {
     "NnrtDevice.WriteBuffer": lambda: device_pb2.BufferChunk(buffer_id=1, data=bytes(12)),
     "NnrtDevice.ReadBuffer": lambda: model_pb2.BufferRegion(buffer_id=1, data_size=12),
     "PreparedModel.Run": _run,
-    "PreparedModel.RunStream": _run,
+    "PreparedModel.RunStream": _frames,
     "PreparedModel.ExportModelCache": lambda: prepared_model_pb2.ExportModelCacheRequest(model_id=1),
 }
 

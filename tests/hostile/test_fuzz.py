@@ -24,11 +24,13 @@ from raw_client import (
     io_tensor,
 )
 from waiting import until
+from ways import CHUNKS, INLINE, alike
 
 from nnrt_hdi import wire
 from nnrt_hdi.enums import DataType, NodeType, PerformanceMode
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError, OutOfMemory, UnavailableDevice
 from nnrt_hdi.v2 import device_pb2, model_pb2, prepared_model_pb2, session_pb2
+from nnrt_hdi.v2.prepared_model_pb2 import RunPacket
 
 pytestmark = pytest.mark.table
 
@@ -154,7 +156,10 @@ def valid_requests(client: RawClient, model_id: int) -> dict[str, list[Message]]
     in_buffer = model_pb2.SharedBuffer(region=region)
     config = model_pb2.ModelConfig(extensions={"knob": b"1"})
     inputs = [io_tensor(np.arange(3, dtype=np.float32), name="x", format=1)]
-    run = prepared_model_pb2.RunRequest(model_id=model_id, inputs=inputs, timeout_ms=1000, run_id=1)
+    run = prepared_model_pb2.RunRequest(model_id=model_id, inputs=inputs)
+    x = np.arange(3, dtype=np.float32)
+    frames = RunPacket(frames=alike(model_id, x.shape).frame(x, timeout_ms=1000), padding=bytes(9))
+    announced = RunPacket(frames=alike(model_id, x.shape, (CHUNKS, INLINE)).frame(timeout_ms=1000))
     into_buffer = prepared_model_pb2.RunRequest(model_id=model_id, inputs=inputs)
     into_buffer.outputs.add(data=in_buffer)
     from_buffers = device_pb2.PrepareFromBuffersRequest(
@@ -182,7 +187,7 @@ def valid_requests(client: RawClient, model_id: int) -> dict[str, list[Message]]
         "NnrtDevice.WriteBuffer": [device_pb2.BufferChunk(buffer_id=buffer_id, offset=10, data=b"data")],
         "NnrtDevice.ReadBuffer": [region],
         "PreparedModel.Run": [run, into_buffer],
-        "PreparedModel.RunStream": [run, into_buffer],
+        "PreparedModel.RunStream": [frames, announced, RunPacket(chunk=x.tobytes())],
         "PreparedModel.AwaitRun": [prepared_model_pb2.AwaitRunRequest(run_id=1)],
         "PreparedModel.CancelRuns": [prepared_model_pb2.CancelRunsRequest(run_ids=[1, 2**64 - 1])],
         "PreparedModel.ExportModelCache": [prepared_model_pb2.ExportModelCacheRequest(model_id=model_id)],
@@ -432,21 +437,20 @@ SHORT = model_pb2.SharedBuffer(region=model_pb2.BufferRegion(buffer_id=1, data_s
 def test_wrong_runs(
     client: RawClient, model_id: int, inputs: list[Any], outputs: list[Any], place: str, said: str
 ) -> None:
-    """Alike in a call of its own and in a stream, which goes on with the next run."""
+    """In a call of its own; those of streams are in `test_kept_descriptions.py`."""
     assert client.allocate(100) == 1
     wrong = run_request(model_id, *inputs, outputs=outputs)
     with pytest.raises(InvalidParameter) as refusal:
         client.call("PreparedModel.Run", wrong)
     assert refusal.value.place == place
     assert said in refusal.value.message
-    failed, good = client.call("PreparedModel.RunStream", wrong, run_request(model_id, X))
-    assert wire.error_from_detail(failed.error).args == refusal.value.args
-    assert wire.io_array(good.outputs[0]).tolist() == [1, 2, 3]
+    assert client.run(model_id, np.zeros(3, np.float32))[0].tolist() == [1, 2, 3]
 
 
 def test_bytes_that_end_a_run_stream(client: RawClient, model_id: int) -> None:
     with pytest.raises(InvalidParameter, match="the request can't be decoded"):
-        client.call("PreparedModel.RunStream", run_request(model_id, X), b"\xff")
+        frame = alike(model_id, (3,)).frame(np.zeros(3, np.float32))
+        client.call("PreparedModel.RunStream", RunPacket(frames=frame), b"\xff")
 
 
 def test_configurations_the_device_does_not_know(client: RawClient) -> None:

@@ -7,16 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
 from conftest import StartDaemon
 from model_draft import Draft
 from observer import Observer
-from raw_client import RawClient, io_tensor
+from raw_client import RawClient
 from waiting import DEADLINE_S, until
+from ways import INLINE, REGION, alike
 
 from nnrt_hdi.errors import OutOfMemory
-from nnrt_hdi.v2 import model_pb2, prepared_model_pb2
+from nnrt_hdi.v2 import prepared_model_pb2
+from nnrt_hdi.v2.prepared_model_pb2 import RunPacket
 
 MIB = 1 << 20
 
@@ -59,18 +60,20 @@ def test_an_export_counts_as_compiling(start_daemon: StartDaemon, tmp_path: Path
 
 
 def test_outputs_count_until_the_next_run(start_daemon: StartDaemon) -> None:
-    """Those of a stream that its client leaves open, too."""
+    """Those of a stream that its client leaves open, too, and of one that has ended until nobody wants them."""
     daemon = start_daemon()
     with prepared(daemon.address, MIB // 4) as (client, model_id), Observer(daemon.address) as observer:
-        values = np.zeros(MIB // 4, np.float32)
-        region = model_pb2.BufferRegion(buffer_id=client.allocate(MIB), data_size=MIB)
-        x = io_tensor(values, data=model_pb2.SharedBuffer(region=region))
+        buffer_id = client.allocate(MIB)
         before = observer.state().held_bytes
+        kind = alike(model_id, (MIB // 4,), (REGION, INLINE))
         stream = client.converse("PreparedModel.RunStream")
-        stream.send(prepared_model_pb2.RunRequest(model_id=model_id, inputs=[x]))
-        assert len(stream.receive().outputs[0].data.inline) == MIB
+        stream.send(RunPacket(frames=kind.frame(run_id=1, regions=(buffer_id, 0, MIB), number=0)))
+        assert len(stream.receive().frames) > MIB
         assert observer.state().held_bytes - before >= MIB
-        stream.cancel()
+        stream.end_requests()
+        with pytest.raises(StopIteration):
+            stream.receive()
+        client.ask("PreparedModel.CancelRuns", prepared_model_pb2.CancelRunsRequest(run_ids=[1]))
         observer.wait_for(lambda state: state.held_bytes == before)
 
 

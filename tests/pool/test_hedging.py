@@ -7,7 +7,6 @@ import pytest
 from conftest import StartDaemon
 from networks import identity_model
 from observer import Observer
-from waiting import until
 
 from nnrt_client import Hedging, InvalidParameter, Pool
 from nnrt_client.pool.hedging import Hedger
