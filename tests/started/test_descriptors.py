@@ -4,6 +4,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from unittest.mock import Mock
 
 import pytest
 from storing_backend import StoringBackend
@@ -19,17 +20,17 @@ from nnrt_device_service.transport.local.reactor import Reactor
 from nnrt_hdi.wire.packet import REQUEST_MARK, request_head
 from started.conftest import DEADLINE_S
 
-UNKNOWN_DESCRIPTION = 7
+UNKNOWN = 7
 
 
 class Watched(LocalConnection):
     """A connection that tells when it is served no more."""
 
-    is_over = False
+    is_closed = False
 
     def close(self) -> None:
         super().close()
-        self.is_over = True
+        self.is_closed = True
 
 
 class Told(socket.socket):
@@ -66,17 +67,17 @@ def test_a_client_that_goes_before_its_reply_is_sent(device: Device, reactor: Re
     connection = Told(fileno=ours.detach())
     resources = ExitStack()
     resources.enter_context(connection)
-    served = Watched(device, Replies(1 << 20), reactor, Joints(device), session, connection, resources)
+    served = Watched(device, Replies(1 << 20), reactor, Mock(spec=Joints), session, connection, resources)
     numbers: list[int] = []
 
     def go() -> None:
         theirs.close()
-        until(lambda: served.is_over)
+        until(lambda: served.is_closed)
         numbers.append(connection.fileno())
 
     connection.before_send = go
     reactor.add(served)
-    frame = request_head.pack(REQUEST_MARK, request_head.size, 1, 0, UNKNOWN_DESCRIPTION, 0)
+    frame = request_head.pack(REQUEST_MARK, request_head.size, 1, 0, UNKNOWN, 0)
     served._start_all(runs_of(session, frame, time.perf_counter_ns()), (), lambda usual_ns: None)
     assert numbers
     assert -1 not in numbers
