@@ -83,6 +83,7 @@ class Description:
         "region_inputs",
         "region_outputs",
         "shapes",
+        "was_forgotten",
     )
 
     def __init__(
@@ -98,6 +99,7 @@ class Description:
         self.number = number
         # Whether the daemon has it: a run with it was answered.
         self.is_answered = False
+        self.was_forgotten = False
         # How long the latest run waited for the device and was on it; for ever, before the first.
         self.busy_ns = sys.maxsize
         self.inline_inputs = [at for at, one in enumerate(inputs) if one.place == INLINE]
@@ -124,6 +126,13 @@ class Description:
         self.message = prepared_model_pb2.RunDescription(
             model_id=model_id, inputs=map(_message, inputs), outputs=map(_message, outputs)
         ).SerializeToString()
+
+    def forget(self) -> None:
+        """The daemon doesn't know it any more. Who is told so twice leaves it out no more: there is no room for it."""
+        self.is_answered = False
+        if self.was_forgotten:
+            self.number = 0
+        self.was_forgotten = True
 
 
 def _message(one: Described) -> prepared_model_pb2.TensorDescription:

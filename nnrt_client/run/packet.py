@@ -69,7 +69,8 @@ class Packet:
         where it has had it."""
         if self.is_sent_again:
             raise OperationFailed("the daemon does not know a description that it was sent")
-        self.is_sent_again, self.description.is_answered = True, False
+        self.is_sent_again = True
+        self.description.forget()
 
     def _place_inputs(self, run: Run) -> None:
         """Say where inputs are; they are copied where the daemon doesn't reach them."""

@@ -2,26 +2,23 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import ways
 from daemon_process import DaemonProcess
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from local_side import side_of
 from model_draft import Draft
-from nnrt_hdi.wire.plans import REQUEST_MARK, PlanLayout
 from opaque_backend import ARRAYS_ONLY, STARTED
 from opaque_device import OpaqueDevice
 from part import examples
 from raw_client import INPUT, SUM, VALUES, RawClient, assert_unharmed, chunks, io_tensor
-from ways import WAYS, way_of
 
 from nnrt_device_service.host.exit import ExitCode
-from nnrt_hdi import wire
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, UnavailableDevice
 from nnrt_hdi.tensor import Array
@@ -210,6 +207,10 @@ def models() -> list[tuple["model_pb2.Model", int, int]]:
     return [(add.message, 2, 1), (gather.message, 2, 1), (two.message, 1, 2), (reshape.message, 1, 1)]
 
 
+FLOAT32 = DataType.FLOAT32
+# The model whose output has another shape, and the input of one that has indices.
+RESHAPE, INDEX = 3, (1, 0)
+
 tensors = st.builds(
     Tensor, st.one_of(st.none(), st.integers(0, BUFFERS - 1)), st.sampled_from([0, 8, 16, 24, 32, 48, 4, 20, 1])
 )
@@ -237,11 +238,10 @@ class Side:
 
     def __init__(self, closing: ExitStack, address: str, way: str, **config: Any) -> None:
         self.client = closing.enter_context(RawClient(address))
-        self._way = closing.enter_context(way_of(self.client, way))
+        self._way = closing.enter_context(ways.way_of(self.client, way))
         self._models = [prepared(self.client, model, **config) for model, _, _ in models()]
-        self._run_ids = count(1)
-        # Layouts of plans that the daemon keeps, and their numbers, by what their runs have in common.
-        self._plans: dict[Any, tuple[int, PlanLayout]] = {}
+        # Kinds of runs whose descriptions the daemon has, by what they have in common.
+        self._kinds: dict[Any, ways.Kind] = {}
         self._buffers: list[int] = []
 
     def begin(self) -> None:
@@ -269,52 +269,40 @@ class Side:
         return outcome
 
     def _run(self, run: Run) -> object:
-        kind = run.model, *(tensor.buffer is None for tensor in (*run.inputs, *run.outputs))
-        if (plan := self._plans.get(kind)) is not None:
-            number, layout = plan
-            places = [
-                number
-                for tensor in (*run.inputs, *run.outputs)
-                if tensor.buffer is not None
-                for number in (self._buffers[tensor.buffer], tensor.offset, BYTES)
-            ]
-            given = [_elements(tensor).tobytes() for tensor in run.inputs if tensor.buffer is None]
-            packet = layout.pack_request(REQUEST_MARK, number, next(self._run_ids), 0, *places, *given)
-            reply = self._way.ask_planned(packet)
-            if not isinstance(reply, bytes):
-                return int(reply.error.code)
-            return [reply[at : at + BYTES] for at in layout.output_offsets if at is not None]
-        number = len(self._plans) + 1
-        reply = self._way.ask(self._request(run, number))
-        if reply.HasField("error"):
-            return int(reply.error.code)
-        if reply.plan:
-            self._plans[kind] = number, PlanLayout(_sizes(run.inputs), _sizes(run.outputs))
-        return [wire.io_array(output).tobytes() for output in reply.outputs if output.data.HasField("inline")]
+        shape = (2, 2) if run.model == RESHAPE else (ELEMENT_COUNT,)
+        inputs = [
+            ways.Tensor((ELEMENT_COUNT,), _place(tensor), DataType.INT32 if (run.model, index) == INDEX else FLOAT32)
+            for index, tensor in enumerate(run.inputs)
+        ]
+        outputs = [ways.Tensor(shape, _place(tensor)) for tensor in run.outputs]
+        about = run.model, *map(_place, (*run.inputs, *run.outputs))
+        kind = self._kinds.get(about)
+        is_described = kind is None
+        kind = kind or ways.Kind(self._models[run.model], inputs, outputs)
+        regions = [
+            number
+            for tensor in (*run.inputs, *run.outputs)
+            if tensor.buffer is not None
+            for number in (self._buffers[tensor.buffer], tensor.offset, BYTES)
+        ]
+        given = [_elements(tensor) for tensor in run.inputs if tensor.buffer is None]
+        answer = ways.ask(self._way, kind.frame(*given, regions=regions, is_described=is_described))
+        if answer.error is not None:
+            return int(answer.error.code)
+        self._kinds[about] = kind
+        told = answer.outcome.outputs or kind.description.outputs
+        count = sum(output.place == ways.INLINE for output in told)
+        return [answer.rest[at * BYTES : (at + 1) * BYTES] for at in range(count)]
 
-    def _request(self, run: Run, plan: int) -> Any:
-        request = prepared_model_pb2.RunRequest(model_id=self._models[run.model], run_id=next(self._run_ids), plan=plan)
-        for index, tensor in enumerate(run.inputs):
-            message = io_tensor(_elements(tensor).view(np.int32 if run.model == 1 and index == 0 else np.float32))
-            if tensor.buffer is not None:
-                message.data.region.CopyFrom(region(self._buffers[tensor.buffer], tensor.offset, BYTES))
-            request.inputs.append(message)
-        if any(tensor.buffer is not None for tensor in run.outputs):
-            for tensor in run.outputs:
-                output = request.outputs.add()
-                if tensor.buffer is not None:
-                    output.data.region.CopyFrom(region(self._buffers[tensor.buffer], tensor.offset, BYTES))
-        return request
+
+def _place(tensor: Tensor) -> int:
+    return ways.INLINE if tensor.buffer is None else ways.REGION
 
 
 def _elements(tensor: Tensor) -> Array:
     """Small whole numbers, which may be indices, as their bits."""
     array: Array = (np.arange(ELEMENT_COUNT, dtype=np.int32) + tensor.offset) % ELEMENT_COUNT
     return array
-
-
-def _sizes(tensors: Sequence[Tensor]) -> list[int | None]:
-    return [BYTES if tensor.buffer is None else None for tensor in tensors]
 
 
 @pytest.fixture(scope="module", params=["in regions", "arrays only", "started", "started, arrays only"])
@@ -326,7 +314,7 @@ def sides(
     with ExitStack() as closing:
         yield [
             Side(closing, address, way, **about)
-            for way in WAYS
+            for way in ways.WAYS
             for address, about in ((shared_opaque.address, config), (shared_daemon.address, {}))
         ]
 

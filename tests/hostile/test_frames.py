@@ -13,10 +13,10 @@ from model_draft import Draft
 from raw_client import Conversation, RawClient
 
 from nnrt_hdi import wire
-from nnrt_hdi.enums import DataType, NodeType
-from nnrt_hdi.errors import InvalidParameter, ReturnCode, UnknownHandle
+from nnrt_hdi.enums import DataType, NodeType, ReturnCode
+from nnrt_hdi.errors import InvalidParameter, UnknownHandle
 from nnrt_hdi.limits import LOCAL_PACKET_BYTES
-from nnrt_hdi.tensor import Array, data_type_of
+from nnrt_hdi.tensor import Array, data_type_of, flat_bytes
 from nnrt_hdi.v2.prepared_model_pb2 import (
     AwaitRunRequest,
     CancelRunsRequest,
@@ -157,7 +157,8 @@ def model_of(client: RawClient, shape: Sequence[int] = (3,), values: Sequence[fl
 
 def floats(answer: Answer) -> list[float]:
     size = 4 * (len(answer.rest) // 4)
-    return np.frombuffer(answer.rest[:size], np.float32).tolist()[:3]
+    found: list[float] = np.frombuffer(answer.rest[:size], np.float32).tolist()
+    return found[:3]
 
 
 X = np.array([10, 20, 30], np.float32)
@@ -224,7 +225,11 @@ def test_an_open_output_and_one_that_is_not_as_promised_are_told(client: RawClie
     model_id = model_of(client)
     (answer,) = way.ask(Kind(model_id, (3,), is_open=True).frame(X))
     (output,) = answer.outcome.outputs
-    assert (output.data_type, list(output.dimensions), output.place) == (data_type_of(X.dtype), [3], INLINE)
+    assert (int(output.data_type), list(output.dimensions), int(output.place)) == (
+        int(data_type_of(X.dtype)),
+        [3],
+        INLINE,
+    )
     assert floats(answer) == [11, 22, 33]
 
 
@@ -275,7 +280,7 @@ def test_large_tensors_come_in_chunks_on_a_stream(client: RawClient) -> None:
         assert isinstance(stream, Conversation)
         stream.send(frames_message(kind.frame()))
         for begin in range(0, x.nbytes, 1 << 20):
-            stream.send(chunk_message(memoryview(x).cast("B")[begin : begin + (1 << 20)]))
+            stream.send(chunk_message(flat_bytes(x)[begin : begin + (1 << 20)]))
         (answer,) = answers_of(stream.receive().frames)
         (output,) = answer.outcome.outputs
         assert output.place == CHUNKS and list(output.dimensions) == [size]
@@ -290,7 +295,7 @@ def test_chunks_of_a_run_that_failed_are_skipped(client: RawClient) -> None:
     with way_of(client, "stream") as way:
         (answer,) = way.ask(kind.frame())
         assert answer.outcome.HasField("error")
-        way.carrier.send(chunk_message(memoryview(X).cast("B")))
+        way.carrier.send(chunk_message(flat_bytes(X)))
         assert floats(way.ask(small.frame(X))[0]) == [11, 22, 33]
 
 

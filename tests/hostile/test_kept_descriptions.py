@@ -147,7 +147,7 @@ DESCRIBED: dict[str, tuple[dict[str, Any], str]] = {
     "another shape": ({"inputs": [Tensor((4,))]}, "the model takes"),
     "another rank": ({"inputs": [Tensor((1, 3))]}, "the model takes"),
     "an open dimension": ({"inputs": [Tensor((-1,))]}, "the model takes"),
-    "a huge shape": ({"inputs": [Tensor([2**31 - 1] * 40)]}, "the model takes"),
+    "a huge shape": ({"inputs": [Tensor([2**31 - 1] * 40)]}, "there are 40 dimensions; use at most 32"),
     "no inputs": ({"inputs": []}, "0 inputs were given"),
     "two inputs": ({"inputs": [Tensor((3,))] * 2}, "2 inputs were given"),
     "no outputs": ({"outputs": []}, "0 outputs were given"),

@@ -426,7 +426,7 @@ def test_shared_memory_counts() -> None:
 @pytest.mark.slow
 def test_more_connections_than_allowed() -> None:
     with attacked_daemon("--session-streams", "2") as daemon, RawClient(daemon.address) as client:
-        sides = [Side(client.welcome, client.welcome.session_id) for _ in range(4)]
+        sides = [Side(client.welcome, client.welcome.session_id) for _ in range(3)]
         with pytest.raises(NnrtError, match="--session-streams"):
             Side(client.welcome, client.welcome.session_id)
         for side in sides:

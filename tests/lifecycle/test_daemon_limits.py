@@ -32,7 +32,7 @@ from nnrt_device_service.memory.memory_budget import MemoryBudget
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings as DaemonSettings
-from nnrt_device_service.transport.grpc.device_service import NnrtDeviceServicer
+from nnrt_device_service.transport.grpc.builds import Builds
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Backend, Cancellation, Capabilities, DeviceInfo, PreparedModel
 from nnrt_hdi.enums import DataType, DeviceType
@@ -242,7 +242,7 @@ def test_a_compilation_counts_until_it_has_ended() -> None:
         raise OperationFailed("the client gave up")
 
     session = Session(DaemonSettings(), "client", freed_at_once())
-    replies = NnrtDeviceServicer(device, DaemonSettings())._prepared(session, StubContext(), prepare)
+    replies = Builds(device, DaemonSettings())._prepared(session, StubContext(), prepare)
     assert next(replies).progress.stage == "compiling"
     closing = BlockedCall(replies.close)  # type: ignore[attr-defined]  # It is a generator.
     closing.require_blocked()

@@ -263,9 +263,26 @@ class LocalConnection:
         packet = self._replies.frame(run, PLACE, LOCAL_PACKET_BYTES)
         self._reactor.take_back(self)
         try:
-            self._socket.send(packet, AT_ONCE)
-        except OSError:  # The client is gone, or reads no replies: the device's thread doesn't wait for it.
+            self._send_started(run, packet, AT_ONCE)
+        except BlockingIOError:  # The device's thread doesn't wait until the client has read other replies.
+            try:
+                self._device.threads.run(partial(self._send_started, run, packet))
+            except OutOfMemory:
+                end_connection(self._socket)
+                self._forget_unsent(run)
+
+    def _send_started(self, run: Run, packet: bytes, flags: int = 0) -> None:
+        """Send the reply of a run that others have ended. Raises BlockingIOError where it is to wait for nobody, and
+        there is no room for the reply."""
+        try:
+            self._socket.send(packet, flags)
+        except OSError as error:  # The client is gone, or reads no replies.
+            if flags and isinstance(error, BlockingIOError):
+                raise
             end_connection(self._socket)
+        self._forget_unsent(run)
+
+    def _forget_unsent(self, run: Run) -> None:
         self._unsent.discard(run)
         self._close_socket()
 
