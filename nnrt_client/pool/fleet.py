@@ -14,7 +14,7 @@ from nnrt_client.pool.member import Member, MemberState
 from nnrt_client.pool.replica import Replica
 from nnrt_client.pool.replicas import Replicas
 from nnrt_client.session.fork import LockOwner
-from nnrt_client.session.io_loop import Inbox, io_loop
+from nnrt_client.session.io_loop import io_loop
 from nnrt_client.session.latch import Latch
 from nnrt_client.session.runtime import Runtime
 from nnrt_hdi.errors import NnrtError, OperationForbidden
@@ -42,7 +42,6 @@ class Fleet(LockOwner):
         # Why it isn't.
         self._end_reason: NnrtError = OperationForbidden("the pool is closed; make a new one")
         self._loop = io_loop()
-        self._inbox = Inbox(self._loop, self._follow)
         self._timer: asyncio.TimerHandle | None = None
         # What ends the watch of the addresses, once it has begun.
         self._unwatch: Callable[[], object] | None = None
@@ -63,7 +62,7 @@ class Fleet(LockOwner):
 
     def wake(self) -> None:
         """Look soon. Any thread, at any line."""
-        self._inbox.wake_surely()
+        self._loop.call(self._follow)
 
     def add(self, model: Replicas) -> None:
         """Look after the replicas of a model, until they are closed."""

@@ -178,7 +178,8 @@ class Kinds:
     def _described(self, run: Describable, kind: Kind | None, shapes: Sequence[Shape | None]) -> Description:
         inputs = list(self._inputs(run))
         outputs = list(self._outputs(run, shapes))
-        is_kept = kind is not None and None not in shapes and all(one.place != CHUNKS for one in inputs)
+        is_open = any(one.is_open for one in outputs)
+        is_kept = kind is not None and not is_open and all(one.place != CHUNKS for one in inputs)
         number = next(self._session.description_numbers) if is_kept else 0
         description = Description(self, number, run.signature.model_id, inputs, outputs)
         if is_kept and kind is not None:
@@ -191,17 +192,13 @@ class Kinds:
         kind = _kind_of(run)
         if kind is None or kind in self._varied:
             return
-        shapes = [one.shape for one in results]
         if description.has_open_outputs:
-            self._described(run, kind, shapes)
-        elif shapes != self._promised(description, len(results)):
+            self._described(run, kind, [one.shape for one in results])
+        elif any(
+            one.shape != shape for one, shape in zip(results, _promised(description), strict=True) if shape is not None
+        ):
             self._known.pop(kind, None)
             _put(self._varied, kind, None)
-
-    def _promised(self, description: Description, count: int) -> list[Shape]:
-        elsewhere = {at: one.shape for at, one in description.elsewhere}
-        inline = iter(description.shapes)
-        return [elsewhere[at] if at in elsewhere else next(inline) for at in range(count)]
 
     def _inputs(self, run: Describable) -> Iterator[Described]:
         given: Sequence[Any] = run.inputs
@@ -251,7 +248,15 @@ class Kinds:
                 size_bytes = pooled_bytes(size_bytes) if is_open else size_bytes
             else:
                 place = INLINE
-            yield Described(form.data_type, form.dtype, shape or (), size_bytes, place, is_open)
+            yield Described(form.data_type, form.dtype, shape or (), size_bytes, place, is_open and place != NOWHERE)
+
+
+def _promised(description: Description) -> list[Shape | None]:
+    """The shapes that a description says the outputs to have; None of one that nobody wants."""
+    elsewhere = {at: None if one.place == NOWHERE else one.shape for at, one in description.elsewhere}
+    inline = iter(description.shapes)
+    count = len(elsewhere) + len(description.shapes)
+    return [elsewhere[at] if at in elsewhere else next(inline) for at in range(count)]
 
 
 def _kind_of(run: Describable) -> Kind | None:

@@ -19,7 +19,7 @@ from nnrt_client.run.run import Run
 from nnrt_client.run.way import LocalWay, RemoteWay, SharedWay, Wanted, Way
 from nnrt_client.session.broken_call import BrokenCall
 from nnrt_client.session.fork import LockOwner
-from nnrt_client.session.io_loop import Inbox, io_loop
+from nnrt_client.session.io_loop import io_loop
 from nnrt_client.session.latch import Latch
 from nnrt_client.session.session import Session
 from nnrt_hdi.errors import ConnectionFailed, NnrtError, OperationFailed, TimedOut
@@ -60,7 +60,6 @@ class SessionDispatcher(LockOwner):
         self._session = session
         self.call_back = session.call_back
         self._loop = io_loop()
-        self._inbox = Inbox(self._loop, self._take_messages)
         self._messages: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         most = session.welcome.limits.session_streams
         self._remote = RemoteWay(session, self, max(most - _RESERVED_STREAMS - 1, 1))
@@ -103,7 +102,7 @@ class SessionDispatcher(LockOwner):
     def _post(self, function: Callable[..., object], *arguments: Any) -> None:
         """Have the loop call this."""
         self._messages.append((function, arguments))
-        self._inbox.wake()
+        self._loop.call(self._take_messages)
 
     def _take_messages(self) -> None:
         """Do what other threads have asked for. The loop's."""
@@ -145,7 +144,6 @@ class SessionDispatcher(LockOwner):
         or after `verdict_timeout_s`: they are the application's again then, and nothing must be written there later.
         """
         self._post(self._end_early, run, OperationFailed("the run was given up"), is_left)
-        self._inbox.wake_surely()
 
     def expire(self, run: Run) -> None:
         """End a run whose time is over."""
@@ -632,7 +630,6 @@ class SessionDispatcher(LockOwner):
         self._death = reason
         self._canceller.stop()
         self._post(self._end_all, reason)
-        self._inbox.wake_surely()
 
     def _end_all(self, reason: NnrtError) -> None:
         for way in self._ways:

@@ -1,15 +1,19 @@
 """The one event loop of a process, in the thread `nnrt-io`: what no thread waits for belongs to it.
 
-Its state needs no locks, for nobody else touches it. Other threads append to a deque and call `wake`.
+Its state needs no locks, for nobody else touches it. Other threads have it call something.
 """
 
 import asyncio
 import logging
+import socket
 import threading
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from nnrt_client.session.fork import LockOwner, ModuleLock
 from nnrt_hdi.errors import NnrtError
+from nnrt_hdi.signals import raised_by_handler
 
 _log = logging.getLogger(__name__)
 
@@ -22,11 +26,19 @@ class IoLoop(LockOwner):
         super().__init__()
         self.events = asyncio.new_event_loop()
         self.events.set_exception_handler(_log_failure)
+        # What other threads want called. asyncio's own way would swallow an OSError that a signal handler raises.
+        self._calls: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
+        self._woken, self._waker = socket.socketpair()
+        for end in (self._woken, self._waker):
+            end.setblocking(False)
+        self.events.add_reader(self._woken.fileno(), self._make_calls)
         self._thread = threading.Thread(target=self.events.run_forever, name="nnrt-io", daemon=True)
         try:
             self._thread.start()
         except BaseException:
             self.events.close()
+            self._woken.close()
+            self._waker.close()
             raise
 
     @property
@@ -36,8 +48,25 @@ class IoLoop(LockOwner):
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
         """Have the loop call this soon. Any thread may ask, and takes no lock; nothing happens after a fork."""
-        if self is _loop:
-            self.events.call_soon_threadsafe(function, *arguments)
+        if self is not _loop:
+            return
+        self._calls.append((function, arguments))
+        try:
+            self._waker.send(b"\0")
+        except BlockingIOError as error:  # It is being woken.
+            if raised_by_handler(error):
+                raise
+
+    def _make_calls(self) -> None:
+        with suppress(BlockingIOError):
+            self._woken.recv(1 << 12)
+        while self._calls:
+            function, arguments = self._calls.popleft()
+            try:
+                function(*arguments)
+            except Exception:  # Of memory, perhaps. Others wait for the loop.
+                _log.exception("what a thread wanted of the loop failed")
+            del function, arguments  # They keep no tensors alive.
 
     def _make_locks(self) -> None:
         """It has none."""
@@ -45,29 +74,6 @@ class IoLoop(LockOwner):
     def _enter_child(self, reason: NnrtError) -> None:
         global _loop
         _loop = None
-
-
-class Inbox:
-    """What other threads want of an owner in the loop: it is called once for all that has come, in the loop."""
-
-    def __init__(self, loop: IoLoop, take: Callable[[], object]) -> None:
-        self._loop = loop
-        self._take = take
-        self._is_awake = False
-
-    def wake(self) -> None:
-        """Have the owner look what has come. Who was interrupted before this wakes it later."""
-        if not self._is_awake:
-            self._is_awake = True
-            self._loop.call(self._look)
-
-    def wake_surely(self) -> None:
-        """Have the owner look, whoever was interrupted before in `wake`."""
-        self._loop.call(self._look)
-
-    def _look(self) -> None:
-        self._is_awake = False  # Before it looks: who comes later wakes it again.
-        self._take()
 
 
 _starting = ModuleLock()

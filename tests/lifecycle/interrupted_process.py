@@ -274,7 +274,8 @@ def _verdict(
     if hesitation is not None:
         runs.faults += [f"{name} was never called" for name in hesitates_in if not hesitation.counts[name]]
     guard.end()
-    others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
+    lasting = threading.main_thread().name, "nnrt-io"
+    others = [thread for thread in threading.enumerate() if thread.name not in lasting]
     for thread in others:
         thread.join(_THREAD_GRACE_S)
     left = [thread.name for thread in others if thread.is_alive()]
