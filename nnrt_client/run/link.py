@@ -75,6 +75,8 @@ class Link(ABC):
         self.answered: Sequence[int] = ()
         # Whether it carries nothing any more.
         self.is_over = False
+        # Whether the end of the connection has been read.
+        self.is_lost = False
         # Whether the loop has it: from the begin, or since the thread that had it has left a run there.
         self.is_loops = False
         # Whether a thread has left a run here: then the link is closed once the reply has come.
@@ -149,7 +151,7 @@ class LocalLink(Link):
         left_s = run.deadline - time.monotonic()
         if left_s < TICK_S or self._waits_s < TICK_S:
             self._wait_at_most(left_s)
-        while run.id in self.under_way and not (self.is_over or run.ended.is_set):
+        while run.id in self.under_way and not (self.is_lost or run.ended.is_set):
             try:
                 packet = receive(LOCAL_PACKET_BYTES)
             except OSError as error:
@@ -165,7 +167,7 @@ class LocalLink(Link):
             self.take(packet)
         if not run.ended.is_set:  # Its reply is fetched.
             run.ended.wait()
-        if self.under_way and not self.is_over:
+        if self.under_way and not self.is_lost:
             self.dispatcher.leave(self)
 
     def _wait_at_most(self, seconds: float) -> None:

@@ -198,6 +198,8 @@ class SessionDispatcher(LockOwner):
             return False
         link.put_on(run)
         try:
+            if link.is_over:  # The session has ended meanwhile, perhaps in a signal handler.
+                raise ConnectionError("the link is closed")
             link.send((run,))
         except OSError as error:  # Such as for want of memory, or the daemon is gone. It has nothing of the run.
             if raised_by_handler(error):
@@ -229,7 +231,7 @@ class SessionDispatcher(LockOwner):
 
     def lost(self, link: Link, broken: BrokenCall) -> None:
         """Give up a link that is over; the replies of its runs may be had in another way."""
-        link.is_over = True
+        link.is_over = link.is_lost = True
         self._post(self._lost, link, broken)
 
     def fetch(self, run: Run, since: int) -> None:
