@@ -3,7 +3,7 @@
 A packet is one frame or several. A frame has a head, perhaps a message, the places of tensors in regions of buffers,
 and the bytes of the others. The message of a request is its description (RunDescription), which the daemon keeps under
 the number in the head and a later frame leaves out; that of a reply says what is not as the description promises
-(RunOutcome). protos/README.md has the layout, docs/adr/0020-one-run.md the reasons.
+(RunOutcome). protos/README.md has the layout, docs/adr/0021-one-run.md the reasons.
 """
 
 from collections.abc import Iterable, Sequence
