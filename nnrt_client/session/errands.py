@@ -22,7 +22,7 @@ _END_S = 10.0
 # Who waits for an errand looks so often whether it has begun: who was to hand it over may have been interrupted.
 _LOOK_AGAIN_S = 0.5
 # A thread that has nothing to do ends after so long.
-_IDLE_S = 1.0
+_IDLE_S = 0.1
 
 Work = Callable[[], object]
 
