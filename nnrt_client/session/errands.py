@@ -5,15 +5,19 @@ threads enter no lock that others wait for, neither gRPC's nor one of ours that 
 threads that get no signals, and they wait for those.
 """
 
+import logging
 import os
 import queue
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Generic, TypeVar
 
 from nnrt_client.session.latch import Latch
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -107,22 +111,27 @@ def _start(work: Work) -> None:
 def _do(work: Work) -> None:
     """Do this, and what comes next for a while."""
     _here.is_ours = True
-    box: queue.SimpleQueue[Work] = queue.SimpleQueue()
-    while True:
+    try:
         work()
-        del work
-        _idle.append(box)
-        try:
-            work = box.get(timeout=_IDLE_S)
-        except queue.Empty:
-            try:
-                _idle.remove(box)
-                return
-            except ValueError:  # Somebody is about to put something there, or was interrupted before.
-                try:
-                    work = box.get(timeout=_IDLE_S)
-                except queue.Empty:
-                    return
+        while (more := _next()) is not None:
+            more()
+            del more
+    except Exception:  # No memory is left, perhaps. Who waits for an errand that has not begun starts another thread.
+        _log.exception("a thread of errands ends")
+
+
+def _next() -> Work | None:
+    """Wait for something to do; None where nothing comes."""
+    box: queue.SimpleQueue[Work] = queue.SimpleQueue()
+    _idle.append(box)
+    with suppress(queue.Empty):
+        return box.get(timeout=_IDLE_S)
+    with suppress(ValueError):  # Somebody is about to put something there, or was interrupted before.
+        _idle.remove(box)
+        return None
+    with suppress(queue.Empty):
+        return box.get(timeout=_IDLE_S)
+    return None
 
 
 os.register_at_fork(after_in_child=_idle.clear)
