@@ -328,11 +328,12 @@ class RemoteLink(Link):
             run.stamps.answered_ns = perf_counter_ns()
             chunked = ChunkedReply(run, reply, messages, self._session.compressor)
             if chunked.is_read:  # First of all: who waits for the run goes on with the next one.
-                self._free(run)
                 try:
+                    self._free(run)
                     chunked.finish()
                 except BaseException as error:  # The link doesn't carry the run any more: nobody else would end it.
                     run.fail(nnrt_error_of(error, "the reply could not be read"))
+                    raise
             else:
                 chunked.finish()
                 if not chunked.is_read:

@@ -110,8 +110,10 @@ class SessionDispatcher(LockOwner):
             function, arguments = self._messages.popleft()
             try:
                 function(*arguments)
-            except Exception:  # Of memory, perhaps. Others wait for the loop.
+            except Exception as error:  # Of memory, perhaps. Others wait for the loop.
                 _log.exception("%s: what a run needs failed", self._session.place)
+                for run in [one for one in arguments if isinstance(one, Run)]:
+                    run.fail(nnrt_error_of(error, _COULD_NOT_SEND))
             del function, arguments  # They keep no tensors alive.
 
     # ---- runs
@@ -267,7 +269,13 @@ class SessionDispatcher(LockOwner):
             if runs and runs[0].size_bytes > _LARGE_BYTES and way is self._local:
                 self._pack_elsewhere(link, runs[0])
             else:
-                self._send(way, link, runs)
+                try:
+                    self._send(way, link, runs)
+                except Exception as error:  # They wait no more: nobody else would end them.
+                    for run in runs:
+                        run.fail(nnrt_error_of(error, _COULD_NOT_SEND))
+                    link.take_off()
+                    self._close(link)
 
     def _idle_link(self, way: Way) -> Link | None:
         """Take an idle link of the loop's; None where none is to be had now."""

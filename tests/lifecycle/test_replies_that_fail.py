@@ -68,6 +68,7 @@ def test_no_memory_is_left_as_a_reply_is_read(shared_daemon: DaemonProcess, shar
     """Wherever that shows: the run ends, with its result or an error, and later runs are as they were."""
     array = np.arange(elements, dtype=np.float32)
     settings = Settings(share_memory=share_memory, verdict_timeout_s=0.1)
+    io_loop()  # It lasts, and is not traced.
     for calls in count(1, 2 if elements < LARGE else 5):  # Each point takes a session of its own.
         shortage = Shortage(calls)
         with ExitStack() as closing:
