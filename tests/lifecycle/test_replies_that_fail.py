@@ -18,6 +18,7 @@ from tensor_runs import compiled
 
 import nnrt_client
 from nnrt_client import Executor, NnrtError, Settings
+from nnrt_client.session.io_loop import io_loop
 
 DEADLINE_S = 20.0
 # A reply of that many floats comes in chunks.
