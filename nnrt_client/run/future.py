@@ -124,7 +124,26 @@ class RunFuture(Future[ResultT]):
     # ---- for who ends the run
 
     def _settle(self, result: Any, error: BaseException | None) -> None:
-        """Take what came of the run, wake who waits, and have the callbacks called. Once."""
+        """Take what came of the run, wake who waits, and have the callbacks called. Whoever was left without memory on
+        the way does it once more: what has been done isn't done again."""
+        if not self._settled.is_set:
+            self._take(result, error)
+        if not super().done():
+            if self._is_cancelled:
+                super().cancel()
+                super().set_running_or_notify_cancel()
+            elif self._error is not None:
+                super().set_exception(self._error)
+            else:
+                super().set_result(self._value)
+        with self._callbacks_lock:
+            watchers, self._watchers = self._watchers, []
+            callbacks, self._callbacks = self._callbacks, []
+        self._call_all(watchers)
+        if callbacks:
+            self._call_back(self._go_on, callbacks)
+
+    def _take(self, result: Any, error: BaseException | None) -> None:
         try:
             if error is None and self._convert is not None:
                 result = self._convert(result)
@@ -136,21 +155,6 @@ class RunFuture(Future[ResultT]):
         self._value, self._error = (result if error is None else None), error
         self._give_up = _too_late
         self._settled.set()
-        if self._is_cancelled:
-            super().cancel()
-            super().set_running_or_notify_cancel()
-        elif super().set_running_or_notify_cancel():
-            if error is not None:
-                super().set_exception(error)
-            else:
-                super().set_result(result)
-        del error, result
-        with self._callbacks_lock:
-            watchers, self._watchers = self._watchers, []
-            callbacks, self._callbacks = self._callbacks, []
-        self._call_all(watchers)
-        if callbacks:
-            self._call_back(self._go_on, callbacks)
 
     def _go_on(self, callbacks: Sequence[Callback]) -> None:
         """Call those who wait in no thread."""

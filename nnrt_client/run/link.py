@@ -36,6 +36,7 @@ _AT_ONCE = int(getattr(socket, "MSG_DONTWAIT", 0))
 TICK_S = 0.5
 
 _BROKEN = BrokenCall("the local socket broke off")
+_BROKEN_STREAM = BrokenCall("the run stream broke off")
 _ANSWERS_NONE = "a reply answers no run that is under way"
 
 
@@ -298,18 +299,24 @@ class RemoteLink(Link):
 
     def _read(self) -> None:
         """Hand out replies to the end of the call, in the link's own thread."""
+        broken = _BROKEN_STREAM
         try:
-            broken = self._replies_handed_out()
-        except grpc.RpcError as error:
-            broken = BrokenCall.of(error)
-        except CutOff as cut_off:
-            broken = cut_off.broken
+            broken = self._how_it_ended()
         except BaseException as error:
             broken = BrokenCall("", nnrt_error_of(error, "a reply could not be read"), is_told=True)
-        try:
-            self.end()
         finally:
-            self.dispatcher.lost(self, broken)
+            try:
+                self.end()
+            finally:
+                self.dispatcher.lost(self, broken)
+
+    def _how_it_ended(self) -> BrokenCall:
+        try:
+            return self._replies_handed_out()
+        except grpc.RpcError as error:
+            return BrokenCall.of(error)
+        except CutOff as cut_off:
+            return cut_off.broken
 
     def _replies_handed_out(self) -> BrokenCall:
         messages: Iterator[Any] = self._call

@@ -219,24 +219,28 @@ class Run:
             self.future._fail_in_child(error)
 
     def _end(self) -> None:
-        """Let go of what the run held, and wake the threads that wait for it. Once."""
+        """Let go of what the run held, and wake the threads that wait for it. Once; who was left without memory on the
+        way does the rest when it fails the run."""
         self.registry.discard(self)
         with self._lock:
-            if self.ended.is_set:
-                self._let_go()
-                return
-            if self._error is None and self._result is None:
-                self._error = OperationFailed("the run was given up") if self.given_up is None else self.given_up.copy()
+            if not self.ended.is_set:
+                if self._error is None and self._result is None:
+                    gave_up = self.given_up
+                    self._error = OperationFailed("the run was given up") if gave_up is None else gave_up.copy()
+                try:
+                    if self.tensors is not None and not self.keeps_tensors:
+                        self.tensors.release()
+                        self.tensors = None
+                finally:
+                    self.ended.set()
+            self._let_go()
             on_ended, self.on_ended = self.on_ended, None
-            try:
-                if self.tensors is not None and not self.keeps_tensors:
-                    self.tensors.release()
-                    self.tensors = None
-            finally:
-                self.ended.set()
-                self._let_go()
         if on_ended is not None:
-            on_ended(self)
+            try:
+                on_ended(self)
+            except BaseException:
+                self.on_ended = on_ended
+                raise
 
     def _let_go(self) -> None:
         """Forget what a run that has ended was made of, unless its reply is still being read: who reads it does so."""
@@ -246,6 +250,7 @@ class Run:
 
 def _settle(run: Run) -> None:
     """Give the future of a run what came of it."""
-    future, run.future = run.future, None
-    assert future is not None
-    future._settle(*run.take())
+    if (future := run.future) is not None:
+        future._settle(run._result, run._error)
+        run.take()
+        run.future = None

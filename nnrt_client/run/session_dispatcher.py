@@ -475,10 +475,9 @@ class SessionDispatcher(LockOwner):
         runs = link.take_off()
         self._close(link)
         for run in runs:
-            if run.ended.is_set:
-                continue
-            if self._death is not None:
-                run.fail(self._death.copy())
+            if run.ended.is_set or self._death is not None:
+                # One that has ended only tells so, if whoever ended it was left without memory for that.
+                run.fail((self._death or OperationFailed("the link was lost")).copy())
             else:
                 self._await(run, broken, link.attachment)
         for way in self._ways:
