@@ -72,8 +72,10 @@ class Link(ABC):
         self.attachment = attachment
         # The runs whose replies are to come here, by their ids; one that has ended meanwhile stays until then.
         self.under_way: dict[int, Run] = {}
-        # The last runs whose replies have come. The next packet tells the daemon so.
+        # The runs of the latest packet whose replies have come, of which the next one tells the daemon; and those of the
+        # packet before, of which it is told unless the latest one has not arrived.
         self.answered: Sequence[int] = ()
+        self.former: Sequence[int] = ()
         # Whether it carries nothing any more.
         self.is_over = False
         # Whether the end of the connection has been read.
@@ -107,6 +109,8 @@ class Link(ABC):
 
     def put_on(self, run: Run) -> None:
         """Carry a run that is about to be sent. From now on the link is busy."""
+        if not self.under_way:
+            self.former, self.answered = self.answered, ()
         self.under_way[run.id] = run
         run.link = self
 
@@ -121,7 +125,7 @@ class Link(ABC):
 
     def _forget(self, run: Run) -> None:
         """The reply of a run has come."""
-        self.answered = (run.id,) if not self.under_way else (*self.answered, run.id)
+        self.answered = (*self.answered, run.id)
         self.under_way.pop(run.id, None)
 
 
@@ -141,7 +145,6 @@ class LocalLink(Link):
 
     def send(self, runs: Sequence[Run]) -> None:
         packet = runs[0].packet.frame(runs[0]) if len(runs) == 1 else b"".join([run.packet.frame(run) for run in runs])
-        self.answered = ()
         now = perf_counter_ns()
         for run in runs:
             run.stamps.sent_ns = now
@@ -219,11 +222,12 @@ class LocalLink(Link):
             self._connection.send(packet.frame(run))
             return
         run.stamps.answered_ns = perf_counter_ns()
-        self._forget(run)
-        if outcome is not None and outcome.kept:
-            self.answered = ()  # Who fetches it forgets it.
+        if outcome is not None and outcome.kept:  # Who fetches it forgets it.
+            self.under_way.pop(run.id, None)
             self.dispatcher.fetch(run, self.attachment)
-        elif packet is not None:
+            return
+        self._forget(run)
+        if packet is not None:
             run.finish(partial(packet.outputs, run, reply), reply)
 
     def stop(self, run: Run, reason: NnrtError) -> None:
@@ -335,12 +339,15 @@ class RemoteLink(Link):
             run.stamps.answered_ns = perf_counter_ns()
             chunked = ChunkedReply(run, reply, messages, self._session.compressor)
             if chunked.is_read:  # First of all: who waits for the run goes on with the next one.
+                is_free = False
                 try:
                     self._free(run)
+                    is_free = True
                     chunked.finish()
                 except BaseException as error:  # The link doesn't carry the run any more: nobody else would end it.
                     run.fail(nnrt_error_of(error, "the reply could not be read"))
-                    raise
+                    if not is_free:
+                        raise
             else:
                 chunked.finish()
                 if not chunked.is_read:

@@ -257,7 +257,8 @@ class SessionDispatcher(LockOwner):
     def _way_of(self, run: Run) -> Way:
         if self._local is None or self._shared is None or not run.signature.fits_packet:
             return self._remote
-        return self._shared if not self._shared.is_late and self._shared.takes(run) else self._local
+        is_late = self._late_at() <= time.monotonic()
+        return self._shared if not is_late and self._shared.takes(run) else self._local
 
     def _dispatch(self, way: Way) -> None:
         """Send runs that wait on links that are idle."""
@@ -439,8 +440,6 @@ class SessionDispatcher(LockOwner):
         if link.is_over or link.was_left or self._death is not None:
             self._close(link)
         elif link.is_loops and link not in way.idle:
-            if isinstance(way, SharedWay):
-                way.is_late = False
             way.idle.append(link)
         self._dispatch(way)
 
@@ -465,7 +464,7 @@ class SessionDispatcher(LockOwner):
             self._loop.events.remove_reader(link.fileno())
         link.end()
         link.close()
-        for run_id in link.answered:  # The next packet would have told the daemon so.
+        for run_id in (*link.former, *link.answered):  # The next packet would have told the daemon so.
             self.forget(run_id)
         if self._death is not None:
             self._end_if_over()
@@ -585,14 +584,17 @@ class SessionDispatcher(LockOwner):
         shared, local = self._shared, self._local
         if shared is None or local is None or not shared.waiting:
             return math.inf
-        under_way = [link for link in shared.links if link.under_way]
-        late_at = min((link.sent_at + _LATE_S for link in under_way), default=math.inf)
+        late_at = self._late_at()
         if late_at > now:
             return late_at
-        shared.is_late = True
         for run in shared.waiting.take_all():
             self._arrive(run, local)
         return math.inf
+
+    def _late_at(self) -> float:
+        """When nothing is to wait any more behind the packet that is under way on the shared link."""
+        links = self._shared.links if self._shared is not None else ()
+        return min((link.sent_at + _LATE_S for link in links if link.under_way), default=math.inf)
 
     def _under_way(self) -> Iterator[Run]:
         """All runs that have begun, and not ended, or that are still on a link."""

@@ -23,7 +23,7 @@ class Stamps:
     # When it had all of the reply, and all outputs of it.
     answered_ns: int
     unpacked_ns: int
-    # What the reply tells, as `wire.times_told` gives it.
+    # What the head of the reply tells (protos/README.md).
     told: Sequence[int]
 
     def __init__(self, clock: DaemonClock) -> None:

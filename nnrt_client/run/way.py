@@ -1,6 +1,5 @@
 """The ways of a session to its daemon, the local socket and gRPC: their links, and the runs that wait for one."""
 
-import sys
 import threading
 import weakref
 from abc import ABC, abstractmethod
@@ -140,9 +139,6 @@ class LocalWay(Way):
 class SharedWay(LocalWay):
     """A connection of the local socket for quick runs that nobody waits for, as many in a packet as there are."""
 
-    # Whether the packet under way takes so long that nothing is to wait for the next one.
-    is_late = False
-
     def takes(self, run: Run) -> bool:
         """Tell if a run is short enough to go with others."""
         if run.tensors is not None or run.fields:
@@ -160,7 +156,7 @@ class SharedWay(LocalWay):
                 continue
             description = run.descriptions.local.of(run)
             left_bytes -= description.frame_bytes
-            left_ns -= min(description.busy_ns, sys.maxsize)
+            left_ns -= description.busy_ns
         return runs
 
 

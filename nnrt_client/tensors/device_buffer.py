@@ -11,11 +11,10 @@ import numpy as np
 from nnrt_client.session.errands import elsewhere
 from nnrt_client.session.release import release_buffer
 from nnrt_client.session.session import Session
-from nnrt_hdi import wire
 from nnrt_hdi.chunks import cut
 from nnrt_hdi.errors import OperationFailed
 from nnrt_hdi.shared_memory import SharedMemory
-from nnrt_hdi.tensor import Array, Shape, TensorForm, TensorSpec
+from nnrt_hdi.tensor import Array, Shape
 from nnrt_hdi.v2 import device_pb2, model_pb2
 
 
@@ -124,20 +123,3 @@ class Stored(NamedTuple):
 
 # Of an input or output.
 Elements = Array | Stored
-
-
-def sent_fields(spec: TensorSpec, given: Elements) -> dict[str, Any]:
-    """An input as a RunRequest takes it."""
-    if isinstance(given, Stored):
-        return wire.io_region_fields(spec, given.shape, given.nbytes, given.place)
-    return wire.io_tensor_fields(spec, given)
-
-
-def received(form: TensorForm, output: Any) -> Elements:
-    """An output as a RunReply gives it."""
-    array = wire.inline_array(output, form)
-    if array is not None:
-        return array
-    if output.data.HasField("region"):
-        return Stored(form.spec.numpy_dtype, form.shape, form.size_bytes, output.data.region)
-    return wire.array_from_bytes(output.data.inline, form)

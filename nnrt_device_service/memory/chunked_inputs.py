@@ -11,7 +11,7 @@ import numpy as np
 from nnrt_device_service.memory.memory_budget import MemoryBudget
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.chunks import Assembly
-from nnrt_hdi.errors import InvalidParameter, TimedOut
+from nnrt_hdi.errors import TimedOut
 from nnrt_hdi.tensor import Array, TensorSpec
 
 # Of the inputs of a run in their common memory.
@@ -121,13 +121,3 @@ class ChunkedInputs:
             reception.is_given_up = now - reception.heard_at > silence_s
             if reception.is_given_up or reception.cancellation.is_cancelled or reception.cancellation.remaining == 0:
                 reception.hang_up()
-
-
-def announced(specs: tuple[TensorSpec, ...], index: int, sent: TensorSpec, size_bytes: int) -> TensorSpec:
-    """The spec of an input that is to come, if it is the model's and has so many bytes. Raises InvalidParameter."""
-    place = f"input {index}"
-    if sent.data_type != specs[index].data_type or not specs[index].accepts(sent.shape):
-        raise InvalidParameter(f"it is {sent}; the model takes {specs[index]}", place=place)
-    if size_bytes != sent.byte_size:
-        raise InvalidParameter(f"{size_bytes} bytes are announced; {sent} has {sent.byte_size}", place=place)
-    return sent

@@ -6,7 +6,7 @@ the number in the head and a later frame leaves out; that of a reply says what i
 (RunOutcome). protos/README.md has the layout, docs/adr/0021-one-run.md the reasons.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from operator import methodcaller
 from struct import Struct
 
@@ -24,7 +24,7 @@ FIRST_BYTE = 0
 
 # Mark, length of the frame, run_id, timeout_ms, number of the description, length of the description or 0.
 _REQUEST_HEAD = "<IIQIII4x"
-# Mark, length of the frame, run_id, the six numbers of `RunTimes` in the order of `wire.times_of`, length of the
+# Mark, length of the frame, run_id, the six numbers of the times (protos/README.md), length of the
 # outcome or 0.
 _REPLY_HEAD = "<IIQ6QI4x"
 # buffer_id, offset, and the bytes that there are.
@@ -137,14 +137,6 @@ def frames_of(mark: int, packet: Bytes) -> list[tuple[int, int]]:
 def padded(size: int) -> int:
     """Round a length up to where the next thing in a frame begins."""
     return size + -size % _ALIGNMENT
-
-
-def inline_offsets(sizes: Iterable[int], begin: int) -> list[int]:
-    """Find where tensors of these sizes begin that lie one behind the other, and, last, where they end."""
-    offsets = [begin]
-    for size in sizes:
-        offsets.append(padded(offsets[-1] + size))
-    return offsets
 
 
 def _with_tensors(head: str, sizes: Sequence[int | None]) -> tuple[Struct, list[int | None]]:

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from nnrt_hdi.enums import DataType
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.limits import MAX_OPERATOR_TIMES, OPERATOR_NAME_BYTES
@@ -44,19 +42,6 @@ def io_spec(message: model_pb2.IOTensor) -> TensorSpec:
     return spec
 
 
-def form_of_run(message: model_pb2.IOTensor, form: TensorForm) -> TensorForm | None:
-    """The form that a tensor has in a run, as its message describes it.
-
-    None for a message that describes another one than is expected, which may still be right, but needs a closer look.
-    """
-    if message.data_type != form.data_type or (message.HasField("format") and message.format != form.format):
-        return None
-    dims, latest = message.dimensions, form.latest
-    if latest is not None and dims == latest.dims:
-        return latest
-    return form.of_run(tuple(dims)) if len(dims) == len(form.dims) else None
-
-
 def described_spec(message: prepared_model_pb2.TensorDescription) -> TensorSpec:
     """The tensor of a TensorDescription; all its dimensions are known."""
     spec = TensorSpec(known_enum(DataType, message.data_type, "data_type"), shape_of(message.dimensions))
@@ -76,18 +61,6 @@ def described_form(message: prepared_model_pb2.TensorDescription, form: TensorFo
     return form.of_run(tuple(dims)) if len(dims) == len(form.dims) else None
 
 
-def inline_array(message: model_pb2.IOTensor, form: TensorForm) -> Array | None:
-    """The read-only tensor of a message that has it inline, and describes it as of this form of a run; else None."""
-    data = message.data
-    if data.WhichOneof("place") != "inline":
-        return None
-    content = data.inline
-    if len(content) != form.size_bytes or not content:
-        return None
-    array: Array = np.ndarray(form.shape, form.dtype, content)
-    return array
-
-
 def io_tensor_fields(spec: TensorSpec, array: Array) -> dict[str, Any]:
     """The fields of an IOTensor that carries the tensor's bytes inline, for the message that it is to be part of.
 
@@ -101,35 +74,10 @@ def io_tensor_message(spec: TensorSpec, array: Array) -> model_pb2.IOTensor:
     return model_pb2.IOTensor(**io_tensor_fields(spec, array))
 
 
-def io_described_message(spec: TensorSpec) -> model_pb2.IOTensor:
-    """The tensor without its data, and without its dimensions where some vary."""
-    return model_pb2.IOTensor(
-        name=spec.name,
-        data_type=number(spec.data_type),
-        dimensions=() if spec.is_dynamic else spec.shape,
-        format=format_number(spec),
-    )
-
-
 def io_region_fields(spec: TensorSpec, shape: Shape, size_bytes: int, region: AnyRegion) -> dict[str, Any]:
     """The fields of an IOTensor whose bytes are at the start of a region of a buffer."""
     place = {"buffer_id": region.buffer_id, "offset": region.offset, "data_size": size_bytes}
     return {**_io_fields(spec, shape), "data": {"region": place}}
-
-
-def io_region_message(spec: TensorSpec, shape: Shape, size_bytes: int, region: AnyRegion) -> model_pb2.IOTensor:
-    """The tensor whose bytes are at the start of a region of a buffer, by itself."""
-    return model_pb2.IOTensor(**io_region_fields(spec, shape, size_bytes, region))
-
-
-def io_chunked_message(spec: TensorSpec, array: Array) -> model_pb2.IOTensor:
-    """The tensor whose bytes follow in chunks."""
-    return model_pb2.IOTensor(**_io_fields(spec, array.shape), data={"chunked": array.nbytes})
-
-
-def io_bare_message(spec: TensorSpec, array: Array) -> model_pb2.IOTensor:
-    """The tensor without its bytes."""
-    return model_pb2.IOTensor(**_io_fields(spec, array.shape))
 
 
 def io_array(message: model_pb2.IOTensor) -> Array:
@@ -144,21 +92,6 @@ def _io_fields(spec: TensorSpec, shape: Sequence[int]) -> dict[str, Any]:
         "dimensions": shape,
         "format": format_number(spec),
     }
-
-
-def times_told(reply: Any) -> tuple[int, int, int, int, int, int]:
-    """What a RunReply tells of the daemon's part of a run, in nanoseconds: when it had the request, on its own clock;
-    what was queued, copied in, computed and copied out; and what it took in all. Zeros of what the daemon doesn't tell.
-    A bare tuple: every small run comes here."""
-    times = reply.times
-    return (
-        times.received_at_ns,
-        times.queued_ns,
-        times.copied_in_ns,
-        times.computed_ns,
-        times.copied_out_ns,
-        times.served_ns,
-    )
 
 
 def operator_times(reply: prepared_model_pb2.RunReply | prepared_model_pb2.RunOutcome) -> list[OperatorTime]:
