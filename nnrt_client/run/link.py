@@ -72,8 +72,8 @@ class Link(ABC):
         self.attachment = attachment
         # The runs whose replies are to come here, by their ids; one that has ended meanwhile stays until then.
         self.under_way: dict[int, Run] = {}
-        # The runs of the latest packet whose replies have come, of which the next one tells the daemon; and those of the
-        # packet before, of which it is told unless the latest one has not arrived.
+        # The runs of the latest packet whose replies have come, of which the next one tells the daemon; and those of
+        # the packet before, of which it is told unless the latest one has not arrived.
         self.answered: Sequence[int] = ()
         self.former: Sequence[int] = ()
         # Whether it carries nothing any more.

@@ -31,8 +31,6 @@ _log = logging.getLogger(__name__)
 _RESERVED_STREAMS = 2
 # Inputs of more than this are copied in a thread that nobody else waits for.
 _LARGE_BYTES = 1 << 20
-# A packet that takes longer holds up no run that waits for the next one.
-_LATE_S = 0.005
 # A reply that the daemon has sent is here after so long, or has been lost.
 _ARRIVAL_S = 0.05
 # So often the loop looks after links of threads: they may have ended, or have been interrupted.
@@ -257,7 +255,7 @@ class SessionDispatcher(LockOwner):
     def _way_of(self, run: Run) -> Way:
         if self._local is None or self._shared is None or not run.signature.fits_packet:
             return self._remote
-        is_late = self._late_at() <= time.monotonic()
+        is_late = self._shared.late_at <= time.monotonic()
         return self._shared if not is_late and self._shared.takes(run) else self._local
 
     def _dispatch(self, way: Way) -> None:
@@ -287,8 +285,8 @@ class SessionDispatcher(LockOwner):
             self._close(link)
         if way.has_room:
             self._open(way)
-        elif way is self._shared:
-            self._wake_at(time.monotonic() + _LATE_S)
+        elif isinstance(way, SharedWay):
+            self._wake_at(way.late_at)
         return None
 
     def _send(self, way: Way, link: Link, runs: Sequence[Run]) -> None:
@@ -584,17 +582,11 @@ class SessionDispatcher(LockOwner):
         shared, local = self._shared, self._local
         if shared is None or local is None or not shared.waiting:
             return math.inf
-        late_at = self._late_at()
-        if late_at > now:
-            return late_at
+        if shared.late_at > now:
+            return shared.late_at
         for run in shared.waiting.take_all():
             self._arrive(run, local)
         return math.inf
-
-    def _late_at(self) -> float:
-        """When nothing is to wait any more behind the packet that is under way on the shared link."""
-        links = self._shared.links if self._shared is not None else ()
-        return min((link.sent_at + _LATE_S for link in links if link.under_way), default=math.inf)
 
     def _under_way(self) -> Iterator[Run]:
         """All runs that have begun, and not ended, or that are still on a link."""

@@ -1,5 +1,6 @@
 """The ways of a session to its daemon, the local socket and gRPC: their links, and the runs that wait for one."""
 
+import math
 import threading
 import weakref
 from abc import ABC, abstractmethod
@@ -20,6 +21,8 @@ _PACKET_NS = 200_000
 # Runs that are longer have more to gain by going at once, each on its own link.
 _MOST_NS = _PACKET_NS // 2
 _MOST_BYTES = 8 * 1024
+# A packet that takes longer holds up no run that waits for the next one.
+_LATE_S = 0.005
 _ROOM_BYTES = LOCAL_PACKET_BYTES - _MOST_BYTES
 
 
@@ -138,6 +141,11 @@ class LocalWay(Way):
 
 class SharedWay(LocalWay):
     """A connection of the local socket for quick runs that nobody waits for, as many in a packet as there are."""
+
+    @property
+    def late_at(self) -> float:
+        """When nothing is to wait any more for the packet that is under way; never where there is none."""
+        return min((link.sent_at + _LATE_S for link in self.links if link.under_way), default=math.inf)
 
     def takes(self, run: Run) -> bool:
         """Tell if a run is short enough to go with others."""

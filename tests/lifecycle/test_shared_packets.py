@@ -19,7 +19,7 @@ from tensor_runs import compiled
 from waiting import until
 
 from nnrt_client import Compilation, Executor, OperationFailed, Runtime, TimedOut, UnavailableDevice
-from nnrt_client.run import session_dispatcher, way
+from nnrt_client.run import way
 from nnrt_client.run.link import LocalLink
 from nnrt_client.run.run import Run
 from nnrt_client.run.session_dispatcher import SessionDispatcher
@@ -41,7 +41,7 @@ def gate(tmp_path: Path) -> Gate:
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many runs there were in each packet of the shared link, on which they go however long they took before."""
-    monkeypatch.setattr(session_dispatcher, "_LATE_S", 1e6)
+    monkeypatch.setattr(way, "_LATE_S", 1e6)
     monkeypatch.setattr(way, "_MOST_NS", 1 << 62)
     monkeypatch.setattr(way, "_PACKET_NS", 1 << 62)
     send, sizes = LocalLink.send, list[int]()
