@@ -13,8 +13,13 @@ from nnrt_hdi.v2 import prepared_model_pb2
 _log = logging.getLogger(__name__)
 
 
+# The thread ends after so long without anything to tell.
+_IDLE_S = 0.2
+
+
 class Canceller:
-    """Tells the daemon which runs are of no use any more, in a thread that begins with the first. The loop's."""
+    """Tells the daemon which runs are of no use any more, in a thread that lasts as long as there are some. The
+    loop's."""
 
     def __init__(self, session: Session, on_told: Callable[[set[int]], object]) -> None:
         """`on_told` is called with the runs that the daemon has ended, or never had."""
@@ -27,19 +32,30 @@ class Canceller:
         """Tell of one more."""
         self._run_ids.put(run_id)
         if not self._has_begun:
+            self._has_begun = True
             try:
                 threading.Thread(target=self._tell, name=f"nnrt-cancel {self._session.address}", daemon=True).start()
             except (RuntimeError, MemoryError) as error:  # The next one tries again.
                 _log.debug("cancelled runs may go on: %r", error)
-                return
-            self._has_begun = True
+                self._has_begun = False
 
     def stop(self) -> None:
         """End the thread: the session is over."""
         self._run_ids.put(None)
 
+    def _next(self) -> int | None:
+        """Wait for one more; None where none comes, or the session is over."""
+        while True:
+            try:
+                return self._run_ids.get(timeout=_IDLE_S)
+            except queue.Empty:
+                self._has_begun = False
+                if self._run_ids.empty():
+                    return None
+                self._has_begun = True  # One came just then; two threads do no harm.
+
     def _tell(self) -> None:
-        while (run_id := self._run_ids.get()) is not None:
+        while (run_id := self._next()) is not None:
             request = prepared_model_pb2.CancelRunsRequest(run_ids=[run_id])
             while not self._run_ids.empty() and len(request.run_ids) < MAX_RUN_IDS:
                 if (run_id := self._run_ids.get()) is None:

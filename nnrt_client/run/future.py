@@ -12,6 +12,7 @@ from nnrt_client.run.result import RunResult
 from nnrt_client.run.stamps import Stamps
 from nnrt_client.session.latch import Latch
 from nnrt_hdi.errors import NnrtError, OperationFailed
+from nnrt_hdi.signals import raised_by_handler
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +44,9 @@ class RunFuture(Future[ResultT]):
         self._convert = convert
         self._settled = Latch()
         self._is_cancelled = False
-        self._value: Any = None
+        self._result: Any = None
+        # What has been made of it, first of all by whoever was the first.
+        self._values: list[Any] = []
         self._error: BaseException | None = None
         self._watchers: list[Callback] = []
         self._callbacks: list[Callback] = []
@@ -81,7 +84,7 @@ class RunFuture(Future[ResultT]):
                 raise error
             finally:
                 del error, self  # The error knows this frame.
-        return self._value  # type: ignore[no-any-return]  # It is there where no error is.
+        return self._values[0]  # type: ignore[no-any-return]  # It is there where no error is.
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for the end of the run, so many seconds at most: the error, None for a run that succeeded. Raises
@@ -90,6 +93,7 @@ class RunFuture(Future[ResultT]):
             raise FutureTimeoutError
         if self._is_cancelled:
             raise CancelledError
+        self._convert_once()
         return self._error
 
     def _result_or_give_up(self) -> ResultT:
@@ -127,7 +131,13 @@ class RunFuture(Future[ResultT]):
         """Take what came of the run, wake who waits, and have the callbacks called. Whoever was left without memory on
         the way does it once more: what has been done isn't done again."""
         if not self._settled.is_set:
-            self._take(result, error)
+            if error is not None and not isinstance(error, NnrtError):
+                error = OperationFailed(repr(error))
+            self._is_cancelled = self._is_cancelled or isinstance(error, Cancelled)
+            self._result, self._error = result, error
+            self._give_up = _too_late
+            self._settled.set()
+        self._convert_once()
         if not super().done():
             if self._is_cancelled:
                 super().cancel()
@@ -135,7 +145,7 @@ class RunFuture(Future[ResultT]):
             elif self._error is not None:
                 super().set_exception(self._error)
             else:
-                super().set_result(self._value)
+                super().set_result(self._values[0])
         with self._callbacks_lock:
             watchers, self._watchers = self._watchers, []
             callbacks, self._callbacks = self._callbacks, []
@@ -143,18 +153,18 @@ class RunFuture(Future[ResultT]):
         if callbacks:
             self._call_back(self._go_on, callbacks)
 
-    def _take(self, result: Any, error: BaseException | None) -> None:
+    def _convert_once(self) -> None:
+        """Make of the run's result what is wanted of it, in the thread that is the first to ask: others that wait are
+        not kept waiting by it."""
+        if self._error is not None or self._values:
+            return
         try:
-            if error is None and self._convert is not None:
-                result = self._convert(result)
+            self._values.append(self._result if self._convert is None else self._convert(self._result))
         except Exception as failure:
+            if raised_by_handler(failure):
+                raise
             error = without_frames(nnrt_error_of(failure, "the outputs could not be converted"))
-        if error is not None and not isinstance(error, NnrtError):
-            error = OperationFailed(repr(error))
-        self._is_cancelled = self._is_cancelled or isinstance(error, Cancelled)
-        self._value, self._error = (result if error is None else None), error
-        self._give_up = _too_late
-        self._settled.set()
+            self._error = self._error or error
 
     def _go_on(self, callbacks: Sequence[Callback]) -> None:
         """Call those who wait in no thread."""

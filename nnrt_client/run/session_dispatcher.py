@@ -33,6 +33,8 @@ _RESERVED_STREAMS = 2
 _LARGE_BYTES = 1 << 20
 # A reply that the daemon has sent is here after so long, or has been lost.
 _ARRIVAL_S = 0.05
+# Links that are opened at a time: the daemon has a thread for each that comes.
+_MOST_OPENING = 2
 # So often the loop looks after links of threads: they may have ended, or have been interrupted.
 _LOOK_AGAIN_S = 1.0
 
@@ -283,7 +285,7 @@ class SessionDispatcher(LockOwner):
             if not link.is_over and link.attachment == self._session.attachment:
                 return link
             self._close(link)
-        if way.has_room:
+        if way.has_room and way.opening < _MOST_OPENING:  # Else the next one is opened when that is done.
             self._open(way)
         elif isinstance(way, SharedWay):
             self._wake_at(way.late_at)
@@ -398,15 +400,17 @@ class SessionDispatcher(LockOwner):
         elif link is not None:
             self._take_over(link)
             way.idle.append(link)
-            self._dispatch(way)
         elif way is not self._remote and not any(one.is_loops for one in way.links):
             for run in way.waiting.take_all():
                 run.packet = None
                 self._arrive(run, self._remote)
         elif way.waiting:
             self._wake_at(time.monotonic() + TICK_S)
+            return
         if self._death is not None:
             self._end_if_over()
+        else:
+            self._dispatch(way)
 
     def _take_back(self, way: Way, wanted: Wanted) -> None:
         """Have the loop use a link for which its thread waits no more."""
