@@ -484,7 +484,7 @@ def test_changed_frames(
     with way_of(client, name) as way:
         kind = known(client, way)
         for is_described, changes, length in changed:
-            run_id = next(RUN_IDS) << 32  # However it is changed, it is none of those that come later.
+            run_id = next(RUN_IDS)
             packet = bytearray(kind.frame(ELEMENTS, run_id=run_id, is_described=is_described))
             for at, value in changes:
                 packet[at % len(packet)] = value
