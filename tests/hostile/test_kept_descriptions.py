@@ -496,6 +496,7 @@ def test_changed_frames(
                 break
             if not answer.outcome.ByteSize() and len(answer.rest) == 16:  # Its input is the last that the frame has.
                 x = np.frombuffer(bytes(packet[-16:]), np.float32)[:3]
-                np.testing.assert_array_equal(answer.floats[:3], x + ADDED)
+                with np.errstate(invalid="ignore"):  # Changed bytes may be a signaling NaN.
+                    np.testing.assert_array_equal(answer.floats[:3], x + ADDED)
         model_id = kind.description.model_id
         client.ask("PreparedModel.Release", prepared_model_pb2.ReleaseRequest(model_id=model_id))
