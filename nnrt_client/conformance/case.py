@@ -144,7 +144,10 @@ class Case:
 
     @cached_property
     def _made(self) -> tuple[Graph, Sequence[Inputs]]:
-        return self.make()
+        graph, runs = self.make()
+        for array in (array for inputs in runs for array in inputs):
+            array.flags.writeable = False  # A backend that computes in place spoils no later run.
+        return graph, runs
 
     @property
     def _answer(self) -> Answer:

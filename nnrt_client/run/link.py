@@ -362,9 +362,10 @@ class RemoteLink(Link):
             self.dispatcher.freed(self)
 
     def _give_up_run(self, run: Run, error: BaseException) -> None:
-        """Fail a run that could not be sent whole, and the link with it."""
+        """Fail a run that could not be sent whole, and the link with it. One that has ended has lost its inputs."""
         if run.id in self.under_way:
-            run.fail(nnrt_error_of(error, "the run could not be sent"))
+            if not run.ended.is_set:
+                run.fail(nnrt_error_of(error, "the run could not be sent"))
             self.is_over = True
             self._call.cancel()
 

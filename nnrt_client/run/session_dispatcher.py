@@ -203,8 +203,9 @@ class SessionDispatcher(LockOwner):
             if link.is_over:  # The session has ended meanwhile, perhaps in a signal handler.
                 raise ConnectionError("the link is closed")
             link.send((run,))
-        except OSError as error:  # Such as for want of memory, or the daemon is gone. It has nothing of the run.
-            if raised_by_handler(error):
+        except Exception as error:  # Such as for want of memory, or the daemon is gone. It has nothing of the run.
+            # One that has ended meanwhile has lost its inputs.
+            if raised_by_handler(error) or not (isinstance(error, OSError) or run.ended.is_set):
                 raise
             self._post(self._send_elsewhere, link, error)
             return False

@@ -193,7 +193,8 @@ class SessionRegistry:
             if (hang_up := entry.hang_up) is not None and entry.session.last_heard < horizon
         ]
         for session, hang_up in silent:
-            take_each((hang_up, partial(self.detach, session, hang_up)), f"hanging up on client {session.client}")
+            # Whoever learns of the end finds no session: what it calls then is refused, not broken off.
+            take_each((partial(self.detach, session, hang_up), hang_up), f"hanging up on client {session.client}")
         return [session for session, _ in silent]
 
     def close_expired(self) -> Sequence[Session]:

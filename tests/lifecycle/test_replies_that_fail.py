@@ -1,5 +1,6 @@
 """Replies whose reading goes wrong: the run ends with an error of ours, and whoever reads goes on."""
 
+import inspect
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -46,12 +47,13 @@ class Shortage:
         self.is_armed = self.came = False
 
     def trace(self, frame: FrameType, event: str, argument: object) -> None:
-        # What a thread begins with is not counted, nor a generator that gRPC resumes, which an exception just then ends
-        # before Python 3.12, whatever it would catch: nothing could be done about it.
+        # What a thread begins with is not counted, nor a generator, which takes no memory as it is resumed or closed: what
+        # gRPC resumes ends by an exception just then before Python 3.12, whatever it would catch.
         if (
             self.is_armed
             and event == "call"
             and frame.f_code.co_filename.startswith(_OURS)
+            and not frame.f_code.co_flags & inspect.CO_GENERATOR
             and frame.f_back is not None
             and frame.f_back.f_code.co_filename not in _OUTSIDE
             and threading.get_ident() != self._main

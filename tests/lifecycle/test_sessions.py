@@ -160,8 +160,10 @@ def raw_session(daemon: DaemonProcess, *requests: Any) -> Iterator[Any]:
     for request in requests:
         outbox.put(request)
     with grpc.insecure_channel(daemon.address) as channel:
-        yield session_pb2_grpc.DeviceSessionStub(channel).Open(iter(outbox.get, None), timeout=60)
-        outbox.put(None)
+        try:
+            yield session_pb2_grpc.DeviceSessionStub(channel).Open(iter(outbox.get, None), timeout=60)
+        finally:
+            outbox.put(None)
 
 
 @pytest.mark.parametrize(
