@@ -129,8 +129,8 @@ def _ask_and_upload(build: BuildTask, name: str, request: Any, parts: Mapping[by
                 finally:
                     session.uploads += 1  # Now, for who asked meanwhile was told of less than has arrived.
         except (ConnectionFailed, InvalidParameter) as error:
-            # The session lives on, with what has arrived: ask again what is missing. What was on its way at the loss may
-            # have arrived after the answer; then the next bytes are others than that said.
+            # The session lives on, with what has arrived: ask again what is missing. What was on its way at the loss
+            # may have arrived after the answer; then the next bytes are others than that said.
             losses += isinstance(error, ConnectionFailed) or losses > 0
             if not 0 < losses <= _LOSSES:
                 raise

@@ -47,8 +47,8 @@ class Shortage:
         self.is_armed = self.came = False
 
     def trace(self, frame: FrameType, event: str, argument: object) -> None:
-        # What a thread begins with is not counted, nor a generator, which takes no memory as it is resumed or closed: what
-        # gRPC resumes ends by an exception just then before Python 3.12, whatever it would catch.
+        # What a thread begins with is not counted, nor a generator, which takes no memory as it is resumed or closed:
+        # what gRPC resumes ends by an exception just then before Python 3.12, whatever it would catch.
         if (
             self.is_armed
             and event == "call"
