@@ -1,5 +1,7 @@
-"""The reply of a run whose link was lost: the daemon keeps it until it is fetched (PreparedModel.AwaitRun)."""
+"""Replies of runs whose links were lost: the daemon keeps them until they are fetched (PreparedModel.AwaitRun)."""
 
+from collections import deque
+from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
@@ -9,7 +11,9 @@ from nnrt_client.run.chunked_reply import ChunkedReply
 from nnrt_client.run.failures import nnrt_error_of
 from nnrt_client.run.reply import Reply
 from nnrt_client.run.run import Run
+from nnrt_client.run.session_runs import SessionRuns
 from nnrt_client.session.broken_call import BrokenCall, CutOff
+from nnrt_client.session.errands import begin
 from nnrt_client.session.session import Session
 from nnrt_hdi.errors import ConnectionFailed, NnrtError, OperationFailed
 from nnrt_hdi.v2 import prepared_model_pb2
@@ -93,3 +97,58 @@ class AwaitedRun:
         """Tell if the daemon doesn't know the run, which touches no tensors: it can be made twice without harm."""
         is_unknown = self._was_cut_off and isinstance(broken.error, ConnectionFailed)
         return is_unknown and run.tensors is None and run.given_up is None
+
+
+class Fetches:
+    """Fetches replies, so many at a time, in threads that may wait. The loop's."""
+
+    def __init__(self, session: Session, runs: SessionRuns, most: int) -> None:
+        self._session = session
+        self._runs = runs
+        self._most = most
+        self._waiting: deque[AwaitedRun] = deque()
+        self._under_way: set[AwaitedRun] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting or self._under_way)
+
+    def asked(self) -> list[Run]:
+        """The runs whose replies are to be fetched."""
+        return [awaited.asked for awaited in (*self._waiting, *self._under_way)]
+
+    def add(self, run: Run, broken: BrokenCall | None, since: int) -> None:
+        """Fetch the reply of a run, as soon as a thread may: for a verdict, where its link was lost."""
+        if isinstance(run.link, AwaitedRun) and run.link.carries(run):
+            return
+        awaited = AwaitedRun(self._session, run, broken, since)
+        self._waiting.append(awaited)
+        run.link = awaited
+        self._begin_next()
+
+    def _begin_next(self) -> None:
+        while self._waiting and len(self._under_way) < self._most:
+            awaited = self._waiting[0]
+            has_begun = begin(partial(self._fetch, awaited))
+            self._waiting.popleft()
+            if has_begun:
+                self._under_way.add(awaited)
+            else:
+                awaited.asked.fail(
+                    ConnectionFailed("its reply can't be fetched: no thread is left", place=self._session.place)
+                )
+
+    def _fetch(self, awaited: AwaitedRun) -> None:
+        try:
+            awaited.fetch()
+        finally:
+            self._runs.post(self._fetched, awaited)
+
+    def _fetched(self, awaited: AwaitedRun) -> None:
+        if awaited in self._under_way:
+            self._runs.forget(awaited.asked.id)  # Its reply is here; or it never arrived, and mustn't begin later.
+            if awaited.never_arrived:
+                self._runs.send_over_grpc(awaited.asked, is_new=True)
+            self._under_way.discard(awaited)
+        self._begin_next()
+        if self._runs.death is not None:
+            self._runs.end_if_over()

@@ -2,9 +2,9 @@
 
 import logging
 import queue
-import threading
 from collections.abc import Callable
 
+from nnrt_client.session.errands import begin
 from nnrt_client.session.session import Session
 from nnrt_hdi.errors import ConnectionFailed, TimedOut
 from nnrt_hdi.limits import MAX_RUN_IDS
@@ -33,11 +33,7 @@ class Canceller:
         self._run_ids.put(run_id)
         if not self._has_begun:
             self._has_begun = True
-            try:
-                threading.Thread(target=self._tell, name=f"nnrt-cancel {self._session.address}", daemon=True).start()
-            except (RuntimeError, MemoryError) as error:  # The next one tries again.
-                _log.debug("cancelled runs may go on: %r", error)
-                self._has_begun = False
+            self._has_begun = begin(self._tell)  # Else the next one tries again.
 
     def stop(self) -> None:
         """End the thread: the session is over."""

@@ -18,6 +18,7 @@ from nnrt_client.run.chunked_reply import ChunkedReply
 from nnrt_client.run.failures import nnrt_error_of
 from nnrt_client.run.reply import Reply, replies_in
 from nnrt_client.run.run import Run
+from nnrt_client.run.session_runs import SessionRuns
 from nnrt_client.session.broken_call import BrokenCall, CutOff
 from nnrt_client.session.local_socket import LocalConnection
 from nnrt_client.session.session import Session
@@ -41,7 +42,7 @@ _ANSWERS_NONE = "a reply answers no run that is under way"
 
 
 class LinkOwner(Protocol):
-    """Who is told what happens on links."""
+    """Who is told what happens on links, in any thread."""
 
     def freed(self, link: "Link") -> None:
         """The replies of all runs of a link of the loop's have been read."""
@@ -52,12 +53,6 @@ class LinkOwner(Protocol):
     def lost(self, link: "Link", broken: BrokenCall) -> None:
         """A link is over; the replies of its runs may be had in another way."""
 
-    def fetch(self, run: Run, since: int) -> None:
-        """The reply of a run is too long for its link, which was opened at that attachment."""
-
-    def expire(self, run: Run) -> None:
-        """The time of a run is over."""
-
 
 class Link(ABC):
     """A connection on which runs are under way: one of the thread that has it, or several of the loop.
@@ -66,8 +61,9 @@ class Link(ABC):
     or the link's own thread.
     """
 
-    def __init__(self, dispatcher: LinkOwner, attachment: int) -> None:
-        self.dispatcher = dispatcher
+    def __init__(self, links: LinkOwner, runs: SessionRuns, attachment: int) -> None:
+        self.links = links
+        self.runs = runs
         # That of the session, when the link was opened: the daemon breaks off those of an earlier one.
         self.attachment = attachment
         # The runs whose replies are to come here, by their ids; one that has ended meanwhile stays until then.
@@ -132,12 +128,14 @@ class Link(ABC):
 class LocalLink(Link):
     """A connection of the local socket."""
 
-    def __init__(self, dispatcher: LinkOwner, session: Session) -> None:
+    def __init__(self, links: LinkOwner, runs: SessionRuns, session: Session) -> None:
         """Raises ConnectionFailed where nobody listens or knows the session, OutOfMemory for one more than allowed."""
         attachment = session.attachment
         self._connection = LocalConnection(session)
-        super().__init__(dispatcher, attachment)
+        super().__init__(links, runs, attachment)
         self._waits_s = TICK_S
+        # What the loop has received and not taken yet.
+        self._unread: bytes | None = None
 
     def fileno(self) -> int:
         """Give the descriptor, for the loop."""
@@ -164,7 +162,7 @@ class LocalLink(Link):
                 if isinstance(error, BlockingIOError):
                     left_s = run.deadline - time.monotonic()
                     if left_s <= 0:
-                        self.dispatcher.expire(run)
+                        self.runs.expire(run)
                     self._wait_at_most(left_s if left_s > 0 else TICK_S)
                     continue
                 packet = b""
@@ -172,7 +170,7 @@ class LocalLink(Link):
         if not run.ended.is_set:  # Its reply is fetched.
             run.ended.wait()
         if self.under_way and not self.is_lost:
-            self.dispatcher.leave(self)
+            self.links.leave(self)
 
     def _wait_at_most(self, seconds: float) -> None:
         """Have a wait for a reply end after so long, or sooner, to look at the run again."""
@@ -180,25 +178,24 @@ class LocalLink(Link):
         self._connection.wait_at_most(seconds)
 
     def read_ready(self) -> None:
-        """Read what has come, for the loop."""
+        """Read what has come, for the loop, which calls this again where it raises MemoryError."""
+        packet = self._unread
         try:
-            try:
-                packet = self._connection.receive(LOCAL_PACKET_BYTES, _AT_ONCE)
-            except BlockingIOError:
-                return
-            except OSError:
-                packet = b""
-            self.take(packet)
-        except Exception:  # No memory, perhaps. The replies are fetched.
-            _log.exception("replies could not be read")
-            self.dispatcher.lost(self, _BROKEN)
+            packet = self._connection.receive(LOCAL_PACKET_BYTES, _AT_ONCE) if packet is None else packet
+        except BlockingIOError:
+            return
+        except OSError:
+            packet = b""
+        self._unread = packet
+        self.take(packet)
+        self._unread = None
 
     def take(self, packet: bytes) -> None:
         """End the runs whose replies have come; or the link, whose end this is."""
         try:
             replies = replies_in(packet)
         except InvalidParameter:  # Of no bytes there are no frames.
-            self.dispatcher.lost(self, _BROKEN)
+            self.links.lost(self, _BROKEN)
             return
         for reply in replies:
             run = self.under_way.get(reply.run_id)
@@ -213,7 +210,7 @@ class LocalLink(Link):
                 self._forget(run)
                 run.fail(nnrt_error_of(error, "the reply could not be read"))
         if self.is_loops and not self.under_way:
-            self.dispatcher.freed(self)
+            self.links.freed(self)
 
     def _answer(self, run: Run, reply: Reply) -> None:
         outcome, packet = reply.outcome, run.packet
@@ -223,8 +220,8 @@ class LocalLink(Link):
             return
         run.stamps.answered_ns = perf_counter_ns()
         if outcome is not None and outcome.kept:  # Who fetches it forgets it.
+            self.runs.fetch(run, self.attachment)
             self.under_way.pop(run.id, None)
-            self.dispatcher.fetch(run, self.attachment)
             return
         self._forget(run)
         if packet is not None:
@@ -250,9 +247,9 @@ class RemoteLink(Link):
     what a unary call would give: ending the call ends that run and no other.
     """
 
-    def __init__(self, dispatcher: LinkOwner, session: Session) -> None:
+    def __init__(self, links: LinkOwner, runs: SessionRuns, session: Session) -> None:
         """Raises UnavailableDevice or ConnectionFailed, RuntimeError where there is no thread to be had."""
-        super().__init__(dispatcher, session.attachment)
+        super().__init__(links, runs, session.attachment)
         self._session = session
         # Runs that are to be sent.
         self._outbox: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
@@ -271,7 +268,7 @@ class RemoteLink(Link):
     def wait(self, run: Run) -> None:
         while not run.ended.wait(min(max(run.deadline - time.monotonic(), 0.0), TICK_S)):
             if time.monotonic() >= run.deadline:
-                self.dispatcher.expire(run)
+                self.runs.expire(run)
                 run.ended.wait()
 
     def stop(self, run: Run, reason: NnrtError) -> None:
@@ -312,7 +309,7 @@ class RemoteLink(Link):
             try:
                 self.end()
             finally:
-                self.dispatcher.lost(self, broken)
+                self.links.lost(self, broken)
 
     def _how_it_ended(self) -> BrokenCall:
         try:
@@ -359,7 +356,7 @@ class RemoteLink(Link):
     def _free(self, run: Run) -> None:
         self._forget(run)
         if self.is_loops:
-            self.dispatcher.freed(self)
+            self.links.freed(self)
 
     def _give_up_run(self, run: Run, error: BaseException) -> None:
         """Fail a run that could not be sent whole, and the link with it. One that has ended has lost its inputs."""

@@ -1,9 +1,8 @@
 """Runs that wait in the client, where no stream is free for them: in the order in which the device would take them."""
 
 import time
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
 from nnrt_hdi.enums import Priority
@@ -25,7 +24,7 @@ class WaitingRuns(Generic[RunT]):
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._classes: tuple[deque[RunT], ...] = tuple(deque() for _ in range(Priority.HIGH.rank + 1))
+        self._classes: tuple[OrderedDict[RunT, None], ...] = tuple(OrderedDict() for _ in range(Priority.HIGH.rank + 1))
         # Since when a class waits for a turn.
         self._since = [0.0] * len(self._classes)
 
@@ -40,7 +39,7 @@ class WaitingRuns(Generic[RunT]):
         rank = run.priority.rank
         if not self._classes[rank]:
             self._since[rank] = self._clock()
-        self._classes[rank].append(run)
+        self._classes[rank][run] = None
 
     def take(self) -> RunT:
         """The run whose turn it is."""
@@ -48,12 +47,11 @@ class WaitingRuns(Generic[RunT]):
         waited = {rank: now - self._since[rank] for rank, runs in enumerate(self._classes) if runs}
         rank = max(waited, key=lambda rank: (rank + waited[rank] // AGEING_S, waited[rank]))
         self._since[rank] = now
-        return self._classes[rank].popleft()
+        return self._classes[rank].popitem(last=False)[0]
 
     def remove(self, run: RunT) -> None:
         """Take out a run that is given up, if it is here."""
-        with suppress(ValueError):
-            self._classes[run.priority.rank].remove(run)
+        self._classes[run.priority.rank].pop(run, None)
 
     def take_all(self) -> list[RunT]:
         runs = list(self)

@@ -1,21 +1,33 @@
-"""The ways of a session to its daemon, the local socket and gRPC: their links, and the runs that wait for one."""
+"""The ways of a session to its daemon, the local socket and gRPC: the runs that wait for a link, and how they go."""
 
+import logging
 import math
 import threading
+import time
 import weakref
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
+from time import perf_counter_ns
 
-from nnrt_client.run.link import Link, LinkOwner, LocalLink, RemoteLink
+from nnrt_client.run.failures import nnrt_error_of
+from nnrt_client.run.link import TICK_S, Link, LocalLink, RemoteLink
+from nnrt_client.run.links import LOOK_AGAIN_S, SHORTAGES, Links
 from nnrt_client.run.packet import Packet
+from nnrt_client.run.result import never_sent
 from nnrt_client.run.run import Run
+from nnrt_client.run.session_runs import SessionRuns
 from nnrt_client.run.waiting_runs import WaitingRuns
-from nnrt_client.session.latch import Latch
+from nnrt_client.session.errands import begin
 from nnrt_client.session.local_socket import LocalSocket
 from nnrt_client.session.session import Session
+from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.limits import LOCAL_PACKET_BYTES, MAX_FRAMES
+from nnrt_hdi.signals import raised_by_handler
 
+_log = logging.getLogger(__name__)
+
+# Inputs of more than this are copied in a thread that nobody else waits for.
+_LARGE_BYTES = 1 << 20
 # A packet is full with that for which the daemon lets one client keep the others waiting.
 _PACKET_NS = 200_000
 # Runs that are longer have more to gain by going at once, each on its own link.
@@ -25,118 +37,230 @@ _MOST_BYTES = 8 * 1024
 _LATE_S = 0.005
 _ROOM_BYTES = LOCAL_PACKET_BYTES - _MOST_BYTES
 
-
-class Wanted:
-    """A link that a thread waits for."""
-
-    def __init__(self) -> None:
-        self.ended = Latch()
-        self.link: Link | None = None
-        # Whether the thread waits no more.
-        self.is_given_up = False
-
-    def end(self, link: Link | None) -> None:
-        """Give the thread its link; None where none is to be had."""
-        self.link = link
-        self.ended.set()
-
-
-class _Holder:
-    """The links of one thread. It goes with the thread."""
-
-    __slots__ = ("__weakref__", "links")
-
-    def __init__(self) -> None:
-        self.links: list[Link] = []
-
-
-class _Reference(weakref.ref[_Holder]):
-    """Knows the links of a thread that has gone."""
-
-    links: list[Link]
+COULD_NOT_SEND = "the run could not be sent"
 
 
 class Way(ABC):
-    """One way. Its state is the loop's, but for `own_links`."""
+    """One way: its links, and the runs that wait for one. The loop's, but for `send_here` and what links tell."""
 
-    def __init__(self, session: Session, dispatcher: LinkOwner, limit: int) -> None:
-        """So many links may be open; half of them, at most, are those of threads."""
+    # Whether it has a link for the loop, or may still get one, before its runs go over gRPC.
+    _is_last = False
+
+    def __init__(self, session: Session, runs: SessionRuns, limit: int) -> None:
+        """So many links may be open."""
         self._session = session
-        self._dispatcher = dispatcher
+        self._runs = runs
         self._limit = limit
-        self.links: set[Link] = set()
-        self.opening = 0
-        # Of the loop's links those that carry nothing.
-        self.idle: deque[Link] = deque()
-        self.waiting: WaitingRuns[Run] = WaitingRuns()
-        self._here = threading.local()
-        self._holders: dict[int, _Reference] = {}
-        # Those whose threads have gone. Python drops what a signal handler raises in a function that is called when an
-        # object goes, so what is called then is no Python code.
-        self._gone: deque[weakref.ref[_Holder]] = deque()
+        self.links = Links(self, runs, limit)
+        self._waiting: WaitingRuns[Run] = WaitingRuns()
 
     @abstractmethod
-    def open(self) -> Link:
+    def connect(self) -> Link:
         """Open a link. Raises NnrtError, RuntimeError or OSError where none is to be had."""
 
     @abstractmethod
     def pack(self, run: Run) -> Packet:
         """Make a run ready to be sent: copy inputs and share memory where that is needed. Raises NnrtError."""
 
-    @property
-    def has_room(self) -> bool:
-        """True where the loop may open one more link."""
-        return len(self.links) + self.opening < self._limit
-
-    @property
-    def has_room_for_threads(self) -> bool:
-        """True where one more link may be a thread's."""
-        return 2 * (len(self.links) + self.opening + 1) <= self._limit
-
-    def own_links(self) -> list[Link]:
-        """The links of the thread that calls this."""
+    def send_here(self, link: Link, run: Run) -> bool:
+        """Send a run on an idle link of this thread's own; false where it goes another way, or has ended."""
+        run.stamps.packing_ns = perf_counter_ns()
         try:
-            return self._here.holder.links  # type: ignore[no-any-return]
-        except AttributeError:
-            holder = _Holder()
-            reference = _Reference(holder, self._gone.append)
-            reference.links = holder.links
-            self._holders[id(reference)] = reference
-            self._here.holder = holder
-            return holder.links
+            run.packet = self.pack(run)
+        except Exception as error:
+            if raised_by_handler(error):
+                raise
+            self._could_not_pack(run, error)
+            return False
+        link.put_on(run)
+        try:
+            if link.is_over:  # The session has ended meanwhile, perhaps in a signal handler.
+                raise ConnectionError("the link is closed")
+            link.send((run,))
+        except Exception as error:  # Such as for want of memory, or the daemon is gone. It has nothing of the run.
+            # One that has ended meanwhile has lost its inputs.
+            if raised_by_handler(error) or not (isinstance(error, OSError) or run.ended.is_set):
+                raise
+            self._runs.post(self._send_elsewhere, link, error)
+            return False
+        return True
 
-    def reap(self, close: Callable[[Link], object]) -> None:
-        """Close the links of threads that have ended."""
-        while self._gone:
-            reference = self._holders.pop(id(self._gone.popleft()), None)
-            for link in reference.links if reference is not None else ():
-                if not link.under_way and not link.is_loops:
-                    close(link)
+    # ---- the loop's
 
-    def take(self) -> list[Run]:
-        """Take the run whose turn it is."""
-        return [self.waiting.take()]
+    def add(self, run: Run) -> None:
+        """Have a run wait for a link, in turn."""
+        self._waiting.append(run)
+        self.dispatch()
+
+    def dispatch(self) -> None:
+        """Send runs that wait on links that are idle."""
+        session = self._session
+        while self._waiting and self._runs.death is None and session.is_attached:
+            link = self.links.take_idle(session.attachment)
+            if link is None:
+                self._wait_for_link()
+                return
+            runs: list[Run] = []
+            try:
+                self._take(runs)
+                self._send(link, [run for run in runs if not run.ended.is_set])
+            except Exception as error:  # They wait no more: nobody else would end them.
+                for run in runs:
+                    run.fail(nnrt_error_of(error, COULD_NOT_SEND))
+                link.take_off()
+                self.links.close(link)
+
+    def _take(self, runs: list[Run]) -> None:
+        """Take the run whose turn it is into `runs`."""
+        runs.append(self._waiting.take())
+
+    def _wait_for_link(self) -> None:
+        """Runs wait for a link, which the end of another run or `opened` gives."""
+
+    def _send(self, link: Link, runs: Sequence[Run]) -> None:
+        """Pack runs, and send them on an idle link, which is idle again if none is left to be sent."""
+        packed = []
+        for run in runs:
+            run.stamps.packing_ns = perf_counter_ns()
+            try:
+                run.packet = run.packet or self.pack(run)
+            except Exception as error:
+                self._could_not_pack(run, error)
+            else:
+                packed.append(run)
+                link.put_on(run)
+        if not packed:
+            self.links.free(link)
+            return
+        link.sent_at = time.monotonic()
+        try:
+            link.send(packed)
+        except OSError as error:
+            self._send_elsewhere(link, error)
+        except Exception as error:
+            for run in packed:
+                run.fail(run.given_up or nnrt_error_of(error, COULD_NOT_SEND))
+            link.take_off()
+            self.links.free(link)
+
+    def _could_not_pack(self, run: Run, error: Exception) -> None:
+        if not self._is_last and isinstance(error, SHORTAGES) and run.given_up is None:
+            _log.debug("a run goes over gRPC: %s", error)
+            self._runs.post(self._runs.send_over_grpc, run)
+        else:
+            # One that has been given up meanwhile has no inputs left.
+            run.fail(run.given_up or nnrt_error_of(error, COULD_NOT_SEND))
+
+    def _send_elsewhere(self, link: Link, error: Exception) -> None:
+        """Send the runs over gRPC that were put on a link in vain."""
+        _log.debug("runs go over gRPC: %s", error)
+        runs = link.take_off()
+        self.links.close(link)
+        for run in runs:
+            run.packet = None
+            if run.given_up is not None:
+                run.fail(run.given_up)
+            elif not run.ended.is_set:
+                self._runs.send_over_grpc(run)
+
+    def remove(self, run: Run) -> None:
+        """Let a run wait no more, if it does."""
+        self._waiting.remove(run)
+
+    def under_way(self) -> Iterator[Run]:
+        """Yield the runs that wait, or are on a link, whether they have ended or not."""
+        for link in list(self.links.all):
+            yield from list(link.under_way.values())
+        yield from list(self._waiting)
+
+    def look_after(self, now: float) -> float:
+        """Close the links of threads that have ended, send what can be sent; give when to look again."""
+        self.links.reap()
+        self.dispatch()
+        if self._waiting:
+            return now + TICK_S
+        return now + LOOK_AGAIN_S if any(not link.is_loops for link in self.links.all) else math.inf
+
+    def end(self, reason: NnrtError) -> None:
+        """End the way with its session."""
+        for run in self._waiting.take_all():
+            run.fail(never_sent(reason))
+        self.links.end_all()
 
     def forget(self) -> None:
         """Have no links and no runs any more, in a child of a fork."""
-        self.waiting.take_all()
-        self.idle.clear()
-        self.links.clear()
-        self._here = threading.local()
+        self._waiting.take_all()
+        self.links = Links(self, self._runs, self._limit)
+
+    def not_opened(self) -> None:
+        """Have runs go over gRPC, unless a link for them is there."""
+        if self._is_last or any(link.is_loops for link in self.links.all):
+            self._runs.wake_at(time.monotonic() + TICK_S)
+            return
+        for run in self._waiting.take_all():
+            run.packet = None
+            self._runs.send_over_grpc(run)
 
 
 class LocalWay(Way):
     """Connections of the local socket, one run at a time on each."""
 
-    def __init__(self, session: Session, dispatcher: LinkOwner, socket: LocalSocket, limit: int) -> None:
-        super().__init__(session, dispatcher, limit)
+    def __init__(self, session: Session, runs: SessionRuns, socket: LocalSocket, limit: int) -> None:
+        super().__init__(session, runs, limit)
         self._socket = socket
+        # Runs with large inputs that are being copied.
+        self._packing: set[Run] = set()
 
-    def open(self) -> Link:
-        return LocalLink(self._dispatcher, self._session)
+    def connect(self) -> Link:
+        return LocalLink(self.links, self._runs, self._session)
 
     def pack(self, run: Run) -> Packet:
         return Packet(run.descriptions.local.of(run), run, self._socket)
+
+    def _send(self, link: Link, runs: Sequence[Run]) -> None:
+        if len(runs) == 1 and runs[0].packet is None and runs[0].size_bytes > _LARGE_BYTES:
+            self._pack_elsewhere(link, runs[0])
+        else:
+            super()._send(link, runs)
+
+    def _pack_elsewhere(self, link: Link, run: Run) -> None:
+        """Copy the inputs of a run in a thread of its own, and send it then."""
+
+        def pack() -> None:
+            run.stamps.packing_ns = perf_counter_ns()
+            try:
+                if not run.ended.is_set:
+                    run.packet = self.pack(run)
+            except Exception as error:
+                self._could_not_pack(run, error)
+                self._runs.post(self._packed, link, None)
+            else:
+                self._runs.post(self._packed, link, run)
+            self._runs.post(self._packing.discard, run)
+
+        if begin(pack):
+            self._packing.add(run)
+        else:
+            super()._send(link, [run])
+
+    def _packed(self, link: Link, run: Run | None) -> None:
+        if run is None or run.ended.is_set:
+            self.links.freed(link)
+        elif link.is_over or self._runs.death is not None:
+            self.links.close(link)
+            self._runs.place(run)
+        else:
+            self._send(link, [run])
+            self.dispatch()
+
+    def under_way(self) -> Iterator[Run]:
+        yield from super().under_way()
+        yield from list(self._packing)
+
+    def end(self, reason: NnrtError) -> None:
+        super().end(reason)
+        for run in list(self._packing):
+            run.fail(never_sent(reason))
 
 
 class SharedWay(LocalWay):
@@ -145,7 +269,7 @@ class SharedWay(LocalWay):
     @property
     def late_at(self) -> float:
         """When nothing is to wait any more for the packet that is under way; never where there is none."""
-        return min((link.sent_at + _LATE_S for link in self.links if link.under_way), default=math.inf)
+        return min((link.sent_at + _LATE_S for link in self.links.all if link.under_way), default=math.inf)
 
     def takes(self, run: Run) -> bool:
         """Tell if a run is short enough to go with others."""
@@ -155,29 +279,40 @@ class SharedWay(LocalWay):
         is_quick = found.is_answered and found.busy_ns <= _MOST_NS and found.frame_bytes <= _MOST_BYTES
         return is_quick and found.is_inline and not found.elsewhere
 
-    def take(self) -> list[Run]:
-        runs, left_bytes, left_ns = list[Run](), _ROOM_BYTES, _PACKET_NS
-        while self.waiting and len(runs) < MAX_FRAMES and left_bytes > 0 and left_ns > 0:
-            run = self.waiting.take()
+    def _take(self, runs: list[Run]) -> None:
+        left_bytes, left_ns = _ROOM_BYTES, _PACKET_NS
+        while self._waiting and len(runs) < MAX_FRAMES and left_bytes > 0 and left_ns > 0:
+            run = self._waiting.take()
             runs.append(run)
             if run.ended.is_set:
                 continue
             description = run.descriptions.local.of(run)
             left_bytes -= description.frame_bytes
             left_ns -= description.busy_ns
-        return runs
+
+    def _wait_for_link(self) -> None:
+        self._runs.wake_at(self.late_at)
+
+    def look_after(self, now: float) -> float:
+        if self._waiting and self.late_at <= now:  # Each goes by itself: the packet takes long.
+            for run in self._waiting.take_all():
+                self._runs.place(run)
+        again = super().look_after(now)
+        return min(again, self.late_at) if self._waiting else again
 
 
 class RemoteWay(Way):
     """Streams of gRPC, one run at a time on each."""
 
-    def __init__(self, session: Session, dispatcher: LinkOwner, limit: int) -> None:
-        super().__init__(session, dispatcher, limit)
+    _is_last = True
+
+    def __init__(self, session: Session, runs: SessionRuns, limit: int) -> None:
+        super().__init__(session, runs, limit)
         # The threads that read them.
         self.readers: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
-    def open(self) -> Link:
-        link = RemoteLink(self._dispatcher, self._session)
+    def connect(self) -> Link:
+        link = RemoteLink(self.links, self._runs, self._session)
         self.readers.add(link.reader)
         return link
 

@@ -94,6 +94,16 @@ def elsewhere(
         raise
 
 
+def begin(work: Work) -> bool:
+    """Do this in a thread that gets no signals, and don't wait for it; false where there is no thread to be had."""
+    try:
+        _start(work)
+    except (RuntimeError, MemoryError) as error:
+        _log.debug("no thread can be started: %r", error)
+        return False
+    return True
+
+
 def _hand_over(work: Work) -> None:
     """Have a thread do this that has nothing else to do."""
     try:

@@ -8,14 +8,63 @@ import logging
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any
 
 from nnrt_client.session.fork import LockOwner, ModuleLock
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.signals import raised_by_handler
 
 _log = logging.getLogger(__name__)
+
+
+# What no memory was left for is tried again after so long.
+_PAUSE_S = 0.01
+
+# Learns what a message raised, and the arguments of that.
+OnFailure = Callable[[Exception, Sequence[Any]], object]
+
+
+class Mailbox:
+    """Messages for the loop, which takes them one after another.
+
+    One that no memory was left for is taken a second time: what a message calls may be called again after a part of it.
+    """
+
+    def __init__(self, loop: "IoLoop", on_failure: OnFailure) -> None:
+        self._loop = loop
+        self._on_failure = on_failure
+        # Each with what it calls, and with what.
+        self._messages: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._is_second_try = False
+
+    def post(self, function: Callable[..., object], *arguments: object) -> None:
+        """Have the loop call this soon. Any thread may ask, and takes no lock."""
+        self._messages.append((function, arguments))
+        self._loop.wake(self)
+
+    def arguments(self) -> list[Any]:
+        """The arguments of all messages."""
+        return [argument for _, arguments in list(self._messages) for argument in arguments]
+
+    def take(self) -> None:
+        """Do what the messages say. The loop's. Raises MemoryError for one that is to be taken again."""
+        while self._messages:
+            function, arguments = self._messages[0]
+            try:
+                function(*arguments)
+            except Exception as error:
+                if isinstance(error, MemoryError) and not self._is_second_try:
+                    self._is_second_try = True
+                    raise
+                self._messages.popleft()
+                self._is_second_try = False
+                self._on_failure(error, arguments)
+            else:
+                self._messages.popleft()
+                self._is_second_try = False
+            del function, arguments  # They keep no tensors alive.
 
 
 class IoLoop(LockOwner):
@@ -25,13 +74,14 @@ class IoLoop(LockOwner):
         """Raises RuntimeError where there is no thread to be had, OSError where there is no descriptor."""
         super().__init__()
         self.events = asyncio.new_event_loop()
-        self.events.set_exception_handler(_log_failure)
-        # What other threads want called. asyncio's own way would swallow an OSError that a signal handler raises.
-        self._calls: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
+        self.events.set_exception_handler(self._repeat)
+        self._own = Mailbox(self, _log_failure)
+        # Those that have messages. asyncio's own way would swallow an OSError that a signal handler raises.
+        self._full: deque[Mailbox] = deque()
         self._woken, self._waker = socket.socketpair()
         for end in (self._woken, self._waker):
             end.setblocking(False)
-        self.events.add_reader(self._woken.fileno(), self._make_calls)
+        self.events.add_reader(self._woken.fileno(), self._take_messages)
         self._thread = threading.Thread(target=self.events.run_forever, name="nnrt-io", daemon=True)
         try:
             self._thread.start()
@@ -48,25 +98,37 @@ class IoLoop(LockOwner):
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
         """Have the loop call this soon. Any thread may ask, and takes no lock; nothing happens after a fork."""
+        self._own.post(function, *arguments)
+
+    def mailbox(self, on_failure: OnFailure) -> "Mailbox":
+        """Make a mailbox for messages of one kind."""
+        return Mailbox(self, on_failure)
+
+    def wake(self, mailbox: "Mailbox") -> None:
+        """Have the loop take the messages of a mailbox. Any thread."""
         if self is not _loop:
             return
-        self._calls.append((function, arguments))
+        self._full.append(mailbox)
         try:
             self._waker.send(b"\0")
         except BlockingIOError as error:  # It is being woken.
             if raised_by_handler(error):
                 raise
 
-    def _make_calls(self) -> None:
+    def _take_messages(self) -> None:
         with suppress(BlockingIOError):
             self._woken.recv(1 << 12)
-        while self._calls:
-            function, arguments = self._calls.popleft()
-            try:
-                function(*arguments)
-            except Exception:  # Of memory, perhaps. Others wait for the loop.
-                _log.exception("what a thread wanted of the loop failed")
-            del function, arguments  # They keep no tensors alive.
+        while self._full:
+            self._full[0].take()
+            self._full.popleft()
+
+    def _repeat(self, events: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Call again what no memory was left for. What else a callback raises is logged: others are called all the
+        same."""
+        error, handle = context.get("exception"), context.get("handle")
+        _log.error("%s", context.get("message"), exc_info=error if isinstance(error, BaseException) else None)
+        if isinstance(error, MemoryError) and isinstance(handle, asyncio.Handle) and not handle.cancelled():
+            events.call_later(_PAUSE_S, handle._run)
 
     def _make_locks(self) -> None:
         """It has none."""
@@ -89,7 +151,5 @@ def io_loop() -> IoLoop:
         return _loop
 
 
-def _log_failure(events: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
-    """Log what a callback raised: others are called all the same."""
-    error = context.get("exception")
-    _log.error("%s", context.get("message"), exc_info=error if isinstance(error, BaseException) else None)
+def _log_failure(error: Exception, arguments: Sequence[object]) -> None:
+    _log.error("what a thread wanted of the loop failed", exc_info=error)

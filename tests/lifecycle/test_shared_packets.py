@@ -47,7 +47,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     send, sizes = LocalLink.send, list[int]()
 
     def sent(link: LocalLink, runs: Sequence[Run]) -> None:
-        if (shared := shared_link(link.dispatcher)) is link:
+        if (shared := shared_link(link.runs)) is link:
             assert shared is not None
             sizes.append(len(runs))
         send(link, runs)
@@ -61,7 +61,7 @@ def shared_link(dispatcher: Any) -> LocalLink | None:
     assert isinstance(dispatcher, SessionDispatcher)
     shared = dispatcher._shared
     assert shared is not None
-    links = [link for link in shared.links if isinstance(link, LocalLink)]
+    links = [link for link in shared.links.all if isinstance(link, LocalLink)]
     assert len(links) <= 1
     return links[0] if links else None
 

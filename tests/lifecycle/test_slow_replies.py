@@ -67,7 +67,7 @@ class SlowRun:
         until(self.is_read)
         (run,) = self.executor._runs
         run.limit(50)
-        self.executor._dispatcher._post(self.executor._dispatcher._wake_at, run.deadline)
+        self.executor._dispatcher.post(self.executor._dispatcher.wake_at, run.deadline)
         with pytest.raises(TimedOut):
             future.result(DEADLINE_S)
 

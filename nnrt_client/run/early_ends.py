@@ -1,0 +1,103 @@
+"""Runs that end before their replies have come: their time is over, or nobody wants them any more."""
+
+import math
+import time
+from typing import Any
+
+from nnrt_client.run.link import TICK_S, Link
+from nnrt_client.run.run import Run
+from nnrt_client.run.session_runs import SessionRuns
+from nnrt_client.session.io_loop import io_loop
+from nnrt_client.session.session import Session
+from nnrt_hdi.errors import NnrtError, OperationFailed, TimedOut
+
+# A reply that the daemon has sent is here after so long, or has been lost.
+_ARRIVAL_S = 0.05
+
+
+class EarlyEnds:
+    """Ends runs early, and looks after ways when it is time to. The loop's."""
+
+    def __init__(self, session: Session, runs: SessionRuns) -> None:
+        self._runs = runs
+        self._settings = session.settings
+        # Runs that are to end early but are still on a link, with the time that the daemon has to end them.
+        self.stopping: dict[Run, float] = {}
+        self._wakes_at = math.inf
+        self._timer: Any = None
+
+    def wake_at(self, until: float) -> None:
+        """Look after everything at that time, or sooner."""
+        if until < self._wakes_at and until < math.inf:
+            self.sleep()
+            self._timer = io_loop().events.call_later(max(until - time.monotonic(), 0.0), self._look_after_all)
+            self._wakes_at = until
+
+    def sleep(self) -> None:
+        """Look after nothing any more, until `wake_at`."""
+        self._wakes_at = math.inf
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def end(self, run: Run, reason: NnrtError, *, is_left: bool = False) -> None:
+        """End a run, wherever it is. The daemon stops it too. `is_left`: its thread does not wait for it any more.
+
+        One whose outputs the daemon itself writes into tensors ends when the daemon has confirmed that it has stopped,
+        or after `verdict_timeout_s`: they are the application's again then, and nothing must be written there later.
+        """
+        link, now = run.carrying, time.monotonic()
+        if link is None:  # It waits, or its reply is being read, or it was never sent.
+            self._runs.withdraw(run)
+            run.fail(reason)
+            return
+        if is_left and isinstance(link, Link):
+            link.links.leave(link)
+        if run not in self.stopping:
+            run.give_up(reason)
+            self.stopping[run] = now + self._settings.verdict_timeout_s
+            self._runs.forget(run.id)
+            link.stop(run, reason)
+            self.wake_at(self.stopping[run])
+        elif self.stopping[run] <= now:  # The daemon doesn't say that it has ended, or never had it.
+            self.stopping[run] = math.inf
+            link.is_over = True
+            link.end()
+            run.fail(reason)
+
+    def expire(self, run: Run, *, is_left: bool = False) -> None:
+        """End a run whose time is over."""
+        bound = f"{run.timeout_ms} ms" if run.timeout_ms else f"{self._settings.run_timeout_s:g} s"
+        self.end(run, TimedOut(f"the run took longer than {bound}"), is_left=is_left)
+
+    def expect(self, run_ids: set[int]) -> None:
+        """Wait no longer for these runs: the daemon has sent their replies, or never had them."""
+        until = time.monotonic() + _ARRIVAL_S
+        for run in [run for run in self.stopping if run.id in run_ids]:
+            self.stopping[run] = min(self.stopping[run], until)
+            self.wake_at(until)
+
+    def _look_after_all(self) -> None:
+        """End runs whose time is over, and look after the ways."""
+        self._wakes_at = math.inf
+        now, again = time.monotonic(), math.inf
+        for run in set(self._runs.under_way()):
+            again = min(again, self._look_after(run, now))
+            del run  # It keeps no tensors alive.
+        for run in [run for run in self.stopping if run.carrying is None]:
+            del self.stopping[run]
+            run.fail(OperationFailed("the run was given up"))  # If nobody who has read its reply ends it.
+        self.wake_at(min(again, self._runs.look_after_ways(now)))
+
+    def _look_after(self, run: Run, now: float) -> float:
+        """End a run if its time is over. Give when to look again."""
+        if run.ended.is_set:  # Its link waits for the reply, but not for ever: it may be lost.
+            self.stopping.setdefault(run, now + self._settings.verdict_timeout_s)
+        until = self.stopping.get(run)
+        if until is None:
+            until = now if run.given_up is not None else run.deadline
+            if isinstance(run.link, Link) and not run.link.is_loops:
+                until += TICK_S  # Its thread looks first.
+        if until <= now:
+            self.expire(run, is_left=True)
+            until = self.stopping.get(run, math.inf)
+        return until

@@ -1,0 +1,52 @@
+"""What the parts of a session's dispatcher ask of it."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from nnrt_client.run.run import Run
+from nnrt_client.session.broken_call import BrokenCall
+from nnrt_hdi.errors import NnrtError
+
+
+class SessionRuns(Protocol):
+    """The runs of a session: where they go, and how they end. Any thread may call `post`, `fetch` and `expire`, all
+    else is the loop's."""
+
+    # Why the session is over, if it is.
+    death: NnrtError | None
+
+    def post(self, function: Callable[..., object], *arguments: object) -> None:
+        """Have the loop call this."""
+
+    def place(self, run: Run) -> None:
+        """Find a way for a run, and have it wait there for a link."""
+
+    def send_over_grpc(self, run: Run, *, is_new: bool = False) -> None:
+        """Have a run go over gRPC, as a new one if the daemon must not take it for the former."""
+
+    def withdraw(self, run: Run) -> None:
+        """Let a run wait no more."""
+
+    def fetch(self, run: Run, since: int) -> None:
+        """Fetch the reply of a run that is too long for its link, which was opened at that attachment."""
+
+    def lost(self, link: Any, broken: BrokenCall) -> None:
+        """Fetch the replies of a link that is over."""
+
+    def expire(self, run: Run) -> None:
+        """End a run whose time is over."""
+
+    def forget(self, run_id: int) -> None:
+        """Let the daemon stop a run, or give up what it keeps of one whose reply is here."""
+
+    def under_way(self) -> Iterator[Run]:
+        """Yield all runs that have begun, and not ended, or that are still on a link."""
+
+    def look_after_ways(self, now: float) -> float:
+        """Send what waits, close links that nobody has any more; give when to look again."""
+
+    def wake_at(self, until: float) -> None:
+        """Look after runs and ways at that time, or sooner."""
+
+    def end_if_over(self) -> None:
+        """Note that all of a session has ended that is over, if it has."""
