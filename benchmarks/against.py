@@ -1,8 +1,8 @@
 """The small runs of another checkout beside those of this one: `python benchmarks/run.py --only small --against PATH`.
 
-Each side has a daemon and clients in processes of their own, which run the code of its checkout; what the clients do is
-in working_client.py of this one. They are started anew a few times, for processes alike may differ for as long as they
-live.
+Each checkout has a daemon and clients in processes of their own, which run its code. All clients run this checkout's
+working_client.py. The processes are started anew a few times, for two processes of the same code may differ in speed as
+long as they live.
 """
 
 import tempfile
@@ -32,7 +32,7 @@ STARTS, ROUNDS = 5, 6
 
 @dataclass(frozen=True)
 class Case:
-    """What clients run, and for how long in a round."""
+    """One row of the table: how many clients run what, and for how long in a round."""
 
     name: str
     options: Mapping[str, Any]
@@ -54,6 +54,7 @@ CASES = (
 
 
 def compare(other: Path) -> Report:
+    """Measure the runs of all cases with another checkout and with this one, in turns."""
     report = Report(
         f"Small runs beside those of {other}",
         f"Medians of runs of x + 0 with as many bytes in as out, or runs per second, on the reference backend; over the"
@@ -74,6 +75,7 @@ def compare(other: Path) -> Report:
 
 @contextmanager
 def _side(case: Case, checkout: Path) -> Iterator[list[Client]]:
+    """Start a daemon of a checkout and the clients of a case; gives the clients."""
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         is_tcp = not case.options.get("share_memory", True)
@@ -83,5 +85,6 @@ def _side(case: Case, checkout: Path) -> Iterator[list[Client]]:
 
 
 def _figure(case: Case, crowd: list[Client]) -> float:
+    """Have the clients work once: return runs per second, or the median µs of a run, as the case says."""
     works = work(crowd, case.window_s)
     return per_second(works) if case.is_rate else works[0].median_us

@@ -1,4 +1,7 @@
-"""Echoes and sinks with nothing of nnrt around them, in processes of their own, and how to call them."""
+"""Servers that echo or store bytes with nothing of nnrt around them, in processes of their own, and calls to them.
+
+They show the least that a run can take: what is above them is ours.
+"""
 
 import queue
 import threading
@@ -17,7 +20,7 @@ _ANY_LENGTH = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_
 
 
 class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """The least that a server of gRPC-Python can do with unary calls and with streams."""
+    """Echoes for unary calls and for streams, and a sink: the least that a server of gRPC-Python can do."""
 
     def service(self, details: Any) -> Any:
         if details.method == "/bare/unary":
@@ -28,7 +31,7 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 
 def _fill(requests: Iterator[bytes], _: Any) -> Iterator[bytes]:
-    """Copy what comes into one buffer, whose size comes first, and say so whenever it is full."""
+    """Copy messages into a buffer, and answer whenever it is full. The first message says how large it is."""
     buffer = memoryview(bytearray(int(next(requests))))
     at = 0
     for data in requests:
@@ -40,6 +43,7 @@ def _fill(requests: Iterator[bytes], _: Any) -> Iterator[bytes]:
 
 
 def _serve_grpc(pipe: Connection, address: str) -> None:
+    """Serve at an address until the pipe is closed. The pipe gets the port."""
     keep_freed_memory()  # As the daemon does.
     server = grpc.server(ThreadPoolExecutor(16), options=_ANY_LENGTH)
     server.add_generic_rpc_handlers((_Handlers(),))
@@ -51,7 +55,7 @@ def _serve_grpc(pipe: Connection, address: str) -> None:
 
 
 def _repeat_bytes(pipe: Connection) -> None:
-    """The least that a process of Python can do with what another one sends."""
+    """Send back what comes, until the pipe is closed: the least that a process of Python can do with it."""
     with suppress(EOFError):
         while True:
             pipe.send_bytes(pipe.recv_bytes())
@@ -59,7 +63,7 @@ def _repeat_bytes(pipe: Connection) -> None:
 
 @contextmanager
 def grpc_server(address: str = "127.0.0.1:0") -> Iterator[grpc.Channel]:
-    """Start a bare server of gRPC-Python; gives a channel to it."""
+    """Start a bare gRPC server in another process; gives a channel to it."""
     with served(_serve_grpc, address) as pipe:
         port = pipe.recv()
         target = address if address.startswith("unix:") else f"127.0.0.1:{port}"
@@ -69,7 +73,8 @@ def grpc_server(address: str = "127.0.0.1:0") -> Iterator[grpc.Channel]:
 
 @contextmanager
 def connection_echo(data: bytes) -> Iterator[Callable[[], bytes]]:
-    """Make what sends these bytes to another process over a multiprocessing.Connection, and receives them again."""
+    """Start a process that echoes over a multiprocessing.Connection; gives a function that sends it the data once and
+    receives them again."""
     with served(_repeat_bytes) as pipe:
 
         def echo() -> bytes:
@@ -80,6 +85,7 @@ def connection_echo(data: bytes) -> Iterator[Callable[[], bytes]]:
 
 
 def stream_read_by_caller(channel: grpc.Channel, data: bytes) -> Run:
+    """Return a function that sends the data over one long stream, and reads the reply in the same thread."""
     outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     replies = channel.stream_stream("/bare/stream")(iter(outbox.get, None))
 
@@ -91,7 +97,8 @@ def stream_read_by_caller(channel: grpc.Channel, data: bytes) -> Run:
 
 
 def stream_read_by_thread(channel: grpc.Channel, data: bytes) -> Run:
-    """As the client does it: whoever waits for a result need not be who reads the stream."""
+    """Return a function that sends the data over one long stream, and waits for the thread that reads the reply. The
+    client does it this way, for the thread that waits may be interrupted."""
     outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     pending: queue.SimpleQueue[Future[bytes]] = queue.SimpleQueue()
     replies = channel.stream_stream("/bare/stream")(iter(outbox.get, None))
@@ -113,7 +120,8 @@ def stream_read_by_thread(channel: grpc.Channel, data: bytes) -> Run:
 
 
 def sender(channel: grpc.Channel, data: memoryview, chunk_bytes: int) -> Run:
-    """Make what sends the data over a stream of its own, in chunks of raw bytes."""
+    """Return a function that sends the data over one long stream in chunks, and waits until the server has stored
+    them."""
     turns: queue.SimpleQueue[bool] = queue.SimpleQueue()
 
     def chunks() -> Iterator[bytes]:

@@ -1,7 +1,8 @@
-"""What all benchmarks use: daemons, client processes, measurements in turns, and tables.
+"""Daemons, client processes, measurements in turns, and tables, for all benchmarks.
 
-A benchmark is a function that measures alternatives in rounds, in turns, and returns tables. On a shared machine a time
-alone says little: tables have the ratio of two figures of one round, with the quartiles of all rounds.
+A benchmark is a function that measures alternatives and returns tables. It takes rounds, and measures each alternative
+once in a round. On a shared machine a time alone says little. So tables show the ratio of two figures of one round, and
+the quartiles of all rounds.
 """
 
 import json
@@ -29,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Elements of float32.
 SIZES = {"1 KB": 256, "600 KB": 3 * 224 * 224, "64 MB": 16 << 20}
 ROUNDS, RUNS = 30, 100
-# Of the clock of a process, as clock_getcpuclockid(3) makes it: all its threads, their own code and the kernel.
+# Selects the clock of all threads of a process, in user and kernel mode, as clock_getcpuclockid(3) does.
 _OF_ALL_THREADS = 2
 
 T = TypeVar("T")
@@ -37,11 +38,11 @@ N = TypeVar("N", int, float)
 Run: TypeAlias = Callable[[], Any]
 
 is_brief = False
-"""Whether a round or two are enough, for who wants to see that a benchmark works."""
+"""True to take very few rounds, which only shows that a benchmark works."""
 
 
 def at_most(count: N, brief: N) -> N:
-    """Return how many rounds, runs or seconds there are to be: the first, or the second where `is_brief`."""
+    """Return how many rounds, runs or seconds to measure: `count`, or at most `brief` where `is_brief`."""
     return min(count, brief) if is_brief else count
 
 
@@ -50,7 +51,7 @@ def at_most(count: N, brief: N) -> N:
 
 @dataclass
 class Report:
-    """One table with what it says about itself."""
+    """One table, its title, and a text that says what was measured."""
 
     title: str
     about: str
@@ -58,20 +59,26 @@ class Report:
     rows: list[Sequence[str]] = field(default_factory=list)
 
     def add(self, *cells: str) -> None:
+        """Add a row."""
         self.rows.append(cells)
 
     def add_ways(self, case: Sequence[str], rounds: Mapping[str, Sequence[float]], base: str, scale: float = 1) -> None:
-        """Add a row for each way: its figure and its ratio to the base's in the round with the median ratio."""
+        """Add a row for each way: its figure and its ratio to the figure of `base`, in the round with the median ratio.
+
+        `case` are the first cells of each row. Figures are shown multiplied by `scale`.
+        """
         for name, figures in rounds.items():
             self.add(*case, name, *pair_cells(zip(rounds[base], figures, strict=True), scale=scale)[1:])
 
     def show(self) -> None:
+        """Print the table."""
         table = Table(*self.columns, title=self.title)
         for row in self.rows:
             table.add_row(*row)
         Console(width=None if sys.stdout.isatty() else 180).print(table)
 
     def markdown(self) -> str:
+        """Return the title, the text and the table as Markdown."""
         return "\n".join([f"## {self.title}", "", self.about, "", self.table()])
 
     def table(self) -> str:
@@ -83,10 +90,10 @@ class Report:
 def pair_cells(
     pairs: Iterable[tuple[float, float]], ratios: str = ".2f", scale: float = 1
 ) -> tuple[str, str, str, str]:
-    """Return both figures of the round with the median ratio, this ratio of the second to the first, and the quartiles
-    of the rounds' ratios.
+    """Return four cells about pairs of figures, one pair a round: both figures of the round with the median ratio, this
+    ratio (second to first), and the quartiles of all ratios.
 
-    Medians of each side would be of different rounds, and their quotient none of the ratios that were measured.
+    The median of each column would be of another round, and their quotient a ratio that nobody measured.
     """
     rounds = sorted(pairs, key=lambda pair: pair[1] / pair[0])
     first, second = rounds[(len(rounds) - 1) // 2]
@@ -117,7 +124,10 @@ def _figure(number: float) -> str:
 
 
 def in_rounds(ways: Mapping[str, Callable[[], T]], rounds: int = ROUNDS) -> dict[str, list[T]]:
-    """Measure each way once in every round, in an order of its own; a first round warms up, and isn't counted."""
+    """Measure each way once in every round; return its figures by its name.
+
+    Each round has another order. A round before the first warms up and is not counted.
+    """
     figures: dict[str, list[T]] = {name: [] for name in ways}
     order = random.Random(0)  # noqa: S311  (no secret)
     for measure in ways.values():
@@ -129,23 +139,25 @@ def in_rounds(ways: Mapping[str, Callable[[], T]], rounds: int = ROUNDS) -> dict
 
 
 def in_turns(one: Run, other: Run, runs: int = RUNS, rounds: int = ROUNDS) -> list[tuple[float, float]]:
-    """Return the medians in µs of so many runs of both, of each round."""
+    """Measure two functions in rounds; return for each round the median µs of a call of one and of the other."""
     figures = in_rounds({name: partial(median_us, run, runs) for name, run in (("one", one), ("other", other))}, rounds)
     return list(zip(figures["one"], figures["other"], strict=True))
 
 
 def median_us(run: Run, runs: int = RUNS) -> float:
+    """Call a function some times; return the median of the times in µs."""
     return statistics.median(seconds(run) for _ in range(at_most(runs, 5))) * 1e6
 
 
 def seconds(run: Run) -> float:
+    """Call a function; return the seconds that it took."""
     began = time.perf_counter()
     run()
     return time.perf_counter() - began
 
 
 def processor_s(pids: Iterable[int]) -> float:
-    """Return the seconds for which these processes have had a processor."""
+    """Return the processor time that these processes have taken, in seconds."""
     return sum(time.clock_gettime(~pid << 3 | _OF_ALL_THREADS) for pid in pids)
 
 
@@ -160,7 +172,7 @@ class Daemon(NamedTuple):
 
 
 def environment(checkout: Path = ROOT) -> dict[str, str]:
-    """Return the environment of a process that runs the code of a checkout, and finds the backends of the tests."""
+    """Return the environment for a process that is to run the code of a checkout and find the backends of the tests."""
     tests = [ROOT / "tests" / "plugins", ROOT / "tests"]
     folders = [checkout, *sorted(path for path in (checkout / "backends").iterdir() if path.is_dir()), *tests]
     return {**os.environ, "PYTHONPATH": ":".join(map(str, folders))}
@@ -168,7 +180,8 @@ def environment(checkout: Path = ROOT) -> dict[str, str]:
 
 @contextmanager
 def device_daemon(listen: str = "127.0.0.1:0", *arguments: str, checkout: Path = ROOT) -> Iterator[Daemon]:
-    """Start a daemon, with the reference backend if the arguments name no other."""
+    """Start a daemon of a checkout; kills it afterwards. Its backend is the reference unless the arguments say
+    otherwise."""
     command = [sys.executable, "-m", "nnrt_device_service", "serve", "--listen", listen, *arguments]
     where: Any = {"cwd": checkout, "env": environment(checkout)}  # With -m the working directory comes first.
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, **where) as process:
@@ -180,7 +193,7 @@ def device_daemon(listen: str = "127.0.0.1:0", *arguments: str, checkout: Path =
 
 
 class Work(NamedTuple):
-    """What a client process did when it was asked to work."""
+    """Report of a client process: how many runs ended, the median time of one, and the time that all took."""
 
     runs: int
     median_us: float
@@ -188,7 +201,7 @@ class Work(NamedTuple):
 
 
 class Client:
-    """A client in a process of its own. Made by `clients`."""
+    """A client in a process of its own (see working_client.py). Made by `clients`."""
 
     def __init__(self, command: Sequence[str], checkout: Path) -> None:
         self._process = subprocess.Popen(
@@ -197,17 +210,21 @@ class Client:
         self.pid = self._process.pid
 
     def wait_until_ready(self) -> None:
+        """Wait until the client has built its model and warmed up."""
         self._line()
 
     def begin(self, seconds: float) -> None:
+        """Tell the client to work for so long."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{seconds}\n")
         self._process.stdin.flush()
 
     def end(self) -> Work:
+        """Wait until the client has worked; return its report."""
         return Work(*json.loads(self._line()))
 
     def close(self) -> None:
+        """End the client: it reads the end of its input."""
         self._process.communicate()
 
     def _line(self) -> str:
@@ -225,7 +242,7 @@ def clients(
     command: Sequence[str] = (sys.executable, str(ROOT / "benchmarks" / "working_client.py")),
     checkout: Path = ROOT,
 ) -> Iterator[list[Client]]:
-    """Start client processes that stand ready to work at the same time."""
+    """Start client processes, and wait until all are ready to work; `options` are those of working_client.py."""
     with ExitStack() as stack:
         crowd = []
         for _ in range(count):
@@ -237,7 +254,7 @@ def clients(
 
 
 def work(crowd: Sequence[Client], window_s: float) -> list[Work]:
-    """Have all of them work for so long at the same time."""
+    """Have all clients work for so long at the same time; return their reports."""
     window_s = at_most(window_s, 0.2)
     for client in crowd:
         client.begin(window_s)
@@ -245,13 +262,16 @@ def work(crowd: Sequence[Client], window_s: float) -> list[Work]:
 
 
 def per_second(works: Iterable[Work]) -> float:
-    """Return the runs per second of clients that worked at the same time."""
+    """Add up the runs per second of clients that worked at the same time."""
     return sum(each.runs / each.seconds for each in works)
 
 
 @contextmanager
 def served(serve: Callable[..., None], *arguments: Any) -> Iterator[Connection]:
-    """Run a function in another process, with one end of a pipe, whose other end this gives; it ends with the pipe."""
+    """Call a function in another process with one end of a pipe; gives the other end.
+
+    The function returns when the pipe is closed, which happens at the end of the block.
+    """
     context = mp.get_context("spawn")
     pipe, there = context.Pipe()
     process = context.Process(target=serve, args=(there, *arguments))

@@ -1,10 +1,10 @@
-"""Kills daemons in the middle of runs, again and again, and counts what went wrong.
+"""Kills daemons in the middle of runs, and counts the runs that hang or end wrongly.
 
     python benchmarks/kill_daemons.py [--kills 200]
 
-Every kill finds asynchronous runs of several executors in flight and queued, and one thread in `run_sync`. A hang is a
-run that has not ended after HANG_S; a crash is a run that ended twice, or in something else than a result or its
-daemon's death.
+At each kill a client has RUNS asynchronous runs of several executors under way or waiting, and one thread in
+`run_sync`. A run hangs that has not ended HANG_S later. It counts as crashed if it ends twice, or with anything but a
+result or the death of its daemon.
 """
 
 import argparse
@@ -30,7 +30,7 @@ SIZE = 256
 
 
 class Kill(NamedTuple):
-    """The outcome of one kill."""
+    """Outcome of one kill: how many runs ended in which way, and the seconds from the kill to the last end."""
 
     hung: int
     crashed: int
@@ -40,7 +40,8 @@ class Kill(NamedTuple):
 
 
 class Ends:
-    """How each run ended, and when the last one did; the run in `run_sync` has the number RUNS."""
+    """Record of how each run ended, by its number, and when the last one did. The thread in `run_sync` has the number
+    RUNS."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -48,25 +49,28 @@ class Ends:
         self.last_at = 0.0
 
     def on_run_done(self, run: int, _: Any, error: NnrtError | None) -> None:
+        """Take the callback of a run that ended with its daemon alive."""
         self.add(run, "done" if error is None else "crashed")
 
     def on_service_died(self, run: int) -> None:
+        """Take the callback of a run whose daemon has died."""
         self.add(run, "died")
 
     def add(self, run: int, way: str) -> None:
+        """Note that a run has ended: "done", "died" or "crashed"."""
         with self._changed:
             self.ways[run].append(way)
             self.last_at = time.monotonic()
             self._changed.notify_all()
 
     def wait(self) -> bool:
-        """Wait until all have ended; False where they hang."""
+        """Wait until all runs have ended, HANG_S at most; false if some have not."""
         with self._changed:
             return self._changed.wait_for(lambda: all(self.ways.values()), HANG_S)
 
 
 def model() -> Model:
-    """A few milliseconds of matrix products."""
+    """Build a model whose runs take a few milliseconds."""
     model = Model()
     x = y = model.input((SIZE, SIZE))
     for _ in range(4):
@@ -75,6 +79,7 @@ def model() -> Model:
 
 
 def kill_once(graph: Model, after_s: float) -> Kill:
+    """Start a daemon and runs on it, kill it so much later, and wait for the ends of the runs."""
     x = [np.ones((SIZE, SIZE), np.float32)]
     ends = Ends()
     with (

@@ -1,4 +1,4 @@
-"""What it costs a run that a canary looks after the device, that the connection is encrypted, that it is traced."""
+"""Measures what a canary, TLS and tracing cost a run."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -24,13 +24,14 @@ COLUMNS = ("option", "run", "without µs", "with µs", "ratio", "quartiles")
 
 
 class _Nowhere(SpanExporter):
-    """Drops spans."""
+    """Exporter that drops all spans."""
 
     def export(self, spans: Sequence[Any]) -> SpanExportResult:
         return SpanExportResult.SUCCESS
 
 
 def measure() -> Iterator[Report]:
+    """Measure runs with each option beside runs without it."""
     report = Report(
         "What options cost a run",
         f"Medians of up to {RUNS} runs of x + 0 without and with an option, in {ROUNDS} rounds taken in turns; and the"
@@ -73,6 +74,11 @@ def _add(
     runs: int,
     span: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> None:
+    """Add a row: runs without an option beside runs with it, each with an address and settings of its own.
+
+    `span` is entered for each round of runs with the option.
+    """
+
     def spanned(run: Run) -> float:
         with span():
             return median_us(run, runs)
@@ -88,7 +94,7 @@ def _add(
 
 
 def _secured(folder: Path) -> tuple[Sequence[str], Settings]:
-    """Make certificates and a token: the flags of a daemon and the settings of a client."""
+    """Make certificates and a token; return the daemon's flags and the client's settings that use them."""
     certificate, key = Authority(folder / "keys").issue_server("daemon", [HOST], days=1)
     access = folder / "access"
     token = issue_token(folder, access, Identity("name", "alice", Role.COMPILE))

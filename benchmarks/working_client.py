@@ -1,11 +1,11 @@
-"""A client in a process of its own, which works whenever it is asked to.
+"""A client that a benchmark starts as a process, and tells when to run its model and for how long.
 
     python benchmarks/working_client.py ADDRESS OPTIONS
 
-OPTIONS is a JSON object with fields of `Options`. The client writes a line when it is ready. For each line with a
-number of seconds it then runs its model for so long, and writes how many runs ended, the median µs of one, and the
-seconds that passed, as a JSON list. It uses public names only, so it measures whichever version of the packages
-PYTHONPATH leads to.
+OPTIONS is a JSON object with fields of `Options`. The client writes the line "ready" when it has built its model. Then
+it reads numbers of seconds, one a line. For each it runs its model for so long, and writes a JSON list: the runs that
+ended, the median µs of one, and the seconds that passed. It uses public names only, so it can measure any version of
+the packages: the one that PYTHONPATH leads to.
 """
 
 import json
@@ -37,13 +37,18 @@ from nnrt_client import (
     TensorDesc,
 )
 
-# Of the dense network.
+# Widths of the layers of the dense network, from input to output.
 WIDTHS = (256, 512, 512, 10)
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a client runs, and how."""
+    """Options of a client: its model, "identity" or "dense", and how it runs it.
+
+    `elements` are those of the identity's input, `tensors` has it run on Tensors in place of arrays, `batching` is the
+    largest batch (0: none). Each of `threads` keeps `in_flight` runs under way. With one in flight only the main thread
+    runs the model, by `run_sync`.
+    """
 
     model: str = "identity"
     elements: int = 256
@@ -55,20 +60,21 @@ class Options:
 
 
 def finished(model: Model, x: Any, y: Any) -> Model:
+    """Finish a model with the input x and the output y, and return it."""
     model.specify_inputs_and_outputs([x], [y])
     model.finish()
     return model
 
 
 def identity(elements: int = 256) -> Model:
-    """y = x + 0 over so many float32: as little work as a model can be."""
+    """Make a model of y = x + 0 for so many float32: as little work as a model can be."""
     model = Model()
     x = model.input((elements,), name="x")
     return finished(model, x, model.apply(OperationType.ADD, x, np.zeros(1, np.float32)))
 
 
 def dense(*widths: int, rows: int = -1) -> Model:
-    """Dense layers with RELU between them."""
+    """Make a network of dense layers of these widths, with RELU between them."""
     rng = np.random.default_rng(0)
     model = Model()
     x = y = model.input((rows, widths[0]), name="x")
@@ -86,7 +92,7 @@ def executor_of(
     settings: Settings | None = None,
     batching: Batching | None = None,
 ) -> Iterator[Executor]:
-    """Build a model on a device, or on the daemon at an address."""
+    """Build a model on a device, or on that of the daemon at an address; gives an executor of it."""
     with ExitStack() as stack:
         device = at if isinstance(at, Device) else stack.enter_context(Runtime([at], settings)).device()
         compilation = stack.enter_context(Compilation(model, device))
@@ -96,7 +102,7 @@ def executor_of(
 
 
 def repeat(run: Callable[[], object], window_s: float) -> list[float]:
-    """Run again and again for a while, at least once; return the seconds of each run."""
+    """Call `run` until so many seconds have passed, at least once; return the seconds of each call."""
     stamps = [time.perf_counter()]
     while len(stamps) == 1 or stamps[-1] < stamps[0] + window_s:
         run()
@@ -105,7 +111,8 @@ def repeat(run: Callable[[], object], window_s: float) -> list[float]:
 
 
 def repeat_in_flight(executor: Executor, x: Sequence[Any], in_flight: int, window_s: float) -> list[float]:
-    """Keep so many runs under way for a while; return the seconds between the ends of runs."""
+    """Keep `in_flight` runs under way until so many seconds have passed; return the seconds between the ends of
+    runs."""
     under_way = deque(executor.submit(x) for _ in range(in_flight))
 
     def one_more() -> None:
@@ -119,7 +126,10 @@ def repeat_in_flight(executor: Executor, x: Sequence[Any], in_flight: int, windo
 
 
 def obey(work: Callable[[float], Sequence[float]]) -> None:
-    """Work whenever a line of standard input says for how long, and write what came of it."""
+    """Read from standard input for how long to work, do so, and write the report; again until the input ends.
+
+    `work` gets the seconds, and returns those of each run.
+    """
     work(0)
     print("ready", flush=True)
     for line in sys.stdin:
@@ -130,6 +140,7 @@ def obey(work: Callable[[float], Sequence[float]]) -> None:
 
 
 def main(address: str, options: Options) -> None:
+    """Build the model that the options name at the daemon's address, and work when told to."""
     shape = (1, WIDTHS[0]) if options.model == "dense" else (options.elements,)
     model = dense(*WIDTHS) if options.model == "dense" else identity(options.elements)
     settings = Settings(share_memory=options.share_memory, connect_timeout_s=60)  # Many start at the same time.

@@ -1,1 +1,1 @@
-"""Runs of a prepared model: the executor, the queue of a session, and what carries them to the daemon."""
+"""Runs of a prepared model: executors, and the dispatcher that sends their runs over the links of a session."""

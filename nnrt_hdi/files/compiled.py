@@ -1,4 +1,7 @@
-"""Compiled models as files: what a device exported, and all that must be known to load it again."""
+"""Compiled models as files: what a device exported, and all that must be known to load it again.
+
+A client's cache, an offline model and an entry of the daemon's store are such files.
+"""
 
 import math
 import reprlib

@@ -1,4 +1,4 @@
-"""Tensors of a model of ONNX under construction, and what can be done with them."""
+"""Tensors of an ONNX model under construction, and the operators that make them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ AnyArray = NDArray[Any]
 
 BOOL, INT64, FLOAT32 = np.dtype(np.bool_), np.dtype(np.int64), np.dtype(np.float32)
 
-# The elements of a vector: numbers, and vectors of one that the run makes.
+# The elements of a vector of INT64: each is a number that is known now, or a vector of one element that the run makes.
 Parts = tuple["int | Value", ...]
 
 
@@ -26,10 +26,13 @@ Parts = tuple["int | Value", ...]
 class Value:
     """A tensor of the model under construction.
 
-    In memory its dimension layout[n] is the n-th; an empty layout is that of its own dimensions. A constant has its
-    elements `data` as they lie in memory. `shape` is what is known of a node's operand or result, and `elements` are
-    those of a small constant: all that a lowering may decide by. `parts` are the elements of a vector, or the one of a
-    number, where each is known or can be had by itself (see `vectors`).
+    `layout` is the order of its dimensions in memory: layout[n] is the n-th there; an empty one is their own order.
+    `data` are the elements of a constant, in that order, and None for all other tensors. `parts` are the elements of a
+    small vector or number, one by one, where they are known (see `vectors`); else there are none.
+
+    Besides data type and rank a lowering decides by two attributes. `shape` is that of a node's operand or result as
+    far as inference knows it, empty where it doesn't. `elements` are those of a small constant, in the order of its own
+    dimensions.
     """
 
     op: "Operators"
@@ -60,7 +63,7 @@ class Value:
         return self.op.Neg(self)
 
     def cast(self, dtype: AnyDType) -> "Value":
-        """The elements in another data type."""
+        """Convert the elements to another data type."""
         if dtype == self.dtype:
             return self
         if self.data is not None:
@@ -69,11 +72,11 @@ class Value:
         return replace(self.op.Cast(self, to=element_type(dtype)), shape=self.shape)
 
     def known(self, rank: int, shape: Shape) -> "Value":
-        """Give the same, of which so much is known. Every node has its results come this way."""
+        """Return the tensor with the rank and the shape that inference found. Results of all nodes pass here."""
         return Value(self.op, self.dtype, rank, self.name, self.data, self.layout, shape, self.elements, self.parts)
 
     def transposed(self, permutation: Sequence[int]) -> "Value":
-        """With dimension permutation[n] as the n-th: only read so."""
+        """Return the tensor with dimension permutation[n] as its n-th. Nothing moves in memory: the layout changes."""
         shape = tuple(self.shape[axis] for axis in permutation) if self.shape else ()
         layout = after(self.layout, permutation)
         return replace(self, rank=len(permutation), layout=layout, shape=shape, elements=None, parts=())
@@ -83,7 +86,10 @@ Given = Value | int | float | AnyArray
 
 
 class Operators(ABC):
-    """The operators of ONNX, which are the methods that begin with a capital, and what is said with them."""
+    """ONNX's operators, as methods with a capital, and helpers made of them, as methods without.
+
+    They add nodes to the model under construction, where constants don't do, and return the results.
+    """
 
     engine: Engine
 
@@ -93,54 +99,57 @@ class Operators(ABC):
         return partial(self._one, op_type)
 
     def Max(self, a: Value, b: Given) -> Value:
-        """The larger ones. ONNX Runtime takes the lower half of INT64 for signed where the upper ones are equal."""
+        """Return the larger elements. INT64 goes without ONNX's Max: where the upper halves of two numbers are equal,
+        ONNX Runtime compares the lower ones as signed numbers."""
         return self.Where(self.Less(a, b), b, a) if a.dtype == INT64 else self._one("Max", a, b)
 
     def Min(self, a: Value, b: Given) -> Value:
-        """The lesser ones; as `Max`."""
+        """Return the smaller elements. INT64 goes without ONNX's Min, for the reason that `Max` has."""
         return self.Where(self.Less(b, a), b, a) if a.dtype == INT64 else self._one("Min", a, b)
 
     @abstractmethod
     def _one(self, op_type: str, *inputs: Given | None, domain: str = "", **attrs: Any) -> Value:
-        """An operator with one output. Numbers become constants of the data type of the first tensor."""
+        """Add an operator that has one output. Numbers become constants of the data type of the first tensor."""
 
     @abstractmethod
     def several(self, op_type: str, outputs: int, *inputs: Given | None, **attrs: Any) -> tuple[Value, ...]:
-        """An operator with several outputs, as `_one`."""
+        """Add an operator that has several outputs. Numbers become constants as in `_one`."""
 
     @abstractmethod
     def in_layout(self, x: Value, layout: Shape) -> Value:
-        """x in memory with dimension layout[n] as the n-th."""
+        """Return x with dimension layout[n] as the n-th in memory; adds a Transpose where it lies otherwise."""
 
     @abstractmethod
     def lies_in(self, x: Value, layout: Shape) -> bool:
-        """x can be had in this layout without another transpose in the model."""
+        """Tell whether `in_layout` adds no Transpose."""
 
     def constant(self, data: AnyArray, elements: AnyArray | None = None) -> Value:
+        """Make a constant of an array; lowerings see its `elements`, if they are given."""
         return Value(self, data.dtype, data.ndim, data=data, shape=data.shape, elements=elements)
 
     def scalar(self, number: float, dtype: AnyDType) -> Value:
+        """Make a constant without dimensions."""
         with np.errstate(all="ignore"):
             return self.constant(np.array(number).astype(dtype))
 
     def ints(self, numbers: Sequence[int]) -> Value:
-        """A vector of INT64, as ONNX takes axes and sizes."""
+        """Make a constant vector of INT64, the form in which ONNX takes axes and sizes."""
         return self.constant(np.array(numbers, INT64))
 
     def size(self, x: Value, axis: int) -> "int | Value":
-        """The length of a dimension: a number if it is known, else a vector of one that the run makes."""
+        """Return the length of a dimension: a number if it is known, else a vector of one that the run makes."""
         if x.shape and x.shape[axis] != UNKNOWN_DIM:
             return x.shape[axis]
         at = axis_in_memory(x.layout, axis)
         return replace(self.Shape(replace(x, layout=()), start=at, end=at + 1), rank=1)
 
     def sizes(self, x: Value) -> Value:
-        """All dimensions of x, as a vector."""
+        """Return the lengths of all dimensions of x as a vector."""
         assert x.rank is not None
         return self.vector([self.size(x, axis) for axis in range(x.rank)])
 
     def vector(self, parts: "Sequence[int | Value]") -> Value:
-        """Numbers and vectors of INT64 behind each other."""
+        """Join numbers and vectors of INT64 into one vector, in order."""
         if all(isinstance(part, int) for part in parts):
             return self.ints([part for part in parts if isinstance(part, int)])
         if len(parts) == 1 and isinstance(parts[0], Value):
@@ -150,46 +159,48 @@ class Operators(ABC):
         return replace(joined, rank=1, parts=tuple(parts))
 
     def element(self, part: "int | Value") -> Value:
-        """A number of INT64, which may stand in a vector of one."""
+        """Make a tensor without dimensions of a number, or of the only element of a vector of INT64."""
         if isinstance(part, int):
             return self.constant(np.array(part, INT64))
         (number,) = self.several("Squeeze", 1, part, self.ints([0]))
         return replace(number, rank=0, parts=(part,))
 
     def range(self, start: int, limit: "int | Value", delta: int) -> Value:
-        """Numbers from start to limit, which says their data type; INT64 if it is none."""
+        """Return the numbers from start to below limit, in steps of delta. They have the data type of limit if that is
+        a tensor, else INT64."""
         dtype = limit.dtype if isinstance(limit, Value) else INT64
         numbers = (self._value(number, dtype) for number in (start, limit, delta))
         return replace(self.Range(*numbers), rank=1)
 
     def reshape(self, x: Value, shape: "Sequence[int | Value]") -> Value:
-        """x in another shape; a single dimension that nothing is known of takes the rest."""
+        """Return x in another shape, in which one dimension may be -1: it takes what is left."""
         x, wanted = self.plain(x), self.vector(shape)
         if x.data is not None and wanted.data is not None:
             return self.constant(x.data.reshape(wanted.data.tolist()), x.elements)
-        # Without it a 0 copies a dimension of x.
+        # Without `allowzero` ONNX takes a 0 for the length that the dimension has in x.
         may_hold_zero = -1 not in shape if wanted.data is None else 0 in wanted.data
         return replace(self.Reshape(x, wanted, **({"allowzero": 1} if may_hold_zero else {})), rank=len(shape))
 
     def unsqueeze(self, x: Value, axes: Sequence[int]) -> Value:
-        """x with dimensions of length 1 at these places of the result."""
+        """Return x with more dimensions of length 1; `axes` are their indices in the result."""
         if not axes:
             return x
         assert x.rank is not None
         return replace(self.Unsqueeze(x, self.ints(axes)), rank=x.rank + len(axes))
 
     def squeeze(self, x: Value, axes: Sequence[int]) -> Value:
-        """x without these dimensions of length 1."""
+        """Return x without these dimensions, which have length 1."""
         if not axes:
             return x
         assert x.rank is not None
         return replace(self.Squeeze(x, self.ints(axes)), rank=x.rank - len(axes))
 
     def plain(self, x: Value) -> Value:
-        """x in memory as it is."""
+        """Return x with its dimensions in their own order in memory."""
         return self.in_layout(x, ())
 
     def _value(self, given: Given, dtype: AnyDType) -> Value:
+        """Return a tensor as it is, an array as a constant, and a number as a constant of this data type."""
         if isinstance(given, Value):
             return given
         return self.constant(given) if isinstance(given, np.ndarray) else self.scalar(given, dtype)
@@ -197,5 +208,5 @@ class Operators(ABC):
 
 @cache
 def element_type(dtype: AnyDType) -> int:
-    """ONNX's number of a data type."""
+    """Return ONNX's number of a data type."""
     return int(helper.np_dtype_to_tensor_dtype(dtype))

@@ -1,4 +1,9 @@
-"""The steps of a run: the nodes of a graph in order, each with its kernel and all that this one needs."""
+"""The steps of a run: one for each node of the graph, in order, with the kernel and its arguments.
+
+Runs of one kind share their steps: their inputs have the same shapes, and the same elements where those decide shapes.
+Where the shapes of a node's tensors follow from what the run computes, its step is open, and made when the run reaches
+the node.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,13 +29,17 @@ from nnrt_hdi.tensor import UNKNOWN_DIM, Array, Shape, TensorSpec
 STEP_BYTES = 1024
 
 
-# A tensor that a step makes.
+# A tensor that a step makes: its index in the graph, data type and shape.
 Result = tuple[int, AnyDType, Shape]
 
 
 class Step(NamedTuple):
-    """One node, its shapes known: what is called with which of a run's tensors, and how many bytes of results the run
-    holds more with it, and fewer after it."""
+    """A step of a node whose shapes are known: `kernel` is called with `call` and the operands that `operands_in` picks
+    from the run's tensors.
+
+    Its results take `makes_bytes`. The run needs the tensors `last_uses` no more afterwards; letting go of those that
+    it has made itself frees `frees_bytes`.
+    """
 
     node: int
     kernel: Kernel
@@ -44,16 +53,16 @@ class Step(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class OpenStep:
-    """One node, its shapes known only when the run gets there."""
+    """A step of a node whose shapes are known only when the run reaches it. `StepMaker.bound` makes a Step of it."""
 
     node: int
-    # Operands of the latest run, as inference sees them, and the step that they made of it.
+    # What inference saw of the operands in the latest run, and the Step that followed from it.
     latest: tuple[object, Step] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunSteps:
-    """The steps of all runs of a kind, and their tensors as far as they are known before."""
+    """The steps of all runs of one kind, and the specs of all tensors as far as they are known before a run."""
 
     tensors: Sequence[TensorSpec]
     steps: Sequence[Step | OpenStep]
@@ -63,7 +72,7 @@ class StepMaker:
     """Makes the steps of the runs of a graph."""
 
     def __init__(self, graph: Graph, max_tensor_bytes: int) -> None:
-        """`graph` has been inferred."""
+        """Prepare what the steps of each node share. Inference has filled in the specs of the graph."""
         self._graph = graph
         self._max_tensor_bytes = max_tensor_bytes
         given = {*graph.inputs, *graph.constants}
@@ -79,7 +88,7 @@ class StepMaker:
         }
 
     def of(self, known: KnownTensors) -> RunSteps:
-        """The steps of runs whose tensors are known so well. Raises OutOfMemory for too large a tensor."""
+        """Make the steps of runs of which inference knows so much. Raises OutOfMemory for too large a tensor."""
         nodes, specs, undecided = self._graph.nodes, known.specs, known.branch.undecided
         unknown = {at for at, spec in enumerate(specs) if UNKNOWN_DIM in spec.shape}
         return RunSteps(
@@ -93,11 +102,14 @@ class StepMaker:
         )
 
     def bound(self, step: OpenStep, values: Sequence[AnyArray | None], specs: list[TensorSpec]) -> Step:
-        """The step of a run that has come to an open one: its tensors so far, and what is known of all. Results become
-        known."""
+        """Make the Step of an open step that a run has reached.
+
+        `values` are the tensors that the run has so far; `specs` are what is known of all tensors, and get those of the
+        node's results.
+        """
         node = self._graph.nodes[step.node]
         inputs = tuple([specs[at] for at in node.inputs])
-        # Inference looks at no operand of more elements.
+        # Inference looks at the elements of small operands only.
         seen = [_if_few(values[at]) for at in node.inputs]
         operands = inputs, [None if array is None else array.tobytes() for array in seen]
         if step.latest is not None and step.latest[0] == operands:
@@ -115,6 +127,7 @@ class StepMaker:
         return made
 
     def _step(self, index: int, specs: Sequence[TensorSpec]) -> Step:
+        """Make the Step of a node whose tensors have these specs. Raises OutOfMemory for a result that is too large."""
         node, of_any_shape = self._graph.nodes[index], self._nodes[index]
         outputs = tuple([specs[at] for at in node.outputs])
         call = Call(of_any_shape.attrs, tuple([specs[at] for at in node.inputs]), outputs, self._max_tensor_bytes)
@@ -140,20 +153,21 @@ class StepMaker:
 
 @dataclass(slots=True, eq=False)
 class _NodeOfAnyShape:
-    """What the steps of a node have in common, whatever the shapes of its tensors are."""
+    """The parts of a node's steps that don't depend on shapes."""
 
     attrs: SimpleNamespace
     operands_in: Callable[[Sequence[AnyArray | None]], Sequence[AnyArray | None]]
     results: Sequence[tuple[int, AnyDType]]
     last_uses: tuple[int, ...]
-    # Those of them that the run has made.
+    # Those of `last_uses` that the run has made: neither inputs nor constants.
     frees: Sequence[int]
-    # How quantized operands are read and results written; None before the first step.
+    # How real numbers are read from quantized operands and written to results. None where the kernel takes the elements
+    # as they are, and before `_is_viewed`.
     _view: RealView | None = None
     _is_viewed: bool = False
 
     def kernel(self, node_type: NodeType, call: Call) -> Kernel:
-        """The kernel, which need know neither results without elements nor quantized operands."""
+        """Return the kernel of the node, wrapped so that it computes on real numbers where tensors are quantized."""
         if not self._is_viewed:
             self._view = OPERATORS[node_type].real_view(call.inputs, call.outputs)
             self._is_viewed = True
@@ -162,13 +176,15 @@ class _NodeOfAnyShape:
 
 
 def _picking(indices: tuple[int, ...]) -> Callable[[Sequence[AnyArray | None]], Sequence[AnyArray | None]]:
-    """The function that picks these of a run's tensors."""
+    """Return a function that picks the tensors with these indices from all of a run."""
     return itemgetter(*indices) if len(indices) > 1 else lambda values: [values[index] for index in indices]
 
 
 def _if_few(array: AnyArray | None) -> Array | None:
+    """Return the array if it is small enough for inference to look at its elements, else None."""
     return array if array is not None and array.size <= MAX_SHAPE_VALUES else None
 
 
 def _nothing(call: Call, *_: AnyArray) -> tuple[AnyArray, ...]:
+    """Return results without elements, in place of a kernel that would have to handle them."""
     return tuple(np.empty(spec.shape, spec.numpy_dtype) for spec in call.outputs)
