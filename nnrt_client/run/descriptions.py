@@ -24,6 +24,7 @@ INLINE_BYTES = 16 << 10
 PACKET_INLINE_BYTES = 40 << 10
 # Kinds of which a model keeps a description, the latest.
 _MOST_KINDS = 64
+_MOST_IN_VAIN = 8
 
 INLINE = prepared_model_pb2.TENSOR_PLACE_INLINE
 REGION = prepared_model_pb2.TENSOR_PLACE_REGION
@@ -160,6 +161,10 @@ class Kinds:
         self._is_local = is_local
         # The oldest first.
         self._known: dict[Kind, Description] = {}
+        # How many kinds were described, of which none has come again since: as in a model whose shapes grow with each
+        # run. Then only those are described that came before.
+        self._described_in_vain = 0
+        self._came_once: dict[Kind, None] = {}
         # Kinds whose outputs have other shapes in each run.
         self._varied: dict[Kind, None] = {}
 
@@ -167,7 +172,10 @@ class Kinds:
         """Give the description of a run."""
         kind = _kind_of(run)
         description = None if kind is None else self._known.get(kind)
-        return self._new(run, kind) if description is None else description
+        if description is None:
+            return self._new(run, kind)
+        self._described_in_vain = 0
+        return description
 
     def _new(self, run: Describable, kind: Kind | None) -> Description:
         """Describe a run of a kind for which there is no description. It is kept where it says all of the outputs."""
@@ -193,6 +201,10 @@ class Kinds:
         if kind is None or kind in self._varied:
             return
         if description.has_open_outputs:
+            if self._described_in_vain >= _MOST_IN_VAIN and kind not in self._came_once:
+                _put(self._came_once, kind, None)
+                return
+            self._described_in_vain += 1
             self._described(run, kind, [one.shape for one in results])
         elif any(
             one.shape != shape for one, shape in zip(results, _promised(description), strict=True) if shape is not None

@@ -164,6 +164,25 @@ def test_the_latest_kinds_are_kept(shared_daemon: DaemonProcess, settings: Setti
 
 
 @ways
+def test_kinds_that_never_come_again(shared_daemon: DaemonProcess, settings: Settings, sent: Sent) -> None:
+    """After some of them, one is kept only when it comes for the second time."""
+    with ExitStack() as closing:
+        _, executor = compiled(closing, shared_daemon.address, settings=settings)
+        for length in range(1, 30):
+            assert_identity(executor, np.arange(length, dtype=np.float32))
+        assert sent.numbers == {0}
+        sent.clear()
+        for _ in range(4):
+            assert_identity(executor, np.arange(29, dtype=np.float32))
+        assert [number > 0 for number, _ in sent] == [False, True, True, True]
+        assert len(sent.described) == 2  # The last two are known to the daemon.
+        sent.clear()
+        for _ in range(2):
+            assert_identity(executor, np.arange(40, dtype=np.float32))
+        assert len(sent.numbers) == 2  # A kind came again: the next one is kept at once.
+
+
+@ways
 def test_a_kind_whose_outputs_differ_each_time(shared_daemon: DaemonProcess, settings: Settings, sent: Sent) -> None:
     """Nothing is said of them any more, once they weren't what was said; other kinds are not concerned."""
     with ExitStack() as closing:
