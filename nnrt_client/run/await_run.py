@@ -26,6 +26,8 @@ class AwaitedRun:
     def __init__(self, session: Session, run: Run, broken: BrokenCall | None, since: int) -> None:
         """`broken` says how the link of the run ended, if it did; it was opened at the attachment `since`."""
         self.asked = run
+        # That of the run while it was on the link.
+        self.run_id = run.id
         self.is_over = False
         self._session = session
         self._broken = broken
@@ -41,8 +43,9 @@ class AwaitedRun:
 
     def stop(self, run: Run, reason: NnrtError) -> None:
         """See `Link.stop`."""
-        run.fail(reason)
-        self.end()
+        if not run.is_written_by_daemon:  # Else its reply tells when the daemon has stopped it.
+            run.fail(reason)
+            self.end()
 
     def end(self) -> None:
         """Fetch nothing any more."""
@@ -118,11 +121,10 @@ class Fetches:
 
     def add(self, run: Run, broken: BrokenCall | None, since: int) -> None:
         """Fetch the reply of a run, as soon as a thread may: for a verdict, where its link was lost."""
-        if isinstance(run.link, AwaitedRun) and run.link.carries(run):
-            return
-        awaited = AwaitedRun(self._session, run, broken, since)
-        self._waiting.append(awaited)
-        run.link = awaited
+        if not (isinstance(run.link, AwaitedRun) and run.link.carries(run)):
+            awaited = AwaitedRun(self._session, run, broken, since)
+            self._waiting.append(awaited)
+            run.link = awaited
         self._begin_next()
 
     def _begin_next(self) -> None:
@@ -145,9 +147,9 @@ class Fetches:
 
     def _fetched(self, awaited: AwaitedRun) -> None:
         if awaited in self._under_way:
-            self._runs.forget(awaited.asked.id)  # Its reply is here; or it never arrived, and mustn't begin later.
+            self._runs.forget(awaited.run_id)  # Its reply is here; or it never arrived, and mustn't begin later.
             if awaited.never_arrived:
-                self._runs.send_over_grpc(awaited.asked, is_new=True)
+                self._runs.send_over_grpc(awaited.asked, former_id=awaited.run_id)
             self._under_way.discard(awaited)
         self._begin_next()
         if self._runs.death is not None:

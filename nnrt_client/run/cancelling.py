@@ -51,6 +51,12 @@ class Canceller:
                 self._has_begun = True  # One came just then; two threads do no harm.
 
     def _tell(self) -> None:
+        try:
+            self._tell_all()
+        finally:
+            self._has_begun = False
+
+    def _tell_all(self) -> None:
         while (run_id := self._next()) is not None:
             request = prepared_model_pb2.CancelRunsRequest(run_ids=[run_id])
             while not self._run_ids.empty() and len(request.run_ids) < MAX_RUN_IDS:

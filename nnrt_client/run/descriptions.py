@@ -129,7 +129,10 @@ class Description:
         ).SerializeToString()
 
     def forget(self) -> None:
-        """The daemon doesn't know it any more. Who is told so twice leaves it out no more: there is no room for it."""
+        """The daemon doesn't know it any more. Who is told so twice leaves it out no more: there is no room for it. Two
+        runs under way may tell of the same time."""
+        if not self.is_answered:
+            return
         self.is_answered = False
         if self.was_forgotten:
             self.number = 0

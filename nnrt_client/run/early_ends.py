@@ -1,5 +1,6 @@
 """Runs that end before their replies have come: their time is over, or nobody wants them any more."""
 
+import logging
 import math
 import time
 from typing import Any
@@ -10,6 +11,8 @@ from nnrt_client.run.session_runs import SessionRuns
 from nnrt_client.session.io_loop import io_loop
 from nnrt_client.session.session import Session
 from nnrt_hdi.errors import NnrtError, OperationFailed, TimedOut
+
+_log = logging.getLogger(__name__)
 
 # A reply that the daemon has sent is here after so long, or has been lost.
 _ARRIVAL_S = 0.05
@@ -54,10 +57,10 @@ class EarlyEnds:
             link.links.leave(link)
         if run not in self.stopping:
             run.give_up(reason)
-            self.stopping[run] = now + self._settings.verdict_timeout_s
             self._runs.forget(run.id)
             link.stop(run, reason)
-            self.wake_at(self.stopping[run])
+            self.stopping[run] = until = now + self._settings.verdict_timeout_s
+            self.wake_at(until)
         elif self.stopping[run] <= now:  # The daemon doesn't say that it has ended, or never had it.
             self.stopping[run] = math.inf
             link.is_over = True
@@ -69,8 +72,8 @@ class EarlyEnds:
         bound = f"{run.timeout_ms} ms" if run.timeout_ms else f"{self._settings.run_timeout_s:g} s"
         self.end(run, TimedOut(f"the run took longer than {bound}"), is_left=is_left)
 
-    def expect(self, run_ids: set[int]) -> None:
-        """Wait no longer for these runs: the daemon has sent their replies, or never had them."""
+    def confirmed(self, run_ids: set[int]) -> None:
+        """Wait no longer for these runs: the daemon has ended them, or never had them."""
         until = time.monotonic() + _ARRIVAL_S
         for run in [run for run in self.stopping if run.id in run_ids]:
             self.stopping[run] = min(self.stopping[run], until)
@@ -81,7 +84,11 @@ class EarlyEnds:
         self._wakes_at = math.inf
         now, again = time.monotonic(), math.inf
         for run in set(self._runs.under_way()):
-            again = min(again, self._look_after(run, now))
+            try:
+                again = min(again, self._look_after(run, now))
+            except Exception:  # Of memory, perhaps. The others end all the same.
+                _log.exception("a run could not be ended")
+                again = now + TICK_S
             del run  # It keeps no tensors alive.
         for run in [run for run in self.stopping if run.carrying is None]:
             del self.stopping[run]

@@ -26,7 +26,7 @@ from nnrt_client.tensors.device_buffer import DeviceBuffer
 from nnrt_hdi.chunks import pieces
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
 from nnrt_hdi.limits import LOCAL_PACKET_BYTES
-from nnrt_hdi.signals import raised_by_handler
+from nnrt_hdi.signals import raised_by_handler, suppressed
 from nnrt_hdi.wire.run_messages import Chunk, chunk_message, frames_message
 
 _log = logging.getLogger(__name__)
@@ -153,7 +153,7 @@ class LocalLink(Link):
         left_s = run.deadline - time.monotonic()
         if left_s < TICK_S or self._waits_s < TICK_S:
             self._wait_at_most(left_s)
-        while run.id in self.under_way and not (self.is_lost or run.ended.is_set):
+        while run.id in self.under_way and not (self.is_lost or self.is_loops or run.ended.is_set):
             try:
                 packet = receive(LOCAL_PACKET_BYTES)
             except OSError as error:
@@ -175,7 +175,8 @@ class LocalLink(Link):
     def _wait_at_most(self, seconds: float) -> None:
         """Have a wait for a reply end after so long, or sooner, to look at the run again."""
         self._waits_s = seconds = min(max(seconds, 1e-3), TICK_S)
-        self._connection.wait_at_most(seconds)
+        with suppressed(OSError):  # The loop may have closed it; then a receive says so.
+            self._connection.wait_at_most(seconds)
 
     def read_ready(self) -> None:
         """Read what has come, for the loop, which calls this again where it raises MemoryError."""
@@ -214,9 +215,14 @@ class LocalLink(Link):
 
     def _answer(self, run: Run, reply: Reply) -> None:
         outcome, packet = reply.outcome, run.packet
-        if outcome is not None and outcome.is_unknown:
+        if outcome is not None and outcome.is_unknown and packet is not None:
             packet.forget_description()
-            self._connection.send(packet.frame(run))
+            try:
+                self._connection.send(packet.frame(run))
+            except OSError as error:
+                if raised_by_handler(error):
+                    raise
+                self.links.lost(self, _BROKEN)
             return
         run.stamps.answered_ns = perf_counter_ns()
         if outcome is not None and outcome.kept:  # Who fetches it forgets it.
@@ -228,7 +234,7 @@ class LocalLink(Link):
             run.finish(partial(packet.outputs, run, reply), reply)
 
     def stop(self, run: Run, reason: NnrtError) -> None:
-        if run.tensors is None or run.tensors.targets is None:
+        if not run.is_written_by_daemon:
             run.fail(reason)  # Before who reads the end of the connection looks whether its reply is still wanted.
             if not self.is_loops:
                 self.end()  # Its thread may wait there.

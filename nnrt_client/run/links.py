@@ -1,6 +1,7 @@
 """The links of one way to the daemon: each is a thread's own, or the loop's."""
 
 import logging
+import math
 import threading
 import time
 import weakref
@@ -73,7 +74,7 @@ class _Reference(weakref.ref[_Holder]):
 
 
 class Links:
-    """Opens links, hands them out and closes them. The loop's, but for `own`, `open_own` and what links tell."""
+    """Opens links, hands them out and closes them. The loop's, but for what threads call and links tell."""
 
     def __init__(self, sender: Sender, runs: SessionRuns, limit: int) -> None:
         """So many may be open; half of them, at most, are those of threads."""
@@ -97,7 +98,7 @@ class Links:
 
     # ---- for the thread that calls this
 
-    def own(self, attachment: int) -> Link | None:
+    def idle_of_thread(self, attachment: int) -> Link | None:
         """Give an idle link of this thread's own that was opened at that attachment of the session."""
         try:
             mine: list[Link] = self._here.holder.links
@@ -112,9 +113,9 @@ class Links:
                 return link
         return None
 
-    def open_own(self) -> Link | None:
+    def open_for_thread(self, deadline: float) -> Link | None:
         """Have the loop open a link for this thread, in place of those that it can't use any more. None where none is
-        to be had."""
+        to be had by then."""
         mine: list[Link] = self._here.holder.links
         former = [link for link in mine if not link.under_way or link.is_over or link.is_loops]
         if former:
@@ -125,7 +126,10 @@ class Links:
         opening = Opening(is_loops=False)
         try:
             self._runs.post(self._open, opening)
-            opening.ended.wait()
+            if not opening.ended.wait(None if deadline == math.inf else max(deadline - time.monotonic(), 0.0)):
+                opening.is_given_up = True
+                self._runs.post(self._take_back, opening)
+                return None
             if opening.link is not None:
                 mine.append(opening.link)
         except BaseException:
@@ -276,7 +280,7 @@ class Links:
         """Have the loop read the reply of a run that its thread has left. The link is closed then."""
         if not io_loop().is_here:
             self._runs.post(self.leave, link)
-        elif not link.is_loops and not link.is_over:
+        elif link in self.all and not (link.is_loops or link.is_lost):
             link.was_left = True
             self._take_over(link)
             self.freed(link)
@@ -287,6 +291,6 @@ class Links:
         if not io_loop().is_here:
             self._runs.post(self.lost, link, broken)
             return
-        self._runs.lost(link, broken)
+        self._runs.fetch_replies_of(link, broken)
         self.close(link)
         self._sender.dispatch()

@@ -120,6 +120,11 @@ class Run:
         return link if link is not None and link.carries(self) else None
 
     @property
+    def is_written_by_daemon(self) -> bool:
+        """True where the daemon may write outputs into tensors of the application."""
+        return self.tensors is not None and self.tensors.targets is not None
+
+    @property
     def size_bytes(self) -> int:
         """Length of the inputs."""
         return sum(given.nbytes for given in self.inputs)

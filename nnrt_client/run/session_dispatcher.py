@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import count
 
-from nnrt_client.run.await_run import Fetches
+from nnrt_client.run.await_run import AwaitedRun, Fetches
 from nnrt_client.run.cancelling import Canceller
 from nnrt_client.run.early_ends import EarlyEnds
 from nnrt_client.run.failures import nnrt_error_of
@@ -61,7 +61,7 @@ class SessionDispatcher(LockOwner):
         self._fetches = Fetches(session, self, max(most // 2, 1))
         self._early_ends = EarlyEnds(session, self)
         self.wake_at = self._early_ends.wake_at
-        self._canceller = Canceller(session, lambda run_ids: self.post(self._early_ends.expect, run_ids))
+        self._canceller = Canceller(session, lambda run_ids: self.post(self._early_ends.confirmed, run_ids))
         super().__init__()
         session.on_death(self._end)
         session.on_attached(lambda: self.post(self._reattached))
@@ -79,12 +79,19 @@ class SessionDispatcher(LockOwner):
 
     def _message_failed(self, error: Exception, arguments: Sequence[object]) -> None:
         """End what waits for a message of which nothing came."""
-        _log.error("%s: what a run needs failed", self._session.place, exc_info=error)
+        runs: list[Run] = []
         for one in arguments:
             if isinstance(one, Run):
-                one.fail(nnrt_error_of(error, COULD_NOT_SEND))
+                runs.append(one)
+            elif isinstance(one, AwaitedRun):
+                runs.append(one.asked)
+            elif isinstance(one, Link):
+                runs += one.take_off()
             elif isinstance(one, Opening):
                 one.end()
+        for run in runs:
+            run.fail(nnrt_error_of(error, COULD_NOT_SEND))
+        _log.error("%s: what a run needs failed", self._session.place, exc_info=error)
 
     # ---- for executors, in any thread
 
@@ -95,9 +102,9 @@ class SessionDispatcher(LockOwner):
             raise never_sent(self.death)
         session = self._session
         way = self._local if self._local is not None and run.signature.fits_packet else self._remote
-        link = way.links.own(session.attachment) if session.is_attached else None
+        link = way.links.idle_of_thread(session.attachment) if session.is_attached else None
         if link is None and session.is_attached:
-            link = way.links.open_own()
+            link = way.links.open_for_thread(run.deadline)
         if link is None:
             self.post(self.place, run)
         elif way.send_here(link, run):
@@ -149,20 +156,20 @@ class SessionDispatcher(LockOwner):
             way = self._shared if not is_late and self._shared.takes(run) else self._local
         self._place_on(way, run)
 
-    def send_over_grpc(self, run: Run, *, is_new: bool = False) -> None:
-        """Have a run go over gRPC, as a new one if the daemon must not take it for the former."""
-        if is_new:
+    def send_over_grpc(self, run: Run, *, former_id: int = 0) -> None:
+        """Have a run go over gRPC: as a new one if it still has the id that the daemon must not see again."""
+        if run.id == former_id:
             run.id, run.link, run.packet = next(self._run_ids), None, None
         self._place_on(self._remote, run)
 
     def _place_on(self, way: Way, run: Run) -> None:
         if self.death is not None:
             run.fail(never_sent(self.death))
-        elif not run.ended.is_set:
+        elif not run.ended.is_set and run.carrying is None:  # Else it has been placed.
             self.wake_at(run.deadline)
             way.add(run)
 
-    def lost(self, link: Link, broken: BrokenCall) -> None:
+    def fetch_replies_of(self, link: Link, broken: BrokenCall) -> None:
         """Fetch the replies of a link that is over."""
         for run in list(link.under_way.values()):
             if run.ended.is_set or self.death is not None:

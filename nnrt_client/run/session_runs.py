@@ -21,8 +21,8 @@ class SessionRuns(Protocol):
     def place(self, run: Run) -> None:
         """Find a way for a run, and have it wait there for a link."""
 
-    def send_over_grpc(self, run: Run, *, is_new: bool = False) -> None:
-        """Have a run go over gRPC, as a new one if the daemon must not take it for the former."""
+    def send_over_grpc(self, run: Run, *, former_id: int = 0) -> None:
+        """Have a run go over gRPC: as a new one if it still has the id that the daemon must not see again."""
 
     def withdraw(self, run: Run) -> None:
         """Let a run wait no more."""
@@ -30,7 +30,7 @@ class SessionRuns(Protocol):
     def fetch(self, run: Run, since: int) -> None:
         """Fetch the reply of a run that is too long for its link, which was opened at that attachment."""
 
-    def lost(self, link: Any, broken: BrokenCall) -> None:
+    def fetch_replies_of(self, link: Any, broken: BrokenCall) -> None:
         """Fetch the replies of a link that is over."""
 
     def expire(self, run: Run) -> None:

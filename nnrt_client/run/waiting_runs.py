@@ -53,8 +53,8 @@ class WaitingRuns(Generic[RunT]):
         """Take out a run that is given up, if it is here."""
         self._classes[run.priority.rank].pop(run, None)
 
-    def take_all(self) -> list[RunT]:
-        runs = list(self)
-        for each in self._classes:
-            each.clear()
-        return runs
+    def drain(self) -> Iterator[RunT]:
+        """Yield all runs, each of which waits until the step with it has been taken."""
+        for run in list(self):
+            yield run
+            self.remove(run)

@@ -18,7 +18,7 @@ from nnrt_client.run.run import Run
 from nnrt_client.run.session_runs import SessionRuns
 from nnrt_client.run.waiting_runs import WaitingRuns
 from nnrt_client.session.errands import begin
-from nnrt_client.session.local_socket import LocalSocket
+from nnrt_client.session.local_socket import LocalSocket, WaitsForDaemon
 from nnrt_client.session.session import Session
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.limits import LOCAL_PACKET_BYTES, MAX_FRAMES
@@ -43,7 +43,7 @@ COULD_NOT_SEND = "the run could not be sent"
 class Way(ABC):
     """One way: its links, and the runs that wait for one. The loop's, but for `send_here` and what links tell."""
 
-    # Whether it has a link for the loop, or may still get one, before its runs go over gRPC.
+    # Whether there is no other way to fall back to.
     _is_last = False
 
     def __init__(self, session: Session, runs: SessionRuns, limit: int) -> None:
@@ -74,13 +74,14 @@ class Way(ABC):
             return False
         link.put_on(run)
         try:
-            if link.is_over:  # The session has ended meanwhile, perhaps in a signal handler.
-                raise ConnectionError("the link is closed")
+            if link.is_over or run.ended.is_set:  # The session or the executor has been closed meanwhile.
+                raise ConnectionError("the link is closed, or the run has ended")
             link.send((run,))
         except Exception as error:  # Such as for want of memory, or the daemon is gone. It has nothing of the run.
-            # One that has ended meanwhile has lost its inputs.
-            if raised_by_handler(error) or not (isinstance(error, OSError) or run.ended.is_set):
+            if raised_by_handler(error):
                 raise
+            if not isinstance(error, OSError):  # Else it goes elsewhere.
+                run.fail(run.given_up or nnrt_error_of(error, COULD_NOT_SEND))
             self._runs.post(self._send_elsewhere, link, error)
             return False
         return True
@@ -121,9 +122,10 @@ class Way(ABC):
         """Pack runs, and send them on an idle link, which is idle again if none is left to be sent."""
         packed = []
         for run in runs:
-            run.stamps.packing_ns = perf_counter_ns()
             try:
-                run.packet = run.packet or self.pack(run)
+                if run.packet is None:
+                    run.stamps.packing_ns = perf_counter_ns()
+                    run.packet = self.pack(run)
             except Exception as error:
                 self._could_not_pack(run, error)
             else:
@@ -154,14 +156,14 @@ class Way(ABC):
     def _send_elsewhere(self, link: Link, error: Exception) -> None:
         """Send the runs over gRPC that were put on a link in vain."""
         _log.debug("runs go over gRPC: %s", error)
-        runs = link.take_off()
-        self.links.close(link)
-        for run in runs:
-            run.packet = None
+        for run in list(link.under_way.values()):
+            run.packet = run.link = None
             if run.given_up is not None:
                 run.fail(run.given_up)
             elif not run.ended.is_set:
                 self._runs.send_over_grpc(run)
+            link.under_way.pop(run.id, None)
+        self.links.close(link)
 
     def remove(self, run: Run) -> None:
         """Let a run wait no more, if it does."""
@@ -183,13 +185,13 @@ class Way(ABC):
 
     def end(self, reason: NnrtError) -> None:
         """End the way with its session."""
-        for run in self._waiting.take_all():
+        for run in self._waiting.drain():
             run.fail(never_sent(reason))
         self.links.end_all()
 
     def forget(self) -> None:
         """Have no links and no runs any more, in a child of a fork."""
-        self._waiting.take_all()
+        self._waiting = WaitingRuns()
         self.links = Links(self, self._runs, self._limit)
 
     def not_opened(self) -> None:
@@ -197,7 +199,7 @@ class Way(ABC):
         if self._is_last or any(link.is_loops for link in self.links.all):
             self._runs.wake_at(time.monotonic() + TICK_S)
             return
-        for run in self._waiting.take_all():
+        for run in self._waiting.drain():
             run.packet = None
             self._runs.send_over_grpc(run)
 
@@ -218,10 +220,22 @@ class LocalWay(Way):
         return Packet(run.descriptions.local.of(run), run, self._socket)
 
     def _send(self, link: Link, runs: Sequence[Run]) -> None:
-        if len(runs) == 1 and runs[0].packet is None and runs[0].size_bytes > _LARGE_BYTES:
-            self._pack_elsewhere(link, runs[0])
-        else:
-            super()._send(link, runs)
+        if len(runs) == 1 and runs[0].packet is None:
+            (run,) = runs
+            if run.size_bytes > _LARGE_BYTES:
+                self._pack_elsewhere(link, run)
+                return
+            run.stamps.packing_ns = perf_counter_ns()
+            try:
+                run.packet = self.pack(run)
+            except WaitsForDaemon:
+                self._pack_elsewhere(link, run)
+                return
+            except Exception as error:
+                self._could_not_pack(run, error)
+                self.links.free(link)
+                return
+        super()._send(link, runs)
 
     def _pack_elsewhere(self, link: Link, run: Run) -> None:
         """Copy the inputs of a run in a thread of its own, and send it then."""
@@ -295,7 +309,7 @@ class SharedWay(LocalWay):
 
     def look_after(self, now: float) -> float:
         if self._waiting and self.late_at <= now:  # Each goes by itself: the packet takes long.
-            for run in self._waiting.take_all():
+            for run in self._waiting.drain():
                 self._runs.place(run)
         again = super().look_after(now)
         return min(again, self.late_at) if self._waiting else again

@@ -87,8 +87,10 @@ def spoil_children() -> None:
 def _enter_all() -> None:
     global _is_child
     _is_child = _is_child or _uses_grpc
-    for owner in list(_owners):
+    owners = list(_owners)
+    for owner in owners:
         owner._make_locks()
+    for owner in owners:
         if _is_child:
             owner._enter_child(UnavailableDevice(_REASON))
             # Never freed: what it has of gRPC would wait in its destructor for threads that are not here.

@@ -19,6 +19,7 @@ from nnrt_client.session.address import Address
 from nnrt_client.session.connection_state import ConnectionState
 from nnrt_client.session.errands import elsewhere
 from nnrt_client.session.fork import LockOwner
+from nnrt_client.session.io_loop import io_loop
 from nnrt_client.session.staging_pool import StagingPool
 from nnrt_hdi import wire
 from nnrt_hdi.errors import ConnectionFailed, NnrtError, OutOfMemory
@@ -135,6 +136,10 @@ def _wait(seconds: float) -> bytes:
     return struct.pack("@ll", whole, max(int((seconds - whole) * 1e6), not whole))
 
 
+class WaitsForDaemon(Exception):
+    """The loop would wait for an answer of the daemon. Another thread may."""
+
+
 class LocalSocket(LockOwner):
     """Shares memory between a session and a daemon on this host."""
 
@@ -172,10 +177,12 @@ class LocalSocket(LockOwner):
 
     def buffer_of(self, memory: SharedMemory) -> int:
         """Give the id of the buffer that a shared memory is to the daemon, which is asked to map it the first time.
-        Raises what the daemon refuses with."""
+        Raises what the daemon refuses with, and WaitsForDaemon in the loop where it has to be asked."""
         shared = self._known.get(id(memory))
         if shared is not None and shared() is memory:
             return shared.buffer_id
+        if io_loop().is_here:
+            raise WaitsForDaemon
         return elsewhere(self._share, memory, memory.fd, {"length": memory.size_bytes})
 
     def buffer_of_file(self, file: OpenFile) -> int:

@@ -56,5 +56,5 @@ def test_a_run_given_up() -> None:
     waiting.remove(first)
     waiting.remove(first)
     assert list(waiting) == [second]
-    assert waiting.take_all() == [second]
+    assert list(waiting.drain()) == [second]
     assert not waiting
