@@ -49,8 +49,9 @@ class Mailbox:
         return [argument for _, arguments in list(self._messages) for argument in arguments]
 
     def take(self) -> None:
-        """Do what the messages say. The loop's. Raises MemoryError for one that is to be taken again."""
-        while self._messages:
+        """Do what the messages say that are there now. The loop's. Raises MemoryError for one that is to be taken
+        again."""
+        for _ in range(len(self._messages)):
             function, arguments = self._messages[0]
             try:
                 function(*arguments)
@@ -118,7 +119,7 @@ class IoLoop(LockOwner):
     def _take_messages(self) -> None:
         with suppress(BlockingIOError):
             self._woken.recv(1 << 12)
-        while self._full:
+        for _ in range(len(self._full)):  # Who posts more wakes the loop again, which looks at its sockets first.
             self._full[0].take()
             self._full.popleft()
 
