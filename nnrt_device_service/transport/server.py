@@ -30,7 +30,7 @@ from nnrt_device_service.transport.grpc.certificates import server_credentials
 from nnrt_device_service.transport.grpc.device_service import NnrtDeviceServicer
 from nnrt_device_service.transport.grpc.health_port import HealthPort
 from nnrt_device_service.transport.grpc.identities import Identities
-from nnrt_device_service.transport.grpc.interceptor import CodecInterceptor, ErrorInterceptor
+from nnrt_device_service.transport.grpc.interceptor import OUR_SERVICES, CodecInterceptor, ErrorInterceptor
 from nnrt_device_service.transport.grpc.model_service import PreparedModelServicer
 from nnrt_device_service.transport.grpc.session_service import DeviceSessionServicer
 from nnrt_device_service.transport.grpc.tickets import Tickets
@@ -39,14 +39,7 @@ from nnrt_device_service.transport.signs import IdleMemory, SignsOfLife
 from nnrt_hdi.enums import DeviceStatus
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.host_limits import raise_descriptor_limit, thread_limit
-from nnrt_hdi.v2 import (
-    device_pb2,
-    device_pb2_grpc,
-    prepared_model_pb2,
-    prepared_model_pb2_grpc,
-    session_pb2,
-    session_pb2_grpc,
-)
+from nnrt_hdi.v2 import device_pb2_grpc, prepared_model_pb2_grpc, session_pb2_grpc
 from nnrt_hdi.wire.packets import IS_POSSIBLE
 
 if TYPE_CHECKING:
@@ -138,14 +131,7 @@ class Daemon:
             PreparedModelServicer(device, settings, replies), self._server
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        services = [
-            file.DESCRIPTOR.services_by_name[name].full_name
-            for file, name in (
-                (session_pb2, "DeviceSession"),
-                (device_pb2, "NnrtDevice"),
-                (prepared_model_pb2, "PreparedModel"),
-            )
-        ]
+        services = [f"{OUR_SERVICES[1:]}{name}" for name in ("DeviceSession", "NnrtDevice", "PreparedModel")]
         reflection.enable_server_reflection((*services, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
         self._health_names = ["", *services]
         self._announcer = Announcer(device.info, settings.announce_interface) if settings.announce else None

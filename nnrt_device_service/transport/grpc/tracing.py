@@ -30,7 +30,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from nnrt_device_service.device import Device
 from nnrt_device_service.runs.replies import Times
 from nnrt_device_service.runs.run import Run
-from nnrt_device_service.transport.grpc.interceptor import OUR_SERVICES
+from nnrt_device_service.transport.grpc.interceptor import OUR_SERVICES, arity_of
 from nnrt_hdi import __version__
 from nnrt_hdi.errors import Failure, InvalidParameter
 from nnrt_hdi.run_times import IN_DAEMON, PARTS
@@ -132,9 +132,7 @@ class TracingInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc 
         begin = partial(
             self._tracer.start_span, details.method[1:], parent, kind=SpanKind.SERVER, attributes=attributes
         )
-        arity = "stream" if handler.response_streaming else "unary"
-        arity = f"{'stream' if handler.request_streaming else 'unary'}_{arity}"
-        wrapped = _traced_stream if handler.response_streaming else _traced
+        arity, wrapped = arity_of(handler), _traced_stream if handler.response_streaming else _traced
         return handler._replace(**{arity: wrapped(getattr(handler, arity), begin)})
 
 
