@@ -52,14 +52,13 @@ from nnrt_hdi.wire.session import (
     device_status,
     device_status_message,
 )
-from nnrt_hdi.wire.tensors import array_from_bytes, tensor_message, tensor_spec
+from nnrt_hdi.wire.tensors import tensor_message, tensor_spec
 
 __all__ = [
     "SESSION_METADATA",
     "TICKET_METADATA",
     "SentModel",
     "add_operator_times",
-    "array_from_bytes",
     "at_place",
     "batching",
     "batching_message",
