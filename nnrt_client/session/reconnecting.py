@@ -50,8 +50,6 @@ class Keeper:
         # The loop's: when it looks again and when it looked last, and until when silence counts for nothing.
         self._timer: asyncio.TimerHandle | None = None
         self._looked_at = self._tolerant_until = 0.0
-        # Whether the interpreter ends: nothing that happens is an end of the session any more.
-        self.is_leaving = False
 
     def start(self) -> None:
         """Begin the session."""
@@ -73,7 +71,7 @@ class Keeper:
         session = self._session
         death: NnrtError | None = None
         failures = 0
-        while death is None and not self.is_leaving:
+        while death is None and not session.is_leaving:
             attachment = session.attachment
             try:
                 death = self._recover() if self._has_begun else self._begin()
@@ -126,7 +124,7 @@ class Keeper:
             if session.is_attached:
                 self._why_lost = channel.given_up or f"the connection broke: {broken.details}"
             return None
-        if self.is_leaving:
+        if session.is_leaving:
             return None
         ending = "the session was closed" if session.is_closing else "it ended the session"
         return UnavailableDevice(ending, place=session.place)

@@ -287,20 +287,16 @@ class Daemon:
             self._give_up(self._device.stuck)
 
     def _cut_off_those_without_rights(self) -> None:
-        for session in self._device.sessions.cut_off(self._has_lost_its_rights, "its identity was taken away"):
-            _log.info("client %s is no more let in as it was; its session is over", session.client, extra=session.names)
+        over = self._device.sessions.cut_off(self._has_lost_its_rights, "its identity was taken away")
+        _log_of_each(over, "client %s is no more let in as it was; its session is over")
 
     def _hang_up_silent(self) -> None:
-        for session in self._device.sessions.hang_up_silent():
-            _log.info(
-                "client %s has been silent for too long; its connection counts as lost",
-                session.client,
-                extra=session.names,
-            )
+        silent = self._device.sessions.hang_up_silent()
+        _log_of_each(silent, "client %s has been silent for too long; its connection counts as lost")
 
     def _close_expired(self) -> None:
-        for session in self._device.sessions.close_expired():
-            _log.info("client %s has not come back; its session is over", session.client, extra=session.names)
+        expired = self._device.sessions.close_expired()
+        _log_of_each(expired, "client %s has not come back; its session is over")
 
     def _give_up(self, why: str) -> NoReturn:
         """Tell the clients, and end the process: nothing else ends what the device is doing."""
@@ -311,6 +307,12 @@ class Daemon:
             self._stopped.wait(_MIN_WATCH_INTERVAL_S)
         self._server.stop(_STOP_GRACE_S).wait(_STOP_GRACE_S)  # What clients were told last is still to be sent.
         exit_at_once(ExitCode.STUCK, why)
+
+
+def _log_of_each(sessions: Sequence[Session], said: str) -> None:
+    """Log something of the client of each session."""
+    for session in sessions:
+        _log.info(said, session.client, extra=session.names)
 
 
 def _traces(device: Device) -> "Traces":

@@ -18,21 +18,16 @@ _BYTES_PER_OPERATOR = 2048
 
 def io_spec(message: model_pb2.IOTensor) -> TensorSpec:
     """The description in an IOTensor message; all its dimensions are known."""
-    spec = TensorSpec(
-        known_enum(DataType, message.data_type, "data_type"),
-        shape_of(message.dimensions),
-        format_of(message),
-        (),
-        message.name,
-    )
-    if spec.is_dynamic:
-        raise InvalidParameter(f"dimensions are {list(spec.shape)}; a run needs every one of them")
-    return spec
+    data_type, shape = known_enum(DataType, message.data_type, "data_type"), shape_of(message.dimensions)
+    return _of_run(TensorSpec(data_type, shape, format_of(message), (), message.name))
 
 
 def described_spec(message: prepared_model_pb2.TensorDescription) -> TensorSpec:
     """The tensor of a TensorDescription; all its dimensions are known."""
-    spec = TensorSpec(known_enum(DataType, message.data_type, "data_type"), shape_of(message.dimensions))
+    return _of_run(TensorSpec(known_enum(DataType, message.data_type, "data_type"), shape_of(message.dimensions)))
+
+
+def _of_run(spec: TensorSpec) -> TensorSpec:
     if spec.is_dynamic:
         raise InvalidParameter(f"dimensions are {list(spec.shape)}; a run needs every one of them")
     return spec

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import entry_points
 from typing import Any
@@ -147,15 +148,8 @@ def parent_of(metadata: Mapping[str, Any]) -> contexts.Context | None:
 
 def _traced(behavior: Callable[[Any, Any], Any], begin: Callable[[], Any]) -> Callable[[Any, Any], Any]:
     def call(request: Any, context: Any) -> Any:
-        span = begin()
-        try:
-            with trace.use_span(span, record_exception=False, set_status_on_exception=False):
-                return behavior(request, context)
-        except Exception as error:
-            _fail(span, error)
-            raise
-        finally:
-            span.end()
+        with _ended(begin()) as span, trace.use_span(span, record_exception=False, set_status_on_exception=False):
+            return behavior(request, context)
 
     return call
 
@@ -164,20 +158,22 @@ def _traced_stream(
     behavior: Callable[[Any, Any], Any], begin: Callable[[], Any]
 ) -> Callable[[Any, Any], Iterator[Any]]:
     def call(request: Any, context: Any) -> Iterator[Any]:
-        span = begin()
-        try:
+        with _ended(begin()):
             yield from behavior(request, context)
-        except Exception as error:
-            _fail(span, error)
-            raise
-        finally:
-            span.end()
 
     return call
 
 
-def _fail(span: trace.Span, error: Exception) -> None:
-    add_error(span, Failure.of(error), time.time_ns())
+@contextmanager
+def _ended(span: trace.Span) -> Iterator[trace.Span]:
+    """End the span of a call with the block, as failed if that fails."""
+    try:
+        yield span
+    except Exception as error:
+        add_error(span, Failure.of(error), time.time_ns())
+        raise
+    finally:
+        span.end()
 
 
 def _provider(device_name: str) -> TracerProvider:
