@@ -326,46 +326,6 @@ class PaddingMode(IntEnum):
 
 
 @unique
-class NnrtReturnCode(IntEnum):
-    """Result of a call at the device interface (HDI), spelt as HDI spells it."""
-
-    SUCCESS = 0
-    FAILED = 1
-    NULL_PTR = 2
-    INVALID_PARAMETER = 3
-    MEMORY_ERROR = 4
-    OUT_OF_MEMORY = 5
-    OPERATION_FORBIDDEN = 6
-    INVALID_FILE = 7
-    INVALID_PATH = 8
-    INSUFFICIENT_BUFFER = 9
-    NO_CHANGE = 10
-    NOT_SUPPORT = 11
-    SERVICE_ERROR = 12
-    DEVICE_ERROR = 13
-    DEVICE_BUSY = 14
-    CANCELLED = 15
-    PERMISSION_DENIED = 16
-    TIME_OUT = 17
-    INVALID_TENSOR = 18
-    INVALID_NODE = 19
-    INVALID_INPUT = 20
-    INVALID_OUTPUT = 21
-    INVALID_DATATYPE = 22
-    INVALID_FORMAT = 23
-    INVALID_TENSOR_NAME = 24
-    INVALID_SHAPE = 25
-    OUT_OF_DIMENTION_RANGES = 26
-    INVALID_BUFFER = 27
-    INVALID_BUFFER_SIZE = 28
-    INVALID_PERFORMANCE_MODE = 29
-    INVALID_PRIORITY = 30
-    INVALID_MODEL = 31
-    INVALID_MODEL_CACHE = 32
-    UNSUPPORTED_OP = 33
-
-
-@unique
 class ApiDataType(IntEnum):
     """Type of a tensor's elements in the numbers of the application interface.
 

@@ -77,7 +77,7 @@ class OpenGraphModel(PreparedModel, Generic[PreparedT]):
 
         With the run's `cancellation` preparing it counts as a compilation, and raises what `check` does at its end.
         """
-        kind = self._kinds.of(inputs)
+        kind = self._kinds.always or self._kinds.of(inputs)
         if kind.is_ready:
             return kind.made
         with cancellation.compiling() if cancellation is not None else nullcontext():
@@ -86,7 +86,7 @@ class OpenGraphModel(PreparedModel, Generic[PreparedT]):
     def sizes(self, inputs: Sequence[Array]) -> Sizes:
         """The sizes of a run. Raises OutOfMemory for inputs from which too large a tensor follows, and what is wrong
         with the nodes where they have these shapes."""
-        return self._kinds.of(inputs).sizes
+        return (self._kinds.always or self._kinds.of(inputs)).sizes
 
     def input_ranges(self) -> list[DimRange]:
         """Any length where it isn't known."""

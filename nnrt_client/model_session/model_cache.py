@@ -69,7 +69,8 @@ class ModelCache:
 
     def found(self, device: Device) -> CompiledModel | None:
         """Read the compiled model, if it is there and sound. The daemon checks the large parts when they arrive."""
-        return self._store.load(self._key(device), in_files=True)
+        entry = self._store.find(self._key(device))
+        return None if entry is None else self._store.load(entry, in_files=True)
 
     def refused(self, device: Device, compiled: CompiledModel, why: NnrtError) -> None:
         """Remove what a device doesn't take, unless it takes it from others."""

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from nnrt_client.onnxruntime.ort_value import resident
+from nnrt_client.onnxruntime.value_memory import resident
 from nnrt_client.session.device import Device
 from nnrt_client.tensors.resident_tensor import ResidentTensor
 from nnrt_hdi.tensor import TensorSpec

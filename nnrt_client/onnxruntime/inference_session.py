@@ -27,6 +27,7 @@ from nnrt_client.onnxruntime.options import RunOptions, SessionOptions
 from nnrt_client.onnxruntime.ort_value import DEVICE, HOST, OrtValue, placed
 from nnrt_client.onnxruntime.placed_model import TERMINATED, PlacedModel
 from nnrt_client.onnxruntime.providers import NNRT, Provider, chosen_options, load_options
+from nnrt_client.onnxruntime.value_memory import ValueMemory
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import NnrtError
 
@@ -228,7 +229,7 @@ class InferenceSession(MissingMethods, Closable):
         run_options: RunOptions | None = None,
     ) -> list[OrtValue]:
         """Run with values in place of arrays."""
-        return [OrtValue(array) for array in self.run(output_names, input_dict_ort_values, run_options)]
+        return [OrtValue(ValueMemory(array)) for array in self.run(output_names, input_dict_ort_values, run_options)]
 
     def io_binding(self) -> IOBinding:
         """Give inputs and outputs to be bound."""

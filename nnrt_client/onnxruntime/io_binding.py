@@ -12,6 +12,7 @@ from nnrt_client.onnxruntime.errors import BadBinding, BoundRunFailed, WrongType
 from nnrt_client.onnxruntime.options import RunOptions
 from nnrt_client.onnxruntime.ort_value import DEVICE, HOST, OrtValue, value_at
 from nnrt_client.onnxruntime.placed_model import HasModel, PlacedModel, placed_model
+from nnrt_client.onnxruntime.value_memory import ValueMemory
 from nnrt_client.run.result import OutputTooSmall
 from nnrt_client.tensors.resident_tensor import ResidentTensor
 from nnrt_hdi.errors import NnrtError
@@ -120,7 +121,7 @@ class IOBinding:
             if name not in model.output_specs:
                 raise BoundRunFailed(f"Error in execution: Invalid output name: {name}")
         feed = {
-            name: value._readable(model.connection, model.device) if isinstance(value, OrtValue) else value
+            name: value._memory.readable(model.connection, model.device) if isinstance(value, OrtValue) else value
             for name, value in self._inputs.items()
         }
         for name in model.input_specs:
@@ -143,7 +144,7 @@ class IOBinding:
         targets: dict[str, Any] = {}
         for name, output in self._outputs.items():
             if output.value is not None:
-                targets[name] = output.value._writable_place(model.connection, model.device)
+                targets[name] = output.value._memory.writable_place(model.connection, model.device)
             elif output.is_on_device and (spare := model.memory.taken(name)):
                 targets[name] = taken[name] = spare
             else:
@@ -168,14 +169,14 @@ class IOBinding:
         """The result of a run as a value, where it was bound to be."""
         output, memory = self._outputs[name], model.memory
         if output.value is not None:
-            output.value._take(result)
+            output.value._memory.take(result)
             return output.value
         if not output.is_on_device:
-            return OrtValue(result)
+            return OrtValue(ValueMemory(result))
         if isinstance(result, np.ndarray):  # It was not known how much memory it takes.
             array, result = result, memory.made(name, result.shape)
             result.write(array)
-        value = OrtValue._of_resident(result, self._session)
+        value = OrtValue(ValueMemory(result, keeper=self._session))
         # When the value is collected its memory is spare.
         weakref.finalize(value, memory.spare[name].append, result).atexit = False
         return value

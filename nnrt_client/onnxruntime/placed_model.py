@@ -130,7 +130,7 @@ class PlacedModel:
     def _readable(self, name: str, spec: TensorSpec, given: Any) -> Any:
         """Make an array or a tensor of an input that is given. Raises what ONNX Runtime does where it is none."""
         if isinstance(given, OrtValue):
-            return given._readable(self.connection, self.device)
+            return given._memory.readable(self.connection, self.device)
         if isinstance(given, RunTensor):
             return given
         if given is None:

@@ -40,7 +40,7 @@ _IDLE_MS = 12_000
 
 
 class Channel:
-    """A channel to a daemon: says Hello and then beats, until it is closed. No thread that gets signals uses it."""
+    """A channel to a daemon: says Hello, and beats when it is asked to. No thread that gets signals uses it."""
 
     def __init__(
         self, address: str, settings: Settings, session_id: bytes = b"", timeout_s: float | None = None
@@ -52,7 +52,6 @@ class Channel:
         """
         self._address = address
         self._outbox: queue.SimpleQueue[session_pb2.SessionRequest | None] = queue.SimpleQueue()
-        self._interval_s = settings.connect_timeout_s
         self._features = [] if settings.compression == "none" else [FEATURE]
         self._lock = threading.Lock()
         self._is_closing = False
@@ -114,13 +113,8 @@ class Channel:
         finally:
             self._calls.discard(call)
 
-    def beat_every(self, interval_s: float) -> None:
-        """Beat now, and so often from now on."""
-        self._interval_s = interval_s
-        self.beat()
-
     def beat(self) -> None:
-        """Beat now."""
+        """Beat now. For any thread."""
         self._outbox.put(None)
 
     def sent_ns(self, sequence: int) -> int | None:
@@ -171,16 +165,12 @@ class Channel:
         yield session_pb2.SessionRequest(hello=hello)
         sequence = 0
         while not self._is_closing:
-            try:
-                last_words = self._outbox.get(timeout=self._interval_s)
-            except queue.Empty:
-                pass
-            else:
-                if last_words is not None:
-                    yield last_words
-                    return
-                if self._is_closing:
-                    return
+            last_words = self._outbox.get()
+            if last_words is not None:
+                yield last_words
+                return
+            if self._is_closing:
+                return
             sequence += 1
             self._beats_sent.pop(sequence - _LATE_BEATS, None)
             self._beats_sent[sequence] = time.perf_counter_ns()

@@ -29,7 +29,10 @@ class ConnectionState(fork.LockOwner):
 
     def __init__(self, address: str, settings: Settings) -> None:
         self.address = address
+        # The daemon, for messages.
+        self.place = f"daemon at {address}"
         self.settings = settings
+        self._patience_s = settings.reconnect_timeout_s + settings.verdict_timeout_s
         self.death: NnrtError | None = None
         self.state = DeviceState()
         self.clock = DaemonClock()
@@ -40,6 +43,8 @@ class ConnectionState(fork.LockOwner):
         self.attachment = 0
         self.is_attached = False
         self.is_closing = False
+        # Whether the interpreter ends: nothing that happens is an end of the session any more.
+        self.is_leaving = False
         self._channel: Channel | None = None
         self._changes = Changes()
         self._over = Latch()
@@ -59,11 +64,6 @@ class ConnectionState(fork.LockOwner):
         self._over.set()
 
     @property
-    def place(self) -> str:
-        """The daemon, for messages."""
-        return f"daemon at {self.address}"
-
-    @property
     def is_alive(self) -> bool:
         return self.death is None
 
@@ -76,10 +76,6 @@ class ConnectionState(fork.LockOwner):
     def keeps_models(self) -> bool:
         """Whether the daemon keeps what it compiles, for the next time."""
         return STORE_FEATURE in self.welcome.features
-
-    @property
-    def _patience_s(self) -> float:
-        return self.settings.reconnect_timeout_s + self.settings.verdict_timeout_s
 
     # ---- the keeper's
 

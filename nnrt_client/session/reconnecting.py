@@ -1,5 +1,6 @@
 """The keeper of a session: listens to its channel, notices silence, finds the daemon again."""
 
+import asyncio
 import logging
 import math
 import threading
@@ -13,7 +14,8 @@ from nnrt_client.session.broken_call import BrokenCall
 from nnrt_client.session.channel import Channel
 from nnrt_client.session.connection_state import ConnectionState
 from nnrt_client.session.credentials import what_is_wrong
-from nnrt_client.session.latch import Changes, Latch
+from nnrt_client.session.io_loop import IoLoop, io_loop
+from nnrt_client.session.latch import Latch
 from nnrt_hdi import wire
 from nnrt_hdi.errors import ConnectionFailed, NnrtError, UnavailableDevice
 from nnrt_hdi.v2 import session_pb2
@@ -31,7 +33,7 @@ _MOST_FAILURES = 3
 
 
 class Keeper:
-    """Looks after the channel of a session, in two threads: one listens, one watches for silence."""
+    """Looks after the channel of a session: a thread connects and listens, the loop beats and watches for silence."""
 
     def __init__(self, session: ConnectionState, end: Callable[[NnrtError], None]) -> None:
         """Keep a session's connection, and end the session with the verdict."""
@@ -43,10 +45,11 @@ class Keeper:
         self._has_begun = False
         # The channel that is listened to, and until when something must have been heard on it.
         self._listening: tuple[Channel | None, float] = None, math.inf
-        self._changes = Changes()
         self._ended = Latch()
-        # Whether the interpreter ends: nothing that happens is an end of the session any more.
-        self.is_leaving = False
+        self._loop: IoLoop | None = None
+        # The loop's: when it looks again and when it looked last, and until when silence counts for nothing.
+        self._timer: asyncio.TimerHandle | None = None
+        self._looked_at = self._tolerant_until = 0.0
 
     def start(self) -> None:
         """Begin the session."""
@@ -54,7 +57,7 @@ class Keeper:
 
     def close(self) -> None:
         """Close the channel that is listened to. The session is over."""
-        self._changes.announce()
+        self._wake()
         channel, _ = self._listening
         if channel is not None:
             channel.close()
@@ -68,7 +71,7 @@ class Keeper:
         session = self._session
         death: NnrtError | None = None
         failures = 0
-        while death is None and not self.is_leaving:
+        while death is None and not session.is_leaving:
             attachment = session.attachment
             try:
                 death = self._recover() if self._has_begun else self._begin()
@@ -121,7 +124,7 @@ class Keeper:
             if session.is_attached:
                 self._why_lost = channel.given_up or f"the connection broke: {broken.details}"
             return None
-        if self.is_leaving:
+        if session.is_leaving:
             return None
         ending = "the session was closed" if session.is_closing else "it ended the session"
         return UnavailableDevice(ending, place=session.place)
@@ -142,19 +145,19 @@ class Keeper:
         if not self._has_begun:
             timeout_s = min(self._settings.heartbeat_timeout_s, welcome.heartbeat_timeout_ms / 1000)
             self._interval_s = max(timeout_s / _BEATS_PER_TIMEOUT, _MIN_INTERVAL_S)
-            channel.beat_every(self._interval_s)
             self._listening = channel, time.monotonic() + self._settings.heartbeat_timeout_s
-            self._has_begun = True
+            self._loop = io_loop()
             self._address = Address(session.address)
             if not session.begin(channel, welcome):
                 return session.death
-            threading.Thread(target=self._watch, name=f"nnrt-watch {session.address}", daemon=True).start()
+            self._has_begun = True
+            self._wake()
         elif welcome.session_id != session.welcome.session_id:
             channel.say_goodbye()
             return UnavailableDevice("it is gone: another one answers in its place", place=session.place)
         else:
-            channel.beat_every(self._interval_s)
             session.attach(channel)
+            self._wake()
         return None
 
     def _recover(self) -> NnrtError | None:
@@ -175,7 +178,7 @@ class Keeper:
             except NnrtError as error:
                 return UnavailableDevice(f"it can't be found again: {error}", place=session.place)
             self._listening = channel, until
-            self._changes.announce()  # `_watch` has something to wait for.
+            self._wake()
             if not session.is_alive:
                 channel.close()
                 break
@@ -200,28 +203,41 @@ class Keeper:
             place=session.place,
         )
 
-    def _watch(self) -> None:
-        """Give up the channel on which nothing is heard. In a thread of its own, for the one that sends beats waits
-        while a stopped daemon takes no bytes."""
-        while self._session.is_alive:
-            try:
-                self._watch_for_a_while()
-            except Exception:  # Of memory, perhaps.
-                _log.exception("%s: the watch over its channel failed", self._session.place)
+    def _wake(self) -> None:
+        """Have the loop look at the channel now."""
+        if self._loop is not None:
+            self._loop.call(self._look)
 
-    def _watch_for_a_while(self) -> None:
-        session, timeout_s = self._session, self._settings.heartbeat_timeout_s
-        looked_at = time.monotonic()
-        channel, until = awaited = self._listening
-        pause_s = min(max(until - looked_at, 0.0), self._interval_s)
-        self._changes.wait_for(lambda: not session.is_alive or self._listening[0] is not channel, pause_s)
-        now = time.monotonic()
-        if self._listening is not awaited:
-            return  # Something was heard.
-        if now - looked_at > 2 * self._interval_s:
+    # ---- the loop's
+
+    def _look(self) -> None:
+        """Beat, and give up the channel on which nothing is heard; look again when that is due."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._loop is None or not self._session.is_alive:
+            return
+        pause_s = self._interval_s
+        try:
+            pause_s = min(pause_s, self._look_once(time.monotonic()))
+        except Exception:  # Of memory, perhaps.
+            _log.exception("%s: the watch over its channel failed", self._session.place)
+        self._timer = self._loop.events.call_later(pause_s, self._look)
+
+    def _look_once(self, now: float) -> float:
+        """Look at the channel once. Returns in how many seconds it has been silent for too long."""
+        timeout_s = self._settings.heartbeat_timeout_s
+        if self._looked_at and now - self._looked_at > 2 * self._interval_s:
             # This process stood still, so it could not have heard anything.
-            self._listening = channel, now + timeout_s
-        elif now >= until and channel is not None:
-            self._listening = channel, math.inf
+            self._tolerant_until = now + timeout_s
+        self._looked_at = now
+        channel, until = self._listening
+        if channel is None or channel.given_up:
+            return math.inf
+        if self._session.is_attached:
+            channel.beat()
+        if (remaining_s := max(until, self._tolerant_until) - now) <= 0:
             silence_s = now - until + timeout_s
             channel.give_up(f"it has been silent for {silence_s:.1f} s (heartbeat_timeout_s is {timeout_s:g})")
+            return math.inf
+        return remaining_s

@@ -2,8 +2,6 @@
 
 import logging
 import threading
-import time
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -12,6 +10,7 @@ from numbers import Integral
 
 from nnrt_client.session import fork
 from nnrt_client.session.device import Device
+from nnrt_client.session.known_devices import USABLE, KnownDevices
 from nnrt_client.session.membership import AddressChange, Membership
 from nnrt_client.session.reasons import kind_of, why_missing
 from nnrt_client.session.session import Session
@@ -25,18 +24,6 @@ _log = logging.getLogger(__name__)
 _CALLBACK_THREADS = 4
 # Daemons that are asked at a time.
 _MOST_PROBES = 64
-_USABLE = (DeviceStatus.AVAILABLE, DeviceStatus.BUSY)
-
-
-@dataclass(slots=True)
-class _LeftOut:
-    """Why an address has no device to use, and since when."""
-
-    since: float
-    error: NnrtError
-    looked_at: float = 0.0
-    # Whether the log says so.
-    is_told: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +57,11 @@ class Runtime(fork.LockOwner, Closable):
         if not isinstance(self._settings, Settings):
             raise InvalidParameter(f"the settings are {settings!r}; give Settings", place="Runtime")
         self._members = Membership(_require_addresses(given), self._settings)
-        self._devices: dict[str, Device] = {}
-        # Dead ones that no address leads to any more; somebody may still use them, and so connect them again.
-        self._absent: weakref.WeakSet[Device] = weakref.WeakSet()
-        # Per address where the last look found no device to use.
-        self._left_out: dict[str, _LeftOut] = {}
-        # Per address of a device with the name of another one, which one that is.
-        self._doubles: dict[str, str] = {}
+        self._known = KnownDevices()
         self._is_open = True
         super().__init__()
 
     def _make_locks(self) -> None:
-        self._lock = threading.RLock()
         # Per address.
         self._connecting: dict[str, threading.RLock] = {}
         self._callbacks = ThreadPoolExecutor(_CALLBACK_THREADS, thread_name_prefix="nnrt-callback")
@@ -138,9 +118,7 @@ class Runtime(fork.LockOwner, Closable):
             return OperationFailed(f"{what}no addresses are known; give a device's address, or set {DEVICES_VARIABLE}")
         wanted = "no device" if which == 0 else f"no device {which!r}"
         there = ", ".join(device.name for device in self._usable()) or "none"
-        with self._lock:
-            errors = {address: left.error for address, left in self._left_out.items()}
-            doubles = dict(self._doubles)
+        errors, doubles = self._known.left_out()
         errors |= {name: UnavailableDevice(why) for name, why in self._members.failures().items()}
         reasons = {address: error.reason for address, error in errors.items()} | doubles
         left_out = ", ".join(f"{address} ({why})" for address, why in reasons.items()) or "none"
@@ -158,27 +136,23 @@ class Runtime(fork.LockOwner, Closable):
     def _found(self, which: str | int) -> Device | None:
         if not isinstance(which, str | int | Integral):
             raise InvalidParameter(f"the device is {which!r}; give a name, an address or an id", place="Runtime")
-        known = self._known_first() if which == 0 else self._chosen(which, self._usable())
+        if which == 0:
+            self._require_open()
+            known = self._known.first(self.addresses, self._settings.look_again_s)
+        else:
+            known = self._chosen(which, self._usable())
         return known or self._chosen(which, self._answering())
 
     def _asked(self) -> dict[str, Device | None]:
         fork.require_original_process()
         self._require_open()
         addresses = self.addresses
-        self._forget_all_but(addresses)
+        self._known.forget_all_but(addresses)
         if not addresses:
             return {}
         with ThreadPoolExecutor(min(len(addresses), _MOST_PROBES), thread_name_prefix="nnrt-probe") as pool:
-            return dict(zip(addresses, pool.map(self._probe, addresses), strict=True))
-
-    def _forget_all_but(self, addresses: Sequence[str]) -> None:
-        """Let go of what belongs to other addresses. Devices whose daemons live stay, in case they are used."""
-        with self._lock:
-            for address in self._left_out.keys() - set(addresses):
-                del self._left_out[address]
-            for address in self._devices.keys() - set(addresses):
-                if not self._devices[address].is_connected:
-                    self._absent.add(self._devices.pop(address))
+            looks = zip(addresses, pool.map(self._look, addresses), strict=True)
+            return {address: None if look.why else look.device for address, look in looks}
 
     def _answering(self) -> list[Device]:
         """The devices that answer now, each name once."""
@@ -187,16 +161,12 @@ class Runtime(fork.LockOwner, Closable):
         for device in self._asked().values():
             if device is not None and (first := devices.setdefault(device.name, device)) is not device:
                 doubles[device.address] = f"the device at {first.address} has the same name"
-        with self._lock:
-            known, self._doubles = self._doubles, doubles
-        for address in doubles.keys() - known.keys():
-            _log.warning("no device at %s: %s", address, doubles[address])
+        self._known.note_doubles(doubles)
         return list(devices.values())
 
     def _knows(self, which: str | int) -> bool:
         """Tell if such a device has answered before, though it may be gone."""
-        with self._lock:
-            return self._chosen(which, self._devices.values()) is not None
+        return self._chosen(which, self._known.all()) is not None
 
     def _chosen(self, which: str | int, devices: Iterable[Device]) -> Device | None:
         behind = self._members.behind(which) if isinstance(which, str) else ()
@@ -205,34 +175,15 @@ class Runtime(fork.LockOwner, Closable):
                 return device
         return None
 
-    def _known_first(self) -> Device | None:
-        """The device that `devices` would name first, None if that has to be asked: one before it may be back."""
-        usable = {device.address: device for device in self._usable()}
-        looked_since = time.monotonic() - self._settings.look_again_s
-        addresses = self.addresses
-        with self._lock:
-            for address in addresses:
-                if address in usable:
-                    return usable[address]
-                left = self._left_out.get(address)
-                device = self._devices.get(address)
-                if (left is None or left.looked_at < looked_since) and not (device is not None and device.is_connected):
-                    return None
-        return None
-
     def _usable(self) -> list[Device]:
         """The devices that, as far as is known, take work now, in the order of their addresses. Asks nobody."""
         self._require_open()
-        addresses = self.addresses
-        with self._lock:
-            known = [self._devices[address] for address in addresses if address in self._devices]
-        return [device for device in known if device.is_connected and device.state.status in _USABLE]
+        return self._known.usable(self.addresses)
 
     def close(self) -> None:
         """End all sessions. Idempotent."""
-        with self._lock:
-            self._is_open = False
-            devices = [*self._devices.values(), *self._absent]
+        self._is_open = False
+        devices = self._known.close()
         with ExitStack() as stack:  # Who is interrupted closes the others, too.
             stack.callback(self._callbacks.shutdown, wait=False)
             for device in devices:
@@ -243,53 +194,33 @@ class Runtime(fork.LockOwner, Closable):
         if not self._is_open:
             raise OperationForbidden("the runtime is closed; make a new one")
 
-    def _probe(self, address: str) -> Device | None:
-        look = self._look(address)
-        return None if look.why else look.device
-
     def _look(self, address: str) -> Look:
         """Ask the daemon at an address."""
         try:
             with self._connecting.setdefault(address, threading.RLock()):
-                device = self._devices.get(address) or self._connected(address)
+                device = self._known.at(address) or self._connected(address)
             status, canary = device._asked()
         except NnrtError as error:
             missing = why_missing(error)
             unplaced = type(missing)(missing.message).of_request(missing.request_id)  # The address says where.
-            return Look(self._devices.get(address), None, self._leave_out(address, unplaced))
-        if status not in _USABLE:
+            self._known.leave_out(address, unplaced)
+            return Look(self._known.at(address), None, unplaced)
+        if status not in USABLE:
             why = f"{device.name} is {_condition(device, status)}"
             since = f"; since {canary.for_s:.0f} s" if canary and canary.is_out else ""
-            self._leave_out(address, UnavailableDevice(f"{why}{since}"))
+            self._known.leave_out(address, UnavailableDevice(f"{why}{since}"))
             return Look(device, status, UnavailableDevice(why))  # Looks are compared: it says the same each time.
-        with self._lock:
-            left = self._left_out.pop(address, None)
-        if left is not None and left.is_told:
-            _log.warning("%s is back at %s, after %.1f s", device.name, address, time.monotonic() - left.since)
+        self._known.take_back(device)
         return Look(device, status)
 
-    def _leave_out(self, address: str, error: NnrtError) -> NnrtError:
-        now = time.monotonic()
-        with self._lock:
-            left = self._left_out.setdefault(address, _LeftOut(now, error))
-            left.looked_at, left.error = now, error
-        return error
-
     def _tell(self) -> None:
-        """Log which addresses have been left out since it was last told; an error that is raised says so itself."""
-        with self._lock:
-            untold = {address: left for address, left in self._left_out.items() if not left.is_told}
-            for left in untold.values():
-                left.is_told = True
-        for address, left in untold.items():
-            _log.warning("no device at %s: %s", address, left.error.reason)
+        """Log which addresses have been left out since the log said so; an error that is raised says it itself."""
+        self._known.log_left_out()
 
     def _connected(self, address: str) -> Device:
         device = Device(Session(address, self._settings, self._callbacks))
-        with self._lock:
-            if self._is_open:
-                self._devices[address] = device
-                return device
+        if self._known.add(device):
+            return device
         device.close()
         raise OperationForbidden("the runtime was closed; make a new one")
 

@@ -188,18 +188,9 @@ class Session(Calls):
 
     def leave(self) -> None:
         """Say goodbye without ending anything here: the interpreter ends, and callbacks are no longer made."""
-        self._keeper.is_leaving = True
+        self.is_leaving = True
         if self._channel is not None:
             self._channel.say_goodbye()
-
-    @property
-    def is_leaving(self) -> bool:
-        """True while this process is about to end, and has said goodbye."""
-        return self._keeper.is_leaving
-
-    def wait_left(self, timeout_s: float) -> None:
-        """Wait until the daemon has answered the goodbye of `leave`."""
-        self._keeper.wait_ended(timeout_s)
 
 
 # The sessions that are open.
@@ -214,4 +205,4 @@ def _take_leave() -> None:
         session.leave()
     deadline = time.monotonic() + _FAREWELL_S
     for session in leaving:
-        session.wait_left(max(deadline - time.monotonic(), 0.0))
+        session._keeper.wait_ended(max(deadline - time.monotonic(), 0.0))

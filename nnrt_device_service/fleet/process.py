@@ -104,10 +104,6 @@ class Process:
             self._descriptor = -1
 
 
-def own_identity() -> ProcessIdentity:
-    return _identity(os.getpid())
-
-
 def _identity(pid: int) -> ProcessIdentity:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return ProcessIdentity(pid, int(fields[_START_TIME_FIELD]), _BOOT_ID.read_text().strip())

@@ -9,10 +9,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 
-from nnrt_device_service.fleet.backoff import Backoff
+from nnrt_device_service.fleet.backoff import Pause
+from nnrt_device_service.fleet.condition import Condition
 from nnrt_device_service.fleet.process import Process
 from nnrt_device_service.fleet.state_directory import Record, State, StateDirectory
-from nnrt_device_service.host.exit import ExitCode
 from nnrt_device_service.host.readiness import ADDRESSES, OUT, SHARED
 from nnrt_device_service.settings import variable_of
 
@@ -22,11 +22,6 @@ _log = logging.getLogger(__name__)
 _END_S = 20.0
 # With these `serve` refuses its settings, or what it finds on the host: errors, and usage errors.
 _REFUSALS = frozenset({1, 2})
-_MEANINGS = {
-    ExitCode.NOT_SERVING: "served no more calls",
-    ExitCode.DAMAGED: "a file of its model store was cut short",
-    ExitCode.STUCK: "its device was stuck",
-}
 # From linux/prctl.h.
 _PR_SET_PDEATHSIG = 1
 # What systemd gave the supervisor, and not the daemons.
@@ -46,26 +41,21 @@ class SupervisedDaemon:
     ) -> None:
         """A daemon of the record that still lives is taken over. `on_change` is called whenever its state changes."""
         self.record = record
+        self.condition = Condition(record, directory, on_change)
+        # While it backs off.
+        self.pause = Pause()
         self._directory = directory
         self._is_one_shot = is_one_shot
-        self._on_change = on_change
-        self._process = Process.find(record.process) if record.process else None
-        self._backoff = Backoff()
+        # The daemon, while it lives.
+        self.process = Process.find(record.process) if record.process else None
         self._task: asyncio.Task[None] | None = None
-        self._changed = asyncio.Event()
         self._end_asked = asyncio.Event()
-        # While it backs off: the end of that, and the earliest time for it.
-        self._is_due = asyncio.Event()
-        self._due: asyncio.TimerHandle | None = None
-        self.may_start_at = 0.0
         self._limit: asyncio.TimerHandle | None = None
-        # Why the process was killed or what it said last, and since when it has been ready.
-        self._said = ""
-        self._killed_for = ""
+        # Since when it has been ready.
         self._ready_at: float | None = None
         # How it ended last was a refusal of what it was to be.
         self._is_refused = False
-        self._has_been_ready = self._process is not None and record.state is State.READY
+        self._has_been_ready = self.process is not None and record.state is State.READY
 
     @property
     def name(self) -> str:
@@ -75,17 +65,12 @@ class SupervisedDaemon:
     def state(self) -> State:
         return self.record.state
 
-    @property
-    def process(self) -> Process | None:
-        """The daemon, while it lives."""
-        return self._process
-
     def begin(self) -> None:
         """Start the daemon, or go on with the one that lives. Does nothing where that is under way."""
         if self._task is None or self._task.done():
             self._end_asked.clear()
             self.record.is_drained = False
-            if self._process is None:
+            if self.process is None:
                 self._be(State.STARTING)
             self._run()
 
@@ -97,11 +82,11 @@ class SupervisedDaemon:
     async def end(self) -> None:
         """Let the daemon finish what is under way; it has ended when this returns."""
         self._end_asked.set()
-        self._is_due.set()
+        self.pause.end()
         if self._task is not None and not self._task.done():
-            if self._process is not None:
-                self._ask_to_end(self._process)
-        elif self._process is not None:
+            if self.process is not None:
+                self._ask_to_end(self.process)
+        elif self.process is not None:
             self._run()
         else:
             self._be(State.DRAINED)
@@ -109,22 +94,16 @@ class SupervisedDaemon:
         assert self._task is not None
         await asyncio.shield(self._task)
 
-    def hasten(self) -> None:
-        """Back off no longer than a daemon must that is needed, for no other one serves."""
-        if self._due is not None and self._due.when() > self.may_start_at:
-            self._due.cancel()
-            self._due = asyncio.get_running_loop().call_at(self.may_start_at, self._is_due.set)
-            _log.warning("%s is started again sooner, for no device serves", self.name, extra={"device": self.name})
-
     def kill(self, why: str = "") -> None:
         """End the daemon at once."""
-        self._killed_for = self._killed_for or why
-        if self._process is not None:
-            self._process.send(signal.SIGKILL)
+        self.condition.killed_for = self.condition.killed_for or why
+        if self.process is not None:
+            self.process.send(signal.SIGKILL)
 
     def heard(self, fields: Mapping[str, str]) -> None:
         """The daemon has said something of itself."""
-        self._said = "" if "READY" in fields or OUT in fields else fields.get("STATUS", self._said)
+        said = self.condition.said
+        self.condition.said = "" if "READY" in fields or OUT in fields else fields.get("STATUS", said)
         if fields.get("EXIT_STATUS", "").isdecimal():
             self.record.last_exit = int(fields["EXIT_STATUS"])
         if SHARED in fields:
@@ -142,16 +121,6 @@ class SupervisedDaemon:
         elif self.state is State.READY:
             self._limit_time()
 
-    async def settled(self) -> State:
-        """Wait until the daemon is ready, or isn't going to be soon; which of them."""
-        return await self.until(State.READY, State.DRAINED, State.FAILED, State.BACKING_OFF)
-
-    async def until(self, *states: State) -> State:
-        """Wait until the daemon is in one of these states; in which one."""
-        while self.state not in states:
-            await self._changed.wait()
-        return self.state
-
     def _run(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._keep())
         self._task.add_done_callback(self._fault)
@@ -165,22 +134,22 @@ class SupervisedDaemon:
 
     async def _keep(self) -> None:
         while True:
-            if self._process is None and not self._end_asked.is_set():
+            if self.process is None and not self._end_asked.is_set():
                 self._start()
-            if self._process is not None:
-                await self._until_its_end(self._process)
+            if self.process is not None:
+                await self._until_its_end(self.process)
             if self._end_asked.is_set():
                 self._be(State.DRAINED)
                 return
             if self._is_hopeless():
-                self._be(State.FAILED, self._reason())
+                self._be(State.FAILED, self.condition.why_ended())
                 _log.error("%s failed: %s", self.name, self.record.why, extra={"device": self.name})
                 return
             await self._back_off()
 
     def _start(self) -> None:
-        spec, record = self.record.spec, self.record
-        self._said = self._killed_for = ""
+        spec, record, condition = self.record.spec, self.record, self.condition
+        condition.said = condition.killed_for = ""
         self._ready_at = None
         record.process, record.last_exit = None, None
         environment = {
@@ -194,18 +163,18 @@ class SupervisedDaemon:
         command = spec.command(record.addresses)
         try:
             if _is_journal(sys.stderr.fileno()):
-                self._process = Process.start(command, environment, None, self._prepare)
+                self.process = Process.start(command, environment, None, self._prepare)
             else:
                 with self._directory.open_log(self.name) as log:
-                    self._process = Process.start(command, environment, log.fileno(), self._prepare)
+                    self.process = Process.start(command, environment, log.fileno(), self._prepare)
         except OSError as error:
-            self._said = f"it could not be started: {error}"
+            condition.said = f"it could not be started: {error}"
             return
         except subprocess.SubprocessError:
             self._is_refused = True
-            self._said = f"it may not run with nice {spec.nice}, or on processors {spec.cpus or 'of its own'}"
+            condition.said = f"it may not run with nice {spec.nice}, or on processors {spec.cpus or 'of its own'}"
             return
-        record.process = self._process.identity
+        record.process = self.process.identity
         self._be(State.STARTING)
 
     def _prepare(self) -> None:
@@ -242,7 +211,7 @@ class SupervisedDaemon:
         if (code := process.exit_code()) is not None:
             self.record.last_exit = code
         self._is_refused = self.record.last_exit in _REFUSALS
-        self.record.process = self._process = None
+        self.record.process = self.process = None
         process.close()
 
     def _ask_to_end(self, process: Process) -> None:
@@ -254,36 +223,16 @@ class SupervisedDaemon:
     def _is_hopeless(self) -> bool:
         return self._is_one_shot or (self._is_refused and not self._has_been_ready)
 
-    def _reason(self) -> str:
-        code = self.record.last_exit
-        if self._killed_for:
-            return f"it {self._killed_for} and was killed"
-        if code is None:
-            return self._said or "it ended"
-        if code < 0:
-            return f"it was ended by {signal.Signals(-code).name}"
-        if code in _MEANINGS:
-            return f"it ended with {code}: {_MEANINGS[ExitCode(code)]}"
-        return self._said if code and self._said else f"it ended with {code}; see its log"
-
     async def _back_off(self) -> None:
-        loop = asyncio.get_running_loop()
-        ready_s = 0.0 if self._ready_at is None else loop.time() - self._ready_at
-        wait_s = self._backoff.wait_s(ready_s)
-        self.may_start_at = loop.time() + self._backoff.least_wait_s
-        self._is_due.clear()
-        self._due = loop.call_later(wait_s, self._is_due.set)
+        ready_s = 0.0 if self._ready_at is None else asyncio.get_running_loop().time() - self._ready_at
+        wait_s = self.pause.begin(ready_s)
         self.record.restarts += 1
         if self._is_refused:
             self.record.addresses = ()  # Another process may listen there by now.
-        said = "%s: %s; it is started again in %.1f s"
-        _log.warning(said, self.name, self._reason(), wait_s, extra={"device": self.name})
-        self._be(State.BACKING_OFF, self._reason())
-        try:
-            await self._is_due.wait()
-        finally:
-            self._due.cancel()
-            self._due = None
+        why, said = self.condition.why_ended(), "%s: %s; it is started again in %.1f s"
+        _log.warning(said, self.name, why, wait_s, extra={"device": self.name})
+        self._be(State.BACKING_OFF, why)
+        await self.pause.wait()
 
     def _limit_time(self) -> None:
         """Give the daemon, from now on, as long as it may take for what it is doing; it is killed after that."""
@@ -300,13 +249,9 @@ class SupervisedDaemon:
         self._limit = asyncio.get_running_loop().call_later(seconds, self.kill, why)
 
     def _be(self, state: State, why: str = "") -> None:
-        self.record.state, self.record.why = state, why
-        self._directory.write(self.record)
-        if self._process is not None:
+        self.condition.change(state, why)
+        if self.process is not None:
             self._limit_time()
-        self._changed.set()
-        self._changed = asyncio.Event()
-        self._on_change()
 
 
 def _is_journal(descriptor: int) -> bool:

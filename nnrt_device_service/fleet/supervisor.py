@@ -11,6 +11,7 @@ from typing import Any
 
 from nnrt_device_service.fleet.control import Say, serve_control
 from nnrt_device_service.fleet.notify_socket import NotifySocket
+from nnrt_device_service.fleet.roster import Roster
 from nnrt_device_service.fleet.shown import shown
 from nnrt_device_service.fleet.spec import DeviceSpec
 from nnrt_device_service.fleet.state_directory import Record, State, StateDirectory
@@ -45,7 +46,7 @@ class Supervisor:
         self._on_ready = on_ready
         self._is_one_shot = is_one_shot
         self._command = command
-        self._daemons: dict[str, SupervisedDaemon] = {}
+        self._roster = Roster(directory, is_one_shot=is_one_shot)
         self._stopping = asyncio.Event()
         # Who changes which daemons there are, or what they are to do.
         self._changing = asyncio.Lock()
@@ -69,7 +70,7 @@ class Supervisor:
             loop.add_reader(notices.fileno(), self._hear, notices)
             stack.callback(loop.remove_reader, notices.fileno())
             self._take_signals(loop)
-            self._adopt()
+            self._roster.adopt()
             with self._directory.usable():
                 await stack.enter_async_context(serve_control(self._directory.control, self._answer))
             self._later(self._start(specs))
@@ -83,7 +84,7 @@ class Supervisor:
     def stop(self) -> None:
         """Drain all daemons and end; the second time end them at once."""
         if self._stopping.is_set():
-            for daemon in self._daemons.values():
+            for daemon in self._roster:
                 daemon.kill()
         self._stopping.set()
 
@@ -104,83 +105,22 @@ class Supervisor:
             self._has_fault = True
             self._stopping.set()
 
-    # ---- which daemons there are
-
-    def _adopt(self) -> None:
-        """Know of all that a supervisor before has left."""
-        for name, record in self._directory.records().items():
-            self._daemons[name] = self._supervised(record)
-            _log.info("found %s, which is %s", name, record.state.value)
-
-    def _supervised(self, record: Record) -> SupervisedDaemon:
-        return SupervisedDaemon(record, self._directory, is_one_shot=self._is_one_shot, on_change=self._have_one_serve)
-
-    def _have_one_serve(self) -> None:
-        """Hasten one daemon if none is ready or starting."""
-        daemons = self._daemons.values()
-        waiting = [daemon for daemon in daemons if daemon.state is State.BACKING_OFF]
-        # A device that is out has a reason.
-        serve = (d.state is State.STARTING or (d.state is State.READY and not d.record.why) for d in daemons)
-        if waiting and not any(serve):
-            min(waiting, key=lambda daemon: daemon.may_start_at).hasten()
-
     async def _start(self, specs: list[DeviceSpec]) -> None:
         async with self._changing:
-            for daemon in self._daemons.values():
-                if daemon.record.spec in specs and not daemon.record.is_drained:
+            for daemon in self._roster.not_drained():
+                if daemon.record.spec in specs:
                     daemon.begin()
-            await asyncio.gather(self._apply(specs), *self._ends_of_drained())
-        await self._all_settled()
-        self._on_ready([daemon.record for daemon in self._daemons.values()])
+            # Those that were asked to drain may still be at it.
+            drained = [daemon.end() for daemon in self._roster if daemon.record.is_drained]
+            await asyncio.gather(self._roster.apply(specs), *drained)
+        await asyncio.gather(*(daemon.condition.settled() for daemon in self._roster))
+        self._on_ready([daemon.record for daemon in self._roster])
         notify(READY=1)
         if self._is_one_shot:
             await self._one_shot()
-        elif self._daemons and all(daemon.state is State.FAILED for daemon in self._daemons.values()):
+        elif len(self._roster) and all(daemon.state is State.FAILED for daemon in self._roster):
             self._exit_code = 1
             self._stopping.set()
-
-    def _ends_of_drained(self) -> list[Coroutine[Any, Any, None]]:
-        """Those that were asked to drain, and may still be at it."""
-        return [daemon.end() for daemon in self._daemons.values() if daemon.record.is_drained]
-
-    async def _apply(self, specs: list[DeviceSpec]) -> None:
-        """Have a daemon for each of these devices, and no others; those that are as they should be go on."""
-        wanted = {spec.name: spec for spec in specs}
-        ending = {
-            name: (daemon, asyncio.ensure_future(daemon.end()))
-            for name, daemon in self._daemons.items()
-            if name not in wanted or wanted[name] != daemon.record.spec
-        }
-
-        async def begin(spec: DeviceSpec) -> None:
-            for name, (daemon, end) in ending.items():
-                former = daemon.record
-                has_accelerator = former.spec.accelerator == spec.accelerator and not former.is_shared
-                if name == spec.name or has_accelerator or {*former.addresses} & {*spec.listen}:
-                    await end
-            self._add(spec, ending[spec.name][0].record if spec.name in ending else None)
-
-        async def forget(name: str, end: asyncio.Future[None]) -> None:
-            await end
-            del self._daemons[name]
-            self._directory.remove(name)
-
-        await asyncio.gather(
-            *(begin(spec) for spec in specs if spec.name in ending or spec.name not in self._daemons),
-            *(forget(name, end) for name, (_, end) in ending.items() if name not in wanted),
-        )
-
-    def _add(self, spec: DeviceSpec, former: Record | None) -> None:
-        """Keep a daemon for the device: where the former one was, and as drained as that."""
-        is_drained = former is not None and former.is_drained
-        record = Record(spec, State.DRAINED if is_drained else State.STARTING, is_drained=is_drained)
-        if former is not None and former.spec.listen == spec.listen:
-            record.addresses = former.addresses
-        daemon = self._daemons[spec.name] = self._supervised(record)
-        if is_drained:
-            self._directory.write(record)
-        else:
-            daemon.begin()
 
     async def _reload(self) -> None:
         async with self._changing:
@@ -191,24 +131,21 @@ class Supervisor:
                 _log.error("nothing changes: %s", error)
             else:
                 _log.info("reading again which devices there are: %s", ", ".join(spec.name for spec in specs))
-                await self._apply(specs)
+                await self._roster.apply(specs)
             notify(READY=1)
 
     async def _end(self) -> None:
         for task in self._tasks:
             task.cancel()
         notify(STOPPING=1, STATUS="draining")
-        await asyncio.gather(*self._tasks, *(daemon.end() for daemon in self._daemons.values()), return_exceptions=True)
-        for name in self._daemons:
-            self._directory.remove(name)
-
-    async def _all_settled(self) -> None:
-        await asyncio.gather(*(daemon.settled() for daemon in list(self._daemons.values())))
+        await asyncio.gather(*self._tasks, *(daemon.end() for daemon in self._roster), return_exceptions=True)
+        for daemon in self._roster:
+            self._directory.remove(daemon.name)
 
     # ---- what it hears and says
 
     def _hear(self, notices: NotifySocket) -> None:
-        by_pid = {daemon.process.pid: daemon for daemon in self._daemons.values() if daemon.process is not None}
+        by_pid = {daemon.process.pid: daemon for daemon in self._roster if daemon.process is not None}
         for notice in notices.notices():
             if daemon := by_pid.get(notice.pid):
                 daemon.heard(notice.fields)
@@ -217,8 +154,8 @@ class Supervisor:
         """Tell systemd, where it watches over the supervisor."""
         sign_s = sign_of_life_s()
         while sign_s:
-            ready = sum(daemon.state is State.READY for daemon in self._daemons.values())
-            notify(WATCHDOG=1, STATUS=f"{ready} of {len(self._daemons)} devices are ready")
+            ready = sum(daemon.state is State.READY for daemon in self._roster)
+            notify(WATCHDOG=1, STATUS=f"{ready} of {len(self._roster)} devices are ready")
             await asyncio.sleep(sign_s)
 
     async def _answer(self, request: dict[str, Any], say: Say) -> list[dict[str, Any]]:
@@ -228,23 +165,14 @@ class Supervisor:
                 pass
             case "drain":
                 async with self._changing:
-                    await self._drain(self._named(request["names"]) or list(self._daemons.values()), say)
+                    await self._drain(self._roster.named(request["names"]) or list(self._roster), say)
             case "restart":
                 async with self._changing:
-                    daemons = self._named(request["names"]) or self._not_drained()
+                    daemons = self._roster.named(request["names"]) or self._roster.not_drained()
                     await self._restart(daemons, say, rolling=request["rolling"])
             case other:
                 raise InvalidParameter(f"there is nothing called {other!r}; use ps, drain or restart")
-        return [shown(daemon.record, daemon.process, self._directory) for daemon in self._daemons.values()]
-
-    def _named(self, names: list[str]) -> list[SupervisedDaemon]:
-        if unknown := [name for name in names if name not in self._daemons]:
-            known = ", ".join(self._daemons) or "none"
-            raise InvalidParameter(f"no device is called {', '.join(map(repr, unknown))}; there are: {known}")
-        return [self._daemons[name] for name in names]
-
-    def _not_drained(self) -> list[SupervisedDaemon]:
-        return [daemon for daemon in self._daemons.values() if not daemon.record.is_drained]
+        return [shown(daemon.record, daemon.process, self._directory) for daemon in self._roster]
 
     async def _drain(self, daemons: list[SupervisedDaemon], say: Say) -> None:
         async def drain(daemon: SupervisedDaemon) -> None:
@@ -261,7 +189,7 @@ class Supervisor:
             if self._stopping.is_set():
                 raise OperationFailed("the supervisor ends")
             daemon.begin()
-            if await daemon.settled() is not State.READY:
+            if await daemon.condition.settled() is not State.READY:
                 raise OperationFailed(f"{daemon.name} is {daemon.state.value} after its restart: {daemon.record.why}")
             say(f"{daemon.name} is ready on {', '.join(daemon.record.addresses)}")
 
@@ -273,8 +201,8 @@ class Supervisor:
 
     async def _one_shot(self) -> None:
         """Run the command, if there is one, until it or a daemon ends."""
-        waiting = [asyncio.ensure_future(daemon.until(State.FAILED)) for daemon in self._daemons.values()]
-        is_whole = all(daemon.state is State.READY for daemon in self._daemons.values())
+        waiting = [asyncio.ensure_future(daemon.condition.until(State.FAILED)) for daemon in self._roster]
+        is_whole = all(daemon.state is State.READY for daemon in self._roster)
         command = asyncio.ensure_future(self._run_command()) if self._command and is_whole else None
         try:
             await asyncio.wait([*waiting, *([command] if command else [])], return_when=asyncio.FIRST_COMPLETED)
@@ -288,7 +216,7 @@ class Supervisor:
 
     async def _run_command(self) -> int:
         """The exit code of the command, which finds the devices in NNRT_DEVICES."""
-        addresses = [daemon.record.addresses[0] for daemon in self._daemons.values()]
+        addresses = [daemon.record.addresses[0] for daemon in self._roster]
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._command, env={**os.environ, "NNRT_DEVICES": ",".join(addresses)}
@@ -306,7 +234,7 @@ class Supervisor:
 
     def _failure_code(self) -> int:
         """The exit code of the daemon that failed; 1 where it has none."""
-        codes = [daemon.record.last_exit for daemon in self._daemons.values() if daemon.state is State.FAILED]
+        codes = [daemon.record.last_exit for daemon in self._roster if daemon.state is State.FAILED]
         return _shell_code(codes[0]) if codes and codes[0] else 1
 
 

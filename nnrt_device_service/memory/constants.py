@@ -1,74 +1,23 @@
 """Constants of one session: uploaded once, checked against their digest, shared by the session's models."""
 
-import hashlib
 import threading
-from collections import deque
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from dataclasses import dataclass, replace
+from typing import NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnrt_device_service.host.threads import Threads
 from nnrt_device_service.memory.memory_budget import MemoryBudget
 from nnrt_device_service.memory.shared_files import FileRegion, KnownParts
-from nnrt_hdi.errors import InvalidFile, InvalidParameter, OutOfMemory
+from nnrt_device_service.memory.uploads import Bytes, Digester, Upload
+from nnrt_hdi.errors import InvalidFile, InvalidParameter
 from nnrt_hdi.graph import Constant, Graph
 from nnrt_hdi.part import SHA256_BYTES
 
-Bytes = NDArray[np.uint8]
-
 # Constants of so many bytes are digested by a thread where they are checked later.
 _LEAST_LATER_BYTES = 1 << 20
-# What is digested at a time.
-_PIECE_BYTES = 8 << 20
-
-
-@dataclass(slots=True, eq=False)
-class _Upload:
-    """Bytes of a constant as far as they have come."""
-
-    data: Bytes
-    received: int = 0
-    users: int = 0
-    # Whether the call that brought the last bytes still goes on.
-    is_being_written: bool = True
-    # Whether bytes are being copied into it, which happens without the pool's lock.
-    is_being_taken: bool = False
-    is_dropped: bool = False
-    # Where the first byte lies in a file in a known state, if all have come from there.
-    origin: Hashable = None
-    _digest: Any = field(default_factory=hashlib.sha256)
-    _digested: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    @property
-    def is_complete(self) -> bool:
-        return self.received == self.data.size
-
-    @property
-    def may_be_replaced(self) -> bool:
-        return not self.is_complete and not self.is_being_taken
-
-    @property
-    def is_digested(self) -> bool:
-        return self._digested == self.received
-
-    def digest_more(self) -> None:
-        """Digest what has arrived, not what the client could change meanwhile; at most a piece of it. Any thread."""
-        with self._lock:
-            arrived = self.data[self._digested : self.received][:_PIECE_BYTES]
-            self._digest.update(arrived)
-            self._digested += arrived.size
-
-    def digest(self) -> bytes:
-        """SHA-256 of what has arrived."""
-        while not self.is_digested:
-            self.digest_more()
-        digest: bytes = self._digest.digest()
-        return digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +38,12 @@ class ConstantPool:
         self._budget = budget
         # Nobody asks the budget for memory under it: sessions give back what others need.
         self._lock = threading.Lock()
-        self._uploads: dict[bytes, _Upload] = {}
+        self._uploads: dict[bytes, Upload] = {}
         # Those that were dropped while models held them.
-        self._left: list[tuple[bytes, _Upload]] = []
+        self._left: list[tuple[bytes, Upload]] = []
         # Those that are checked when they are used.
         self._later: Collection[bytes] = ()
-        # What a thread of these digests as it arrives, the first first; there is one while there is anything.
-        self._behind: deque[_Upload] = deque()
-        self._threads: Threads | None = None
+        self._digester: Digester | None = None
         self._known = KnownParts()
         budget.on_shortage(self._drop_unused)
 
@@ -115,8 +62,8 @@ class ConstantPool:
         finally:
             upload.is_being_taken = False
         if sha256 in self._later and size_bytes >= _LEAST_LATER_BYTES:
-            if not self._is_known(sha256, upload):
-                self._follow(upload)
+            if self._digester is not None and not self._is_known(sha256, upload):
+                self._digester.follow(upload)
             return upload.is_complete
         digest = upload.digest()
         if upload.is_complete and digest != sha256:
@@ -136,13 +83,13 @@ class ConstantPool:
                 return
         if len(sha256) != SHA256_BYTES:
             raise InvalidParameter(f"a constant's digest has {len(sha256)} bytes; a SHA-256 has {SHA256_BYTES}")
-        begun = _Upload(self._budget.allocate(size_bytes))
+        begun = Upload(self._budget.allocate(size_bytes))
         with self._lock:
             is_first = self._uploads.setdefault(sha256, begun) is begun
         if not is_first:  # Another call has begun the same constant meanwhile.
             self._budget.release(size_bytes)
 
-    def _claim(self, sha256: bytes, size_bytes: int, offset: int, length: int) -> _Upload:
+    def _claim(self, sha256: bytes, size_bytes: int, offset: int, length: int) -> Upload:
         """Let this call alone write the next bytes of a constant. Raises InvalidParameter for others than the next."""
         place = f"constant {sha256.hex()[:12]}"
         with self._lock:
@@ -167,7 +114,8 @@ class ConstantPool:
         whoever holds them unchecked calls `require_checked`. Those that are read from files where they are known wait
         for that."""
         with self._lock:
-            self._later, self._threads, self._known = frozenset(digests), threads, known
+            self._later, self._known = frozenset(digests), known
+            self._digester = self._digester or Digester(threads)
 
     def require_checked(self, digests: Iterable[bytes], *, by_files: bool = False) -> None:
         """Refuse constants, which are held, that are not what their digests say, with InvalidFile. They are dropped.
@@ -186,7 +134,7 @@ class ConstantPool:
                 if upload is not None and upload.origin is not None:
                     self._known.add((upload.origin, upload.data.size, sha256))
 
-    def _is_known(self, sha256: bytes, upload: _Upload) -> bool:
+    def _is_known(self, sha256: bytes, upload: Upload) -> bool:
         return upload.origin is not None and (upload.origin, upload.data.size, sha256) in self._known
 
     def _check(self, sha256: bytes) -> None:
@@ -194,39 +142,12 @@ class ConstantPool:
         if upload is None or upload.digest() != sha256:
             self._refuse(sha256, upload)
 
-    def _refuse(self, sha256: bytes, upload: _Upload | None) -> NoReturn:
+    def _refuse(self, sha256: bytes, upload: Upload | None) -> NoReturn:
         if upload is not None and self._uploads.get(sha256) is upload:
             self._drop(sha256)
         raise InvalidFile(
             "the bytes received have another SHA-256; send them again", place=f"constant {sha256.hex()[:12]}"
         )
-
-    def _follow(self, upload: _Upload) -> None:
-        """Have a thread digest what arrives. Where none can be started, whoever checks the constant does it."""
-        threads = self._threads
-        if threads is None:
-            return
-        with self._lock:
-            if upload in self._behind:
-                return
-            self._behind.append(upload)
-            is_first = len(self._behind) == 1
-        if is_first:
-            try:
-                threads.run(self._digest)
-            except OutOfMemory:
-                with self._lock:
-                    self._behind.clear()
-
-    def _digest(self) -> None:
-        while (upload := self._next_behind()) is not None:
-            upload.digest_more()
-
-    def _next_behind(self) -> _Upload | None:
-        with self._lock:
-            while self._behind and (self._behind[0].is_digested or self._behind[0].is_dropped):
-                self._behind.popleft()
-            return self._behind[0] if self._behind else None
 
     @property
     def held_bytes(self) -> int:
@@ -324,7 +245,7 @@ class ConstantPool:
             self._budget.release(upload.data.size)
 
 
-def _take(upload: _Upload, offset: int, data: bytes | memoryview | FileRegion) -> None:
+def _take(upload: Upload, offset: int, data: bytes | memoryview | FileRegion) -> None:
     """Copy the next bytes, which begin at `offset`, and note where they lay."""
     room, origin = upload.data[offset : offset + len(data)], None
     if isinstance(data, FileRegion):
@@ -360,7 +281,7 @@ def _typed(constant: Constant, data: Bytes, graph: Graph, index: int) -> Constan
     return replace(constant, data=data.view(spec.numpy_dtype).reshape(spec.shape))
 
 
-def _require_size(upload: _Upload, constant: Constant) -> None:
+def _require_size(upload: Upload, constant: Constant) -> None:
     if upload.data.size != constant.size_bytes:
         raise InvalidParameter(
             f"constant {constant.sha256.hex()[:12]} is {constant.size_bytes} bytes in the model and"

@@ -52,6 +52,8 @@ class Compilations:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._under_way: dict[str, _Compilation] = {}
+        # How many have ended. As long as it stays, nothing new is in the store.
+        self.ended = 0
 
     @contextmanager
     def begin(self, key: str, waiting: Callable[[], None]) -> Iterator[None]:
@@ -73,6 +75,7 @@ class Compilations:
             yield
         finally:
             with self._lock:
+                self.ended += 1
                 if self._under_way.get(key) is mine:
                     del self._under_way[key]
             mine.is_over.set()

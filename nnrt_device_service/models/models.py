@@ -82,7 +82,7 @@ class Models:
         with ExitStack() as undo:
             held = session.constants.hold(known)
             if isinstance(held, MissingConstants):
-                session.checked = model.digest, checked  # Its client sends them and asks again.
+                session.keep_checked(model.digest, checked)
                 return held
             undo.callback(session.constants.release, uploaded_digests(known))
             inline_bytes = sum(entry.size_bytes for entry in known.constants.values() if entry.data is not None)

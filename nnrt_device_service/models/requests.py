@@ -70,6 +70,8 @@ class Build:
     batching: Batching | None = None
     request: Request | None = None
     recipe: Recipe | None = None
+    # How many compilations had ended before the store was asked.
+    ended: int = 0
 
     @property
     def is_signable(self) -> bool:

@@ -74,7 +74,7 @@ class StoredModels:
         recipe = None
         if self._store is not None:
             recipe = Recipe(self._target, sha256(request.digest + self._rules).digest(), build.config)
-        return replace(build, request=request, recipe=recipe)
+        return replace(build, request=request, recipe=recipe, ended=self._compilations.ended)
 
     def compiled(
         self, build: Build, undo: ExitStack, compile_it: Callable[[], PreparedModel], size_bytes: int, notes: Notes
@@ -84,7 +84,7 @@ class StoredModels:
         with ExitStack() as compiling:
             if recipe is not None:
                 compiling.enter_context(self._compilations.begin(recipe.key, partial(progress, "compiling", 0.0)))
-                if stored := self.restored(build):
+                if build.ended != self._compilations.ended and (stored := self.restored(build)):
                     return stored
             with self._compilers.turn(build.session, build.config.priority, progress):
                 prepared = compile_it()
@@ -99,8 +99,7 @@ class StoredModels:
         if self._store is None or recipe is None or build.request is None:
             return None
         self._compilations.await_writing(recipe.key, partial(progress, "restoring", 0.0))
-        size_bytes = self._store.size_of(recipe.key)
-        if size_bytes is None:
+        if (entry := self._store.find(recipe.key)) is None:
             return None
         progress("restoring", 0.0)
         shown = recipe.key[:SHOWN_KEY]
@@ -109,8 +108,8 @@ class StoredModels:
             try:
                 # Making room for it must not drop what a compilation would need.
                 meanwhile.enter_context(session.constants.holding(build.request.named_constants()))
-                session.hold_for_model(size_bytes, undo)
-                compiled = self._store.load(recipe.key)
+                session.hold_for_model(entry.size_bytes, undo)
+                compiled = self._store.load(entry)
                 if compiled is None:
                     return None
                 prepared = self._backend.restore(compiled.parts, replace(build.config, is_own=True))
@@ -127,7 +126,7 @@ class StoredModels:
                 _log.exception("the stored model %s is compiled again: it can't be restored", shown)
                 return None
             _log.info("restored model %s from the store for client %s", shown, session.client, extra=session.names)
-            return build.add(prepared, Origin.STORED, undo, size_bytes, build.is_signable, compiled.notes)
+            return build.add(prepared, Origin.STORED, undo, entry.size_bytes, build.is_signable, compiled.notes)
 
     def _keep(self, recipe: Recipe, session: Session, made: Prepared, compiling: ExitStack) -> None:
         """Store a model while its client runs it already. `compiling` is left when it is in the store."""

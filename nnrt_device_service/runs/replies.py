@@ -183,7 +183,7 @@ class Replies:
             if run.error is not None:
                 raise run.error
             assert description is not None
-            inline_bytes = sum(array.nbytes for index, array in enumerate(run.outputs) if not run.is_in_region(index))
+            inline_bytes = sum(array.nbytes for array in self._inline(run))
             if inline_bytes > self._message_bytes:
                 raise LimitReached(
                     f"the outputs have {inline_bytes} bytes, a message at most {self._message_bytes};"

@@ -6,7 +6,7 @@ from time import perf_counter_ns
 
 from nnrt_device_service.runs.outputs import require_outputs
 from nnrt_device_service.runs.tensors import OutputRegions, Placed, frozen_copy, placed_in
-from nnrt_device_service.sessions.descriptions import REGION, Description
+from nnrt_device_service.sessions.descriptions import Description
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.run_registry import KnownRun
 from nnrt_device_service.sessions.session import Session
@@ -139,10 +139,6 @@ class Run(KnownRun):
         else:
             if description is not None:
                 self.is_as_promised = description.is_kept_by(self.outputs, is_written=self.is_written)
-
-    def is_in_region(self, index: int) -> bool:
-        """Tell whether an output is in its region."""
-        return self.is_written and self.description is not None and self.description.outputs[index].place == REGION
 
     def let_go(self) -> None:
         """Let go of the inputs, and of what the run used beside its model and the device."""

@@ -4,6 +4,7 @@ import logging
 import secrets
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ _log = logging.getLogger(__name__)
 HELD_KINDS = ("buffers", "constants", "models", "replies")
 _LABEL_LENGTH = 8
 
+# Models that a session may build at a time without any being checked twice.
+_MOST_CHECKED = 4
 # Of the compilations that were given up, the latest so many are remembered, for they may still end.
 _REMEMBERED_REQUESTS = 1024
 
@@ -114,10 +117,10 @@ class Session:
         self.models: dict[int, LoadedModel] = {}
         # What they take besides uploaded constants.
         self._model_bytes = 0
-        self._prepared_by: dict[bytes, Prepared] = {}
+        self.prepared_by: dict[bytes, Prepared] = {}
         self._given_up: dict[bytes, None] = {}
-        # The model that was last found sound and lacks constants, with the digest it was asked for by.
-        self.checked: tuple[bytes, CheckedModel] | None = None
+        # The latest models that were found sound and lack constants, by the digests they were asked for by.
+        self._checked: OrderedDict[bytes, CheckedModel] = OrderedDict()
         # Of the runs and compilations under way, which end with the session: whoever adds one looks at `is_open`
         # afterwards.
         self.cancellations: set[Cancellation] = set()
@@ -202,16 +205,23 @@ class Session:
             raise UnknownHandle(f"this session has no model {model_id}")
         return loaded
 
+    def keep_checked(self, digest: bytes, checked: CheckedModel) -> None:
+        """Keep a model that was found sound until its client has sent the constants and asks again."""
+        with self._lock:
+            self._checked[digest] = checked
+            if len(self._checked) > _MOST_CHECKED:
+                self._checked.popitem(last=False)
+
     def take_checked(self, digest: bytes) -> CheckedModel | None:
-        """The model that was last found sound, if it is the one of this digest."""
-        checked, self.checked = self.checked, None
-        return checked[1] if checked and checked[0] == digest else None
+        """Give, and forget, the model of this digest that was found sound."""
+        with self._lock:
+            return self._checked.pop(digest, None)
 
     def release_model(self, model_id: int) -> None:
         """Forget a model, if it exists."""
         with self._lock:
             loaded = self.models.pop(model_id, None)
-            self._prepared_by = {key: made for key, made in self._prepared_by.items() if made.model_id != model_id}
+            self.prepared_by = {key: made for key, made in self.prepared_by.items() if made.model_id != model_id}
         if loaded:
             loaded.release()
             self.descriptions.forget(loaded)
@@ -234,7 +244,7 @@ class Session:
         """Which compilation made a model, for a client that asks again because it lost the answer, or gives it up."""
         with self._lock:
             if request_id and made.model_id in self.models:
-                self._prepared_by[request_id] = made
+                self.prepared_by[request_id] = made
             is_given_up = request_id in self._given_up
         if is_given_up:
             self.release_model(made.model_id)
@@ -242,16 +252,12 @@ class Session:
     def give_up(self, request_id: bytes) -> None:
         """Release what a compilation has made, or is about to make."""
         with self._lock:
-            made = self._prepared_by.get(request_id)
+            made = self.prepared_by.get(request_id)
             self._given_up[request_id] = None
             while len(self._given_up) > _REMEMBERED_REQUESTS:
                 del self._given_up[next(iter(self._given_up))]
         if made:
             self.release_model(made.model_id)
-
-    def prepared_by(self, request_id: bytes) -> Prepared | None:
-        """The model that a compilation has made already."""
-        return self._prepared_by.get(request_id)
 
     # ---- its end
 

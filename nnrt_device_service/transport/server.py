@@ -30,7 +30,7 @@ from nnrt_device_service.transport.grpc.certificates import server_credentials
 from nnrt_device_service.transport.grpc.device_service import NnrtDeviceServicer
 from nnrt_device_service.transport.grpc.health_port import HealthPort
 from nnrt_device_service.transport.grpc.identities import Identities
-from nnrt_device_service.transport.grpc.interceptor import CodecInterceptor, ErrorInterceptor
+from nnrt_device_service.transport.grpc.interceptor import OUR_SERVICES, CodecInterceptor, ErrorInterceptor
 from nnrt_device_service.transport.grpc.model_service import PreparedModelServicer
 from nnrt_device_service.transport.grpc.session_service import DeviceSessionServicer
 from nnrt_device_service.transport.grpc.tickets import Tickets
@@ -39,14 +39,7 @@ from nnrt_device_service.transport.signs import IdleMemory, SignsOfLife
 from nnrt_hdi.enums import DeviceStatus
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.host_limits import raise_descriptor_limit, thread_limit
-from nnrt_hdi.v2 import (
-    device_pb2,
-    device_pb2_grpc,
-    prepared_model_pb2,
-    prepared_model_pb2_grpc,
-    session_pb2,
-    session_pb2_grpc,
-)
+from nnrt_hdi.v2 import device_pb2_grpc, prepared_model_pb2_grpc, session_pb2_grpc
 from nnrt_hdi.wire.packets import IS_POSSIBLE
 
 if TYPE_CHECKING:
@@ -138,14 +131,7 @@ class Daemon:
             PreparedModelServicer(device, settings, replies), self._server
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        services = [
-            file.DESCRIPTOR.services_by_name[name].full_name
-            for file, name in (
-                (session_pb2, "DeviceSession"),
-                (device_pb2, "NnrtDevice"),
-                (prepared_model_pb2, "PreparedModel"),
-            )
-        ]
+        services = [f"{OUR_SERVICES[1:]}{name}" for name in ("DeviceSession", "NnrtDevice", "PreparedModel")]
         reflection.enable_server_reflection((*services, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
         self._health_names = ["", *services]
         self._announcer = Announcer(device.info, settings.announce_interface) if settings.announce else None
@@ -301,20 +287,16 @@ class Daemon:
             self._give_up(self._device.stuck)
 
     def _cut_off_those_without_rights(self) -> None:
-        for session in self._device.sessions.cut_off(self._has_lost_its_rights, "its identity was taken away"):
-            _log.info("client %s is no more let in as it was; its session is over", session.client, extra=session.names)
+        over = self._device.sessions.cut_off(self._has_lost_its_rights, "its identity was taken away")
+        _log_of_each(over, "client %s is no more let in as it was; its session is over")
 
     def _hang_up_silent(self) -> None:
-        for session in self._device.sessions.hang_up_silent():
-            _log.info(
-                "client %s has been silent for too long; its connection counts as lost",
-                session.client,
-                extra=session.names,
-            )
+        silent = self._device.sessions.hang_up_silent()
+        _log_of_each(silent, "client %s has been silent for too long; its connection counts as lost")
 
     def _close_expired(self) -> None:
-        for session in self._device.sessions.close_expired():
-            _log.info("client %s has not come back; its session is over", session.client, extra=session.names)
+        expired = self._device.sessions.close_expired()
+        _log_of_each(expired, "client %s has not come back; its session is over")
 
     def _give_up(self, why: str) -> NoReturn:
         """Tell the clients, and end the process: nothing else ends what the device is doing."""
@@ -325,6 +307,12 @@ class Daemon:
             self._stopped.wait(_MIN_WATCH_INTERVAL_S)
         self._server.stop(_STOP_GRACE_S).wait(_STOP_GRACE_S)  # What clients were told last is still to be sent.
         exit_at_once(ExitCode.STUCK, why)
+
+
+def _log_of_each(sessions: Sequence[Session], said: str) -> None:
+    """Log something of the client of each session."""
+    for session in sessions:
+        _log.info(said, session.client, extra=session.names)
 
 
 def _traces(device: Device) -> "Traces":

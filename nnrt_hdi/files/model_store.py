@@ -44,23 +44,20 @@ class ModelStore:
                 f"it can't be the model store: {why}; name a directory that this user may make or write to", place=place
             ) from error
 
-    def size_of(self, key: str) -> int | None:
-        """Bytes of a model, None if it is not there."""
-        entry = self._directory.entry(key)
-        return entry.size_bytes if entry else None
+    def find(self, key: str) -> Entry | None:
+        """Look a model up. None if it is not there."""
+        return self._directory.entry(key)
 
-    def load(self, key: str, *, in_files: bool = False) -> CompiledModel | None:
-        """The model, of which this is a use. Its large parts are those of `WholeParts`, or not checked at all: see
-        `Entry.model_in_files`. One that is not as it was written is removed."""
-        entry = self._directory.entry(key)
-        if entry is None:
-            return None
+    def load(self, entry: Entry, *, in_files: bool = False) -> CompiledModel | None:
+        """Load a model, of which this is a use; None if it has gone meanwhile. Its large parts are those of
+        `WholeParts`, or not checked at all: see `Entry.model_in_files`. One that is not as it was written is removed.
+        """
         try:
             compiled = entry.model_in_files() if in_files else entry.model(self._whole)
         except FileNotFoundError:  # Evicted just now.
             return None
         except (OSError, InvalidFile) as error:
-            self.remove(key, str(error))
+            self.remove(entry.key, str(error))
             return None
         touch(entry.path)
         return compiled

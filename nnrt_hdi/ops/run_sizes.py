@@ -142,11 +142,12 @@ class RunKinds(Generic[KindT]):
         require_fits(graph, graph.tensors, max_tensor_bytes)
         self.varies = bool(self._deciding) or any(spec.is_dynamic for spec in graph.tensors)
         self.kept_bytes = self._most_branches * len(graph.nodes) * BRANCH_BYTES if self.varies else 0
-        self._always = None
+        # What follows in every run, where they are all of one kind.
+        self.always: KindT | None = None
         if not self.varies:
             tape = Tape()
             always = Branch(graph, graph.tensors, graph.undecided or frozenset(), tape)
-            self._always = work_out(KnownTensors(always, tape.values))
+            self.always = work_out(KnownTensors(always, tape.values))
 
     def __len__(self) -> int:
         """Give the number of kinds that are remembered, of a model with several."""
@@ -155,8 +156,8 @@ class RunKinds(Generic[KindT]):
     def of(self, inputs: Sequence[Array]) -> KindT:
         """Raises OutOfMemory for inputs from which too large a tensor follows, what inference says of others, and what
         `work_out` raises."""
-        if self._always is not None:
-            return self._always
+        if self.always is not None:
+            return self.always
         shapes = tuple([array.shape for array in inputs])
         decided = shapes, tuple([_elements(inputs[at]) for at in self._deciding])
         latest = self._latest

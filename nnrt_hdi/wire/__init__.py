@@ -35,9 +35,7 @@ from nnrt_hdi.wire.runs import (
     described_form,
     described_spec,
     io_array,
-    io_region_fields,
     io_spec,
-    io_tensor_fields,
     io_tensor_message,
     operator_times,
 )
@@ -54,14 +52,13 @@ from nnrt_hdi.wire.session import (
     device_status,
     device_status_message,
 )
-from nnrt_hdi.wire.tensors import array_from_bytes, tensor_message, tensor_spec
+from nnrt_hdi.wire.tensors import tensor_message, tensor_spec
 
 __all__ = [
     "SESSION_METADATA",
     "TICKET_METADATA",
     "SentModel",
     "add_operator_times",
-    "array_from_bytes",
     "at_place",
     "batching",
     "batching_message",
@@ -84,9 +81,7 @@ __all__ = [
     "error_of_status",
     "graph",
     "io_array",
-    "io_region_fields",
     "io_spec",
-    "io_tensor_fields",
     "io_tensor_message",
     "known_enum",
     "model_config",

@@ -1,28 +1,16 @@
 """IOTensor messages of runs, and the times of a run."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 from nnrt_hdi.enums import DataType
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.limits import MAX_OPERATOR_TIMES, OPERATOR_NAME_BYTES
 from nnrt_hdi.operator_times import Besides, OperatorTime
-from nnrt_hdi.tensor import Array, Shape, TensorForm, TensorSpec
+from nnrt_hdi.tensor import Array, TensorForm, TensorSpec
 from nnrt_hdi.v2 import model_pb2, prepared_model_pb2
 from nnrt_hdi.wire.enums import known_enum, number
 from nnrt_hdi.wire.errors import shortened
 from nnrt_hdi.wire.tensors import array_from_bytes, format_number, format_of, shape_of
-
-
-class Region(NamedTuple):
-    """A BufferRegion that no message has told."""
-
-    buffer_id: int
-    offset: int
-    data_size: int
-
-
-AnyRegion = model_pb2.BufferRegion | Region
 
 # Of a message, for each operator that it tells of: some times what it takes.
 _BYTES_PER_OPERATOR = 2048
@@ -30,21 +18,16 @@ _BYTES_PER_OPERATOR = 2048
 
 def io_spec(message: model_pb2.IOTensor) -> TensorSpec:
     """The description in an IOTensor message; all its dimensions are known."""
-    spec = TensorSpec(
-        known_enum(DataType, message.data_type, "data_type"),
-        shape_of(message.dimensions),
-        format_of(message),
-        (),
-        message.name,
-    )
-    if spec.is_dynamic:
-        raise InvalidParameter(f"dimensions are {list(spec.shape)}; a run needs every one of them")
-    return spec
+    data_type, shape = known_enum(DataType, message.data_type, "data_type"), shape_of(message.dimensions)
+    return _of_run(TensorSpec(data_type, shape, format_of(message), (), message.name))
 
 
 def described_spec(message: prepared_model_pb2.TensorDescription) -> TensorSpec:
     """The tensor of a TensorDescription; all its dimensions are known."""
-    spec = TensorSpec(known_enum(DataType, message.data_type, "data_type"), shape_of(message.dimensions))
+    return _of_run(TensorSpec(known_enum(DataType, message.data_type, "data_type"), shape_of(message.dimensions)))
+
+
+def _of_run(spec: TensorSpec) -> TensorSpec:
     if spec.is_dynamic:
         raise InvalidParameter(f"dimensions are {list(spec.shape)}; a run needs every one of them")
     return spec
@@ -61,37 +44,20 @@ def described_form(message: prepared_model_pb2.TensorDescription, form: TensorFo
     return form.of_run(tuple(dims)) if len(dims) == len(form.dims) else None
 
 
-def io_tensor_fields(spec: TensorSpec, array: Array) -> dict[str, Any]:
-    """The fields of an IOTensor that carries the tensor's bytes inline, for the message that it is to be part of.
-
-    A message that becomes part of another one is serialized and parsed for that: copies upon copies of the bytes.
-    """
-    return {**_io_fields(spec, array.shape), "data": {"inline": array.tobytes()}}
-
-
 def io_tensor_message(spec: TensorSpec, array: Array) -> model_pb2.IOTensor:
     """The tensor with its bytes inline, by itself."""
-    return model_pb2.IOTensor(**io_tensor_fields(spec, array))
-
-
-def io_region_fields(spec: TensorSpec, shape: Shape, size_bytes: int, region: AnyRegion) -> dict[str, Any]:
-    """The fields of an IOTensor whose bytes are at the start of a region of a buffer."""
-    place = {"buffer_id": region.buffer_id, "offset": region.offset, "data_size": size_bytes}
-    return {**_io_fields(spec, shape), "data": {"region": place}}
+    return model_pb2.IOTensor(
+        name=spec.name,
+        data_type=number(spec.data_type),
+        dimensions=array.shape,
+        format=format_number(spec),
+        data=model_pb2.SharedBuffer(inline=array.tobytes()),
+    )
 
 
 def io_array(message: model_pb2.IOTensor) -> Array:
     """The tensor whose bytes are inline."""
     return array_from_bytes(message.data.inline, TensorForm(io_spec(message)))
-
-
-def _io_fields(spec: TensorSpec, shape: Sequence[int]) -> dict[str, Any]:
-    return {
-        "name": spec.name,
-        "data_type": number(spec.data_type),
-        "dimensions": shape,
-        "format": format_number(spec),
-    }
 
 
 def operator_times(reply: prepared_model_pb2.RunReply | prepared_model_pb2.RunOutcome) -> list[OperatorTime]:

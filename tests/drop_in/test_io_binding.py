@@ -226,7 +226,7 @@ def test_a_value_takes_the_device_of_its_session(
         binding.bind_ortvalue_input("y", late)
         binding.bind_ortvalue_output("s", target)
         session.run_with_iobinding(binding)
-        assert all(isinstance(value._elements, ResidentTensor) for value in (early, late, target))
+        assert all(isinstance(value._memory.elements, ResidentTensor) for value in (early, late, target))
         require_equal(target.numpy(), X + 1 + Y)
         require_equal(session.run(["s"], {"x": early, "y": target}), [2 * X + 2 + Y])
         early.update_inplace(X)

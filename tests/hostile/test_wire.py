@@ -207,15 +207,6 @@ def test_only_small_constants_travel_inline(size: int, inline: bool) -> None:
     assert (arrived.sha256, arrived.size_bytes) == (graph.constants[0].sha256, size)
 
 
-def test_output_regions() -> None:
-    place = model_pb2.BufferRegion(buffer_id=7, offset=8, data_size=100)
-    spec = TensorSpec(DataType.FLOAT16, (-1, 3), name="y")
-    message = model_pb2.IOTensor(**wire.io_region_fields(spec, (2, 3), 12, place))
-    assert (list(message.dimensions), message.name) == ([2, 3], "y")
-    assert message.data.region == model_pb2.BufferRegion(buffer_id=7, offset=8, data_size=12)
-    assert place.data_size == 100
-
-
 def test_graphs_keep_their_names_and_orders() -> None:
     tensors = tuple(TensorSpec(DataType.FLOAT32, (1,), name=f"tensor {index}") for index in range(4))
     nodes = (

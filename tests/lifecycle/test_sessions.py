@@ -2,6 +2,7 @@
 
 import queue
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -66,6 +67,17 @@ def connections_to(daemon: DaemonProcess) -> int:
 
 
 # ---- idle
+
+
+def test_a_session_has_one_thread(shared_daemon: DaemonProcess) -> None:
+    """It reads the session's stream. The loop, which all sessions have, beats and watches for silence."""
+    address = shared_daemon.address
+    with Runtime([address]) as runtime:
+        device = runtime.device()
+        last_heard = session_of(device).state
+        until(lambda: session_of(device).state is not last_heard)  # A beat was answered.
+        names = [thread.name for thread in threading.enumerate() if address in thread.name]
+        assert names == [f"nnrt-session {address}"]
 
 
 def test_a_client_closes_the_connection_that_it_does_not_use(

@@ -20,7 +20,8 @@ from waiting import until
 from nnrt_device_service.device import Device
 from nnrt_device_service.memory.constants import MissingConstants
 from nnrt_device_service.models import compilations
-from nnrt_device_service.sessions.session import Prepared
+from nnrt_device_service.models.checks import Checks
+from nnrt_device_service.sessions.session import CheckedModel, Prepared
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Capabilities, ModelConfig, Origin, PreparedModel
 from nnrt_hdi.enums import PerformanceMode, Priority
@@ -35,7 +36,7 @@ from nnrt_hdi.errors import (
 from nnrt_hdi.files import store_directory
 from nnrt_hdi.files.atomic_write import temporary_name
 from nnrt_hdi.files.model_store import ModelStore
-from nnrt_hdi.files.store_directory import MARKER, PART_SUFFIX, SUFFIX
+from nnrt_hdi.files.store_directory import MARKER, PART_SUFFIX, SUFFIX, Entry
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.part import Part
 
@@ -66,6 +67,33 @@ def test_a_second_session_neither_uploads_nor_compiles(directory: Path) -> None:
     assert list(dict.fromkeys(stages)) == ["checking", "restoring"]  # It waits where the model is still written.
     assert origin(device_on(directory, backend), model) is STORED, "after a restart as well"
     assert len(backend.compiled) == 1
+
+
+def test_models_that_are_built_at_a_time_are_checked_once(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While their clients send the constants: the latest few."""
+    checked, found = list[Graph](), list[str]()
+    check, find = Checks.checked, ModelStore.find
+
+    def note_check(checks: Checks, graph: Graph) -> CheckedModel:
+        checked.append(graph)
+        return check(checks, graph)
+
+    def note_find(store: ModelStore, key: str) -> Entry | None:
+        found.append(key)
+        return find(store, key)
+
+    monkeypatch.setattr(Checks, "checked", note_check)
+    monkeypatch.setattr(ModelStore, "find", note_find)
+    device, models = device_on(directory), [graph(seed) for seed in range(6)]
+    with session_of(device) as session:
+        for model in models:
+            assert isinstance(ask(device, session, model), MissingConstants)
+        for number, model in enumerate(reversed(models), 1):
+            assert prepared(device, session, model).origin is COMPILED
+            assert len(checked) == max(6, number + 2), "four are kept"
+            assert number > 1 or Counter(found)[found[-1]] == 3, (
+                "once in each call, for no other one has ended meanwhile"
+            )
 
 
 def test_only_the_owner_may_look_at_it(directory: Path) -> None:

@@ -15,7 +15,7 @@ from nnrt_device_service.memory.memory_budget import MemoryBudget
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.transport.grpc.call_threads import CallThreads
 from nnrt_device_service.transport.grpc.identities import UNIX, host_of, source_of
-from nnrt_device_service.transport.grpc.interceptor import OUR_SERVICES
+from nnrt_device_service.transport.grpc.interceptor import OUR_SERVICES, arity_of
 from nnrt_device_service.transport.grpc.requests import RequestReader
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationForbidden, OutOfMemory, UnknownHandle
 from nnrt_hdi.wire import SESSION_METADATA
@@ -177,9 +177,7 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
         method, is_ours = details.method.removeprefix(OUR_SERVICES), details.method.startswith(OUR_SERVICES)
         counted, work = (self._counted, self._work) if is_ours else (self._foreign_calls.counted, _no_work)
         read_each = RequestReader(method, handler.request_deserializer).each
-        request_arity = "stream" if handler.request_streaming else "unary"
-        reply_arity = "stream" if handler.response_streaming else "unary"
-        behavior = getattr(handler, f"{request_arity}_{reply_arity}")
+        behavior = getattr(handler, arity_of(handler))
         request_of = iter if handler.request_streaming else _only
 
         def call(requests: Iterator[Any], context: Any) -> Any:
@@ -194,12 +192,9 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
                 with work(method, context):
                     yield from behavior(request, context)
 
-        make_handler = getattr(grpc, f"stream_{reply_arity}_rpc_method_handler")
-        return make_handler(
-            stream if handler.response_streaming else call,
-            request_deserializer=None,
-            response_serializer=handler.response_serializer,
-        )
+        if handler.response_streaming:
+            return grpc.stream_stream_rpc_method_handler(stream, None, handler.response_serializer)
+        return grpc.stream_unary_rpc_method_handler(call, None, handler.response_serializer)
 
     @contextmanager
     def _counted(self, method: str, context: Any) -> Iterator[MemoryBudget | None]:

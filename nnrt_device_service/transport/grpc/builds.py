@@ -108,7 +108,7 @@ def _made_before(session: Session, request_id: bytes) -> Prepared | None:
     """The model that this very request has made, when its reply was lost."""
     if request_id:
         require_request_id(request_id)
-    return session.prepared_by(request_id)
+    return session.prepared_by.get(request_id)
 
 
 def require_request_id(request_id: bytes) -> None:

@@ -33,17 +33,8 @@ class ErrorInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc ha
         if handler is None or not details.method.startswith(OUR_SERVICES):
             return handler
         method = details.method.removeprefix(OUR_SERVICES)
-        arity = ("stream" if handler.request_streaming else "unary") + (
-            "_stream" if handler.response_streaming else "_unary"
-        )
-        behavior = getattr(handler, arity)
-        translated = _translated_stream if handler.response_streaming else _translated
-        make_handler = getattr(grpc, f"{arity}_rpc_method_handler")
-        return make_handler(
-            translated(behavior, method, self._on_error),
-            request_deserializer=handler.request_deserializer,
-            response_serializer=handler.response_serializer,
-        )
+        arity, translated = arity_of(handler), _translated_stream if handler.response_streaming else _translated
+        return handler._replace(**{arity: translated(getattr(handler, arity), method, self._on_error)})
 
 
 class CodecInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
@@ -55,6 +46,12 @@ class CodecInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc ha
             return handler
         read = read_message if handler.request_streaming else handler.request_deserializer
         return handler._replace(request_deserializer=read, response_serializer=serialized)
+
+
+def arity_of(handler: Any) -> str:
+    """Name the attribute of a handler that has its function."""
+    request, reply = handler.request_streaming, handler.response_streaming
+    return f"{'stream' if request else 'unary'}_{'stream' if reply else 'unary'}"
 
 
 _RUN_STREAMS = {f"{OUR_SERVICES}PreparedModel/RunStream", f"{OUR_SERVICES}PreparedModel/AwaitRun"}

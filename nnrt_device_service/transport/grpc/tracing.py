@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import entry_points
 from typing import Any
@@ -30,7 +31,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from nnrt_device_service.device import Device
 from nnrt_device_service.runs.replies import Times
 from nnrt_device_service.runs.run import Run
-from nnrt_device_service.transport.grpc.interceptor import OUR_SERVICES
+from nnrt_device_service.transport.grpc.interceptor import OUR_SERVICES, arity_of
 from nnrt_hdi import __version__
 from nnrt_hdi.errors import Failure, InvalidParameter
 from nnrt_hdi.run_times import IN_DAEMON, PARTS
@@ -132,9 +133,7 @@ class TracingInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc 
         begin = partial(
             self._tracer.start_span, details.method[1:], parent, kind=SpanKind.SERVER, attributes=attributes
         )
-        arity = "stream" if handler.response_streaming else "unary"
-        arity = f"{'stream' if handler.request_streaming else 'unary'}_{arity}"
-        wrapped = _traced_stream if handler.response_streaming else _traced
+        arity, wrapped = arity_of(handler), _traced_stream if handler.response_streaming else _traced
         return handler._replace(**{arity: wrapped(getattr(handler, arity), begin)})
 
 
@@ -149,15 +148,8 @@ def parent_of(metadata: Mapping[str, Any]) -> contexts.Context | None:
 
 def _traced(behavior: Callable[[Any, Any], Any], begin: Callable[[], Any]) -> Callable[[Any, Any], Any]:
     def call(request: Any, context: Any) -> Any:
-        span = begin()
-        try:
-            with trace.use_span(span, record_exception=False, set_status_on_exception=False):
-                return behavior(request, context)
-        except Exception as error:
-            _fail(span, error)
-            raise
-        finally:
-            span.end()
+        with _ended(begin()) as span, trace.use_span(span, record_exception=False, set_status_on_exception=False):
+            return behavior(request, context)
 
     return call
 
@@ -166,20 +158,22 @@ def _traced_stream(
     behavior: Callable[[Any, Any], Any], begin: Callable[[], Any]
 ) -> Callable[[Any, Any], Iterator[Any]]:
     def call(request: Any, context: Any) -> Iterator[Any]:
-        span = begin()
-        try:
+        with _ended(begin()):
             yield from behavior(request, context)
-        except Exception as error:
-            _fail(span, error)
-            raise
-        finally:
-            span.end()
 
     return call
 
 
-def _fail(span: trace.Span, error: Exception) -> None:
-    add_error(span, Failure.of(error), time.time_ns())
+@contextmanager
+def _ended(span: trace.Span) -> Iterator[trace.Span]:
+    """End the span of a call with the block, as failed if that fails."""
+    try:
+        yield span
+    except Exception as error:
+        add_error(span, Failure.of(error), time.time_ns())
+        raise
+    finally:
+        span.end()
 
 
 def _provider(device_name: str) -> TracerProvider:

@@ -20,7 +20,7 @@ from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.transport.local.joints import Joints
 from nnrt_device_service.transport.local.messages import PLACE, answer_message, end_connection, refuse, undecodable
 from nnrt_device_service.transport.local.reactor import Reactor
-from nnrt_device_service.transport.local.served import HandOver, Joint
+from nnrt_device_service.transport.local.served import QUICK_NS, HandOver, Joint
 from nnrt_hdi.errors import InvalidParameter, OutOfMemory
 from nnrt_hdi.limits import LOCAL_PACKET_BYTES
 from nnrt_hdi.v2 import local_socket_pb2
@@ -175,7 +175,8 @@ class LocalConnection:
         if are_startable:
             self._start_all(runs, former, hand_over)
             return True
-        hand_over(usual_ns if are_quick else None)
+        if not are_quick or usual_ns >= QUICK_NS:
+            hand_over(usual_ns if are_quick else None)
         executing, frames = self._executing, list[bytes]()
         for run in runs:
             executing.begin(run, former)

@@ -40,7 +40,7 @@ class LocalBatch:
             hand_over(self._usual_ns(batch))
             self._executing.execute_together(batch)
             # Those first that have been computed: the others are now, one after another.
-            for connection in dict.fromkeys(waiting[run] for run in sorted(batch, key=_is_to_run_alone)):
+            for connection in dict.fromkeys(waiting[run] for run in sorted(batch, key=lambda run: not run.has_ended)):
                 if not connection.end_joined(batch):
                     ended[connection] = None
         return ended
@@ -63,7 +63,3 @@ class Joints:
     def of(self, bucket: Bucket) -> LocalBatch:
         """Find what answers the runs of this bucket."""
         return self._batches.setdefault(bucket, LocalBatch(self._device, bucket.batching))
-
-
-def _is_to_run_alone(run: Run) -> bool:
-    return not run.has_ended

@@ -12,14 +12,12 @@ from functools import partial
 from queue import SimpleQueue
 
 from nnrt_device_service.host.threads import start_thread
-from nnrt_device_service.transport.local.served import Event, HandOver, Joint, Served
+from nnrt_device_service.transport.local.served import QUICK_NS, Event, HandOver, Joint, Served
 from nnrt_device_service.transport.local.turns import Turns
 from nnrt_hdi.errors import OutOfMemory
 
 _log = logging.getLogger(__name__)
 
-# What takes less is over before another thread would have begun with something else.
-_QUICK_NS = 200_000
 # What takes less wakes nobody where one connection has been served so many times, and no other: there would probably be
 # nothing to do.
 _SHORT_NS = 2_000_000
@@ -244,7 +242,7 @@ class Reactor:
 
     def _expect(self, leader: _Leader, usual_ns: int | None) -> None:
         """Let another thread lead before something that usually takes so long, if it is worth it."""
-        if usual_ns is None or usual_ns >= (_SHORT_NS if self._streak >= _ALONE else _QUICK_NS):
+        if usual_ns is None or usual_ns >= (_SHORT_NS if self._streak >= _ALONE else QUICK_NS):
             self._hand_over(leader)
 
     def _hand_over(self, leader: _Leader, served: int | None = None) -> None:

@@ -5,7 +5,9 @@ from typing import Protocol
 
 # A descriptor and what is ready there, as `select` gives them.
 Event = tuple[int, int]
-# Called before anything that may take long: with the nanoseconds that it usually takes, None where nobody knows.
+# What takes less is over before another thread would have begun with something else.
+QUICK_NS = 200_000
+# Called before anything that may take longer: with the nanoseconds that it usually takes, None where nobody knows.
 HandOver = Callable[[int | None], None]
 
 

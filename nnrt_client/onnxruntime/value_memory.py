@@ -1,0 +1,198 @@
+"""Where the elements of values are: on this host, in memory that a daemon on this host has too, or on a device."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Self
+
+from nnrt_client.enums import DataType
+from nnrt_client.onnxruntime.connections import Connection
+from nnrt_client.onnxruntime.errors import BadBinding, NotSupported, translated
+from nnrt_client.session.device import Device
+from nnrt_client.tensors.resident_tensor import ResidentTensor
+from nnrt_client.tensors.tensor import Tensor
+from nnrt_client.tensors.tensor_desc import TensorDesc
+from nnrt_hdi.errors import NnrtError, OutOfMemory
+from nnrt_hdi.shared_memory import SharedMemory
+from nnrt_hdi.tensor import Shape, data_type_of
+
+
+class ValueMemory:
+    """The elements of a value, wherever they are."""
+
+    def __init__(
+        self,
+        elements: NDArray[Any] | ResidentTensor | None = None,
+        *,
+        region: SharedMemory | None = None,
+        awaits_session: bool = False,
+        keeper: object = None,
+    ) -> None:
+        """Over an array, which may be one of shared memory, or wait here for the first session that uses the value, to
+        whose device it moves then; or over memory of a device, which is gone with its `keeper`."""
+        # Another thread may move them at any time: read this once.
+        self.elements: NDArray[Any] | ResidentTensor = np.empty(0) if elements is None else elements
+        self._region = region
+        self._awaits_session = awaits_session
+        self._keeper = keeper
+        self._is_written = False
+        self._moves = threading.Lock()
+        self._tensor: Tensor | None = None
+
+    @classmethod
+    def on_host(cls, shape: Shape, dtype: np.dtype[Any]) -> Self:
+        """Make room on this host, where a daemon on it can have it too."""
+        size_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        if size_bytes:
+            try:
+                region = SharedMemory.allocate(size_bytes, "nnrt-value")
+                return cls(region.array(dtype, shape), region=region)
+            except OutOfMemory:  # More than one region can have.
+                pass
+        return cls(np.zeros(shape, dtype))
+
+    @property
+    def is_remote(self) -> bool:
+        """True where it is on a device, or will be."""
+        return self._awaits_session or isinstance(self.elements, ResidentTensor)
+
+    @property
+    def shape(self) -> Shape:
+        """Its dimensions."""
+        elements = self.elements
+        return (elements.desc.shape or ()) if isinstance(elements, ResidentTensor) else elements.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of its elements."""
+        elements = self.elements
+        return elements.desc._to_spec().numpy_dtype if isinstance(elements, ResidentTensor) else elements.dtype
+
+    def numpy(self) -> NDArray[Any]:
+        """The elements themselves; of those on a device a copy."""
+        elements = self.elements
+        if not isinstance(elements, ResidentTensor):
+            return elements.copy() if self._awaits_session else elements
+        try:
+            return elements.numpy()
+        except NnrtError as error:
+            raise translated(error) from error
+
+    def write(self, array: NDArray[Any]) -> None:
+        """Write other elements: of the same type, and as many. Raises BadBinding for others."""
+        if array.dtype != self.dtype or array.size != int(np.prod(self.shape, dtype=np.int64)):
+            raise BadBinding(
+                "The input size of numpy arrays does not match the size of the OrtValue."
+                f" It is {array.dtype}{list(array.shape)}; the value is {self.dtype}{list(self.shape)}"
+            )
+        with self._moves:  # What is written here while the elements are moved would be lost.
+            elements = self.elements
+            if not isinstance(elements, ResidentTensor):
+                elements[...] = array.reshape(elements.shape)
+                self._is_written = True
+                return
+        try:
+            elements.write(array.reshape(self.shape))
+        except NnrtError as error:
+            raise translated(error) from error
+
+    # ---- for runs
+
+    def readable(self, connection: Connection, device: Device) -> Any:
+        """What a run on a device reads."""
+        return self._place(connection, device, with_elements=True) or self._host
+
+    def writable_place(self, connection: Connection, device: Device) -> "Tensor | ResidentTensor | None":
+        """What a run on a device writes to; None where its result is to be copied."""
+        return self._place(connection, device, with_elements=self._is_written)
+
+    def _place(
+        self, connection: Connection, device: Device, *, with_elements: bool
+    ) -> "Tensor | ResidentTensor | None":
+        """Move the value to the device if it waits for one, and give what runs there use; None for an array."""
+        if self._awaits_session:
+            # Held while the elements are sent: only users of this value wait, who all need it on the device.
+            with self._moves:
+                if self._awaits_session:
+                    array = self._host
+                    self.move(connection, device, array.shape, array.dtype, array if with_elements else None)
+                    self._awaits_session = False
+        elements = self.elements
+        return elements if isinstance(elements, ResidentTensor) else self._shared(device)
+
+    def move(
+        self,
+        connection: Connection,
+        device: Device,
+        shape: Shape,
+        dtype: np.dtype[Any],
+        elements: NDArray[Any] | None = None,
+    ) -> None:
+        """Make room on a device and write the elements there. The connection stays while the value does."""
+        made = ExitStack()
+        with undone_by(connection.used_by(self, made.close)):
+            tensor = made.enter_context(resident(device, dtype, shape))
+            if elements is not None:
+                tensor.write(elements)
+            self.elements = tensor
+
+    def take(self, result: Any) -> None:
+        """Have the result of a run: an array to copy, or the memory of the value, which holds it."""
+        if isinstance(result, ResidentTensor):
+            return
+        shape = result.desc.shape or () if isinstance(result, Tensor) else result.shape
+        if shape != self._host.shape:
+            raise BadBinding(f"the output is {list(shape)}; the value bound to it is {list(self.shape)}")
+        if not isinstance(result, Tensor):
+            self._host[...] = result
+
+    def _shared(self, device: Device) -> Tensor | None:
+        if self._region is None:
+            return None
+        if self._tensor is None:
+            self._tensor = Tensor._over(device, _desc(self._host.dtype, self._host.shape), self._region)
+        self._tensor._take_shape(self._host.shape)
+        return self._tensor
+
+    @property
+    def _host(self) -> NDArray[Any]:
+        elements = self.elements
+        assert isinstance(elements, np.ndarray)
+        return elements
+
+    def host_array(self, call: str) -> NDArray[Any]:
+        """Give the elements on this host, to be shared. Raises NotSupported, naming the call, where they aren't."""
+        if self.is_remote:
+            raise NotSupported(f"{call}: the value is on a device, where nobody else reads; take numpy()")
+        return self._host
+
+
+def resident(
+    device: Device, dtype: np.dtype[Any], shape: Sequence[int], capacity_bytes: int | None = None
+) -> ResidentTensor:
+    """Memory on a device for a value of this shape, or of so many bytes where dimensions vary (-1)."""
+    if capacity_bytes is None:
+        capacity_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    return ResidentTensor(device, _desc(dtype, shape), max(capacity_bytes, 1))
+
+
+@contextmanager
+def undone_by(close: Callable[[], object]) -> Iterator[None]:
+    """Close what has been made where the rest fails, with the error that ONNX Runtime has for it."""
+    try:
+        yield
+    except BaseException as error:
+        close()
+        if isinstance(error, NnrtError):
+            raise translated(error) from error
+        raise
+
+
+def _desc(dtype: np.dtype[Any], shape: Sequence[int]) -> TensorDesc:
+    desc = TensorDesc(DataType[data_type_of(dtype).name])
+    desc._take_shape(tuple(shape))
+    return desc
