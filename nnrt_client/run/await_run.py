@@ -143,7 +143,10 @@ class Fetches:
         try:
             awaited.fetch()
         finally:
-            self._runs.post(self._fetched, awaited)
+            try:
+                self._runs.post(self._fetched, awaited)
+            except MemoryError:  # Nobody else knows that it is done.
+                self._runs.post(self._fetched, awaited)
 
     def _fetched(self, awaited: AwaitedRun) -> None:
         if awaited in self._under_way:

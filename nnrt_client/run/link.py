@@ -315,7 +315,10 @@ class RemoteLink(Link):
             try:
                 self.end()
             finally:
-                self.links.lost(self, broken)
+                try:
+                    self.links.lost(self, broken)
+                except MemoryError:  # Nobody else would end its runs.
+                    self.links.lost(self, broken)
 
     def _how_it_ended(self) -> BrokenCall:
         try:

@@ -169,7 +169,10 @@ class Links:
                 _log.debug("no link can be opened: %s", error)
             except BaseException:
                 _log.exception("no link can be opened")
-            self._runs.post(self._opened, opening, link)
+            try:
+                self._runs.post(self._opened, opening, link)
+            except MemoryError:  # Nobody else knows of it.
+                self._runs.post(self._opened, opening, link)
 
         if begin(connect):
             self._opening.add(opening)

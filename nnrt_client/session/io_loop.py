@@ -42,7 +42,10 @@ class Mailbox:
     def post(self, function: Callable[..., object], *arguments: object) -> None:
         """Have the loop call this soon. Any thread may ask, and takes no lock."""
         self._messages.append((function, arguments))
-        self._loop.wake(self)
+        try:
+            self._loop.wake(self)
+        except MemoryError:
+            self._loop.wake(self)
 
     def arguments(self) -> list[Any]:
         """The arguments of all messages."""
