@@ -30,7 +30,7 @@ MANY = 16
 
 def all_replicas(session: ModelSession) -> list[Replica]:
     assert isinstance(session, PooledSession)
-    return list(replicas_of(session).everywhere)
+    return list(replicas_of(session).roster.everywhere)
 
 
 def test_callbacks_may_wait_for_other_runs(fleet: Fleet) -> None:
@@ -82,8 +82,8 @@ def test_a_run_that_is_woken_for_nothing_waits_on(fleet: Fleet, start_daemon: St
         daemon.kill()
         until(lambda: not session.devices)
         future = session.submit([ONE])
-        (run,) = executor_of(session)._runs
-        run.resume()
+        (run,) = executor_of(session)._dispatcher.runs
+        run.link.resume()
         assert not future.done()
         start_daemon("--name", "d0", listen=daemon.address)
         assert future.result(DEADLINE_S)
@@ -93,11 +93,11 @@ def test_a_session_that_can_not_be_loaded_again_keeps_no_runs(start_daemon: Star
     daemon = start_daemon()
     with load(identity_model(), daemon.address, on_death="reload") as session:
         daemon.kill()
-        until(lambda: not executor_of(session)._is_living)
+        until(lambda: not session.device.is_connected)
         for _ in range(3):
             with pytest.raises(UnavailableDevice, match="can't be loaded again"):
                 session.submit([ONE]).result(DEADLINE_S)
-        assert not executor_of(session)._runs
+        assert not executor_of(session)._dispatcher.runs
 
 
 class Watched(np.ndarray[Any, np.dtype[Any]]):
