@@ -86,17 +86,21 @@ class Attempts:
         return self._left >= 0 and time.monotonic() < self.run.deadline
 
     def start(self) -> None:
-        """Begin the first attempt. Raises what is wrong with the run itself, as far as it is known before anything is
-        sent; it has not ended then."""
+        """Begin an attempt. Of the first one this raises what is wrong with the run itself, as far as it is known
+        before anything is sent; the run has not ended then."""
         replica = None if self._tried else self._supply.choose()
+        if replica is None:
+            self._go_on()
+            return
         try:
-            if replica is not None:
-                self._begin(replica)
-                return
+            self._begin(replica)
         except NnrtError as error:
-            if raised_by_handler(error) or replica is None or not self.allow(replica, error):
+            if raised_by_handler(error):
                 raise
-        self._go_on()
+            if not self.allow(replica, error):
+                self.run.link = None  # Nothing is under way.
+                raise
+            self._go_on()
 
     def resume(self) -> None:
         """Go on after a wait: there is a replica, or none came in time."""
@@ -200,7 +204,7 @@ class Attempts:
             if (given := self.run.given) is not None:
                 self._supply.offer(*given, self.run.unwanted)
             self._end(result, None)
-        elif not (isinstance(error, NnrtError) and self.allow(replica, error)):
+        elif error is not None and not self.allow(replica, error):
             if is_last or not isinstance(error, _DEVICES_FAILURES):
                 self._end(None, error)
         elif is_last:

@@ -32,6 +32,10 @@ class Dispatcher(Closable, ABC):
     # Makes a run, which is among `runs` until it has ended.
     new_run: Callable[[], Run]
     runs: set[Run]
+    # Sends a run, and waits for its end. Raises what is known before anything is sent.
+    run_here: Callable[[Run], None]
+    # Sends a run, which ends some time. Raises what is known before anything is sent.
+    start: Callable[[Run], None]
     # Has a thread for callbacks call something.
     call_back: Callable[..., object]
 
@@ -39,14 +43,6 @@ class Dispatcher(Closable, ABC):
     @abstractmethod
     def death(self) -> NnrtError | None:
         """Why no run can be made any more; None while it can, as far as is known."""
-
-    @abstractmethod
-    def run_here(self, run: Run) -> None:
-        """Send a run, and wait for its end. Raises what is known before anything is sent."""
-
-    @abstractmethod
-    def start(self, run: Run) -> None:
-        """Send a run; it ends some time. Raises what is known before anything is sent."""
 
     @abstractmethod
     def give_up(self, run: Run, *, is_left: bool = False) -> None:
@@ -62,7 +58,7 @@ class Dispatcher(Closable, ABC):
     ) -> RunResult[Any]:
         """Run and wait for the outputs; in place of an unwanted one comes anything. See `Executor.run_sync`."""
         result: RunResult[Any] | None
-        error: BaseException | None
+        error: NnrtError | None
         run = run or self.new_run()
         try:
             self._accept(run, inputs, outputs, timeout_ms, unwanted)
@@ -107,11 +103,13 @@ class Dispatcher(Closable, ABC):
             self.give_up(run)
         return run.given_up is reason
 
-    def end(self, others: Iterable[Run] = ()) -> None:
-        """Begin no more runs, and end those in flight, and others: with the death of the daemon, if it has died."""
-        self.is_open = False
+    def end(self, others: Iterable[Run] = ()) -> bool:
+        """Begin no more runs, and end those in flight, and others: with the death of the daemon, if it has died. False
+        where this has been done before."""
+        is_first, self.is_open = self.is_open, False
         for run in {*list(self.runs), *others}:
             self.cancel(run, self.death or OperationFailed(f"the {self.kind} was closed"))
+        return is_first
 
     def fit(self, run: Run, inputs: Inputs, outputs: Targets | None) -> None:
         """Give a run its inputs and outputs. Raises what `run` raises for those that don't fit."""

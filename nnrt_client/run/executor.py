@@ -197,8 +197,7 @@ class Executor(Closable):
 
         Idempotent. Called from a callback, it does not wait: two callbacks that wait for each other would never end.
         """
-        is_first = self._dispatcher.is_open
-        self._dispatcher.end(self._callbacks.runs)
+        is_first = self._dispatcher.end(self._callbacks.runs)
         self._callbacks.settle()
         if is_first:
             self._dispatcher.close()

@@ -105,12 +105,12 @@ class RunFuture(Future[ResultT]):
 
     # ---- for who ends the run
 
-    def _settle(self, result: Any, error: BaseException | None) -> None:
+    def _settle(self, result: RunResult[Any] | None, error: NnrtError | None) -> None:
         """Take what came of the run, wake who waits, and have the callbacks called. Whoever was left without memory on
         the way does it once more: what has been done isn't done again."""
         if not self._settled.is_set:
-            if error is not None and not isinstance(error, NnrtError):
-                error = OperationFailed(repr(error))
+            if result is not None:
+                self._stamps = result._stamps
             self._is_cancelled = self._is_cancelled or isinstance(error, Cancelled)
             self._result, self._error = result, error
             self._give_up = _too_late

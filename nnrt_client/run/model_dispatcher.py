@@ -24,11 +24,11 @@ class ModelDispatcher(Dispatcher):
             self._session = session = prepared.session
             session.require_alive()
             self.signature = Signature(session, prepared.model_id, prepared.inputs, prepared.outputs)
-            self._dispatcher = session.part(SessionDispatcher)
+            self._dispatcher = of_session = session.part(SessionDispatcher)
         except BaseException:
             prepared.release()
             raise
-        self.call_back = session.call_back
+        self.run_here, self.start, self.call_back = of_session.run_here, of_session.start, session.call_back
         self.bound_s = session.settings.run_timeout_s
         self.runs = set()
         make = Run if session.tracer is None else partial(traced_run, session.tracer.begin_run)
@@ -37,12 +37,6 @@ class ModelDispatcher(Dispatcher):
     @property
     def death(self) -> NnrtError | None:
         return self._session.death
-
-    def run_here(self, run: Run) -> None:
-        self._dispatcher.run_here(run)
-
-    def start(self, run: Run) -> None:
-        self._dispatcher.start(run)
 
     def give_up(self, run: Run, *, is_left: bool = False) -> None:
         self._dispatcher.give_up(run, is_left=is_left)

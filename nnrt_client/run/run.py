@@ -115,7 +115,7 @@ class Run:
         # Called with the run when it has ended, in a thread that gets no signals.
         self.on_ended: OnEnded | None = None
         self._result: RunResult[Any] | None = None
-        self._error: BaseException | None = None
+        self._error: NnrtError | None = None
 
     def limit(self, timeout_ms: int, began: float | None = None) -> None:
         """End it after so long, from now on, or from a time of time.monotonic on. Raises InvalidParameter for what is
@@ -183,13 +183,11 @@ class Run:
 
     def succeed(self, result: RunResult[Any]) -> None:
         """End with the result of the runs that it is made of, unless it has been given up."""
-        if (stamps := result._stamps) is not None:
-            stamps.began_ns = self.stamps.began_ns
+        if result._stamps is not None:
+            result._stamps.began_ns = self.stamps.began_ns
         with self._lock:
-            if self.given_up is None:
+            if self._is_wanted:
                 self._result = result
-                if self.future is not None:
-                    self.future._stamps = stamps
         self._end()
 
     def write(self, piece: memoryview | bytes, assembly: Assembly) -> None:
@@ -224,10 +222,10 @@ class Run:
 
     def settle(self, future: RunFuture[Any]) -> bool:
         """Have the future take what comes of the run; false where it has ended before it began."""
-        self.future, future._stamps = future, self.stamps
+        self.future = future
         return self.tell(_settle)
 
-    def take(self) -> "tuple[RunResult[Any] | None, BaseException | None]":
+    def take(self) -> "tuple[RunResult[Any] | None, NnrtError | None]":
         """Hand result and error of a run that has ended, one of them None, to the only one who asks. The run, which its
         link may keep for a while, forgets them."""
         result, error, self._result, self._error = self._result, self._error, None, None
@@ -256,7 +254,8 @@ class Run:
                         self.tensors = None
                 finally:
                     self.ended.set()
-            self._let_go()
+            if not self._making.locked():  # Else who reads its reply does so.
+                self.inputs, self.given, self.packet = (), None, None
             on_ended, self.on_ended = self.on_ended, None
         if on_ended is not None:
             try:
@@ -264,11 +263,6 @@ class Run:
             except BaseException:
                 self.on_ended = on_ended
                 raise
-
-    def _let_go(self) -> None:
-        """Forget what a run that has ended was made of, unless its reply is still being read: who reads it does so."""
-        if not self._making.locked():
-            self.inputs, self.given, self.packet = (), None, None
 
 
 def _settle(run: Run) -> None:

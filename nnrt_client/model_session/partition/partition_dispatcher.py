@@ -67,7 +67,7 @@ class PartitionDispatcher(Dispatcher):
                 tensor if isinstance(tensor, RunTensor) else array
                 for tensor, array in zip(run.tensors.given, run.inputs, strict=True)
             ]
-        run.link = PartsOfRun(
+        run.link = parts = PartsOfRun(
             self._parts,
             {spec.name: one for spec, one in zip(self.signature.inputs, given, strict=True)},
             self._sizes(given),
@@ -77,7 +77,7 @@ class PartitionDispatcher(Dispatcher):
         )
         if run.timeout_ms:
             self._deadlines.add(run)
-        run.link.start()
+        parts.start()
         self.give_up(run)  # Who gave it up may have looked before.
 
     def give_up(self, run: Run, *, is_left: bool = False) -> None:
