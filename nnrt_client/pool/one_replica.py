@@ -4,7 +4,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from nnrt_client.build.build_task import Progress
@@ -13,8 +13,6 @@ from nnrt_client.pool.outage import Outage
 from nnrt_client.pool.parking import Parking, Waiting
 from nnrt_client.pool.replica import GUESSED_S, Loaded, Replica
 from nnrt_client.pool.supply import Supply
-from nnrt_client.run.dispatcher import Targets
-from nnrt_client.run.signature import Inputs
 from nnrt_client.session.errands import elsewhere
 from nnrt_client.session.fork import ModuleLock
 from nnrt_client.session.io_loop import io_loop
@@ -61,19 +59,6 @@ class OneReplica(Supply):
         """The one, if it lives."""
         replica = self._replica
         return replica if replica.is_alive else None
-
-    def choose_another(self, tried: Iterable[Replica]) -> Replica | None:
-        """There is no other."""
-        return self.choose()
-
-    def ran(self, replica: Replica, seconds: float, queued_s: float = 0.0) -> None:
-        """It makes no difference."""
-
-    def failed(self, replica: Replica) -> None:
-        """It makes no difference: the death of its daemon is what counts."""
-
-    def offer(self, inputs: Inputs, outputs: Targets | None, unwanted: Sequence[int]) -> None:
-        """No device is tried."""
 
     def park(self, run: Waiting) -> None:
         """Resume a run when the model is loaded again, or when its time is over. Raises UnavailableDevice where that

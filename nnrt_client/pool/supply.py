@@ -36,19 +36,16 @@ class Supply(Closable, ABC):
     def choose(self) -> Replica | None:
         """The replica that is likely to make a run the soonest; None where there is none that gets runs."""
 
-    @abstractmethod
     def choose_another(self, tried: Iterable[Replica]) -> Replica | None:
         """One that has not been tried, if there is one; else as `choose`."""
+        return self.choose()
 
-    @abstractmethod
     def ran(self, replica: Replica, seconds: float, queued_s: float = 0.0) -> None:
         """Count a run that has ended as it should, after some seconds, of which it waited some for other runs."""
 
-    @abstractmethod
     def failed(self, replica: Replica) -> None:
         """Count a run that the device has failed."""
 
-    @abstractmethod
     def offer(self, inputs: Inputs, outputs: Targets | None, unwanted: Sequence[int]) -> None:
         """Offer a run that has been made, for a trial of a device that gets none."""
 
