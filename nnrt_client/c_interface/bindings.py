@@ -66,7 +66,7 @@ class Bindings(LockOwner, Closable):
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
-        self._signature = executor._signature
+        self._signature = executor._dispatcher.signature
         super().__init__()
         self._is_open = True
         self._inputs: dict[int, _Input] = {}

@@ -12,6 +12,7 @@ from nnrt_client.build.prepared import PreparedHandle
 from nnrt_client.build.upload import compile_graph, load_program, restore
 from nnrt_client.model.program import Program
 from nnrt_client.run.executor import Executor
+from nnrt_client.run.model_dispatcher import ModelDispatcher
 from nnrt_client.session.device import Device
 from nnrt_client.session.membership import Membership
 from nnrt_client.session.session import Session
@@ -61,7 +62,7 @@ class Prepared(Closable):
     def executor(self) -> Executor:
         """What runs the model, as an application does."""
         if self._executor is None:
-            self._executor = Executor._of_prepared(self.handle.retain())
+            self._executor = Executor._of(ModelDispatcher(self.handle.retain()))
         return self._executor
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:

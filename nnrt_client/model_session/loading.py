@@ -28,7 +28,7 @@ from nnrt_client.model_session.opened_model import (
     settled,
 )
 from nnrt_client.model_session.partition.fallback import Fallback, chosen_fallback
-from nnrt_client.model_session.partition.partitioned_executor import PartitionedExecutor
+from nnrt_client.model_session.partition.partition_dispatcher import PartitionDispatcher
 from nnrt_client.model_session.ways import Taken, chosen_ways, first_way, growing_input
 from nnrt_client.onnx_import import program_from_onnx, reading
 from nnrt_client.run.executor import Executor
@@ -135,7 +135,7 @@ class Loading:
         def build(model: Model | OpenedModel) -> Compilation:
             return self._built(model, found(), progress)
 
-        attempts: dict[Way, Callable[[], Compilation | PartitionedExecutor]] = {
+        attempts: dict[Way, Callable[[], Compilation | PartitionDispatcher]] = {
             Way.OPERATORS: lambda: build(self._opened()),
             Way.PROGRAM: lambda: self._built_program(found(), progress),
             Way.PARTITION: lambda: self._built_in_parts(found(), build),
@@ -166,7 +166,7 @@ class Loading:
             raise no_programs(device, ONNX)
         return _build(compilation_of(self._program(), device), self._options, progress)
 
-    def _built_in_parts(self, device: Device, build: Callable[[Model], Compilation]) -> PartitionedExecutor:
+    def _built_in_parts(self, device: Device, build: Callable[[Model], Compilation]) -> PartitionDispatcher:
         """The parts of an ONNX file, built on the device and here."""
         assert not isinstance(self._source, Model)
         assert self._instead is not None
@@ -193,10 +193,10 @@ class Loading:
         return _build(compilation, options, progress, lambda chosen: model_cache(cache, model, chosen, device))
 
 
-def _session(taken: Taken[Compilation | PartitionedExecutor], device: Device, stack: ExitStack) -> ModelSession:
+def _session(taken: Taken[Compilation | PartitionDispatcher], device: Device, stack: ExitStack) -> ModelSession:
     """The session of what was built, which takes over all that is to be closed with it."""
     built = taken.result
-    executor = _executor(built, stack) if isinstance(built, Compilation) else stack.enter_context(built)
+    executor = _executor(built, stack) if isinstance(built, Compilation) else stack.enter_context(Executor._of(built))
     assert built.report is not None
     report = replace(built.report, way=taken.way, passed_over=taken.passed_over)
     return ModelSession(executor, device, report, stack.pop_all())

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from nnrt_client.build.build_task import BuildReport
 from nnrt_client.build.way import Way
 from nnrt_client.model_session.arrays import input_array
-from nnrt_client.run.base_executor import BaseExecutor
+from nnrt_client.run.executor import Executor
 from nnrt_client.run.result import RunResult
 from nnrt_client.run.run_tensors import NewArray
 from nnrt_client.run.signature import Inputs, listed
@@ -58,7 +58,7 @@ class ModelSession(Closable):
     another device; or have the session do so, see ReloadedSession and PooledSession.
     """
 
-    def __init__(self, executor: BaseExecutor, device: Device, report: BuildReport, resources: ExitStack) -> None:
+    def __init__(self, executor: Executor, device: Device, report: BuildReport, resources: ExitStack) -> None:
         """Takes over `resources`, all that is to be closed with the session."""
         self._device = device
         self._report = report
@@ -198,7 +198,7 @@ class ModelSession(Closable):
             raise OperationForbidden("the session is closed; load the model again")
 
 
-def executor_of(session: ModelSession) -> BaseExecutor:
+def executor_of(session: ModelSession) -> Executor:
     """Return the executor that makes a session's runs."""
     return session._executor
 

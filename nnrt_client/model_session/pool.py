@@ -17,15 +17,15 @@ from nnrt_client.model_session.model_session import ModelSession
 from nnrt_client.model_session.opened_model import Source
 from nnrt_client.pool.attempts import Rule
 from nnrt_client.pool.candidate import Candidate
+from nnrt_client.pool.dispatcher import PoolDispatcher
 from nnrt_client.pool.fleet import Fleet
 from nnrt_client.pool.hedging import Hedger, Hedging
 from nnrt_client.pool.loads import Wanted
 from nnrt_client.pool.member import Member
 from nnrt_client.pool.replica import Loaded
 from nnrt_client.pool.replicas import Replicas
-from nnrt_client.pool.replicated_executor import ReplicatedExecutor
 from nnrt_client.pool.report import PoolReport
-from nnrt_client.pool.traced import executor_of
+from nnrt_client.run.executor import Executor
 from nnrt_client.session.device import Device
 from nnrt_client.session.reasons import joined_reasons
 from nnrt_client.session.runtime import Runtime
@@ -42,11 +42,11 @@ _DEFAULT_RULE = Rule(RETRIES, PATIENCE_S)
 class PooledSession(ModelSession):
     """A model on several devices, to each of which runs go. Made by `Pool.load`, or by `load` with several devices."""
 
-    def __init__(self, executor: ReplicatedExecutor, replicas: Replicas, pool: "Pool", resources: ExitStack) -> None:
+    def __init__(self, executor: Executor, replicas: Replicas, pool: "Pool", resources: ExitStack) -> None:
         """Takes over `resources`. There is a replica."""
         self._pool = pool
         self._replicas = replicas
-        first = replicas.everywhere[0].loaded
+        first = replicas.roster.everywhere[0].loaded
         super().__init__(executor, first.device, first.report, resources)
 
     def __repr__(self) -> str:
@@ -71,10 +71,10 @@ class PooledSession(ModelSession):
     @property
     def report(self) -> PoolReport:
         """Report of the first of these devices, with those of the others, and why devices haven't the model."""
-        replicas = self._replicas
-        reports = replicas.reports
+        roster = self._replicas.roster
+        reports = roster.reports
         first = next(iter(reports.values()), self._report)
-        refused = {address: str(error) for address, error in replicas.reasons(self._pool._candidates).items()}
+        refused = {address: str(error) for address, error in roster.reasons(self._pool._candidates).items()}
         return PoolReport(
             **{each.name: getattr(first, each.name) for each in fields(first)}, replicas=reports, refused=refused
         )
@@ -177,15 +177,16 @@ class Pool(Closable):
         wanted = Wanted(replicas, same_numbers, b"" if replicas is None else loading.digest)
         fleet = self._fleet
         placed = Replicas(place, wanted, fleet.wake, fleet.call_back, fleet.begin_soon)
-        hedger = Hedger(hedging) if hedging else None
-        tracer = tracer_of(fleet.runtime._settings.trace)
-        executor = stack.enter_context(executor_of(placed, rule, hedger, tracer))
+        stack.callback(placed.close)
         fleet.add(placed)
         placed.wait_settled()
         if not placed.serving and wait_s:
             placed.wait_first(wait_s)
         if not placed.serving:
             raise _why_none(fleet, placed)
+        hedger = Hedger(hedging) if hedging else None
+        tracer = tracer_of(fleet.runtime._settings.trace)
+        executor = stack.enter_context(Executor._of(PoolDispatcher(placed, rule, hedger, tracer)))
         return PooledSession(executor, placed, self, stack.pop_all())
 
 
@@ -209,7 +210,7 @@ def _why_none(fleet: Fleet, placed: Replicas) -> NnrtError:
     """The error of a model that no device has taken: the only one, or one with the reasons of all."""
     if placed.end_reason is not None:
         return placed.end_reason.copy()
-    reasons = placed.reasons(fleet.candidates)
+    reasons = placed.roster.reasons(fleet.candidates)
     reasons |= {name: UnavailableDevice(why) for name, why in fleet.runtime._members.failures().items()}
     if not reasons:
         return OperationFailed(f"no addresses are known; give those of devices, or set {DEVICES_VARIABLE}")

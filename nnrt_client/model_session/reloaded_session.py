@@ -6,8 +6,9 @@ from contextlib import ExitStack
 from nnrt_client.build.build_task import BuildReport, Progress
 from nnrt_client.model_session.model_session import ModelSession
 from nnrt_client.pool.attempts import Rule
+from nnrt_client.pool.dispatcher import PoolDispatcher
 from nnrt_client.pool.one_replica import LoadAgain, OneReplica
-from nnrt_client.pool.replicated_executor import ReplicatedExecutor
+from nnrt_client.run.executor import Executor
 from nnrt_client.session.device import Device
 from nnrt_hdi.errors import InvalidParameter
 
@@ -27,7 +28,7 @@ class ReloadedSession(ModelSession):
         """Loads the model; only now it looks for the device for `wait_s`."""
         with ExitStack() as stack:
             self._replica = stack.enter_context(OneReplica(load_again, progress, wait_s))
-            executor = stack.enter_context(ReplicatedExecutor(self._replica, _ONCE))
+            executor = stack.enter_context(Executor._of(PoolDispatcher(self._replica, _ONCE)))
             super().__init__(executor, self.device, self.report, stack.pop_all())
 
     @property

@@ -1,12 +1,23 @@
 """The attempts to have one run made: on which replicas, how often, and until when."""
 
 import math
+import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from time import perf_counter_ns
+from typing import Any
 
+from nnrt_client.pool.hedging import Hedger
 from nnrt_client.pool.replica import Replica
 from nnrt_client.pool.supply import Supply
-from nnrt_client.run.result import is_of_unsent
+from nnrt_client.run.dispatcher import Targets
+from nnrt_client.run.failures import nnrt_error_of
+from nnrt_client.run.result import RunResult, is_of_unsent
+from nnrt_client.run.run import Run
+from nnrt_client.run.signature import Inputs
+from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_hdi.errors import (
     ConnectionFailed,
     NnrtError,
@@ -16,8 +27,9 @@ from nnrt_hdi.errors import (
     TimedOut,
     UnavailableDevice,
 )
+from nnrt_hdi.signals import raised_by_handler
 
-DEVICES_FAILURES = (UnavailableDevice, ConnectionFailed)
+_DEVICES_FAILURES = (UnavailableDevice, ConnectionFailed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,66 +41,214 @@ class Rule:
 
 
 class Attempts:
-    """Decides what follows a failed attempt.
+    """Begins an attempt, and others where the devices of the earlier ones fail it, until the run has ended.
 
-    A run is pure: where a device fails it, or its daemon dies before it has answered, it is made on another one. Errors
-    of the run itself are not: they would come again.
+    A run is pure: where a device fails it, or its daemon dies before it has answered, it is made on another one, or on
+    two at a time where the first takes long. Errors of the run itself are not: they would come again.
     """
 
-    def __init__(self, supply: Supply, rule: Rule, began: float, timeout_ms: int | None, has_tensors: bool) -> None:
-        """`began` on the clock of time.monotonic. What has tensors is not made again: they may be being written."""
+    def __init__(self, supply: Supply, rule: Rule, hedger: Hedger | None, run: Run) -> None:
+        """What has tensors is not made again: they may be being written."""
+        self.run = run
+        # While it waits for a replica.
+        self.waits_until = math.inf
+        self._has_tensors = run.given is not None and has_tensors(*run.given)
         self._supply = supply
+        self._hedger = hedger
         self._left = rule.retries
         self._patience_s = rule.patience_s
-        self._began = began
-        self._deadline = math.inf if timeout_ms is None else began + timeout_ms / 1000
-        self.has_tensors = has_tensors
         self._tried: dict[Replica, NnrtError] = {}
         self._had_no_room = False
-
-    @property
-    def remaining_ms(self) -> int | None:
-        """What is left of the time of the run; None without a limit."""
-        if self._deadline == math.inf:
-            return None
-        return max(math.ceil((self._deadline - time.monotonic()) * 1000), 1)
-
-    @property
-    def waits_until(self) -> float:
-        """How long to wait for a replica that gets runs."""
-        return min(self._deadline, time.monotonic() + self._patience_s)
+        # Held by who begins or ends an attempt for a step: never while anything is started or called.
+        self._lock = threading.RLock()
+        # Attempts by their replicas, with when each began.
+        self._under_way: dict[Replica, tuple[Run, float]] = {}
+        self._is_settled = False
 
     def allow(self, replica: Replica, error: NnrtError) -> bool:
         """Count a failed attempt; tell if there may be another one."""
         supply = self._supply
         self._tried[replica] = error.copy()  # Without the frames that it knows, and the inputs that they hold.
         if isinstance(error, TimedOut):
-            supply.ran(replica, time.monotonic() - self._began)
-        if not supply.is_open or self.has_tensors:
+            supply.ran(replica, self._elapsed_s)
+        if not supply.is_open or self._has_tensors:
             return False
         if replica.is_left and isinstance(error, OperationForbidden | OperationFailed):
             return True  # It was closed just then.
         if isinstance(error, OutOfMemory):
             had_no_room, self._had_no_room = self._had_no_room, True
             return not had_no_room and any(one not in self._tried for one in supply.serving)
-        if not isinstance(error, DEVICES_FAILURES):
+        if not isinstance(error, _DEVICES_FAILURES):
             return False
         supply.failed(replica)
         if not is_of_unsent(error):
             self._left -= 1
-        return self._left >= 0 and time.monotonic() < self._deadline
+        return self._left >= 0 and time.monotonic() < self.run.deadline
 
-    def next(self) -> Replica | None:
-        """The replica for the next attempt; None where there is none that gets runs."""
-        return self._supply.choose_another(self._tried)
+    def start(self) -> None:
+        """Begin an attempt. Of the first one this raises what is wrong with the run itself, as far as it is known
+        before anything is sent; the run has not ended then."""
+        replica = None if self._tried else self._supply.choose()
+        if replica is None:
+            self._go_on()
+            return
+        try:
+            self._begin(replica)
+        except NnrtError as error:
+            if raised_by_handler(error):
+                raise
+            if not self.allow(replica, error):
+                self.run.link = None  # Nothing is under way.
+                raise
+            self._go_on()
 
-    def given_up(self) -> NnrtError:
+    def resume(self) -> None:
+        """Go on after a wait: there is a replica, or none came in time."""
+        if self._supply.choose() is not None:
+            self._go_on()
+        elif self._supply.is_open and time.monotonic() < self.waits_until:
+            self._park()
+        else:
+            self.fail(self._given_up())
+
+    def hedge(self) -> bool:
+        """Begin it on another device as well; false where it is over, or there is none."""
+        with self._lock:
+            busy = list(self._under_way)
+        replica = self._supply.choose_another(busy)
+        if self._is_over or len(busy) != 1 or replica is None or replica in busy:
+            return False
+        try:
+            self._begin(replica)
+        except NnrtError as error:
+            self.allow(replica, error)
+        return True
+
+    def fail(self, error: BaseException) -> None:
+        """End with this error, and stop what is under way."""
+        self._end(None, error)
+
+    def stop(self) -> None:
+        """End, for the run was given up. One with tensors ends when nothing is written there any more."""
+        if self._has_tensors and self._under_way:
+            self._cancel_all()
+        else:
+            self._end(None, None)
+
+    @property
+    def _is_over(self) -> bool:
+        return self._is_settled or self.run.given_up is not None
+
+    def _go_on(self) -> None:
+        while not self._is_over:
+            replica = self._supply.choose_another(self._tried)
+            if replica is None:
+                self.waits_until = min(self.run.deadline, time.monotonic() + self._patience_s)
+                self._park()
+                return
+            try:
+                self._begin(replica)
+                return
+            except Exception as error:
+                is_handlers = raised_by_handler(error)
+                if is_handlers or not (isinstance(error, NnrtError) and self.allow(replica, error)):
+                    self.fail(error)
+                if is_handlers:
+                    raise
+
+    def _park(self) -> None:
+        try:
+            self._supply.park(self)
+        except Exception as error:
+            self.fail(error)
+            if raised_by_handler(error):
+                raise
+
+    def _begin(self, replica: Replica) -> None:
+        run, given, began = self.run, self.run.given, time.monotonic()
+        if given is None:  # It has just ended.
+            return
+
+        def attach(attempt: Run) -> bool:
+            with self._lock:
+                self._under_way[replica] = attempt, began
+            return attempt.tell(partial(self._attempt_ended, replica, began))
+
+        begin = partial(replica.dispatcher.begin, *given, run.remaining_ms or None, run.unwanted, attach)
+        try:
+            if run.context is None:
+                begin()
+            else:
+                run.context.copy().run(begin)
+        except BaseException:
+            with self._lock:
+                self._under_way.pop(replica, None)
+            raise
+        if self._is_over:  # Who ended it may have looked before.
+            self._cancel_all()
+        elif self._hedger is not None and len(self._under_way) == 1 and not self._has_tensors:
+            self._hedger.watch(self)
+
+    def _attempt_ended(self, replica: Replica, began: float, attempt: Run) -> None:
+        with self._lock:
+            self._under_way.pop(replica, None)
+            is_last = not self._under_way
+        result, error = attempt.take()
+        if self._is_over:
+            self._end(None, None)
+        elif result is not None:
+            seconds = time.monotonic() - began
+            if self._hedger is not None:
+                self._hedger.ran(seconds)
+            self._supply.ran(replica, seconds, result._queued_s)
+            if (given := self.run.given) is not None:
+                self._supply.offer(*given, self.run.unwanted)
+            self._end(result, None)
+        elif error is not None and not self.allow(replica, error):
+            if is_last or not isinstance(error, _DEVICES_FAILURES):
+                self._end(None, error)
+        elif is_last:
+            self._supply.begin_soon(self._go_on)
+
+    def _cancel_all(self) -> list[tuple[Replica, float]]:
+        """Cancel what is under way; give what has not ended yet, with when it began."""
+        with self._lock:
+            left = list(self._under_way.items())
+        reason = OperationFailed("its result is not needed")
+        return [(replica, began) for replica, (attempt, began) in left if replica.dispatcher.cancel(attempt, reason)]
+
+    def _end(self, result: RunResult[Any] | None, error: BaseException | None) -> None:
+        """End the run, once: with its result, with an error, or with why it was given up."""
+        with self._lock:
+            if self._is_settled:
+                return
+            self._is_settled = True
+        for replica, began in self._cancel_all():
+            if result is not None:  # It took so long at least.
+                self._supply.ran(replica, time.monotonic() - began)
+        if result is not None:
+            self.run.succeed(result)
+        else:
+            self.run.fail(nnrt_error_of(error or OperationFailed("the run was given up"), "the run could not be begun"))
+        self.run.link = None  # A cycle would keep both until it is looked for.
+
+    def _given_up(self) -> NnrtError:
         """Say why no attempt is made any more."""
         if self._supply.end_reason is not None:
             return self._supply.end_reason.copy()
         tried = "; ".join(f"{replica.candidate.address}: {error}" for replica, error in self._tried.items())
         missing = "; ".join(f"{address}: {error}" for address, error in self._supply.missing.items())
         return UnavailableDevice(
-            f"no device of the pool has the model, since {time.monotonic() - self._began:.1f} s; the run was tried on"
+            f"no device of the pool has the model, since {self._elapsed_s:.1f} s; the run was tried on"
             f" {tried or 'none'}; why they don't have it: {missing or '`Pool.members` says it'}"
         )
+
+    @property
+    def _elapsed_s(self) -> float:
+        return (perf_counter_ns() - self.run.stamps.began_ns) / 1e9
+
+
+def has_tensors(inputs: Inputs, outputs: Targets | None) -> bool:
+    """Tell if a run reads or writes memory that is not its own."""
+    given = inputs.values() if isinstance(inputs, Mapping) else inputs
+    return outputs is not None or any(isinstance(one, RunTensor) for one in given)

@@ -168,7 +168,7 @@ class Fleet(LockOwner):
                 self._candidates[address] = Candidate(address)
         for address, candidate in list(self._candidates.items()):
             candidate.is_listed = address in listed
-            if not candidate.is_listed and not any(model.has(candidate) for model in self._models):
+            if not candidate.is_listed and not any(model.roster.has(candidate) for model in self._models):
                 del self._candidates[address]
 
     def _ask(self, candidate: Candidate) -> None:
@@ -177,7 +177,7 @@ class Fleet(LockOwner):
         self.wake()
 
     def _member(self, candidate: Candidate) -> Member:
-        replicas = [one for model in self._models for one in model.everywhere if one.candidate is candidate]
+        replicas = [one for model in self._models for one in model.roster.everywhere if one.candidate is candidate]
         runs, now = sum(one.runs for one in replicas), time.monotonic()
         state, why = self._state(candidate, replicas)
         return Member(
@@ -200,9 +200,9 @@ class Fleet(LockOwner):
             return MemberState.DRAINING, candidate.trouble.reason
         if candidate.takes_work is False or candidate.out:
             return MemberState.GONE, candidate.trouble.reason
-        if not candidate.is_up or any(model.loads.on(candidate) for model in self._models):
+        if not candidate.is_up or any(model.roster.loads.on(candidate) for model in self._models):
             return MemberState.JOINING, candidate.why
-        refusals = [model.loads.refusal_of(candidate) for model in self._models]
+        refusals = [model.roster.loads.refusal_of(candidate) for model in self._models]
         if any(one.is_ejected for one in replicas):
             return MemberState.EJECTED, "its runs were slow, or failed"
         if replicas:

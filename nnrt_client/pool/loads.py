@@ -15,11 +15,11 @@ from nnrt_client.pool.backoff import Backoff
 from nnrt_client.pool.candidate import Candidate
 from nnrt_client.pool.placement import in_order
 from nnrt_client.pool.replica import Loaded
-from nnrt_client.pool.supply import Specs
 from nnrt_client.session.device import Device
 from nnrt_client.session.latch import Changes
 from nnrt_client.session.release import TRANSPORT_ERRORS
 from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory
+from nnrt_hdi.tensor import TensorSpec
 
 _log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class Loads:
         # The backend, its version and the kind of device of all replicas, where they must be the same.
         self._numbers: tuple[object, ...] | None = None
         # Inputs and outputs of the model, once one device has it.
-        self.specs: Specs | None = None
+        self._specs: tuple[Sequence[TensorSpec], Sequence[TensorSpec]] | None = None
         # Whether there are as many as there are to be, or no device that could have another one now.
         self.is_settled = False
 
@@ -162,14 +162,13 @@ class Loads:
         """Why what a device has come to is no replica."""
         if isinstance(loaded, NnrtError):
             return loaded
-        signature = loaded._executor._signature
+        signature = loaded._executor._dispatcher.signature
         specs = signature.inputs, signature.outputs
-        if self.specs is None:
-            self.specs = specs
-        if specs == self.specs:
+        self._specs = self._specs or specs
+        if specs == self._specs:
             return None
         _start(loaded.close, "close")
-        return OperationFailed(f"the model has inputs and outputs {specs} there; on other devices {self.specs}")
+        return OperationFailed(f"the model has inputs and outputs {specs} there; on other devices {self._specs}")
 
     def _refused(self, candidate: Candidate, error: NnrtError, now: float) -> None:
         refusal = self._refusals.setdefault(candidate.address, _Refusal())

@@ -1,26 +1,22 @@
 """The pool of one: a model on one device, loaded again by the first run after the death of its daemon."""
 
 import logging
+import math
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from functools import partial
 
 from nnrt_client.build.build_task import Progress
 from nnrt_client.pool.candidate import Candidate
 from nnrt_client.pool.outage import Outage
+from nnrt_client.pool.parking import Parking, Waiting
 from nnrt_client.pool.replica import GUESSED_S, Loaded, Replica
-from nnrt_client.pool.supply import Specs, Supply, Waiting, resume_all
-from nnrt_client.run.base_executor import Targets
-from nnrt_client.run.signature import Inputs
+from nnrt_client.pool.supply import Supply
 from nnrt_client.session.errands import elsewhere
 from nnrt_client.session.fork import ModuleLock
 from nnrt_client.session.io_loop import io_loop
-from nnrt_client.session.latch import Latch
 from nnrt_hdi.errors import NnrtError, OperationFailed, OperationForbidden, OutOfMemory
-from nnrt_hdi.signals import suppressed
 
 _log = logging.getLogger(__name__)
 
@@ -42,12 +38,12 @@ class OneReplica(Supply):
         self.is_open = True
         self.end_reason: NnrtError | None = None
         self.missing = {}
-        self._replica = _replica(load_again(self._told, wait_s))
+        self._take(load_again(self._told, wait_s))
         self._lock = ModuleLock()
         self._outage = Outage()
-        # What is under way while the daemon is dead.
-        self._reload: _Reload | None = None
-        self._waiting: deque[Waiting] = deque()
+        # Whether it is being loaded again.
+        self._is_loading = False
+        self.parking = Parking()
 
     @property
     def loaded(self) -> Loaded:
@@ -55,69 +51,36 @@ class OneReplica(Supply):
         return self._replica.loaded
 
     @property
-    def specs(self) -> Specs:
-        """Inputs and outputs of the model."""
-        inputs, outputs = self._replica.executor._specs
-        return tuple(inputs), tuple(outputs)
-
-    @property
-    def is_living(self) -> bool:
-        """True while the daemon lives, as far as is known."""
-        return self._replica.executor._is_living
-
-    @property
     def serving(self) -> tuple[Replica, ...]:
         """The one, if it lives."""
-        return (self._replica,) if self.is_living else ()
+        return (self._replica,) if self._replica.is_alive else ()
 
     def choose(self) -> Replica | None:
         """The one, if it lives."""
         replica = self._replica
-        return replica if replica.executor._is_living else None
-
-    def choose_another(self, tried: Iterable[Replica]) -> Replica | None:
-        """There is no other."""
-        return self.choose()
-
-    def ran(self, replica: Replica, seconds: float, queued_s: float = 0.0) -> None:
-        """It makes no difference."""
-
-    def failed(self, replica: Replica) -> None:
-        """It makes no difference: the death of its daemon is what counts."""
-
-    def offer(self, inputs: Inputs, outputs: Targets | None, unwanted: Sequence[int]) -> None:
-        """No device is tried."""
-
-    def wait(self, timeout_s: float) -> None:
-        """Wait, so long at most, until the model is loaded again. Raises UnavailableDevice where that can't be done."""
-        if self._reload is None:
-            self._outage.require_due()
-        reload = elsewhere(self._begin)
-        if reload is not None and reload.ended.wait(timeout_s) and reload.error is not None:
-            raise reload.error.copy()
+        return replica if replica.is_alive else None
 
     def park(self, run: Waiting) -> None:
-        """Resume a run when the model is loaded again, or when its time is over. Raises as `wait`."""
+        """Resume a run when the model is loaded again, or when its time is over. Raises UnavailableDevice where that
+        can't be done."""
         if self.end_reason is not None:
             raise self.end_reason.copy()
         self._outage.require_due()
-        self._waiting.append(run)
+        self.parking.add(run)
         try:
-            reload = elsewhere(self._begin)
+            is_loading = elsewhere(self._begin)
         except BaseException:
-            with suppressed(ValueError):  # Another thread has it.
-                self._waiting.remove(run)
+            self.parking.take(run)
             raise
-        if reload is None:
-            resume_all(self._waiting)
-        else:
+        if not is_loading:
+            self.parking.resume_all()
+        elif run.waits_until < math.inf:
             loop = io_loop()
             loop.call(loop.events.call_later, max(run.waits_until - time.monotonic(), 0.0), self._expire, run)
 
     def _expire(self, run: Waiting) -> None:
         """Have a run end whose time is over, if it still waits. The loop's."""
-        with suppress(ValueError):  # It goes on, or has ended.
-            self._waiting.remove(run)
+        if self.parking.take(run):
             run.resume()
 
     def call_back(self, function: Callable[..., object], *arguments: object) -> None:
@@ -135,40 +98,35 @@ class OneReplica(Supply):
         """
         self.is_open = False
         self.end_reason = self.end_reason or OperationFailed("the session was closed")
-        with self._lock.itself:
-            reload, self._reload = self._reload, None
-        if reload is not None:
-            reload.end(self.end_reason)
-        resume_all(self._waiting, self.end_reason)
+        self.parking.resume_all(self.end_reason)
         self._replica.loaded.close()
 
     def enter_child(self, reason: NnrtError) -> None:
         """End after a fork."""
         self.end_reason, self.is_open = reason, False
 
-    def _begin(self) -> "_Reload | None":
-        """Begin to load the model again, unless that is under way; None where it is there."""
+    def _begin(self) -> bool:
+        """Begin to load the model again, unless that is under way; false where it is there."""
         with self._lock.itself:
             if not self.is_open:
                 raise OperationForbidden("the session is closed; load the model again")
             if self.choose() is not None:
-                return None
-            if self._reload is None:
+                return False
+            if not self._is_loading:
                 self._outage.require_due()
-                self._reload = reload = _Reload()
                 try:
-                    threading.Thread(target=self._load, args=(reload,), name="nnrt-reload", daemon=True).start()
+                    threading.Thread(target=self._load, name="nnrt-reload", daemon=True).start()
                 except RuntimeError as error:  # The process has no thread left.
-                    self._reload = None
-                    reload.end(None)
                     raise OutOfMemory(f"the model can't be loaded again: {error}") from error
-            return self._reload
+                self._is_loading = True
+            return True
 
-    def _load(self, reload: "_Reload") -> None:
+    def _load(self) -> None:
         error: NnrtError | None = None
         try:
             loaded = self._outage.end(partial(self._load_again, self._told, 0.0))
-            dead, self._replica = self._replica, _replica(loaded)
+            dead = self._replica
+            self._take(loaded)
             if not self.is_open:  # `close` may have looked before.
                 loaded.close()
             for run in list(dead.under_way):  # Each is about to end with what has become of it.
@@ -180,10 +138,13 @@ class OneReplica(Supply):
             _log.exception("the model was not loaded again")
             error = OperationFailed(f"the model could not be loaded again: {failure!r}")
         with self._lock.itself:
-            if self._reload is reload:
-                self._reload = None
-        reload.end(error)
-        resume_all(self._waiting, error)
+            self._is_loading = False
+        self.parking.resume_all(error)
+
+    def _take(self, loaded: Loaded) -> None:
+        """Make runs with this model from now on."""
+        self._replica = Replica(Candidate(loaded.device.address), loaded, GUESSED_S)
+        self.signature = self._replica.dispatcher.signature
 
     def _told(self, stage: str, fraction: float) -> None:
         """Take note of the progress of a build, which ends with the session."""
@@ -191,21 +152,3 @@ class OneReplica(Supply):
             raise OperationFailed("the session was closed")
         if self._progress is not None:
             self._progress(stage, fraction)
-
-
-class _Reload:
-    """One attempt to load the model again."""
-
-    def __init__(self) -> None:
-        self.ended = Latch()
-        self.error: NnrtError | None = None
-
-    def end(self, error: NnrtError | None) -> None:
-        """Tell those who wait, unless they have been told. Without the frames that the error knows."""
-        if not self.ended.is_set:
-            self.error = None if error is None else error.copy()
-            self.ended.set()
-
-
-def _replica(loaded: Loaded) -> Replica:
-    return Replica(Candidate(loaded.device.address), loaded, GUESSED_S)

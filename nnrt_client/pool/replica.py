@@ -2,15 +2,14 @@
 
 import math
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 from nnrt_client.build.build_task import BuildReport
 from nnrt_client.pool.candidate import Candidate
-from nnrt_client.run.base_executor import BaseExecutor
+from nnrt_client.run.executor import Executor
 from nnrt_client.run.signature import Inputs
 from nnrt_client.session.device import Device
-from nnrt_client.tensors.run_tensor import RunTensor
 
 # The latest run has this part of the average.
 _LATEST = 0.125
@@ -23,7 +22,7 @@ WARMING_RUNS = 2
 class Loaded(Protocol):
     """A model that is ready to run on one device."""
 
-    _executor: BaseExecutor
+    _executor: Executor
 
     @property
     def device(self) -> Device:
@@ -47,9 +46,9 @@ class Replica:
         """The latency is an estimate."""
         self.candidate = candidate
         self.loaded = loaded
-        self.executor = loaded._executor
+        self.dispatcher = loaded._executor._dispatcher
         # The runs of this pool that have not ended there.
-        self.under_way: set[Any] = self.executor._runs
+        self.under_way = self.dispatcher.runs
         # Average of late runs; it sinks while there are none, so that it is tried again some time.
         self.latency_s = latency_s
         # The same without what runs waited for others of the device: that is no fault of its own.
@@ -73,6 +72,11 @@ class Replica:
         self.ejected_for_s = 0.0
         self.ejected_until = -math.inf
         self.returned_at = -math.inf
+
+    @property
+    def is_alive(self) -> bool:
+        """True while its daemon lives, as far as is known."""
+        return self.dispatcher.death is None
 
     @property
     def cost_s(self) -> float:
@@ -108,13 +112,7 @@ class Replica:
 
     def timed(self, inputs: Inputs, timeout_ms: int, unwanted: Sequence[int]) -> float:
         """Make a run that doesn't count, and give how many seconds it took, without those that it waited for others.
-        Raises as `BaseExecutor._run`."""
+        Raises as `Dispatcher.run`."""
         began = time.monotonic()
-        result = self.executor._run(inputs, None, timeout_ms, unwanted)
+        result = self.dispatcher.run(inputs, None, timeout_ms, unwanted)
         return time.monotonic() - began - result._queued_s
-
-
-def has_tensors(inputs: Inputs, outputs: Sequence[Any] | None) -> bool:
-    """Tell if a run reads or writes memory that is not its own."""
-    given = inputs.values() if isinstance(inputs, Mapping) else inputs
-    return outputs is not None or any(isinstance(one, RunTensor) for one in given)

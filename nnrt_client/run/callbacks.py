@@ -9,7 +9,7 @@ from nnrt_client.run.result import RunResult
 from nnrt_client.run.run import Run
 from nnrt_client.session.fork import LockOwner
 from nnrt_client.session.latch import Changes
-from nnrt_hdi.errors import NnrtError, OperationFailed
+from nnrt_hdi.errors import NnrtError
 
 # Whether this thread is inside a callback.
 _here = threading.local()
@@ -93,7 +93,7 @@ class Callbacks(LockOwner):
         try:
             run.stamps.wake()
             result, error = run.take()
-            deliver(result, error if isinstance(error, NnrtError | None) else OperationFailed(str(error)))
+            deliver(result, error)
             del result, error
         finally:
             _here.is_callback = False

@@ -3,26 +3,23 @@
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from time import monotonic, perf_counter_ns
 from typing import Any, overload
 
 from numpy.typing import NDArray
 from typing_extensions import Self
 
 from nnrt_client.build.compilation import Compilation
-from nnrt_client.build.prepared import PreparedHandle
-from nnrt_client.run.base_executor import BaseExecutor, Targets, require_timeout
 from nnrt_client.run.callbacks import Callbacks
-from nnrt_client.run.descriptions import Descriptions
-from nnrt_client.run.future import WRITE_S, Convert, RunFuture
+from nnrt_client.run.dispatcher import Dispatcher, Targets
+from nnrt_client.run.future import Convert, RunFuture
+from nnrt_client.run.model_dispatcher import ModelDispatcher
 from nnrt_client.run.result import RunResult
 from nnrt_client.run.run import Run
-from nnrt_client.run.run_tensors import RunTensors
-from nnrt_client.run.session_dispatcher import SessionDispatcher
-from nnrt_client.run.signature import Inputs, Signature, item_at
-from nnrt_client.run.traced_run import told_run
+from nnrt_client.run.signature import Inputs, item_at
 from nnrt_client.tensors.run_tensor import RunTensor
-from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OperationForbidden, UnavailableDevice
+from nnrt_client.tensors.tensor_desc import TensorDesc
+from nnrt_hdi.closable import Closable
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationForbidden, UnavailableDevice
 from nnrt_hdi.tensor import Shape
 
 _log = logging.getLogger(__name__)
@@ -33,7 +30,7 @@ OnRunDone = Callable[[Any, Any, NnrtError | None], object]
 OnServiceDied = Callable[[Any], object]
 
 
-class Executor(BaseExecutor):
+class Executor(Closable):
     """Runs a built compilation, from any number of threads.
 
     Inputs are arrays or Tensors in the model's order, or by the names of its inputs; they must have exactly the model's
@@ -47,43 +44,48 @@ class Executor(BaseExecutor):
         """Raises OperationForbidden for a compilation that isn't built, UnavailableDevice if its daemon died since."""
         if not isinstance(compilation, Compilation):
             raise InvalidParameter(f"the compilation is {compilation!r}; give a Compilation")
-        self._take(compilation._prepared())
+        self._take(ModelDispatcher(compilation._prepared()))
 
     @classmethod
-    def _of_prepared(cls, prepared: PreparedHandle) -> Self:
-        """Run a model that no Compilation has built. The executor takes over a use of it, also where this raises."""
+    def _of(cls, dispatcher: Dispatcher) -> Self:
+        """Run a model that no Compilation has built. The executor takes it over."""
         executor = cls.__new__(cls)
-        executor._take(prepared)
+        executor._take(dispatcher)
         return executor
 
-    def _take(self, prepared: PreparedHandle) -> None:
-        self._prepared = prepared
-        try:
-            self._session = prepared.session
-            self._session.require_alive()
-            self._signature = Signature(self._session, prepared.model_id, prepared.inputs, prepared.outputs)
-            self._dispatcher = self._session.part(SessionDispatcher)
-        except BaseException:
-            prepared.release()
-            raise
-        # What a run may take without a timeout, of which the daemon isn't told.
-        self._bound_s = self._session.settings.run_timeout_s
-        # Those that have not ended.
-        self._runs: set[Run] = set()
-        make = Run if self._session.tracer is None else partial(told_run, self._session.tracer)
-        self._new_run = partial(make, self._signature, prepared.part(Descriptions), prepared.priority, self._runs)
-        self._is_open = True
+    def _take(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._run = dispatcher.run
         self._on_run_done: OnRunDone | None = None
         self._on_service_died: OnServiceDied | None = None
-        self._callbacks = Callbacks(self._dispatcher.call_back)
+        self._callbacks = Callbacks(dispatcher.call_back)
+
+    @property
+    def input_count(self) -> int:
+        """Number of inputs that a run takes."""
+        return len(self._dispatcher.signature.inputs)
+
+    @property
+    def output_count(self) -> int:
+        """Number of outputs that a run gives."""
+        return len(self._dispatcher.signature.outputs)
+
+    def input_desc(self, index: int) -> TensorDesc:
+        """Description of an input, -1 where a dimension varies; the caller's own. Raises InvalidParameter."""
+        return TensorDesc._from_spec(item_at(self._dispatcher.signature.inputs, index, "input"))
+
+    def output_desc(self, index: int) -> TensorDesc:
+        """Description of an output as far as it is known before a run; the caller's own. Raises InvalidParameter."""
+        return TensorDesc._from_spec(item_at(self._dispatcher.signature.outputs, index, "output"))
 
     def input_dim_range(self, index: int) -> tuple[Shape, Shape]:
         """Smallest and largest shape the device takes for an input. Raises InvalidParameter, OperationForbidden where
         the device doesn't say, or UnavailableDevice."""
-        item_at(self._signature.inputs, index, "input")
-        ranges = self._signature.input_ranges()
+        signature = self._dispatcher.signature
+        item_at(signature.inputs, index, "input")
+        ranges = signature.input_ranges()
         if ranges is None:
-            raise OperationForbidden("the device does not say which shapes it takes", place=self._session.place)
+            raise OperationForbidden("the device does not say which shapes it takes", place=signature.session.place)
         return ranges[index].min_dims, ranges[index].max_dims
 
     # ---- running
@@ -106,30 +108,6 @@ class Executor(BaseExecutor):
         daemon stops it, and no output is written after this has returned.
         """
         return self._run(inputs, outputs, timeout_ms)
-
-    def _run(
-        self, inputs: Inputs, outputs: Targets | None, timeout_ms: int | None, unwanted: Sequence[int] = ()
-    ) -> RunResult[Any]:
-        """See `run_sync`."""
-        result: RunResult[Any] | None
-        error: BaseException | None
-        run: Run | None = self._new_run()
-        assert run is not None
-        run.unwanted = unwanted
-        try:
-            self._accept(run, inputs, outputs, timeout_ms)
-            self._dispatcher.run_here(run)
-            result, error = run.take()
-            if error is not None:
-                raise error
-            assert result is not None
-            run.stamps.woken_ns = perf_counter_ns()
-            return result
-        except BaseException:
-            self._abandon(run)
-            raise
-        finally:  # The error knows this frame: a cycle would keep tensors until it is looked for.
-            run = result = error = None
 
     @overload
     def submit(
@@ -158,20 +136,16 @@ class Executor(BaseExecutor):
         convert: Convert | None,
         unwanted: Sequence[int] = (),
     ) -> "RunFuture[Any]":
-        """See `submit`."""
-        run = self._new_run()
-        run.unwanted = unwanted
-        try:
-            self._accept(run, inputs, outputs, timeout_ms)
-            future: RunFuture[Any] = RunFuture()
-            future._bind(partial(self._cancel, run), self._dispatcher.call_back, convert)
-            if not run.settle(future):
-                raise _closed()
-            self._start(run)
-            return future
-        except BaseException:
-            self._abandon(run)
-            raise
+        """See `submit`. The future's result is what `convert` makes of the run's."""
+        future: RunFuture[Any] = RunFuture()
+        dispatcher = self._dispatcher
+
+        def attach(run: Run) -> bool:
+            future._bind(partial(dispatcher.cancel, run), dispatcher.call_back, convert)
+            return run.settle(future)
+
+        dispatcher.begin(inputs, outputs, timeout_ms, unwanted, attach)
+        return future
 
     def set_on_run_done(self, callback: OnRunDone) -> None:
         """Have later runs of `run_async` call this when they end: callback(user_data, outputs, error).
@@ -193,28 +167,28 @@ class Executor(BaseExecutor):
         before anything is sent, InvalidParameter for a timeout of 0 or less, or without user_data; OperationForbidden
         while no on_run_done is set.
         """
-        run = self._new_run()
-        try:
-            self._accept(run, inputs, outputs, None)
+        expected: list[Run] = []
+
+        def attach(run: Run) -> bool:
             if user_data is None:
                 raise InvalidParameter("user_data is None; give what the callback needs to tell runs apart")
-            require_timeout(timeout_ms)
+            run.limit(timeout_ms)
             done, died = self._on_run_done, self._on_service_died
             if done is None:
                 raise OperationForbidden(
                     "no on_run_done is set, so nobody would learn the result; call set_on_run_done"
                 )
-            run.limit(timeout_ms)
+            expected.append(run)
             self._callbacks.expect(run)
-            self._require_open()  # Again: `close` may have looked before.
-            deliver = partial(self._deliver, done, died, user_data, outputs)
-            if not run.tell(partial(self._callbacks.ended, deliver), keeps_tensors=True):
-                raise _closed()
-            self._start(run)
+            deliver = partial(_deliver, self._dispatcher, done, died, user_data, outputs)
+            # Again: `close` may have looked before.
+            return self._dispatcher.is_open and run.tell(partial(self._callbacks.ended, deliver), keeps_tensors=True)
+
+        try:
+            self._dispatcher.begin(inputs, outputs, None, (), attach)
         except BaseException:
-            run.on_ended, run.keeps_tensors = None, False
-            self._abandon(run)
-            self._callbacks.expect_no_more(run)
+            for run in expected:
+                self._callbacks.expect_no_more(run)
             raise
 
     def close(self) -> None:
@@ -223,86 +197,26 @@ class Executor(BaseExecutor):
 
         Idempotent. Called from a callback, it does not wait: two callbacks that wait for each other would never end.
         """
-        is_first, self._is_open = self._is_open, False
-        for run in {*list(self._runs), *self._callbacks.runs}:
-            self._give_up(run)
+        is_first = self._dispatcher.end(self._callbacks.runs)
         self._callbacks.settle()
         if is_first:
-            self._prepared.release()
+            self._dispatcher.close()
 
-    def _accept(self, run: Run, inputs: Inputs, outputs: Targets | None, timeout_ms: int | None) -> None:
-        """Give a run its inputs and outputs. Raises what `run_sync` raises before anything is sent."""
-        signature = self._signature
-        if timeout_ms is not None:
-            require_timeout(timeout_ms, "; without one run_timeout_s of the Settings holds")
-        given = None
-        if outputs is not None or self._session.death is not None:
-            given = signature.in_order(inputs)
-            if outputs is not None:
-                signature.require_output_count(outputs)
-            self._session.require_alive()
-        arrays = signature.arrays(inputs) if outputs is None else None
-        if arrays is None:
-            run.tensors = tensors = RunTensors(signature, outputs)
-            tensors.hold(signature.in_order(inputs) if given is None else given)
-            arrays = [signature.fitting(index, given) for index, given in enumerate(tensors.inputs)]
-        run.inputs = arrays
-        if timeout_ms is None:
-            run.deadline = monotonic() + self._bound_s
+
+def _deliver(
+    dispatcher: Dispatcher,
+    done: OnRunDone,
+    died: OnServiceDied | None,
+    user_data: Any,
+    outputs: OutputTensors | None,
+    result: RunResult[Any] | None,
+    error: NnrtError | None,
+) -> None:
+    """Make the one callback of a run. An exception in it is the application's; it is logged."""
+    try:
+        if died is not None and isinstance(error, UnavailableDevice) and dispatcher.death is not None:
+            died(user_data)
         else:
-            run.limit(timeout_ms)
-        self._runs.add(run)
-        if not self._is_open:
-            raise _closed()
-
-    def _start(self, run: Run) -> None:
-        self._dispatcher.start(run)
-        if not self._is_open:  # `close` may have looked before.
-            self._give_up(run)
-
-    def _give_up(self, run: Run) -> None:
-        """End a run of an executor that is closed; one whose daemon has died ends with that."""
-        if run.give_up(self._session.death or OperationFailed("the executor was closed")):
-            self._dispatcher.give_up(run)
-
-    def _cancel(self, run: Run, reason: NnrtError) -> bool:
-        """Give a run up for a reason; false where it has ended, or was given up for another one."""
-        if run.give_up(reason):
-            self._dispatcher.give_up(run)
-        return run.given_up is reason
-
-    def _abandon(self, run: Run) -> None:
-        """End a run whose begin, or the wait for it, was interrupted: nothing is written after this has returned."""
-        reason = OperationFailed("the run was given up")
-        if not run.id:  # It has not come to the dispatcher.
-            run.fail(reason)
-        elif not run.ended.is_set:
-            run.give_up(reason)
-            self._dispatcher.give_up(run, is_left=True)
-            run.ended.wait(WRITE_S)
-
-    def _require_open(self) -> None:
-        if not self._is_open:
-            raise _closed()
-
-    def _deliver(
-        self,
-        done: OnRunDone,
-        died: OnServiceDied | None,
-        user_data: Any,
-        outputs: OutputTensors | None,
-        result: RunResult[Any] | None,
-        error: NnrtError | None,
-    ) -> None:
-        """Make the one callback of a run. An exception in it is the application's; it is logged."""
-        try:
-            if died is not None and isinstance(error, UnavailableDevice) and not self._session.is_alive:
-                died(user_data)
-            else:
-                done(user_data, result if error is None else outputs, error)
-        except Exception:
-            _log.exception("a callback of run %r failed", user_data)
-
-
-def _closed() -> OperationForbidden:
-    return OperationForbidden("the executor is closed; make a new one")
+            done(user_data, result if error is None else outputs, error)
+    except Exception:
+        _log.exception("a callback of run %r failed", user_data)

@@ -1,10 +1,13 @@
 """Errors of runs, whatever went wrong."""
 
 import logging
+from typing import TypeVar
 
 from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory
 
 _log = logging.getLogger(__name__)
+
+ErrorT = TypeVar("ErrorT", bound=BaseException)
 
 
 def nnrt_error_of(error: BaseException, otherwise: str) -> NnrtError:
@@ -17,7 +20,7 @@ def nnrt_error_of(error: BaseException, otherwise: str) -> NnrtError:
     return OperationFailed(f"{otherwise}: {error!r}")
 
 
-def without_frames(error: BaseException) -> BaseException:
+def without_frames(error: ErrorT) -> ErrorT:
     """Rid an error, and those it comes from, of the frames they went through, which hold what the run held."""
     seen: BaseException | None = error
     while seen is not None:

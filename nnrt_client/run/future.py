@@ -48,7 +48,6 @@ class RunFuture(Future[ResultT]):
         # What has been made of it, first of all by whoever was the first.
         self._values: list[Any] = []
         self._error: BaseException | None = None
-        self._watchers: list[Callback] = []
         self._callbacks: list[Callback] = []
         self._callbacks_lock = threading.RLock()
 
@@ -96,43 +95,22 @@ class RunFuture(Future[ResultT]):
         self._convert_once()
         return self._error
 
-    def _result_or_give_up(self) -> ResultT:
-        """Wait for the outputs. Who is interrupted gives the run up, and waits for its end."""
-        try:
-            return self.result()
-        except BaseException:
-            self.cancel()
-            self._settled.wait(WRITE_S)
-            raise
-        finally:
-            del self  # An error knows this frame.
-
     def add_done_callback(self, fn: Callable[[Future[ResultT]], object]) -> None:
         """Call this with the future when the run has ended, in a thread for callbacks; at once where it has."""
-        if not self._is_put_off(self._callbacks, fn):
-            self._call_all((fn,))
-
-    def _watch(self, watcher: Callback) -> None:
-        """Call this with the future when the run has ended, in the thread that ends it, which must not be kept waiting;
-        at once where it has."""
-        if not self._is_put_off(self._watchers, watcher):
-            self._call_all((watcher,))
-
-    def _is_put_off(self, callbacks: list[Callback], fn: Callback) -> bool:
         with self._callbacks_lock:
             if not self._settled.is_set:
-                callbacks.append(fn)
-                return True
-        return False
+                self._callbacks.append(fn)
+                return
+        self._call_all((fn,))
 
     # ---- for who ends the run
 
-    def _settle(self, result: Any, error: BaseException | None) -> None:
+    def _settle(self, result: RunResult[Any] | None, error: NnrtError | None) -> None:
         """Take what came of the run, wake who waits, and have the callbacks called. Whoever was left without memory on
         the way does it once more: what has been done isn't done again."""
         if not self._settled.is_set:
-            if error is not None and not isinstance(error, NnrtError):
-                error = OperationFailed(repr(error))
+            if result is not None:
+                self._stamps = result._stamps
             self._is_cancelled = self._is_cancelled or isinstance(error, Cancelled)
             self._result, self._error = result, error
             self._give_up = _too_late
@@ -147,9 +125,7 @@ class RunFuture(Future[ResultT]):
             else:
                 super().set_result(self._values[0])
         with self._callbacks_lock:
-            watchers, self._watchers = self._watchers, []
             callbacks, self._callbacks = self._callbacks, []
-        self._call_all(watchers)
         if callbacks:
             self._call_back(self._go_on, callbacks)
 

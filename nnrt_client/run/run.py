@@ -4,8 +4,11 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import Context
 from time import perf_counter_ns
 from typing import Any
+
+import numpy as np
 
 from nnrt_client.run.descriptions import Descriptions
 from nnrt_client.run.failures import nnrt_error_of, without_frames
@@ -20,7 +23,7 @@ from nnrt_client.session.latch import Latch
 from nnrt_client.tensors.device_buffer import Elements
 from nnrt_hdi.chunks import Assembly
 from nnrt_hdi.enums import Priority
-from nnrt_hdi.errors import NnrtError, OperationFailed
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
 from nnrt_hdi.signals import raised_by_handler
 
 # The timeout in a frame is a uint32. Who asks for more than these 49 days gets them.
@@ -35,7 +38,7 @@ class Run:
     """A run from before it is accepted. It ends exactly once: with a RunResult, or with an error.
 
     `inputs` are arrays that fit the model, read where they are until the run has ended; `tensors` are those among its
-    inputs and outputs.
+    inputs and outputs. A run that is made of others, attempts or parts, has what was `given` for it.
     """
 
     __slots__ = (
@@ -47,6 +50,7 @@ class Run:
         "descriptions",
         "ended",
         "future",
+        "given",
         "given_up",
         "id",
         "inputs",
@@ -65,16 +69,25 @@ class Run:
 
     # Of its RunDescription, besides what all of its kind have.
     fields: Mapping[str, Any] = {}
+    # The one in which runs are made that it is made of; None where any will do.
+    context: Context | None = None
 
     def __init__(
-        self, signature: Signature, descriptions: Descriptions, priority: Priority, registry: "set[Run]"
+        self,
+        signature: Signature,
+        registry: "set[Run]",
+        descriptions: Descriptions | None = None,
+        priority: Priority = Priority.NONE,
     ) -> None:
-        """It is in the registry until it has ended."""
+        """It is in the registry until it has ended. What is made of others has no descriptions."""
         self.stamps = Stamps(signature.clock)
         self.id = 0
         self.signature = signature
-        self.descriptions = descriptions
+        if descriptions is not None:
+            self.descriptions = descriptions
         self.inputs: Sequence[Elements] = ()
+        # Inputs and outputs as the application gave them.
+        self.given: tuple[Any, Any] | None = None
         self.tensors: RunTensors | None = None
         # Indexes of the outputs that nobody wants, which are not sent.
         self.unwanted: Sequence[int] = ()
@@ -86,7 +99,7 @@ class Run:
         self.keeps_tensors = False
         self.registry = registry
         self.ended = Latch()
-        # The link that carries it, or did; or what fetches its reply.
+        # The link that carries it, or did; or what fetches its reply; or what makes the runs that it is made of.
         self.link: Any = None
         # The run as it travels, which reads its reply.
         self.packet: Any = None
@@ -102,16 +115,15 @@ class Run:
         # Called with the run when it has ended, in a thread that gets no signals.
         self.on_ended: OnEnded | None = None
         self._result: RunResult[Any] | None = None
-        self._error: BaseException | None = None
+        self._error: NnrtError | None = None
 
-    def limit(self, timeout_ms: int) -> None:
-        """End it after so long, from now on."""
+    def limit(self, timeout_ms: int, began: float | None = None) -> None:
+        """End it after so long, from now on, or from a time of time.monotonic on. Raises InvalidParameter for what is
+        no number of milliseconds."""
+        if isinstance(timeout_ms, bool) or not (isinstance(timeout_ms, int | np.integer) and timeout_ms >= 1):
+            raise InvalidParameter(f"timeout_ms is {timeout_ms!r}; use a whole number of 1 or more")
         self.timeout_ms = min(timeout_ms, _MAX_TIMEOUT_MS)
-        self.deadline = time.monotonic() + self.timeout_ms / 1000
-
-    def bound(self, seconds: float) -> None:
-        """End it after so long, from now on, of which the daemon isn't told."""
-        self.deadline = time.monotonic() + seconds
+        self.deadline = (time.monotonic() if began is None else began) + self.timeout_ms / 1000
 
     @property
     def carrying(self) -> Any:
@@ -131,8 +143,8 @@ class Run:
 
     @property
     def remaining_ms(self) -> int:
-        """Milliseconds that are left of its time, for the daemon; 0 without a limit."""
-        return max(int((self.deadline - time.monotonic()) * 1000), 1) if self.timeout_ms else 0
+        """Milliseconds that are left of its time, for who makes it; 0 without a limit."""
+        return max(math.ceil((self.deadline - time.monotonic()) * 1000), 1) if self.timeout_ms else 0
 
     def tell(self, on_ended: OnEnded, *, keeps_tensors: bool = False) -> bool:
         """Call this when the run ends; false where it has ended before it began, for its executor was closed."""
@@ -174,6 +186,15 @@ class Run:
         else:
             self._end()
 
+    def succeed(self, result: RunResult[Any]) -> None:
+        """End with the result of the runs that it is made of, unless it has been given up."""
+        if result._stamps is not None:
+            result._stamps.began_ns = self.stamps.began_ns
+        with self._lock:
+            if self._is_wanted:
+                self._result = result
+        self._end()
+
     def write(self, piece: memoryview | bytes, assembly: Assembly) -> None:
         """Write a piece of the outputs, or throw it and the rest away if nobody wants them: nothing is written into a
         tensor after `give_up` has returned in another thread. Raises as `Assembly.take`."""
@@ -206,10 +227,10 @@ class Run:
 
     def settle(self, future: RunFuture[Any]) -> bool:
         """Have the future take what comes of the run; false where it has ended before it began."""
-        self.future, future._stamps = future, self.stamps
+        self.future = future
         return self.tell(_settle)
 
-    def take(self) -> "tuple[RunResult[Any] | None, BaseException | None]":
+    def take(self) -> "tuple[RunResult[Any] | None, NnrtError | None]":
         """Hand result and error of a run that has ended, one of them None, to the only one who asks. The run, which its
         link may keep for a while, forgets them."""
         result, error, self._result, self._error = self._result, self._error, None, None
@@ -238,7 +259,8 @@ class Run:
                         self.tensors = None
                 finally:
                     self.ended.set()
-            self._let_go()
+            if not self._making.locked():  # Else who reads its reply does so.
+                self.inputs, self.given, self.packet = (), None, None
             on_ended, self.on_ended = self.on_ended, None
         if on_ended is not None:
             try:
@@ -246,11 +268,6 @@ class Run:
             except BaseException:
                 self.on_ended = on_ended
                 raise
-
-    def _let_go(self) -> None:
-        """Forget what a run that has ended was made of, unless its reply is still being read: who reads it does so."""
-        if not self._making.locked():
-            self.inputs, self.packet = (), None
 
 
 def _settle(run: Run) -> None:

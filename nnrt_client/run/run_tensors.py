@@ -41,12 +41,14 @@ _MOST_KINDS = 64
 class RunTensors:
     """The tensors of one run: checked in the order NNRt has for RunSync, and kept from being freed until `release`.
 
-    `inputs` are the run's inputs as arrays, those that are tensors as views of their memory, which `sources` has;
-    `targets` is the memory of the outputs, if they are given, and None for each that is to be a new array.
+    `given` are the run's inputs; `inputs` the same as arrays, those that are tensors as views of their memory, which
+    `sources` has; `targets` is the memory of the outputs, if they are given, and None for each that is to be a new
+    array.
     """
 
     def __init__(self, signature: Signature, outputs: Sequence[RunTensor[Any] | NewArray] | None) -> None:
         """It holds nothing yet."""
+        self.given: Sequence[Any] = ()
         self.inputs: list[Any] = []
         self.sources: list[SharedMemory | DeviceBuffer | None] = []
         self.targets: list[SharedMemory | DeviceBuffer | None] | None = None
@@ -63,6 +65,7 @@ class RunTensors:
         Raises NullPointer or InvalidParameter for what is missing or not the model's, OperationFailed for a tensor
         whose memory is smaller than its desc says.
         """
+        self.given = inputs
         # A desc is its owner's to change at any time: what is checked is what is used.
         kinds = (*map(_kind_of, inputs), *map(_target_kind_of, self.outputs or ()))
         known = self._signature.known_kinds

@@ -1,44 +1,37 @@
 """A run that a tracer is told of."""
 
 import sys
+from collections.abc import Callable
 from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
-from nnrt_client.run.descriptions import Descriptions
 from nnrt_client.run.reply import Reply
 from nnrt_client.run.run import Run, Unpack
 from nnrt_client.run.signature import Signature
 from nnrt_client.run.stamps import Stamps
-from nnrt_client.tracing.tracer import Outcome, RunTrace, SessionTracer
+from nnrt_client.tracing.tracer import Outcome, RunTrace
 from nnrt_hdi import wire
-from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import Failure, NnrtError
 from nnrt_hdi.run_times import RunTimes
 from nnrt_hdi.signals import raised_by_handler
 
 
-def told_run(
-    tracer: SessionTracer, signature: Signature, descriptions: Descriptions, priority: Priority, registry: set[Run]
-) -> Run:
-    """Make a run that is about to begin, and that the tracer is told of, if it wants to be."""
-    trace = tracer.begin_run()
-    if trace is None:
-        return Run(signature, descriptions, priority, registry)
-    return TracedRun(trace, signature, descriptions, priority, registry)
+def traced_run(begin: Callable[[], RunTrace | None], signature: Signature, registry: set[Run], *details: Any) -> Run:
+    """Make a run that is about to begin, and that a tracer is told of, if it wants to be. `begin` is the tracer's."""
+    trace = begin()
+    return Run(signature, registry, *details) if trace is None else TracedRun(trace, signature, registry, *details)
 
 
 class TracedRun(Run):
     """Its description has more fields than that of others: `fields` of its trace. Its end is told once."""
 
-    __slots__ = ("_operators", "_untold", "fields")
+    __slots__ = ("_operators", "_untold", "context", "fields")
 
-    def __init__(
-        self, trace: RunTrace, signature: Signature, descriptions: Descriptions, priority: Priority, registry: set[Run]
-    ) -> None:
-        super().__init__(signature, descriptions, priority, registry)
+    def __init__(self, trace: RunTrace, *details: Any) -> None:
+        super().__init__(*details)
         self.stamps.began_ns = trace.began_ns
-        self.fields = trace.fields
+        self.fields, self.context = trace.fields, trace.context
         # Who takes it out tells.
         self._untold = [trace]
         self._operators: list[Any] = []

@@ -52,18 +52,18 @@ class OpenTelemetryTracer(Tracer):
         return _SessionSpans(site)
 
     def begin_build(self) -> Undertaking:
-        return _SpanUnderway(BUILD)
+        return _BuildSpan()
 
-    def begin_pooled_run(self) -> Undertaking:
-        return _SpanUnderway(POOLED_RUN)
+    def begin_pooled_run(self) -> RunTrace:
+        return _PooledRunSpan()
 
 
-class _SpanUnderway(Undertaking):
-    """The span of something that makes runs or calls."""
+class _BuildSpan(Undertaking):
+    """The span of a build, which its calls are parts of."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self) -> None:
         self._began_ns = perf_counter_ns()
-        self._span = _tracer.start_span(name, start_time=wall_ns(self._began_ns))
+        self._span = _tracer.start_span(BUILD, start_time=wall_ns(self._began_ns))
         self.context = copy_context()
         self.context.run(contexts.attach, trace.set_span_in_context(self._span))
 
@@ -77,6 +77,21 @@ class _SpanUnderway(Undertaking):
             began_ns = wall_ns(max(stage.began_ns, self._began_ns))
             _tracer.start_span(f"nnrt.{stage.name}", here, start_time=began_ns).end(wall_ns(stage.ended_ns))
         span.end()
+
+
+class _PooledRunSpan(RunTrace):
+    """The span of a run of a pool, which its attempts are parts of."""
+
+    def __init__(self) -> None:
+        self.began_ns = perf_counter_ns()
+        self._span = _tracer.start_span(POOLED_RUN, start_time=wall_ns(self.began_ns))
+        self.context = copy_context()
+        self.context.run(contexts.attach, trace.set_span_in_context(self._span))
+
+    def end(self, outcome: Outcome) -> None:
+        if outcome.failure is not None:
+            add_error(self._span, outcome.failure, time_ns())
+        self._span.end()
 
 
 class _SessionSpans(SessionTracer):

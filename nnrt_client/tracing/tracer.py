@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -57,8 +57,10 @@ class RunTrace(ABC):
 
     # On the clock of time.perf_counter_ns.
     began_ns: int
-    # Of its RunRequest, besides what all have.
-    fields: Mapping[str, str | bool]
+    # Of its RunDescription, besides what all have.
+    fields: Mapping[str, str | bool] = {}
+    # The one in which runs are made that it is made of; None where any will do.
+    context: Context | None = None
 
     @abstractmethod
     def end(self, outcome: Outcome) -> None:
@@ -105,6 +107,7 @@ class Tracer(ABC):
         """Take note of a build that begins, in the thread that asks for it."""
         return Undertaking()
 
-    def begin_pooled_run(self) -> Undertaking:
-        """Take note of a run of a pool, which is made in attempts, in the thread that asks for it."""
-        return Undertaking()
+    def begin_pooled_run(self) -> RunTrace | None:
+        """Take note of a run of a pool, which is made in attempts, in the thread that asks for it; None where nobody
+        wants to know of it."""
+        return None

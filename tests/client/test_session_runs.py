@@ -19,6 +19,7 @@ from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from gate import Gate
 from networks import identity_model
+from observer import Observer
 from waiting import until
 
 from nnrt_client import (
@@ -40,6 +41,7 @@ from nnrt_client import (
     load,
 )
 from nnrt_client.model_session.model_session import executor_of
+from nnrt_client.model_session.reloaded_session import ReloadedSession
 from nnrt_client.pool.outage import Outage
 from nnrt_client.tensors.run_tensor import _OWNER
 
@@ -109,7 +111,7 @@ def test_a_task_that_is_cancelled_cancels_its_run(share_memory: bool, start_daem
     before = threading.active_count()
     with load(identity_model(), daemon.address, settings=Settings(share_memory=share_memory)) as session:
         assert asyncio.run(cancelled(session)) - before < 40
-        until(lambda: not executor_of(session)._runs)
+        until(lambda: not executor_of(session)._dispatcher.runs)
         with pytest.raises(TimedOut):  # It has a slot for others again.
             session.run({"x": [1.0]}, timeout_ms=20)
 
@@ -288,7 +290,7 @@ def test_errors_of_what_is_given(own: type[Exception], shared_daemon: DaemonProc
                 with pytest.raises(kind, match="'x'") as raised:
                     run({"x": given, "y": tensor})
                 assert raised.value.__cause__ is error
-        assert not executor._runs
+        assert not executor._dispatcher.runs
         assert tensor._users == {_OWNER}
 
 
@@ -414,9 +416,8 @@ def test_runs_that_are_lost_and_runs_that_go_on(start_daemon: StartDaemon, monke
     async def ends(session: ModelSession) -> list[Any]:
         tasks = [asyncio.create_task(session.run_async({"x": [float(at)]})) for at in range(count)]
         await asyncio.sleep(0)
-        executor: Any = executor_of(session)
-        (replica,) = executor.supply.serving
-        until(lambda: any(run.carrying for run in list(replica.under_way)))
+        with Observer(first.address) as observer:
+            observer.wait_for(lambda state: state.running == 1)
         first.kill()
         return await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -491,7 +492,7 @@ def test_no_thread_is_left_to_load_it_again(
         start(thread)
 
     with load(identity_model(), daemon.address, on_death="reload") as session:
-        supply: Any = executor_of(session).supply  # type: ignore[attr-defined]
+        assert isinstance(session, ReloadedSession)
         daemon.kill()
         start_daemon(listen=listen)
         until(lambda: not session.device.is_connected)
@@ -504,7 +505,7 @@ def test_no_thread_is_left_to_load_it_again(
             for run in runs:
                 with pytest.raises(OutOfMemory, match="can't be loaded again: can't start new thread"):
                     run()
-            assert not supply._waiting
+            assert not session._replica.parking
         (output,) = session.run([[1.0]]).values()
         assert output.tolist() == [1.0]
 

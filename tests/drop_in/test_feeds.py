@@ -252,7 +252,7 @@ def test_errors_of_what_is_given(own: type[Exception]) -> None:
             assert raised.value.__cause__ is error
             mine.run_async(None, {"x": given}, lambda *call: told.put(call), None)
             assert "input 'x'" in told.get(timeout=30)[2]
-        assert not executor_of(placed_model(mine).session)._runs
+        assert not executor_of(placed_model(mine).session)._dispatcher.runs
         require_equal(mine.run(None, {"x": X}), [X])
 
 
@@ -262,4 +262,4 @@ def test_an_interrupt_goes_through() -> None:
         for given in (Odd(KeyboardInterrupt()), OddAttributes(KeyboardInterrupt())):
             with pytest.raises(KeyboardInterrupt):
                 mine.run(None, {"x": given})
-        assert not executor_of(placed_model(mine).session)._runs
+        assert not executor_of(placed_model(mine).session)._dispatcher.runs

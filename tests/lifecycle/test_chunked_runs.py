@@ -166,7 +166,7 @@ def test_models_that_are_gone(identity: tuple[Device, Executor], daemon: DaemonP
     """The daemon refuses while chunks are still coming."""
     device, executor = identity
     connection = session_of(device)
-    signature = executor._signature
+    signature = executor._dispatcher.signature
     model_id, signature.model_id = signature.model_id, 99
     try:
         for _ in range(5):

@@ -153,8 +153,8 @@ def test_memory_of_results_that_may_not_lie_idle(
 
 def test_no_python_code_is_called_when_memory_goes(shared_daemon: DaemonProcess, closing: ExitStack) -> None:
     """What a signal handler raises there would be lost."""
-    _, executor = compiled(closing, shared_daemon.address)
-    local_socket = executor._session.local_socket
+    device, _ = compiled(closing, shared_daemon.address)
+    local_socket = session_of(device).local_socket
     assert local_socket is not None
     called, memory, former = list[str](), SharedMemory.allocate(4096), sys.getprofile()
     local_socket.buffer_of(memory)

@@ -20,6 +20,8 @@ from tensor_runs import compiled
 
 import nnrt_client
 from nnrt_client import Executor, NnrtError, Settings
+from nnrt_client.run.session_dispatcher import SessionDispatcher
+from nnrt_client.session.device import session_of
 from nnrt_client.session.io_loop import io_loop
 
 DEADLINE_S = 20.0
@@ -131,13 +133,13 @@ def test_a_session_ends_as_a_reply_begins_to_be_fetched(
 
     def start_late(thread: threading.Thread) -> None:
         if thread.name == "nnrt-errand":
-            executor._dispatcher.wait_ended(0.0)
+            session_of(device).part(SessionDispatcher).wait_ended(0.0)
             waited.append(thread.name)
         start(thread)
 
     array = np.zeros(LARGE, np.float32)
     with Relay(shared_daemon.address) as relay, ExitStack() as closing:
-        _, executor = compiled(closing, relay.address, settings=Settings(share_memory=False))
+        device, executor = compiled(closing, relay.address, settings=Settings(share_memory=False))
         relay.ends["RunStream"] = 0, False
         monkeypatch.setattr(threading.Thread, "start", start_late)
         run = executor.submit([array])

@@ -159,7 +159,7 @@ def test_an_executor_that_is_closed(executor: Executor, gate: Gate, sent: list[i
 def test_a_connection_that_breaks(executor: Executor, gate: Gate, sent: list[int], daemon: DaemonProcess) -> None:
     """Each run's reply is fetched, whether it was made before or is made after."""
     under_way = UnderWay(executor, gate, sent, daemon)
-    link = shared_link(executor._dispatcher)
+    link = shared_link(executor._dispatcher.signature.session.part(SessionDispatcher))
     assert link is not None
     assert under_way.runs[1].cancel()
     link.end()

@@ -25,6 +25,7 @@ from nnrt_client import (
     TimedOut,
     UnavailableDevice,
 )
+from nnrt_client.run.session_dispatcher import SessionDispatcher
 from nnrt_client.session.device import session_of
 
 DEADLINE_S = 20.0
@@ -50,7 +51,7 @@ class SlowRun:
 
     def is_read(self) -> bool:
         """Tell if the beginning of its reply has come."""
-        return any(run._making.locked() for run in list(self.executor._runs))
+        return any(run._making.locked() for run in list(self.executor._dispatcher.runs))
 
     def begin(self) -> Any:
         return self.executor.submit([LARGE], self.targets, timeout_ms=LONG_MS)
@@ -65,16 +66,17 @@ class SlowRun:
     def its_deadline(self) -> None:
         future = self.begin()
         until(self.is_read)
-        (run,) = self.executor._runs
+        (run,) = self.executor._dispatcher.runs
         run.limit(50)
-        self.executor._dispatcher.post(self.executor._dispatcher.wake_at, run.deadline)
+        dispatcher = session_of(self.device).part(SessionDispatcher)
+        dispatcher.post(dispatcher.wake_at, run.deadline)
         with pytest.raises(TimedOut):
             future.result(DEADLINE_S)
 
     def who_cancels(self) -> None:
         future = self.begin()
         until(self.is_read)
-        (run,) = self.executor._runs
+        (run,) = self.executor._dispatcher.runs
         assert future.cancel()
         assert run.ended.wait(DEADLINE_S)
 
@@ -96,7 +98,7 @@ class SlowRun:
             await asyncio.wait_for(waiting, 0)
 
         future = self.begin()
-        (run,) = self.executor._runs
+        (run,) = self.executor._dispatcher.runs
         with pytest.raises(asyncio.TimeoutError):
             asyncio.run(awaited())
         assert run.ended.wait(DEADLINE_S)

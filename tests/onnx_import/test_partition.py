@@ -514,7 +514,7 @@ def test_outputs_go_to_tensors(
         first, *others = bound
         outputs = session.run(given, outputs={first: None, others[0]: bound[others[0]]})
         assert isinstance(outputs[first], np.ndarray)
-        assert not executor_of(session)._runs
+        assert not executor_of(session)._dispatcher.runs
 
 
 def test_a_tensor_is_read_before_it_is_written(each_daemon: DaemonProcess, closing: ExitStack) -> None:

@@ -46,7 +46,7 @@ def interrupted(session: PooledSession) -> None:
     executor = executor_of(session)
     futures = [session.submit([np.full(1, number, np.float32)]) for number in range(64)]
     assert [_only(future.result(DEADLINE_S)) for future in futures] == list(range(64))
-    assert not executor._runs
+    assert not executor._dispatcher.runs
 
 
 def forked(session: PooledSession) -> None:

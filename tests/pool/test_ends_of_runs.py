@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from conftest import StartDaemon
 from networks import identity_model
+from observer import Observer
 from waiting import until
 
-from nnrt_client import Hedging, ModelSession, Pool, PooledSession, Runtime, UnavailableDevice, load
+from nnrt_client import Hedging, ModelSession, Pool, PooledSession, Runtime, Tensor, UnavailableDevice, load
 from nnrt_client.model_session.model_session import executor_of
 from nnrt_client.model_session.pool import replicas_of
 from nnrt_client.pool.replica import Replica
@@ -30,7 +31,7 @@ MANY = 16
 
 def all_replicas(session: ModelSession) -> list[Replica]:
     assert isinstance(session, PooledSession)
-    return list(replicas_of(session).everywhere)
+    return list(replicas_of(session).roster.everywhere)
 
 
 def test_callbacks_may_wait_for_other_runs(fleet: Fleet) -> None:
@@ -82,8 +83,8 @@ def test_a_run_that_is_woken_for_nothing_waits_on(fleet: Fleet, start_daemon: St
         daemon.kill()
         until(lambda: not session.devices)
         future = session.submit([ONE])
-        (run,) = executor_of(session)._runs
-        run.resume()
+        (run,) = executor_of(session)._dispatcher.runs
+        run.link.resume()
         assert not future.done()
         start_daemon("--name", "d0", listen=daemon.address)
         assert future.result(DEADLINE_S)
@@ -93,11 +94,29 @@ def test_a_session_that_can_not_be_loaded_again_keeps_no_runs(start_daemon: Star
     daemon = start_daemon()
     with load(identity_model(), daemon.address, on_death="reload") as session:
         daemon.kill()
-        until(lambda: not executor_of(session)._is_living)
+        until(lambda: not session.device.is_connected)
         for _ in range(3):
             with pytest.raises(UnavailableDevice, match="can't be loaded again"):
                 session.submit([ONE]).result(DEADLINE_S)
-        assert not executor_of(session)._runs
+        assert not executor_of(session)._dispatcher.runs
+
+
+def test_a_run_with_tensors_that_is_cancelled_ends_with_its_attempt(fleet: Fleet) -> None:
+    """Until then its device may write to them."""
+    (daemon,) = fleet(1, "--backend", "slow")
+    with (
+        load(identity_model(elements=1), [daemon.address]) as session,
+        Tensor(session.device, session.outputs[0]) as tensor,
+        Observer(daemon.address) as observer,
+    ):
+        (replica,) = all_replicas(session)
+        future = session.submit([ONE], outputs={session.outputs[0].name: tensor})
+        observer.wait_for(lambda state: state.running == 1)
+        under_way: queue.Queue[int] = queue.Queue()
+        assert future.cancel()
+        future.add_done_callback(lambda _: under_way.put(len(replica.under_way)))
+        assert under_way.get(timeout=DEADLINE_S) == 0
+        observer.wait_for(lambda state: state.running == 0)
 
 
 class Watched(np.ndarray[Any, np.dtype[Any]]):

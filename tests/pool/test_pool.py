@@ -281,7 +281,7 @@ def test_a_refusal_of_the_model_is_none_of_the_client(fleet: Fleet) -> None:
         raise InvalidFile("the weights are damaged")
 
     with Pool([daemon.address]) as pool, pool.load(identity_model(), patience_s=IMPATIENT_S) as session:
-        replicas_of(session).loads._place = refuse
+        replicas_of(session).roster.loads._place = refuse
         daemon.kill()
         until(lambda: not session.devices)
         fleet(1)

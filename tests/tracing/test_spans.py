@@ -264,8 +264,8 @@ def test_off(shared_daemon: DaemonProcess, spans: Spans) -> None:
     """Nothing of it is on the way of a run."""
     with Runtime([shared_daemon.address]) as runtime, built(runtime) as executor:
         assert session_of(runtime.device()).tracer is None
-        assert type(executor._new_run()) is Run
-        executor._runs.clear()
+        assert type(executor._dispatcher.new_run()) is Run
+        executor._dispatcher.runs.clear()
         executor.run_sync(ONE)
         assert not [thread.name for thread in threading.enumerate() if "traces" in thread.name]
     assert not list(spans())

@@ -14,8 +14,8 @@ from nnrt_client.model_session.partition.client_part import ClientPart, learn_ty
 from nnrt_client.model_session.partition.device_part import DevicePart
 from nnrt_client.model_session.partition.fallback import SMALLEST_PART
 from nnrt_client.model_session.partition.kept_values import KeptValues, TensorT
-from nnrt_client.model_session.partition.partitioned_executor import PartitionedExecutor
-from nnrt_client.model_session.partition.partitioned_run import ReadyPart
+from nnrt_client.model_session.partition.partition_dispatcher import PartitionDispatcher
+from nnrt_client.model_session.partition.parts_of_run import ReadyPart
 from nnrt_client.model_session.partition.placement import Part, Placement, counted, placed
 from nnrt_client.model_session.partition.report import PartitionReport, PartReport
 from nnrt_client.model_session.real_onnxruntime import require_onnxruntime
@@ -58,7 +58,7 @@ def partitioned(
     shapes: Shapes | None = None,
     constants: Constants | None = None,
     smallest_part: int = SMALLEST_PART,
-) -> PartitionedExecutor:
+) -> PartitionDispatcher:
     """Have the parts of an ONNX model that a device runs ready there, by `execute`, and the others here.
 
     See `placed` for which is which. Raises Unsupported where the device runs no part of it, or ONNX Runtime doesn't
@@ -89,7 +89,7 @@ class _Building:
         self._placement = placement
         self._specs: dict[str, TensorSpec] = {}
 
-    def run(self, execute: Execute) -> PartitionedExecutor:
+    def run(self, execute: Execute) -> PartitionDispatcher:
         """Build all parts. Those that are there are closed where one fails."""
         graph, device = self._graph, self._device
         inputs = [(self._input_spec(info.name), graph.dims(info.name) or ()) for info in graph.inputs]
@@ -109,7 +109,7 @@ class _Building:
                     ready.append(self._device_part(part, part_executor, stack))
             outputs = [self._output_spec(name, ready) for name in graph.outputs]
             summed = _summed(reports, parts_report(graph, self._placement, device))
-            return PartitionedExecutor(device, ready, inputs, outputs, summed, stack.pop_all())
+            return PartitionDispatcher(device, ready, inputs, outputs, summed, stack.pop_all())
 
     def _device_part(self, part: Part, executor: Executor, stack: ExitStack) -> DevicePart:
         for index, name in enumerate(part.outputs):

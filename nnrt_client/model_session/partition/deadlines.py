@@ -3,28 +3,20 @@
 import math
 import threading
 import time
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import Protocol
 
+from nnrt_client.run.run import Run
 from nnrt_hdi.errors import TimedOut
-
-
-class TimedRun(Protocol):
-    """A run that has a deadline."""
-
-    timeout_ms: int | None
-    deadline: float
-
-    def give_up(self, reason: BaseException) -> bool:
-        """End it, if it has not ended."""
 
 
 class Deadlines:
     """Gives runs up at their deadlines."""
 
-    def __init__(self) -> None:
-        """Its thread begins with the first run."""
-        self._runs: set[TimedRun] = set()
+    def __init__(self, give_up: Callable[[Run], object]) -> None:
+        """Its thread begins with the first run. `give_up` ends a run that was given up."""
+        self._give_up = give_up
+        self._runs: set[Run] = set()
         # Wakes the thread; a plain condition could be left locked by Ctrl-C.
         self._wake: SimpleQueue[None] = SimpleQueue()
         self._next_s = math.inf
@@ -32,7 +24,7 @@ class Deadlines:
         self._lock = threading.RLock()
         self._is_open = True
 
-    def add(self, run: TimedRun) -> None:
+    def add(self, run: Run) -> None:
         """Give this run up at its deadline."""
         self._runs.add(run)
         with self._lock:
@@ -42,7 +34,7 @@ class Deadlines:
         if run.deadline < self._next_s:
             self._wake.put(None)
 
-    def discard(self, run: TimedRun) -> None:
+    def discard(self, run: Run) -> None:
         """Forget a run, which has ended."""
         self._runs.discard(run)
 
@@ -59,7 +51,8 @@ class Deadlines:
             for run in runs:
                 if run.deadline <= now:
                     self._runs.discard(run)
-                    run.give_up(TimedOut(f"the run took longer than {run.timeout_ms} ms"))
+                    if run.give_up(TimedOut(f"the run took longer than {run.timeout_ms} ms")):
+                        self._give_up(run)
             self._next_s = min((run.deadline for run in runs if run.deadline > now), default=math.inf)
             if any(run.deadline < self._next_s for run in list(self._runs)):
                 continue  # It came just now, and may not have woken anybody.

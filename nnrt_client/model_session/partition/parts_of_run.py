@@ -1,15 +1,13 @@
-"""One run of a model that is cut into parts."""
+"""The parts of one run of a model that is cut."""
 
-import math
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from typing import Any, Protocol
 
 from nnrt_client.model_session.partition.device_part import OnPartDone
-from nnrt_client.session.latch import Latch
+from nnrt_client.run.run import Run
 from nnrt_client.tensors.run_tensor import RunTensor
 
 
@@ -45,10 +43,10 @@ class ReadyPart(Protocol):
         """Prepare a run on these values; `sizes` are those of named dimensions, `targets` what it may write to."""
 
 
-class PartitionedRun:
-    """A run from its start to its end. A part starts in the thread in which the last of its inputs came to be known.
+class PartsOfRun:
+    """What a run is made of. A part starts in the thread in which the last of its inputs came to be known.
 
-    It has ended when nothing writes to tensors of the application any more, whichever way it ends.
+    They have ended when nothing writes to tensors of the application any more, whichever way the run ends.
     """
 
     def __init__(
@@ -56,17 +54,15 @@ class PartitionedRun:
         parts: Sequence[ReadyPart],
         values: dict[str, Any],
         sizes: Mapping[str, int],
-        timeout_ms: int | None,
+        run: Run,
         targets: Mapping[str, RunTensor[Any]],
-        on_ended: Callable[["PartitionedRun"], object],
+        on_ended: Callable[["PartsOfRun"], object],
     ) -> None:
-        """`targets` are what parts may write to while it goes on; `on_ended` is called once, when it has ended."""
+        """`targets` are what parts may write to while it goes on; `on_ended` is called once, when all have ended."""
         self.values = values
         self.error: BaseException | None = None
-        self.ended = Latch()
+        self.run = run
         self._sizes = sizes
-        self.timeout_ms = timeout_ms
-        self.deadline = math.inf if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         self._targets = targets
         self._on_ended = on_ended
         # Parts are run in the context in which the run was asked for, whichever thread starts them.
@@ -99,10 +95,7 @@ class PartitionedRun:
                     return
                 part = self._parts[ready[0]]
                 del self._waiting[ready[0]]
-                remaining_ms = None
-                if self.timeout_ms is not None:
-                    remaining_ms = max(math.ceil((self.deadline - time.monotonic()) * 1000), 1)
-                call = part.call(self.values, self._sizes, remaining_ms, self._targets)
+                call = part.call(self.values, self._sizes, self.run.remaining_ms or None, self._targets)
                 self._calls.append(call)
                 if call.is_writing:
                     self._writing.add(call)
@@ -153,4 +146,3 @@ class PartitionedRun:
             self._on_ended(self)
         finally:
             self.values = {}
-            self.ended.set()

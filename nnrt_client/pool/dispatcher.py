@@ -1,0 +1,108 @@
+"""Running a model that several devices have, or one that is loaded again."""
+
+from collections.abc import Sequence
+from functools import partial
+from time import monotonic, perf_counter_ns
+from typing import Any
+
+from nnrt_client.pool.attempts import Attempts, Rule
+from nnrt_client.pool.hedging import Hedger
+from nnrt_client.pool.supply import Supply
+from nnrt_client.run.dispatcher import Dispatcher, Targets
+from nnrt_client.run.result import RunResult
+from nnrt_client.run.run import Run
+from nnrt_client.run.signature import Inputs
+from nnrt_client.run.traced_run import traced_run
+from nnrt_client.session.fork import LockOwner
+from nnrt_client.tracing.tracer import Tracer
+from nnrt_hdi.errors import NnrtError
+from nnrt_hdi.signals import raised_by_handler
+
+
+class PoolDispatcher(LockOwner, Dispatcher):
+    """Makes runs on whichever replica is likely to be the soonest. An attempt is a run of that replica's dispatcher."""
+
+    def __init__(self, supply: Supply, rule: Rule, hedger: Hedger | None = None, tracer: Tracer | None = None) -> None:
+        """Closes what it is given. There is a replica, or was one."""
+        self._supply = supply
+        self._attempts_of = partial(Attempts, supply, rule, hedger)
+        # Whether a first attempt may get company, or a tracer wants to know what it is one of.
+        self._has_company = hedger is not None or tracer is not None
+        self._hedger = hedger
+        self.signature = supply.signature
+        self.call_back = supply.call_back
+        self.runs = set()
+        make = Run if tracer is None else partial(traced_run, tracer.begin_pooled_run)
+        self.new_run = partial(make, self.signature, self.runs)
+        super().__init__()
+
+    @property
+    def death(self) -> NnrtError | None:
+        return self._supply.end_reason
+
+    def run(
+        self,
+        inputs: Inputs,
+        outputs: Targets | None,
+        timeout_ms: int | None,
+        unwanted: Sequence[int] = (),
+        run: Run | None = None,
+    ) -> RunResult[Any]:
+        """Make an attempt in this thread. Only where that is not enough there is a run besides, of which it is one."""
+        supply = self._supply
+        replica = None if self._has_company else supply.choose()
+        if replica is not None:
+            began_ns, began = perf_counter_ns(), monotonic()
+            try:
+                result = replica.dispatcher.run(inputs, outputs, timeout_ms, unwanted)
+            except NnrtError as error:
+                if raised_by_handler(error):
+                    raise
+                run = self.new_run()
+                run.stamps.began_ns = began_ns
+                if timeout_ms is not None:
+                    run.limit(timeout_ms, began)
+                self.fit(run, inputs, outputs)
+                attempts = self._attempts_of(run)
+                if not attempts.allow(replica, error):
+                    raise
+                run.link = attempts
+                timeout_ms = run.remaining_ms or None
+            else:
+                supply.ran(replica, monotonic() - began, result._queued_s)
+                supply.offer(inputs, outputs, unwanted)
+                result._hand_on(began_ns)
+                return result
+        return super().run(inputs, outputs, timeout_ms, unwanted, run)
+
+    def fit(self, run: Run, inputs: Inputs, outputs: Targets | None) -> None:
+        """Leave the checks to the replica that makes the run: tensors are those of its session."""
+        run.given = inputs, outputs
+
+    def run_here(self, run: Run) -> None:
+        self.start(run)
+        run.ended.wait()
+
+    def start(self, run: Run) -> None:
+        """Have attempts made. Raises at once what is wrong with the run itself, as far as the first one tells."""
+        attempts = run.link = run.link or self._attempts_of(run)
+        attempts.start()
+        self.give_up(run)  # Who gave it up may have looked before.
+
+    def give_up(self, run: Run, *, is_left: bool = False) -> None:
+        if (attempts := run.link) is not None and run.given_up is not None:
+            attempts.stop()
+
+    def close(self) -> None:
+        """Free the model everywhere. Idempotent."""
+        self._supply.close()
+        if self._hedger is not None:
+            self._hedger.close()
+
+    def _make_locks(self) -> None:
+        """It has none."""
+
+    def _enter_child(self, reason: NnrtError) -> None:
+        for run in list(self.runs):
+            run.fail_in_child(reason)
+        self._supply.enter_child(reason)

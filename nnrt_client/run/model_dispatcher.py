@@ -1,0 +1,46 @@
+"""Running a model that is on one session."""
+
+from functools import partial
+
+from nnrt_client.build.prepared import PreparedHandle
+from nnrt_client.run.descriptions import Descriptions
+from nnrt_client.run.dispatcher import Dispatcher
+from nnrt_client.run.run import Run
+from nnrt_client.run.session_dispatcher import SessionDispatcher
+from nnrt_client.run.signature import Signature
+from nnrt_client.run.traced_run import traced_run
+from nnrt_hdi.errors import NnrtError
+
+
+class ModelDispatcher(Dispatcher):
+    """Makes the runs of a model that the daemon of a session holds for us."""
+
+    kind = "executor"
+
+    def __init__(self, prepared: PreparedHandle) -> None:
+        """Takes over a use of the model, also where this raises: UnavailableDevice if its daemon died since."""
+        self._prepared = prepared
+        try:
+            self._session = session = prepared.session
+            session.require_alive()
+            self.signature = Signature(session, prepared.model_id, prepared.inputs, prepared.outputs)
+            self._dispatcher = of_session = session.part(SessionDispatcher)
+        except BaseException:
+            prepared.release()
+            raise
+        self.run_here, self.start, self.call_back = of_session.run_here, of_session.start, session.call_back
+        self.bound_s = session.settings.run_timeout_s
+        self.runs = set()
+        make = Run if session.tracer is None else partial(traced_run, session.tracer.begin_run)
+        self.new_run = partial(make, self.signature, self.runs, prepared.part(Descriptions), prepared.priority)
+
+    @property
+    def death(self) -> NnrtError | None:
+        return self._session.death
+
+    def give_up(self, run: Run, *, is_left: bool = False) -> None:
+        self._dispatcher.give_up(run, is_left=is_left)
+
+    def close(self) -> None:
+        """Let go of the model. Once."""
+        self._prepared.release()
