@@ -172,6 +172,10 @@ class RawClient:
         """The outcome of PrepareModel: `missing` or `prepared`."""
         return self.ask("NnrtDevice.PrepareModel", device_pb2.PrepareModelRequest(model=model, config=config))
 
+    def prepare_sum(self, values: Sequence[float] = VALUES) -> int:
+        """Have the sum of an input and these numbers prepared; the model's id."""
+        return int(self.prepare(Draft.sum_of_input_and(values).message).prepared.model_id)
+
     def upload(self, *constants: bytes) -> int:
         """Send constants, each under its own digest; how many the daemon took."""
         reply = self.ask("NnrtDevice.UploadConstants", *(chunk for data in constants for chunk in chunks(data)))

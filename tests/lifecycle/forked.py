@@ -16,6 +16,7 @@ import numpy as np
 from networks import identity_model
 
 from nnrt_client import Compilation, Executor, Runtime, UnavailableDevice
+from nnrt_client.session.device import session_of
 
 CHILD_S = 10.0
 FORKS = 8
@@ -64,7 +65,7 @@ def main(address: str) -> None:
     for _ in range(FORKS):
         lives, held_open = os.pipe()
         # Locks that another thread holds at the moment of the fork.
-        with device._lock, runtime._lock, compilation._lock, executor._session._lock:
+        with device._lock, runtime._lock, compilation._lock, session_of(device)._lock:
             child = os.fork()
         if not child:
             began = time.monotonic()

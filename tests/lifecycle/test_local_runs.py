@@ -78,7 +78,8 @@ def refused_for_want_of_memory(connection: LocalConnection) -> None:
 
 
 def refused_as_too_long(connection: LocalConnection) -> None:
-    connection._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    with socket.socket(fileno=os.dup(connection.fileno())) as same:
+        same.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
     with pytest.raises(OSError, match=os.strerror(errno.EMSGSIZE)):
         connection.send(bytes(SMALL.nbytes))
 
@@ -153,8 +154,8 @@ def test_memory_of_results_that_may_not_lie_idle(
 
 def test_no_python_code_is_called_when_memory_goes(shared_daemon: DaemonProcess, closing: ExitStack) -> None:
     """What a signal handler raises there would be lost."""
-    _, executor = compiled(closing, shared_daemon.address)
-    local_socket = executor._session.local_socket
+    device, _ = compiled(closing, shared_daemon.address)
+    local_socket = session_of(device).local_socket
     assert local_socket is not None
     called, memory, former = list[str](), SharedMemory.allocate(4096), sys.getprofile()
     local_socket.buffer_of(memory)

@@ -38,6 +38,7 @@ from nnrt_client.run.link import LocalLink
 from nnrt_client.run.packet import Packet
 from nnrt_client.run.reply import Reply
 from nnrt_client.run.run import Run
+from nnrt_client.session.device import session_of
 from nnrt_hdi.limits import MAX_DESCRIPTIONS
 from nnrt_hdi.v2 import prepared_model_pb2
 from nnrt_hdi.wire.packet import Bytes, reply_head, request_head
@@ -560,15 +561,11 @@ def test_a_reply_of_another_length_than_promised(
 
 def test_an_error_in_place_of_a_reply(shared_daemon: DaemonProcess, sent: Sent) -> None:
     with ExitStack() as closing:
-        _, executor = compiled(closing, shared_daemon.address, identity_model(elements=3))
+        device, executor = compiled(closing, shared_daemon.address, identity_model(elements=3))
         for _ in range(2):
             assert_identity(executor, np.ones(3, np.float32))
-        session = executor._session
-        session.call(
-            "PreparedModel.Release",
-            prepared_model_pb2.ReleaseRequest(model_id=executor._signature.model_id),
-            DEADLINE_S,
-        )
+        release = prepared_model_pb2.ReleaseRequest(model_id=1)  # The first of its session.
+        session_of(device).call("PreparedModel.Release", release, DEADLINE_S)
         with pytest.raises(UnavailableDevice):
             executor.run_sync([np.ones(3, np.float32)])
         assert [is_described for _, is_described in sent] == [True, False, False, True]

@@ -6,11 +6,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from daemon_process import DaemonProcess
 from relay import Relay
+from runs_left import runs_left
 from tensor_runs import LONG_MS, compiled
 from waiting import until
 
@@ -25,7 +27,9 @@ from nnrt_client import (
     TimedOut,
     UnavailableDevice,
 )
+from nnrt_client.run import chunked_reply
 from nnrt_client.session.device import session_of
+from nnrt_hdi.chunks import Assembly
 
 DEADLINE_S = 20.0
 ONE = np.ones(1, np.float32)
@@ -47,10 +51,16 @@ class SlowRun:
         if call == "AwaitRun":
             self.relay.ends["RunStream"] = 0, False
         self.relay.pauses[call] = 1
+        self._begun = threading.Event()
+        closing.enter_context(patch.object(chunked_reply, "Assembly", self._assembly))
+
+    def _assembly(self, arrays: list[Any]) -> Assembly:
+        self._begun.set()
+        return Assembly(arrays)
 
     def is_read(self) -> bool:
         """Tell if the beginning of its reply has come."""
-        return any(run._making.locked() for run in list(self.executor._runs))
+        return self._begun.is_set()
 
     def begin(self) -> Any:
         return self.executor.submit([LARGE], self.targets, timeout_ms=LONG_MS)
@@ -65,16 +75,16 @@ class SlowRun:
     def its_deadline(self) -> None:
         future = self.begin()
         until(self.is_read)
-        (run,) = self.executor._runs
+        (run,) = runs_left()
         run.limit(50)
-        self.executor._dispatcher._post(self.executor._dispatcher._wake_at, run.deadline)
+        self.executor.submit([ONE], timeout_ms=100)  # At its deadline all runs are looked at.
         with pytest.raises(TimedOut):
             future.result(DEADLINE_S)
 
     def who_cancels(self) -> None:
         future = self.begin()
         until(self.is_read)
-        (run,) = self.executor._runs
+        (run,) = runs_left()
         assert future.cancel()
         assert run.ended.wait(DEADLINE_S)
 
@@ -96,7 +106,7 @@ class SlowRun:
             await asyncio.wait_for(waiting, 0)
 
         future = self.begin()
-        (run,) = self.executor._runs
+        (run,) = runs_left()
         with pytest.raises(asyncio.TimeoutError):
             asyncio.run(awaited())
         assert run.ended.wait(DEADLINE_S)

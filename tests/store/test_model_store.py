@@ -181,7 +181,7 @@ def test_a_model_that_another_compiles_for_too_long(
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(origin, device, graph())
         with gate.open("wb"):  # The first compiles.
-            backend._gate = None
+            backend.gate = None
             assert origin(device, graph()) is COMPILED
         assert first.result(30) is COMPILED
 
