@@ -68,7 +68,8 @@ def test_empty_inputs(method: str) -> None:
 @pytest.mark.parametrize("method", ["NnrtDevice.PrepareModelFromModelCache", "NnrtDevice.PrepareOfflineModel"])
 def test_settings_of_a_compilation(method: str) -> None:
     """Entries of a map, each with another name."""
-    entries = b"".join(field(4, field(1, b"%07d" % number)) for number in range(2 * MIB))
+    before_name = field(4, field(1, b"%07d" % 0))[:-7]
+    entries = before_name + before_name.join(b"%07d" % number for number in range(2 * MIB))
     with attacked_daemon() as daemon, RawClient(daemon.address) as client:
         before = peak_bytes(daemon)
         with pytest.raises(InvalidParameter, match="ExtensionsEntry messages or more"):

@@ -1,16 +1,16 @@
 """A reply whose chunks stop coming: whatever ends its run doesn't wait for them, and nothing is written afterwards."""
 
 import asyncio
-import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 from daemon_process import DaemonProcess
+from handlers import raised_when
 from relay import Relay
 from runs_left import runs_left
 from tensor_runs import LONG_MS, compiled
@@ -95,7 +95,8 @@ class SlowRun:
         self.require((UnavailableDevice, ConnectionFailed), session_of(self.device).close)
 
     def a_handler(self) -> None:
-        with signals_when(self.is_read), pytest.raises(TimeoutError, match="of the handler"):
+        error = TimeoutError("of the handler")
+        with raised_when(self.is_read, error), pytest.raises(TimeoutError, match="of the handler"):
             self.executor.run_sync([LARGE], self.targets)
 
     def an_event_loop(self) -> None:
@@ -113,27 +114,6 @@ class SlowRun:
 
 
 CLOSING = SlowRun.who_closes_the_executor, SlowRun.who_closes_the_session
-
-
-@contextmanager
-def signals_when(ask: Callable[[], bool]) -> Iterator[None]:
-    """A handler raises TimeoutError in this thread when this is so."""
-
-    def handle(*_: object) -> None:
-        raise TimeoutError("of the handler")
-
-    def send() -> None:
-        until(ask)
-        signal.pthread_kill(here, signal.SIGUSR1)
-
-    here, former = threading.get_ident(), signal.signal(signal.SIGUSR1, handle)
-    sender = threading.Thread(target=send)
-    sender.start()
-    try:
-        yield
-    finally:
-        sender.join()
-        signal.signal(signal.SIGUSR1, former)
 
 
 @pytest.mark.parametrize("call", ["RunStream", "AwaitRun"])

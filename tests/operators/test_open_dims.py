@@ -128,7 +128,9 @@ def runs(draw: st.DrawFn, graph: Graph, inputs: Sequence[Array]) -> list[Array]:
 
 @pytest.mark.parametrize("node_type", NODE_TYPES, ids=lambda node_type: node_type.name)
 @settings(
-    max_examples=6, phases=(Phase.generate,), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=examples(20),
+    phases=(Phase.generate,),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(data=st.data())
 def test_every_operator(node_type: NodeType, data: st.DataObject) -> None:
