@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import grpc
 import numpy as np
+import pytest
 from daemon_process import DaemonProcess
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
@@ -257,3 +258,10 @@ def _translated() -> Iterator[None]:
             raise
         assert error.message, "an error says something"
         raise error from failure
+
+
+@pytest.fixture
+def client(daemon: DaemonProcess) -> Iterator[RawClient]:
+    """For tests that import it: a client of the daemon that they attack."""
+    with RawClient(daemon.address) as client:
+        yield client

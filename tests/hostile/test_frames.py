@@ -8,7 +8,7 @@ import pytest
 from daemon_process import DaemonProcess
 from local_side import memfd, side_of
 from model_draft import Draft
-from raw_client import RawClient, io_tensor
+from raw_client import RawClient, client, io_tensor
 from ways import (
     CHUNKS,
     INLINE,
@@ -22,7 +22,6 @@ from ways import (
     answers_of,
     ask,
     ask_all,
-    client,
     way,
     way_of,
 )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from local_side import memfd, side_of
 from model_draft import Draft
 from part import examples
-from raw_client import INPUT, SUM, VALUES, RawClient, attacked_daemon
+from raw_client import INPUT, SUM, VALUES, RawClient, attacked_daemon, client
 from waiting import until
 from ways import (
     CHUNKS,
@@ -31,7 +31,6 @@ from ways import (
     alike,
     answers_of,
     ask,
-    client,
     daemon,
     raw_frame,
     way,

@@ -15,7 +15,7 @@ from local_side import side_of
 from model_draft import Draft
 from observer import Observer
 from part import examples
-from raw_client import INPUT, VALUES, RawClient, attacked_daemon
+from raw_client import INPUT, VALUES, RawClient, attacked_daemon, client
 from started.signs import HELD
 from waiting import until
 from ways import (
@@ -28,7 +28,6 @@ from ways import (
     answers_of,
     ask,
     ask_all,
-    client,
     daemon,
     raw_frame,
     way,

@@ -226,12 +226,6 @@ def daemon(request: pytest.FixtureRequest) -> Iterator[DaemonProcess]:
         yield daemon
 
 
-@pytest.fixture
-def client(daemon: DaemonProcess) -> Iterator[RawClient]:
-    with RawClient(daemon.address) as client:
-        yield client
-
-
 @pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest, client: RawClient) -> Iterator[Way]:
     with way_of(client, request.param) as way:
