@@ -5,7 +5,7 @@ from killed_clients import LEASE_S, kill_clients
 from observer import Observer
 from part import examples
 
-WARM_UP = 6
+WARM_UP = 12
 CLIENTS = examples(60)
 
 
