@@ -32,8 +32,8 @@ settings.load_profile("nnrt")
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are processors: for a fifth of their time tests wait for daemons."""
-    return (os.cpu_count() or 1) + 1
+    """Two more than there are processors: for a third of their time and more tests wait for daemons, asleep."""
+    return (os.cpu_count() or 1) + 2
 
 
 def pytest_configure() -> None:

@@ -7,10 +7,12 @@ they are forked from a process that has everything imported and nothing of gRPC 
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 import traceback
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -34,6 +36,8 @@ IN_FLIGHT = 16
 LEASE_S = 1.0
 # When the lease of the last client is over everything is back within this.
 BACK_S = 5.0
+# Between two counts while clients are killed.
+LOOK_S = 0.01
 # What the threads and caches of a daemon that has served many may differ by.
 SPARE_THREADS = 8
 # Each of malloc's arenas keeps some MiB for the next message (nnrt_device_service/host/allocator.py).
@@ -94,7 +98,8 @@ def kill_clients(daemon: DaemonProcess, observer: Observer, count: int, seed: in
         while zygote.poll() is None:
             now = Holdings.of(daemon, observer)
             most = Holdings(*map(max, most, now))
-            os.sched_yield()
+            with suppress(subprocess.TimeoutExpired):
+                zygote.wait(LOOK_S)
     if zygote.returncode:
         raise RuntimeError("a client ended before it was killed; see what it wrote")
     killed_at = time.monotonic()

@@ -4,6 +4,7 @@ As a program it becomes a daemon whose locks are such ones: `python lock_watch.p
 """
 
 import concurrent.futures
+import inspect
 import os
 import queue
 import runpy
@@ -162,15 +163,15 @@ def watch_all(watch: Watch) -> None:
     from nnrt_hdi import backend
 
     def lock() -> Any:
-        frame = sys._getframe(1)
+        frame = _caller()
         return WatchedLock(watch, _name(frame)) if _is_ours(frame) else _real_lock()
 
     def rlock() -> Any:
-        frame = sys._getframe(1)
+        frame = _caller()
         return WatchedLock(watch, _name(frame), is_reentrant=True) if _is_ours(frame) else _real_rlock()
 
     def condition(lock: Any = None) -> Any:
-        frame = sys._getframe(1)
+        frame = _caller()
         if lock is None and _is_ours(frame):
             lock = WatchedLock(watch, _name(frame), is_reentrant=True)
         return WatchedCondition(watch, lock) if isinstance(lock, WatchedLock) else _real_condition(lock)
@@ -214,11 +215,18 @@ def _guarded(watch: Watch, thing: Any) -> Any:
 def _forbidden(watch: Watch, what: str, function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def checked(*arguments: Any, **named: Any) -> Any:
-        if sys._getframe(1).f_code is not _STARTS_THREAD:
+        if _caller().f_code is not _STARTS_THREAD:
             watch.forbid(what)
         return _guarded(watch, function(*arguments, **named))
 
     return checked
+
+
+def _caller() -> FrameType:
+    """The frame of who has called the function that asks."""
+    here = inspect.currentframe()
+    assert here is not None and here.f_back is not None and here.f_back.f_back is not None
+    return here.f_back.f_back
 
 
 def _is_ours(frame: FrameType) -> bool:

@@ -1,7 +1,6 @@
 """Watching a daemon from outside: a session of its own that does nothing but ask how the device is."""
 
 import queue
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
@@ -9,10 +8,9 @@ from typing import Any
 
 import grpc
 from typing_extensions import Self
+from waiting import until
 
 from nnrt_hdi.v2 import session_pb2, session_pb2_grpc
-
-DEADLINE_S = 20.0
 
 
 class Observer:
@@ -46,10 +44,14 @@ class Observer:
 
     def wait_for(self, wanted: Callable[[Any], bool]) -> Any:
         """Ask until the DeviceState is as wanted; that state."""
-        deadline = time.monotonic() + DEADLINE_S
-        while not wanted(state := self.state()):
-            assert time.monotonic() < deadline, f"the device did not come to the state waited for: {state}"
-        return state
+        states: list[Any] = []
+
+        def is_wanted() -> bool:
+            states.append(self.state())
+            return wanted(states[-1])
+
+        until(is_wanted, lambda: states[-1])
+        return states[-1]
 
     def wait_until_empty(self) -> None:
         """Wait until the daemon holds nothing for anybody but this observer."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from enum import Enum
 from hashlib import sha256
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import settings
@@ -62,6 +62,12 @@ def subject_of(value: object) -> str:
     return ""
 
 
+def calls_of(metafunc: pytest.Metafunc) -> list[Any]:
+    """The cases that a test has, before they become items: the list itself, of which some may be left out."""
+    calls: list[Any] = metafunc._calls
+    return calls
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--whole", action="store_true", help="run all cases of long tables, in place of a part")
 
@@ -78,7 +84,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
     """Leave out cases before they become items."""
     yield
-    calls = metafunc._calls
+    calls = calls_of(metafunc)
     if metafunc.definition.get_closest_marker("table") is not None and len(calls) >= _LONG:
         shared = Counter(value for call in calls for value in call.indices.items())
         calls[:] = part(

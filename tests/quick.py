@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from part import subject_of
+from part import calls_of, subject_of
 
 # Of those that a test of properties tries; 100 otherwise.
 _EXAMPLES = 20
@@ -32,10 +32,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
     yield
     if metafunc.config.getoption("--quick"):
         first: dict[object, Any] = {}
-        for call in metafunc._calls:
+        calls = calls_of(metafunc)
+        for call in calls:
             if not any(mark.name == "slow" for mark in call.marks):
                 first.setdefault(tuple(filter(None, map(subject_of, call.params.values()))), call)
-        metafunc._calls[:] = list(first.values()) or metafunc._calls[:1]
+        calls[:] = list(first.values()) or calls[:1]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -57,7 +57,7 @@ class StoringBackend(Backend):
 
     def __init__(self, gate: Path | None = None, **about: str) -> None:
         """Compiles when somebody has opened and closed the FIFO `gate` for writing. `about` replaces parts of INFO."""
-        self._gate = gate
+        self.gate = gate
         self._info = replace(INFO, **about)  # type: ignore[arg-type]
         self._lock = threading.Lock()
         self.compiled: list[ModelConfig] = []
@@ -74,8 +74,8 @@ class StoringBackend(Backend):
         with self._lock:
             self.compiled.append(config)
         progress(0.5)
-        if self._gate:
-            self._gate.read_bytes()
+        if self.gate:
+            self.gate.read_bytes()
         return StoringModel(graph)
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:

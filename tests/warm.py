@@ -29,7 +29,7 @@ _DAEMON = ("nnrt_device_service.cli.serve", "nnrt_backend_reference")
 _SETTINGS = {
     "client": ("nnrt_client.cli",),
     "daemon": _DAEMON,
-    "onnxruntime": (*_DAEMON, "nnrt_backend_onnxruntime"),
+    "onnxruntime": (*_DAEMON, "nnrt_backend_onnxruntime.backend"),
 }
 _READ_BY_LIBRARIES = ("GRPC_", "LANG", "LC_", "LD_", "MALLOC_", "OMP_", "PYTHON")
 _READ_LATER = ("PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "PYTHONPYCACHEPREFIX", "PYTHONWARNINGS")
@@ -116,8 +116,11 @@ def _read_by_libraries(environment: Mapping[str, str]) -> dict[str, str]:
 
 @cache
 def _environment() -> Mapping[str, str]:
-    """That of the warm processes: as it is when the first of them starts."""
-    return {**os.environ, "PYTHONPATH": ""}
+    """That of the warm processes: as it is when the first of them starts.
+
+    Without the thread by which ONNX Runtime tells its makers how it is used.
+    """
+    return {**os.environ, "PYTHONPATH": "", "ORT_DISABLE_TELEMETRY": "1"}
 
 
 def _fork(command: Sequence[str], request: Mapping[str, Any], standard: Sequence[int]) -> int:

@@ -3,11 +3,13 @@
 import logging
 import math
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from nnrt_client.run.link import TICK_S, Link
 from nnrt_client.run.run import Run
 from nnrt_client.run.session_runs import SessionRuns
+from nnrt_client.run.way import Way
 from nnrt_client.session.io_loop import io_loop
 from nnrt_client.session.session import Session
 from nnrt_hdi.errors import NnrtError, OperationFailed, TimedOut
@@ -21,8 +23,9 @@ _ARRIVAL_S = 0.05
 class EarlyEnds:
     """Ends runs early, and looks after ways when it is time to. The loop's."""
 
-    def __init__(self, session: Session, runs: SessionRuns) -> None:
+    def __init__(self, session: Session, runs: SessionRuns, ways: Sequence[Way]) -> None:
         self._runs = runs
+        self._ways = ways
         self._settings = session.settings
         # Runs that are to end early but are still on a link, with the time that the daemon has to end them.
         self.stopping: dict[Run, float] = {}
@@ -50,7 +53,8 @@ class EarlyEnds:
         """
         link, now = run.carrying, time.monotonic()
         if link is None:  # It waits, or its reply is being read, or it was never sent.
-            self._runs.withdraw(run)
+            for way in self._ways:
+                way.remove(run)
             run.fail(reason)
             return
         if is_left and isinstance(link, Link):
@@ -66,6 +70,10 @@ class EarlyEnds:
             link.is_over = True
             link.end()
             run.fail(reason)
+
+    def give_up(self, run: Run, is_left: bool) -> None:
+        """End a run that was given up; see `end`."""
+        self.end(run, OperationFailed("the run was given up"), is_left=is_left)
 
     def expire(self, run: Run, *, is_left: bool = False) -> None:
         """End a run whose time is over."""
@@ -93,7 +101,7 @@ class EarlyEnds:
         for run in [run for run in self.stopping if run.carrying is None]:
             del self.stopping[run]
             run.fail(OperationFailed("the run was given up"))  # If nobody who has read its reply ends it.
-        self.wake_at(min(again, self._runs.look_after_ways(now)))
+        self.wake_at(min(again, *(way.look_after(now) for way in self._ways)))
 
     def _look_after(self, run: Run, now: float) -> float:
         """End a run if its time is over. Give when to look again."""

@@ -43,6 +43,7 @@ class Run:
 
     __slots__ = (
         "_error",
+        "_is_wanted",
         "_lock",
         "_making",
         "_result",
@@ -105,6 +106,8 @@ class Run:
         self.packet: Any = None
         # Why it is to end, once nobody wants its outputs any more.
         self.given_up: NnrtError | None = None
+        # Whether outputs may still come of it.
+        self._is_wanted = True
         # Held by who ends it for a step, or while a piece of its outputs is copied, a MiB at most. A handler that comes
         # in the same thread meanwhile may close its executor.
         self._lock = threading.RLock()
@@ -203,14 +206,11 @@ class Run:
                 assembly.throw_away()
             assembly.take(piece)
 
-    @property
-    def _is_wanted(self) -> bool:
-        return not (self.ended.is_set or self.given_up or self._error)
-
     def fail(self, error: NnrtError) -> None:
         """End with an error, or with why the run was given up before, unless it has ended."""
         with self._lock:
             if not self.ended.is_set and self._result is None and self._error is None:
+                self._is_wanted = False
                 # A copy of one that the run keeps: an error that is raised has the frames that it goes through.
                 self._error = without_frames(error) if self.given_up is None else self.given_up.copy()
             is_written = self.tensors is not None and self.tensors.outputs is not None
@@ -222,7 +222,7 @@ class Run:
         with self._lock:
             if self.ended.is_set or self._result is not None or self._error is not None:
                 return False
-            self.given_up = self.given_up or reason
+            self._is_wanted, self.given_up = False, self.given_up or reason
         return True
 
     def settle(self, future: RunFuture[Any]) -> bool:
@@ -249,6 +249,7 @@ class Run:
         way does the rest when it fails the run."""
         self.registry.discard(self)
         with self._lock:
+            self._is_wanted = False
             if not self.ended.is_set:
                 if self._error is None and self._result is None:
                     gave_up = self.given_up

@@ -59,7 +59,7 @@ class SessionDispatcher(LockOwner):
         self._over = Latch()
         # The daemon takes as many calls that fetch and cancel as streams, and counts one for a while after its reply.
         self._fetches = Fetches(session, self, max(most // 2, 1))
-        self._early_ends = EarlyEnds(session, self)
+        self._early_ends = EarlyEnds(session, self, self._ways)
         self.wake_at = self._early_ends.wake_at
         self._canceller = Canceller(session, lambda run_ids: self.post(self._early_ends.confirmed, run_ids))
         super().__init__()
@@ -121,10 +121,7 @@ class SessionDispatcher(LockOwner):
 
     def give_up(self, run: Run, *, is_left: bool = False) -> None:
         """End a run that was given up. `is_left`: the thread that waited for it does so no more."""
-        self.post(self._give_up, run, is_left)
-
-    def _give_up(self, run: Run, is_left: bool) -> None:
-        self._early_ends.end(run, OperationFailed("the run was given up"), is_left=is_left)
+        self.post(self._early_ends.give_up, run, is_left)
 
     def wait_ended(self, timeout_s: float) -> None:
         """Wait until every run of a session that is over has ended, but not in a thread that ends them."""
@@ -192,15 +189,6 @@ class SessionDispatcher(LockOwner):
         yield from list(self._early_ends.stopping)
         yield from self._fetches.asked()
         yield from [one for one in self._mailbox.arguments() if isinstance(one, Run)]
-
-    def withdraw(self, run: Run) -> None:
-        """Let a run wait no more."""
-        for way in self._ways:
-            way.remove(run)
-
-    def look_after_ways(self, now: float) -> float:
-        """Send what waits, close links that nobody has any more; give when to look again."""
-        return min(way.look_after(now) for way in self._ways)
 
     def _reattached(self) -> None:
         """Close the links of the former channel that carry nothing, and send what waits: the session goes on."""

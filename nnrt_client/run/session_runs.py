@@ -24,9 +24,6 @@ class SessionRuns(Protocol):
     def send_over_grpc(self, run: Run, *, former_id: int = 0) -> None:
         """Have a run go over gRPC: as a new one if it still has the id that the daemon must not see again."""
 
-    def withdraw(self, run: Run) -> None:
-        """Let a run wait no more."""
-
     def fetch(self, run: Run, since: int) -> None:
         """Fetch the reply of a run that is too long for its link, which was opened at that attachment."""
 
@@ -41,9 +38,6 @@ class SessionRuns(Protocol):
 
     def under_way(self) -> Iterator[Run]:
         """Yield all runs that have begun, and not ended, or that are still on a link."""
-
-    def look_after_ways(self, now: float) -> float:
-        """Send what waits, close links that nobody has any more; give when to look again."""
 
     def wake_at(self, until: float) -> None:
         """Look after runs and ways at that time, or sooner."""

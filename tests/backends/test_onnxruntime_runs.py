@@ -32,7 +32,7 @@ from nnrt_hdi.graph import Graph
 N = NodeType
 INT32 = DataType.INT32
 JOIN_S = 60.0
-SIZE = 1536
+SIZE = 768
 
 
 def endless() -> Graph:

@@ -295,6 +295,13 @@ def through(library: ctypes.CDLL, signature: Signature) -> Callable[..., Any]:
     return function
 
 
+def _subjects(item: pytest.Function) -> list[Any]:
+    from part import subject_of  # Pytest is the first to import it.
+
+    cases = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return [item.originalname, *filter(None, map(subject_of, cases))]
+
+
 def install() -> None:
     """Load the library, which joins this interpreter, and put its functions in the places of Python's."""
     library = ctypes.CDLL(str(LIBRARY))
@@ -313,7 +320,13 @@ _PYTHON_ONLY = {
 }
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Function]) -> None:
+    """Take a part of the cases, with each test and each C function."""
+    from part import part
+
+    kept = set(part(items, lambda item: item.nodeid, _subjects))
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
     for item in items:
         for begin, reason in _PYTHON_ONLY.items():
             if item.name.startswith(begin):

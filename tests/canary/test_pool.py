@@ -38,7 +38,7 @@ class CheckedLoad(RunningThreads):
         until(lambda: len(self.answers) >= wanted)
 
     def _run(self, number: int) -> None:
-        while not self._is_over:
+        while self._goes_on():
             given, began = np.array([number, len(self.answers)], np.float32), time.monotonic()
             try:
                 (output,) = self._session.run([given]).values()

@@ -14,6 +14,7 @@ import warm
 from caching import cache_file, cached, origin, outputs, write_cache
 from daemon_process import DaemonProcess
 from networks import identity_model, weighted_model
+from part import examples
 
 from nnrt_client import (
     Compilation,
@@ -27,7 +28,7 @@ from nnrt_client import (
 )
 from nnrt_client.build.cache import FILE_NAME
 
-FLIPS = 2000
+FLIPS = examples(2000)
 
 
 @pytest.fixture

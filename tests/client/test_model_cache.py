@@ -14,7 +14,16 @@ from daemon_process import DaemonProcess
 from networks import identity_model, weighted_model
 from waiting import until
 
-from nnrt_client import InvalidParameter, Model, OperationType, Origin, load, wait_until_cached
+from nnrt_client import (
+    InvalidParameter,
+    Model,
+    ModelSession,
+    OperationForbidden,
+    OperationType,
+    Origin,
+    load,
+    wait_until_cached,
+)
 from nnrt_client.build.prepared import PreparedHandle
 from nnrt_client.model.model import parts_of
 from nnrt_hdi.files.compiled import CompiledModel
@@ -36,6 +45,16 @@ def origin(model: Model, address: str, **options: object) -> Origin:
     with load(model, address, **options) as session:  # type: ignore[arg-type]
         wait_until_cached()
         return session.report.origin
+
+
+def is_closed(session: ModelSession) -> bool:
+    try:
+        session.run({"x": []})
+    except OperationForbidden:
+        return True
+    except InvalidParameter:
+        return False
+    raise AssertionError("it has no such input")
 
 
 def count(directory: Path, suffix: str) -> int:
@@ -85,7 +104,7 @@ def test_closing_ends_the_writing(
     session = load(weighted_model(ELEMENTS), restoring_daemon.address)
     assert is_writing.wait(30)
     closing = BlockedCall(session.close)
-    until(lambda: not session._is_open)
+    until(lambda: is_closed(session))
     closing.wait()
     may_go_on.set()
     until(wait_until_cached)
@@ -107,7 +126,7 @@ def test_closing_while_a_file_is_put_on_the_disk(
     session = load(identity_model(), restoring_daemon.address)
     assert is_syncing.wait(30)
     closing = BlockedCall(session.close)
-    until(lambda: not session._is_open)
+    until(lambda: is_closed(session))
     closing.wait()
     may_go_on.set()
     until(wait_until_cached)

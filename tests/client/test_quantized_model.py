@@ -121,9 +121,13 @@ class Network:
         ]
 
 
+def of_device(quant: QuantParam) -> tuple[ScaleAndZero, ...]:
+    return tuple(map(ScaleAndZero, quant.scales, quant.zero_points))
+
+
 def spec(array: AnyArray, quant: QuantParam | None = None) -> TensorSpec:
     kind = hdi.DataType[array.dtype.name.upper()]
-    return TensorSpec(kind, array.shape, quant=quant._to_spec() if quant else ())
+    return TensorSpec(kind, array.shape, quant=of_device(quant) if quant else ())
 
 
 def given(array: AnyArray, quant: QuantParam) -> Tensor:
@@ -176,7 +180,7 @@ def test_apply_takes_parameters_in_several_places() -> None:
         model.apply(OperationType.RELU, x, output=[desc], quant=[quant]),
     ]
     assert [output.desc.data_type.name for output in outputs] == ["INT8", "UINT8", "UINT8", "UINT8"]
-    assert [quant_of(model, output) for output in outputs] == [quant._to_spec()] * 4
+    assert [quant_of(model, output) for output in outputs] == [of_device(quant)] * 4
 
 
 def test_apply_to_several_outputs() -> None:

@@ -16,17 +16,21 @@ from access.conftest import Fleet, fleet, make_fleet
 from cli.command import NOBODY, nnrt, refused
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
+from part import part
 from waiting import until
 
 from nnrt_client import Runtime
 from nnrt_client.cli.conformance import LEVELS
 from nnrt_client.conformance.case import Level
+from nnrt_client.conformance.kit import trials
 
 pytestmark = pytest.mark.slow
 
 __all__ = ["fleet", "make_fleet"]  # Fixtures.
 
-SUBTRACTIONS = "operators/SUB_FUSION*"
+BACKENDS = "reference", "onnxruntime"
+# Of one sample, in every data type.
+SUBTRACTIONS = "operators/SUB_FUSION-0*"
 _DEADLINE_S = 60
 
 
@@ -62,15 +66,23 @@ def test_the_contract_level_of_the_reference(shared_daemon: DaemonProcess, tmp_p
     }
 
 
-@pytest.mark.parametrize("level", ["concurrency", "caches", "death"])
-def test_levels_that_are_code(each_daemon: DaemonProcess, tmp_path: Path, level: str) -> None:
-    document = told(tmp_path / "a.json", each_daemon.address, "--level", level, exit_code=0)
+@pytest.mark.parametrize("level", [Level.CONCURRENCY, Level.CACHES, Level.DEATH], ids=lambda level: level.value)
+def test_levels_that_are_code(
+    each_daemon: DaemonProcess, onnxruntime_daemon: DaemonProcess, tmp_path: Path, level: Level
+) -> None:
+    """Of what the levels try a part, but each thing with one backend at least."""
+    backend = "onnxruntime" if each_daemon is onnxruntime_daemon else "reference"
+    tried = [(trial.name, each) for trial in trials([level]) for each in BACKENDS]
+    names = [name for name, each in part(tried, "/".join, lambda one: one[:1]) if each == backend]
+    only = [word for name in names for word in ("--only", name)]
+    document = told(tmp_path / "a.json", each_daemon.address, *only, exit_code=0)
     assert verdicts(document) == {"right"}
+    assert len(document["results"]) == len(names)
 
 
 def test_wrong_answers(wrong_daemon: DaemonProcess, tmp_path: Path) -> None:
     junit = tmp_path / "junit.xml"
-    only = ("--only", SUBTRACTIONS, "--only", "operators/ADD_FUSION*")
+    only = ("--only", SUBTRACTIONS, "--only", "operators/ADD_FUSION-0*")
     document = told(tmp_path / "a.json", wrong_daemon.address, *only, "--junit", junit, exit_code=1)
     found = {(each["node_types"][0], each["verdict"]) for each in document["results"]}
     assert found >= {("SUB_FUSION", "wrong"), ("ADD_FUSION", "right")}
@@ -118,7 +130,7 @@ def test_a_place_where_nothing_can_be_kept(shared_daemon: DaemonProcess, tmp_pat
 def test_a_fault_that_cannot_be_kept_takes_no_report_away(wrong_daemon: DaemonProcess, tmp_path: Path) -> None:
     kept, report = tmp_path / "kept", tmp_path / "a.json"
     kept.mkdir()
-    (kept / f"{SUBTRACTIONS.replace('/', '-').rstrip('*')}-0-float32").touch()
+    (kept / f"{SUBTRACTIONS.replace('/', '-').rstrip('*')}-float32").touch()
     result = nnrt("conformance", wrong_daemon.address, "--only", SUBTRACTIONS, "--keep", kept, "--json", report)
     assert result.exit_code == 2
     assert str(kept) in result.stderr

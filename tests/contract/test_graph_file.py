@@ -145,7 +145,7 @@ def test_every_flipped_bit_and_length_of_a_small_one() -> None:
 def test_random_bits_of_a_large_one() -> None:
     whole = bytearray(file_of(merged(SAMPLES[::100], "large")))
     at = random.Random(3)  # noqa: S311
-    for _ in range(3000):
+    for _ in range(examples(3000)):
         byte, bit = at.randrange(len(whole)), 1 << at.randrange(8)
         whole[byte] ^= bit
         with pytest.raises(InvalidFile):

@@ -12,12 +12,11 @@ import onnxruntime
 import pytest
 from numpy.typing import NDArray
 from onnx import helper
+from runs_left import runs_left
 
 import nnrt_client.onnxruntime as ours
 from drop_in.both_runtimes import outcome, require_equal, require_same
 from nnrt_client import NnrtError
-from nnrt_client.model_session.model_session import executor_of
-from nnrt_client.onnxruntime.placed_model import placed_model
 
 AnyArray = NDArray[Any]
 Make = Callable[[AnyArray], Any]
@@ -252,7 +251,7 @@ def test_errors_of_what_is_given(own: type[Exception]) -> None:
             assert raised.value.__cause__ is error
             mine.run_async(None, {"x": given}, lambda *call: told.put(call), None)
             assert "input 'x'" in told.get(timeout=30)[2]
-        assert not executor_of(placed_model(mine).session)._dispatcher.runs
+        assert not runs_left()
         require_equal(mine.run(None, {"x": X}), [X])
 
 
@@ -262,4 +261,4 @@ def test_an_interrupt_goes_through() -> None:
         for given in (Odd(KeyboardInterrupt()), OddAttributes(KeyboardInterrupt())):
             with pytest.raises(KeyboardInterrupt):
                 mine.run(None, {"x": given})
-        assert not executor_of(placed_model(mine).session)._dispatcher.runs
+        assert not runs_left()

@@ -16,6 +16,7 @@ import onnxruntime
 import pytest
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
+from observer import Observer
 from onnx import TensorProto, helper, numpy_helper, parser
 from waiting import until
 
@@ -510,13 +511,17 @@ def test_terminate_ends_runs_under_way(start_daemon: StartDaemon) -> None:
     """On a device on which a run takes as long as it likes."""
     daemon = start_daemon("--backend", "slow")
     options = ours.RunOptions()
-    with ours.InferenceSession(sums().SerializeToString(), providers=[(NNRT, {"device": daemon.address})]) as session:
+    providers = [(NNRT, {"device": daemon.address})]
+    with (
+        ours.InferenceSession(sums().SerializeToString(), providers=providers) as session,
+        Observer(daemon.address) as observer,
+    ):
         ends: list[Any] = []
         thread = threading.Thread(
             target=lambda: ends.append(outcome(lambda _, s: s.run(None, FEED, options), ours, session))
         )
         thread.start()
-        until(lambda: bool(options._stops))
+        observer.wait_for(lambda state: state.running == 1)
         options.terminate = True
         thread.join(30)
         assert isinstance(ends[0], Fail) and "terminate flag" in str(ends[0])

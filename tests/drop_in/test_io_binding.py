@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from daemon_process import DaemonProcess
+from observer import Observer
 from onnx import parser
 from waiting import DEADLINE_S
 
@@ -217,7 +218,11 @@ def test_a_value_takes_the_device_of_its_session(
         early.__dlpack__()
     early.update_inplace(X + 1)
     providers = [("NnrtExecutionProvider", {"device": onnxruntime_daemon.address})]
-    with ours.InferenceSession(sums().SerializeToString(), providers=providers) as session:
+    with (
+        ours.InferenceSession(sums().SerializeToString(), providers=providers) as session,
+        Observer(onnxruntime_daemon.address) as observer,
+    ):
+        before = observer.state().held_bytes
         late, target = (ours.OrtValue.ortvalue_from_shape_and_type([2, 3], np.float32, "nnrt") for _ in range(2))
         late.update_inplace(Y)
         assert [value.device_name() for value in (early, late)] == ["nnrt", "nnrt"]
@@ -226,7 +231,7 @@ def test_a_value_takes_the_device_of_its_session(
         binding.bind_ortvalue_input("y", late)
         binding.bind_ortvalue_output("s", target)
         session.run_with_iobinding(binding)
-        assert all(isinstance(value._memory.elements, ResidentTensor) for value in (early, late, target))
+        observer.wait_for(lambda state: state.held_bytes >= before + 3 * X.nbytes)
         require_equal(target.numpy(), X + 1 + Y)
         require_equal(session.run(["s"], {"x": early, "y": target}), [2 * X + 2 + Y])
         early.update_inplace(X)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import grpc
 import numpy as np
+import pytest
 from daemon_process import DaemonProcess
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
@@ -172,6 +173,10 @@ class RawClient:
         """The outcome of PrepareModel: `missing` or `prepared`."""
         return self.ask("NnrtDevice.PrepareModel", device_pb2.PrepareModelRequest(model=model, config=config))
 
+    def prepare_sum(self, values: Sequence[float] = VALUES) -> int:
+        """Have the sum of an input and these numbers prepared; the model's id."""
+        return int(self.prepare(Draft.sum_of_input_and(values).message).prepared.model_id)
+
     def upload(self, *constants: bytes) -> int:
         """Send constants, each under its own digest; how many the daemon took."""
         reply = self.ask("NnrtDevice.UploadConstants", *(chunk for data in constants for chunk in chunks(data)))
@@ -253,3 +258,10 @@ def _translated() -> Iterator[None]:
             raise
         assert error.message, "an error says something"
         raise error from failure
+
+
+@pytest.fixture
+def client(daemon: DaemonProcess) -> Iterator[RawClient]:
+    """For tests that import it: a client of the daemon that they attack."""
+    with RawClient(daemon.address) as client:
+        yield client

@@ -682,9 +682,9 @@ def constants(nodes: int) -> Draft:
 @pytest.mark.parametrize(
     ("make", "nodes", "expected"),
     [
-        (chain, 20_000, [20_000] * 2),
+        (chain, 10_000, [10_000] * 2),
         (backwards_chain, 10_000, [10_000] * 2),
-        (fan_out, 20_000, [0.0] * 40_000),
+        (fan_out, 10_000, [0.0] * 20_000),
         (constants, 10_000, [10_000] * 2),
     ],
 )

@@ -12,13 +12,15 @@ from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from model_draft import Draft
 from observer import Observer
-from raw_client import Conversation, RawClient, attacked_daemon, io_tensor
+from raw_client import Conversation, RawClient, attacked_daemon, client, io_tensor
 from ways import CHUNKS, INLINE, Kind, OnStream, Tensor, alike, answers_of, ask, ask_all, way_of
 
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import ConnectionFailed, InvalidParameter, NnrtError, OutOfMemory, TimedOut, UnavailableDevice
 from nnrt_hdi.v2 import device_pb2
 from nnrt_hdi.v2.prepared_model_pb2 import AwaitRunRequest, RunPacket, RunRequest
+
+__all__ = ["client"]  # A fixture.
 
 COUNT = 1000
 SIZE = 4 * COUNT
@@ -30,12 +32,6 @@ SESSION_BYTES = 1 << 20
 def daemon() -> Iterator[DaemonProcess]:
     with attacked_daemon("--session-bytes", str(SESSION_BYTES), "--message-bytes", "65536") as daemon:
         yield daemon
-
-
-@pytest.fixture
-def client(daemon: DaemonProcess) -> Iterator[RawClient]:
-    with RawClient(daemon.address) as client:
-        yield client
 
 
 @pytest.fixture

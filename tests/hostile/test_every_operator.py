@@ -14,6 +14,7 @@ import pytest
 from loaded import loaded
 from numpy.typing import NDArray
 from operators.single_node import Pair, graph_of, infer_all, pairs
+from part import examples
 from random_values import random_array, random_attribute
 
 from nnrt_client.conformance.cases.sample import Sample
@@ -27,7 +28,7 @@ from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM, QuantParam, TensorSpec
 
 AnyArray = NDArray[Any]
 
-CASES = 100
+CASES = examples(200)
 # Of these so many must have run, or the test has lost its aim.
 LEAST_RUN = CASES // 6
 MAX_TENSOR_BYTES = 1 << 20

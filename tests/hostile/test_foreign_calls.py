@@ -24,7 +24,7 @@ REQUEST_ID = bytes(range(16))
 def test_runs_without_a_deadline() -> None:
     """gRPC's own default. One waits for the other."""
     with attacked_daemon() as daemon, RawClient(daemon.address) as client:
-        model_id = client.prepare(Draft.sum_of_input_and(VALUES).message).prepared.model_id
+        model_id = client.prepare_sum()
         run = client.channel.unary_unary(
             METHODS["PreparedModel.Run"].path,
             request_serializer=lambda request: request.SerializeToString(),
@@ -39,7 +39,7 @@ def test_runs_without_a_deadline() -> None:
 @pytest.mark.parametrize("seconds", [1e9, 1e300])
 def test_a_deadline_in_the_far_future(seconds: float) -> None:
     with attacked_daemon() as daemon, RawClient(daemon.address) as client:
-        model_id = client.prepare(Draft.sum_of_input_and(VALUES).message).prepared.model_id
+        model_id = client.prepare_sum()
         request = prepared_model_pb2.RunRequest(model_id=model_id, inputs=[io_tensor(np.array(INPUT, np.float32))])
         run = client.channel.unary_unary(METHODS["PreparedModel.Run"].path)
         hours = f"{min(seconds / 3600, 99_999_999):.0f}H"
@@ -72,7 +72,7 @@ def test_other_services_have_so_many_places() -> None:
         assert next(watches[-1]) == serving
         assert health.Check(health_pb2.HealthCheckRequest(), timeout=DEADLINE_S) == serving
         with RawClient(daemon.address) as client:
-            assert client.prepare(Draft.sum_of_input_and(VALUES).message).prepared.model_id
+            assert client.prepare_sum()
         for call in (*streams, *watches, *checks):
             call.cancel()
             silent.put(None)
@@ -125,7 +125,7 @@ def test_a_compilation_that_was_given_up() -> None:
 @pytest.mark.slow
 def test_exported_buffers_go_with_their_model() -> None:
     with attacked_daemon() as daemon, RawClient(daemon.address) as client:
-        model_id = client.prepare(Draft.sum_of_input_and(VALUES).message).prepared.model_id
+        model_id = client.prepare_sum()
         export = prepared_model_pb2.ExportModelCacheRequest(model_id=model_id)
         regions = [buffer.region for buffer in client.ask("PreparedModel.ExportModelCache", export).buffers]
         assert all(client.read(region) for region in regions)

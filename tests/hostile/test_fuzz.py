@@ -74,7 +74,7 @@ def other(daemon: DaemonProcess) -> Iterator[RawClient]:
 @pytest.fixture
 def model_id(client: RawClient) -> int:
     """y = x + [1, 2, 3]."""
-    return int(client.prepare(Draft.sum_of_input_and([1, 2, 3]).message).prepared.model_id)
+    return client.prepare_sum([1, 2, 3])
 
 
 # ---- bytes

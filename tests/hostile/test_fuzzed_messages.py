@@ -3,9 +3,10 @@
 import pytest
 from fuzzed_messages import FuzzedMessages, fuzz
 from model_draft import Draft
+from part import examples
 from raw_client import VALUES, RawClient, attacked_daemon
 
-CALLS = 300
+CALLS = examples(500)
 
 
 @pytest.mark.slow

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from local_side import memfd, side_of
 from model_draft import Draft
-from raw_client import INPUT, SUM, VALUES, RawClient, attacked_daemon
+from part import examples
+from raw_client import INPUT, SUM, VALUES, RawClient, attacked_daemon, client
 from waiting import until
 from ways import (
     CHUNKS,
@@ -30,7 +31,9 @@ from ways import (
     alike,
     answers_of,
     ask,
+    daemon,
     raw_frame,
+    way,
     way_of,
 )
 
@@ -40,38 +43,17 @@ from nnrt_hdi.limits import FIRST_CLIENT_BUFFER_ID, MAX_DESCRIPTIONS
 from nnrt_hdi.tensor import Array
 from nnrt_hdi.v2 import device_pb2, prepared_model_pb2
 
+__all__ = ["client", "daemon", "way"]  # Fixtures.
+
 ELEMENTS = np.array(INPUT, np.float32)
 ADDED = np.array(VALUES, np.float32)
 SIZE = ELEMENTS.nbytes
 PAGE = 4096
 
 
-@pytest.fixture(scope="module", params=["reference", "starting"])
-def daemon(request: pytest.FixtureRequest) -> Iterator[DaemonProcess]:
-    """One whose runs have a thread each, and one whose runs are started."""
-    with attacked_daemon("--backend", request.param) as daemon:
-        yield daemon
-
-
-@pytest.fixture
-def client(daemon: DaemonProcess) -> Iterator[RawClient]:
-    with RawClient(daemon.address) as client:
-        yield client
-
-
-@pytest.fixture(params=WAYS)
-def way(request: pytest.FixtureRequest, client: RawClient) -> Iterator[Way]:
-    with way_of(client, request.param) as way:
-        yield way
-
-
-def prepared(client: RawClient) -> int:
-    return int(client.prepare(Draft.sum_of_input_and(VALUES).message).prepared.model_id)
-
-
 def known(client: RawClient, way: Way) -> Kind:
     """Have the daemon keep a description, with one run."""
-    kind = alike(prepared(client), ELEMENTS.shape)
+    kind = alike(client.prepare_sum(), ELEMENTS.shape)
     assert ask(way, kind.frame(ELEMENTS)).first(3) == list(SUM)
     return kind
 
@@ -124,7 +106,7 @@ def test_another_session_knows_nothing_of_a_description(daemon: DaemonProcess, c
 
 def test_a_run_that_was_not_known_may_come_again(client: RawClient, way: Way) -> None:
     """Under the same number: nothing has been done for it, and nothing of it is kept."""
-    kind = alike(prepared(client), ELEMENTS.shape)
+    kind = alike(client.prepare_sum(), ELEMENTS.shape)
     assert ask(way, kind.bare(ELEMENTS, run_id=7)).outcome.is_unknown
     with pytest.raises(NnrtError, match="run 7 is not known"):
         client.ask("PreparedModel.AwaitRun", prepared_model_pb2.AwaitRunRequest(run_id=7))
@@ -164,7 +146,7 @@ DESCRIBED: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize(("fields", "said"), DESCRIBED.values(), ids=DESCRIBED)
 def test_descriptions_that_do_not_fit(client: RawClient, way: Way, fields: dict[str, Any], said: str) -> None:
     """Are refused with their run alone, and not kept."""
-    kind = alike(prepared(client), ELEMENTS.shape)
+    kind = alike(client.prepare_sum(), ELEMENTS.shape)
     message = kind.description
     for name, tensors in fields.items():
         message.ClearField(name)
@@ -242,7 +224,7 @@ def test_a_released_model_takes_its_descriptions_along(client: RawClient, way: W
     client.ask("PreparedModel.Release", prepared_model_pb2.ReleaseRequest(model_id=model_id))
     assert not is_known(way, kind)
     assert isinstance(ask(way, kind.frame(ELEMENTS)).refusal, UnavailableDevice)
-    again = alike(prepared(client), ELEMENTS.shape, number=kind.number)
+    again = alike(client.prepare_sum(), ELEMENTS.shape, number=kind.number)
     assert ask(way, again.frame(ELEMENTS)).first(3) == list(SUM)
     assert is_known(way, again)
 
@@ -259,7 +241,7 @@ def test_a_frame_with_its_description_is_always_enough(client: RawClient, way: W
 
 def test_more_descriptions_than_are_kept(client: RawClient) -> None:
     """The latest are."""
-    model_id = prepared(client)
+    model_id = client.prepare_sum()
     kinds = [alike(model_id, ELEMENTS.shape, number=number) for number in range(1, MAX_DESCRIPTIONS + 3)]
     with way_of(client, "local socket") as way:
         for kind in kinds:
@@ -271,7 +253,7 @@ def test_more_descriptions_than_are_kept(client: RawClient) -> None:
 @pytest.mark.slow
 def test_descriptions_count_in_the_memory_of_their_session() -> None:
     with attacked_daemon("--session-bytes", str(1 << 20)) as daemon, RawClient(daemon.address) as client:
-        model_id = prepared(client)
+        model_id = client.prepare_sum()
         kinds = [alike(model_id, ELEMENTS.shape, number=number) for number in range(1, MAX_DESCRIPTIONS + 1)]
         with way_of(client, "local socket") as way:
             for kind in kinds:
@@ -287,7 +269,7 @@ def test_descriptions_count_in_the_memory_of_their_session() -> None:
     "fields", [{"profile": True}, {"traceparent": f"00-{1:032x}-{1:016x}-01"}], ids=lambda fields: next(iter(fields))
 )
 def test_what_is_for_one_run_is_not_kept(client: RawClient, way: Way, fields: dict[str, Any]) -> None:
-    kind = alike(prepared(client), ELEMENTS.shape, **fields)
+    kind = alike(client.prepare_sum(), ELEMENTS.shape, **fields)
     answer = ask(way, kind.frame(ELEMENTS))
     assert np.frombuffer(answer.rest[:SIZE], np.float32).tolist() == list(SUM)
     assert not is_known(way, kind)
@@ -334,7 +316,7 @@ def shared(client: RawClient, way: Way) -> Iterator[Shared]:
     """The kind reads its input from a region and writes its output to another one."""
     with side_of(client) as side, memfd(PAGE) as fd:
         buffer_id = side.share(fd, PAGE, FIRST_CLIENT_BUFFER_ID)
-        shared = Shared(fd, buffer_id, alike(prepared(client), ELEMENTS.shape, (REGION, REGION)))
+        shared = Shared(fd, buffer_id, alike(client.prepare_sum(), ELEMENTS.shape, (REGION, REGION)))
         shared.write(0, ELEMENTS)
         regions = (*shared.at(0), *shared.at(64))
         assert is_done(ask(way, shared.kind.frame(regions=regions)))
@@ -359,7 +341,7 @@ def test_regions_that_there_are_not(way: Way, shared: Shared) -> None:
         assert isinstance(error, UnavailableDevice) and "no buffer" in str(error)
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.one_of(st.integers(0, PAGE + 64), st.integers(0, 2**64 - 1)), min_size=2, max_size=2), st.booleans())
 def test_any_regions(way: Way, shared: Shared, offsets: list[int], is_there: bool) -> None:
     """Wherever tensors are said to lie, a run reads and writes within its buffers, or is refused."""
@@ -416,7 +398,7 @@ def test_another_description_under_the_same_number(client: RawClient, way: Way, 
     model_id = shared.kind.description.model_id
     client.ask("PreparedModel.Release", prepared_model_pb2.ReleaseRequest(model_id=model_id))
     doubled = np.concatenate([ELEMENTS, ELEMENTS])
-    longer = int(client.prepare(Draft.sum_of_input_and(doubled.tolist()).message).prepared.model_id)
+    longer = client.prepare_sum(doubled.tolist())
     kind = alike(longer, doubled.shape, (REGION, REGION), number=shared.kind.number)
     regions = (*shared.at(0, 2 * SIZE), *shared.at(64, 2 * SIZE))
     assert is_done(ask(way, kind.frame(regions=regions)))
@@ -459,7 +441,7 @@ def test_an_output_that_comes_out_with_another_shape(client: RawClient, way: Way
 @pytest.mark.parametrize("in_region", [False, True])
 def test_a_reply_that_is_fetched(client: RawClient, shared: Shared, way: Way, in_region: bool) -> None:
     """The reply of a run whose connection has ended is the same."""
-    kind = alike(prepared(client), ELEMENTS.shape)
+    kind = alike(client.prepare_sum(), ELEMENTS.shape)
     with way_of(client, "stream" if isinstance(way, OnStream) else "local socket") as lost:
         there = shared.frame(shared.at(0), shared.at(128), run_id=7)
         first = ask(lost, there if in_region else kind.frame(ELEMENTS, run_id=7))
@@ -475,7 +457,7 @@ FRAMES = st.tuples(st.booleans(), CHANGES, st.one_of(st.none(), st.integers(1, 1
 
 
 @pytest.mark.parametrize("name", WAYS)
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(FRAMES, min_size=1, max_size=3))
 def test_changed_frames(
     client: RawClient, name: str, changed: list[tuple[bool, list[tuple[int, int]], int | None]]

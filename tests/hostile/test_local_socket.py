@@ -23,7 +23,7 @@ from daemon_process import DaemonProcess
 from local_side import Side, memfd, side_of
 from model_draft import Draft
 from observer import Observer
-from raw_client import DEADLINE_S, INPUT, SUM, VALUES, RawClient, attacked_daemon
+from raw_client import DEADLINE_S, INPUT, SUM, RawClient, attacked_daemon
 from waiting import until
 from ways import CHUNKS, INLINE, REGION, Answer, OnLocalSocket, alike, answers_of, ask
 
@@ -53,7 +53,7 @@ def client(daemon: DaemonProcess) -> Iterator[RawClient]:
 
 
 def prepared(client: RawClient) -> int:
-    return int(client.prepare(Draft.sum_of_input_and(VALUES).message).prepared.model_id)
+    return client.prepare_sum()
 
 
 def frame_of(model_id: int, run_id: int | None = None) -> bytes:

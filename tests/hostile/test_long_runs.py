@@ -89,7 +89,7 @@ def test_a_long_operator_ends_with_its_run(
     model.specify_inputs_and_outputs([x], [operation(model, x)])
     model.finish()
     inputs = [np.ones(shape, data_type.name.lower())]
-    daemon = start_daemon("--max-run-s", "1.5", "--lease-s", "0.1")
+    daemon = start_daemon("--max-run-s", "1", "--lease-s", "0.1")
     with running(daemon.address, identity_model()) as honest, Observer(daemon.address) as observer:
         with running(daemon.address, model) as executor:
             with pytest.raises(TimedOut):

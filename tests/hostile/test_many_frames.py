@@ -2,20 +2,20 @@
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from struct import pack
 
 import numpy as np
 import pytest
-from daemon_process import DaemonProcess
 from gate import Gate
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from local_side import side_of
 from model_draft import Draft
 from observer import Observer
-from raw_client import INPUT, VALUES, RawClient, attacked_daemon
+from part import examples
+from raw_client import INPUT, VALUES, RawClient, attacked_daemon, client
 from started.signs import HELD
 from waiting import until
 from ways import (
@@ -28,7 +28,9 @@ from ways import (
     answers_of,
     ask,
     ask_all,
+    daemon,
     raw_frame,
+    way,
     way_of,
 )
 
@@ -41,27 +43,10 @@ from nnrt_hdi.wire.packet import REPLY_MARK, REQUEST_MARK, frames_of
 
 pytestmark = pytest.mark.slow
 
+__all__ = ["client", "daemon", "way"]  # Fixtures.
+
 ELEMENTS = np.array(INPUT, np.float32)
 ADDED = np.array(VALUES, np.float32)
-
-
-@pytest.fixture(scope="module", params=["reference", "starting"])
-def daemon(request: pytest.FixtureRequest) -> Iterator[DaemonProcess]:
-    """One whose runs have a thread each, and one whose runs are started."""
-    with attacked_daemon("--backend", request.param) as daemon:
-        yield daemon
-
-
-@pytest.fixture
-def client(daemon: DaemonProcess) -> Iterator[RawClient]:
-    with RawClient(daemon.address) as client:
-        yield client
-
-
-@pytest.fixture(params=WAYS)
-def way(request: pytest.FixtureRequest, client: RawClient) -> Iterator[Way]:
-    with way_of(client, request.param) as way:
-        yield way
 
 
 @pytest.fixture
@@ -71,7 +56,7 @@ def kind(client: RawClient, way: Way) -> Kind:
 
 def known(client: RawClient, way: Way) -> Kind:
     """Have the daemon keep a description, with one run."""
-    kind = alike(int(client.prepare(Draft.sum_of_input_and(VALUES).message).prepared.model_id), ELEMENTS.shape)
+    kind = alike(client.prepare_sum(), ELEMENTS.shape)
     assert len(ask(way, kind.frame(ELEMENTS)).rest) == 16
     return kind
 
@@ -120,7 +105,7 @@ def test_answers_on_a_stream_come_in_order(client: RawClient) -> None:
 
 def test_descriptions_within_a_packet(client: RawClient, way: Way) -> None:
     """A frame may count on what one before it in the packet has described."""
-    kind = alike(int(client.prepare(Draft.sum_of_input_and(VALUES).message).prepared.model_id), ELEMENTS.shape)
+    kind = alike(client.prepare_sum(), ELEMENTS.shape)
     run_ids = range(2, 5)
     first, *others = frames(kind, run_ids)
     described = kind.frame(ELEMENTS * 2, run_id=2)
@@ -253,7 +238,7 @@ def test_outputs_that_come_out_with_other_shapes(client: RawClient) -> None:
 
 
 @pytest.mark.parametrize("name", WAYS)
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_changed_packets(client: RawClient, name: str, data: st.DataObject) -> None:
     """Whatever bytes of a packet are others, its frames are answered, or its connection ends."""

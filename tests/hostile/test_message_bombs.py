@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from daemon_process import DaemonProcess
-from model_draft import Draft
-from raw_client import METHODS, VALUES, Conversation, RawClient, attacked_daemon
+from raw_client import METHODS, Conversation, RawClient, attacked_daemon
 
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OutOfMemory
 from nnrt_hdi.graph import MAX_NODES
@@ -69,7 +68,8 @@ def test_empty_inputs(method: str) -> None:
 @pytest.mark.parametrize("method", ["NnrtDevice.PrepareModelFromModelCache", "NnrtDevice.PrepareOfflineModel"])
 def test_settings_of_a_compilation(method: str) -> None:
     """Entries of a map, each with another name."""
-    entries = b"".join(field(4, field(1, b"%07d" % number)) for number in range(2 * MIB))
+    before_name = field(4, field(1, b"%07d" % 0))[:-7]
+    entries = before_name + before_name.join(b"%07d" % number for number in range(2 * MIB))
     with attacked_daemon() as daemon, RawClient(daemon.address) as client:
         before = peak_bytes(daemon)
         with pytest.raises(InvalidParameter, match="ExtensionsEntry messages or more"):
@@ -94,7 +94,7 @@ def test_control_messages_are_short(method: str) -> None:
 def test_what_is_sent_counts_while_it_is_worked_on() -> None:
     """A session can't have more in requests under way than it may hold."""
     with attacked_daemon("--session-bytes", str(4 * MIB)) as daemon, RawClient(daemon.address) as client:
-        model_id = client.prepare(Draft.sum_of_input_and(VALUES).message).prepared.model_id
+        model_id = client.prepare_sum()
         assert model_id
         with pytest.raises(OutOfMemory, match="--session-bytes"):
             client.call("PreparedModel.RunStream", field(2, field(1, bytes(8 * MIB))))
@@ -103,7 +103,7 @@ def test_what_is_sent_counts_while_it_is_worked_on() -> None:
 def test_an_honest_client_meanwhile() -> None:
     """Runs of another client are made while bombs arrive."""
     with attacked_daemon() as daemon, RawClient(daemon.address) as honest, RawClient(daemon.address) as hostile:
-        model_id = honest.prepare(Draft.sum_of_input_and(VALUES).message).prepared.model_id
+        model_id = honest.prepare_sum()
         method = METHODS["NnrtDevice.GetSupportedOperation"]
         bombs = [Conversation(hostile.channel, method, hostile.metadata) for _ in range(4)]
         for bomb in bombs:

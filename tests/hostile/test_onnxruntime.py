@@ -12,6 +12,7 @@ import pytest
 from loaded import loaded
 from numpy.typing import NDArray
 from operators.single_node import graph_of
+from part import examples
 from test_every_operator import CHANGES, MAX_TENSOR_BYTES, STARTS, Case, declaration, forget_dimensions
 
 from nnrt_client.conformance.tolerance import relative_error
@@ -22,9 +23,9 @@ from nnrt_hdi.graph import Graph, Node
 from nnrt_hdi.ops import OPERATORS
 from nnrt_hdi.tensor import UNKNOWN_DIM, TensorSpec
 
-CASES = 25
+CASES = examples(50)
 LEAST_RUN = CASES // 6
-EMPTY_CASES = 5
+EMPTY_CASES = examples(15)
 CONFIG = ModelConfig(max_tensor_bytes=MAX_TENSOR_BYTES)
 # Of sums in another order, and in a lower precision than those of the reference kernels.
 TOLERANCES = {2: 2.0**-8, 4: 1e-4, 8: 1e-10}

@@ -42,7 +42,7 @@ def require_refused(client: RawClient, session_id: bytes) -> None:
 
 
 def model_of(client: RawClient) -> int:
-    return int(client.prepare(Draft.sum_of_input_and(VALUES).message).prepared.model_id)
+    return client.prepare_sum()
 
 
 def sent(model_id: int, run_id: int) -> RunPacket:

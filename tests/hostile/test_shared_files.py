@@ -10,13 +10,15 @@ import pytest
 from daemon_process import DaemonProcess
 from local_side import Side, side_of
 from model_draft import Draft
-from raw_client import RawClient, attacked_daemon
+from raw_client import RawClient, attacked_daemon, client
 from waiting import until
 
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError, OutOfMemory, UnavailableDevice
 from nnrt_hdi.files.file_part import FEATURE
 from nnrt_hdi.limits import FIRST_CLIENT_BUFFER_ID
 from nnrt_hdi.v2 import device_pb2, local_socket_pb2, model_pb2
+
+__all__ = ["client"]  # A fixture.
 
 DATA = np.random.default_rng(3).bytes(3 << 20)
 NUMBER = FIRST_CLIENT_BUFFER_ID
@@ -38,12 +40,6 @@ def read(client: RawClient, start: int, size: int, data: bytes = DATA) -> int:
 def daemon() -> Iterator[DaemonProcess]:
     with attacked_daemon() as daemon:
         yield daemon
-
-
-@pytest.fixture
-def client(daemon: DaemonProcess) -> Iterator[RawClient]:
-    with RawClient(daemon.address) as client:
-        yield client
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from model_draft import Draft
-from raw_client import INPUT, RawClient, attacked_daemon, chunks, io_tensor
+from raw_client import INPUT, RawClient, attacked_daemon, chunks, client, io_tensor
 from waiting import until
 
 from nnrt_device_service.memory.buffers import BufferPool
@@ -29,6 +29,8 @@ from nnrt_hdi.graph import Constant
 from nnrt_hdi.tensor import Array
 from nnrt_hdi.v2 import device_pb2, model_pb2, prepared_model_pb2
 
+__all__ = ["client"]  # A fixture.
+
 SESSION_BYTES = 4 << 20
 # Constants that are large enough to travel by digest, each another one.
 FLOATS = 250_000
@@ -46,12 +48,6 @@ def caching_daemon() -> Iterator[DaemonProcess]:
     flags = ("--backend", "cached", "--session-bytes", str(SESSION_BYTES))
     with attacked_daemon(*flags, sum_of_two=INPUT) as daemon:  # All models of this backend are the identity.
         yield daemon
-
-
-@pytest.fixture
-def client(daemon: DaemonProcess) -> Iterator[RawClient]:
-    with RawClient(daemon.address) as client:
-        yield client
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from part import examples
 
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Capabilities, DeviceInfo, DimRange, ModelConfig
@@ -48,7 +49,7 @@ UNHEARD_OF: Any = 99
 # What gRPC takes by default of all metadata of a message together.
 METADATA_BYTES = 8 * 1024
 
-bounded = settings(max_examples=20)
+bounded = settings(max_examples=examples(20))
 int32s = st.integers(-(2**31), 2**31 - 1)
 int64s = st.integers(-(2**63), 2**63 - 1)
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

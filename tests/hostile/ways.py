@@ -6,8 +6,10 @@ from itertools import count
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import pytest
+from daemon_process import DaemonProcess
 from local_side import Side, side_of
-from raw_client import Conversation, RawClient
+from raw_client import Conversation, RawClient, attacked_daemon
 
 from nnrt_hdi import wire
 from nnrt_hdi.enums import DataType
@@ -212,6 +214,22 @@ def ask(way: Way, frame: bytes) -> Answer:
 
 
 WAYS = ("local socket", "stream")
+
+
+# ---- fixtures for the tests that import them
+
+
+@pytest.fixture(scope="module", params=["reference", "starting"])
+def daemon(request: pytest.FixtureRequest) -> Iterator[DaemonProcess]:
+    """One whose runs have a thread each, and one whose runs are started."""
+    with attacked_daemon("--backend", request.param) as daemon:
+        yield daemon
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, client: RawClient) -> Iterator[Way]:
+    with way_of(client, request.param) as way:
+        yield way
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import _thread
 import dis
+import inspect
 import linecache
 import random
 import select
@@ -125,7 +126,9 @@ class InterruptAt(Interrupts):
         """Call it, and let go what the action raises."""
         self.left = 1
         # Python 3.12 traces opcodes only if a frame has asked for it before the tracer is set.
-        sys._getframe().f_trace_opcodes = True
+        frame = inspect.currentframe()
+        assert frame is not None
+        frame.f_trace_opcodes = True
         sys.settrace(self._trace)
         try:
             function()

@@ -1,6 +1,6 @@
 """A client whose signal handler raises, or closes things, while it runs a model. Another process sends the signals.
 
-Run as a script it is that client, or the sender. It uses public names alone.
+Run as a script it is that client. It uses public names alone.
 """
 
 import errno
@@ -8,8 +8,6 @@ import faulthandler
 import gc
 import json
 import os
-import random
-import select
 import signal
 import subprocess
 import sys
@@ -41,7 +39,14 @@ from nnrt_client import (
 # What a client may take for each thousand of signals, and for all else.
 _THOUSAND_S = 60.0
 _CLIENT_S = 20.0
-_APART_S = 0.0001, 0.004
+# The sender, which needs no more than this.
+_SENDER = """
+import os, random, select, signal, sys
+pid = int(sys.argv[1])
+chance = random.Random(pid)
+while not select.select([sys.stdin], (), (), chance.uniform(0.0001, 0.004))[0]:
+    os.kill(pid, signal.SIGUSR1)
+"""
 SIZES = {"small": 4, "large": 500_000}
 KINDS: dict[str, Callable[[], BaseException]] = {
     "KeyboardInterrupt": KeyboardInterrupt,
@@ -118,18 +123,12 @@ class Raising:
 
 @contextmanager
 def _signals() -> Iterator[None]:
-    with subprocess.Popen([sys.executable, __file__, "send", str(os.getpid())], stdin=subprocess.PIPE) as sender:
+    with subprocess.Popen([sys.executable, "-S", "-c", _SENDER, str(os.getpid())], stdin=subprocess.PIPE) as sender:
         try:
             yield
         finally:
             assert sender.stdin is not None
             sender.stdin.close()
-
-
-def _send(pid: int) -> None:
-    chance = random.Random(pid)  # noqa: S311
-    while not select.select([sys.stdin], (), (), chance.uniform(*_APART_S))[0]:
-        os.kill(pid, signal.SIGUSR1)
 
 
 def raising(address: str, wanted: int, size: str, settings: dict[str, Any]) -> dict[str, Any]:
@@ -207,11 +206,7 @@ def closing(address: str, wanted: int, size: str, closes: str, settings: dict[st
 
 
 def main() -> None:
-    what, *arguments = sys.argv[1:]
-    if what == "send":
-        _send(int(arguments[0]))
-        return
-    address, wanted, others = arguments
+    what, address, wanted, others = sys.argv[1:]
     # Python drops what a handler raises in what the collector calls, CPython's own WeakSet of threads among it.
     gc.disable()
     faulthandler.dump_traceback_later(_CLIENT_S + int(os.environ["SIGNALS"]) * _THOUSAND_S / 1000, exit=True)

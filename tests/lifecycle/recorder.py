@@ -24,9 +24,9 @@ class Recorder:
 
     def watch(self, executor: Executor, *, died: bool = True) -> Executor:
         """Register with an executor; with `died=False` only for on_run_done."""
-        executor.set_on_run_done(self._on_run_done)
+        executor.set_on_run_done(self.on_run_done)
         if died:
-            executor.set_on_service_died(self._on_service_died)
+            executor.set_on_service_died(self.on_service_died)
         return executor
 
     @property
@@ -56,12 +56,12 @@ class Recorder:
         assert outputs is not None
         return outputs
 
-    def _on_run_done(self, user_data: Any, outputs: list[Any] | None, error: NnrtError | None) -> None:
+    def on_run_done(self, user_data: Any, outputs: list[Any] | None, error: NnrtError | None) -> None:
         with self._changed:
             self.done[user_data].append((outputs, error))
             self._note()
 
-    def _on_service_died(self, user_data: Any) -> None:
+    def on_service_died(self, user_data: Any) -> None:
         with self._changed:
             self.died[user_data] += 1
             self._note()

@@ -34,6 +34,7 @@ from nnrt_client import (
     UnavailableDevice,
 )
 from nnrt_client.session.device import session_of
+from nnrt_hdi.v2 import prepared_model_pb2
 
 MESSAGE = ("--message-bytes", "65536", "--no-shared-memory")
 # Elements of float32 that fill a message.
@@ -166,14 +167,14 @@ def test_models_that_are_gone(identity: tuple[Device, Executor], daemon: DaemonP
     """The daemon refuses while chunks are still coming."""
     device, executor = identity
     connection = session_of(device)
-    signature = executor._dispatcher.signature
-    model_id, signature.model_id = signature.model_id, 99
-    try:
-        for _ in range(5):
-            with pytest.raises(UnavailableDevice, match="no model 99"):
-                executor.run_sync([random(LARGE)])
-    finally:
-        signature.model_id = model_id
+    with Compilation(identity_model(), device) as compilation:
+        compilation.build()
+        with Executor(compilation) as gone:
+            release = prepared_model_pb2.ReleaseRequest(model_id=2)  # The second of its session.
+            connection.call("PreparedModel.Release", release, DEADLINE_S)
+            for _ in range(5):
+                with pytest.raises(UnavailableDevice, match="no model 2"):
+                    gone.run_sync([random(LARGE)])
     x = random(LARGE)
     np.testing.assert_array_equal(executor.run_sync([x])[0], x)
     assert connection.is_alive

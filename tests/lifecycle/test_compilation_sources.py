@@ -158,16 +158,21 @@ def test_order_of_refusals(device: Device, incapable: Device, tmp_path: Path) ->
     model = Model()
     x = model.input((1,))
     model.specify_inputs_and_outputs([x], [model.apply(OperationType.RELU, x)])
-    with Compilation(model, device) as compilation:
-        compilation.set_cache(tmp_path, 2**32 - 1)
+
+    def all_wrong() -> Compilation:
+        compilation = Compilation(model, nowhere)
         compilation.enable_float16()
         compilation.set_performance_mode(cast(PerformanceMode, 17))
         compilation.set_priority(cast(Priority, 17))
+        return compilation
+
+    with all_wrong() as compilation:
+        compilation.set_cache(tmp_path, 2**32 - 1)
         compilation.import_cache(b"nonsense")
-        compilation.set_device(nowhere)
         with pytest.raises(InvalidParameter, match="exactly one source"):
             compilation.build()
-        compilation._imported = None
+    with all_wrong() as compilation:
+        compilation.set_cache(tmp_path, 2**32 - 1)
         with pytest.raises(OperationFailed, match="no device 17"):
             compilation.build()
         compilation.set_device(incapable)
@@ -176,7 +181,7 @@ def test_order_of_refusals(device: Device, incapable: Device, tmp_path: Path) ->
         compilation.set_device(device)
         with pytest.raises(InvalidParameter, match="the version of the cache"):
             compilation.build()
-        compilation._cache = None
+    with all_wrong() as compilation:
         compilation.set_device(incapable)
         with pytest.raises(OperationForbidden, match="float16"):
             compilation.build()

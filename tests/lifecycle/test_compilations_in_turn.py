@@ -8,7 +8,7 @@ from queue import SimpleQueue
 import pytest
 from conftest import StartDaemon
 from networks import identity_model
-from observer import DEADLINE_S
+from waiting import DEADLINE_S
 
 from nnrt_client import Compilation, OperationFailed, Runtime
 

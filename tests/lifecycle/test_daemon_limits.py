@@ -19,7 +19,8 @@ from click.testing import CliRunner
 from conftest import StartDaemon
 from freed_at_once import freed_at_once
 from networks import identity_model
-from observer import DEADLINE_S, Observer
+from observer import Observer
+from waiting import DEADLINE_S
 
 from nnrt_client import Compilation, Executor, Runtime, Settings, UnavailableDevice
 from nnrt_client.build.compilation import prepared_of

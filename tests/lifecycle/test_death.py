@@ -18,6 +18,7 @@ from daemon_process import DaemonProcess
 from networks import identity_model, weighted_model
 from observer import Observer
 from recorder import Recorder
+from waiting import until
 
 from nnrt_client import Compilation, Device, Executor, Runtime, Settings, UnavailableDevice
 from nnrt_client.session.device import session_of
@@ -384,15 +385,18 @@ def test_closing_while_the_daemon_is_stopped(start_daemon: StartDaemon) -> None:
         pytest.param(silent_build, id="build"),
     ],
 )
-def test_hung_daemon_is_noticed(start_daemon: StartDaemon, start: Callable[[Device], BlockedCall]) -> None:
+def test_hung_daemon_is_noticed(
+    start_daemon: StartDaemon, tmp_path: Path, start: Callable[[Device], BlockedCall]
+) -> None:
     """A backend that holds the interpreter's lock stops every beat, although gRPC's own threads still answer pings."""
-    daemon = start_daemon("--backend", "hanging")
+    sign = tmp_path / "hangs"
+    daemon = start_daemon("--backend", "hanging", "--option", f"sign={sign}")
     with Runtime([daemon.address], IMPATIENT) as runtime, Runtime([daemon.address], IMPATIENT) as other:
         device, hanger = runtime.device(), Executor(built(other.device()))
         call = None if start is silent_build else start(device)
         trigger = BlockedCall(lambda: hanger.run_sync([ONE]))
         if call is None:
-            trigger.require_blocked()
+            until(sign.exists)
             call = start(device)
         call.wait()
         trigger.wait()

@@ -276,7 +276,7 @@ def test_callbacks_may_run(executor: Executor) -> None:
     recorder = Recorder()
 
     def run_again(user_data: int, outputs: Any, error: Any) -> None:
-        recorder._on_run_done(user_data, executor.run_sync([outputs[0] + 1]), error)
+        recorder.on_run_done(user_data, executor.run_sync([outputs[0] + 1]), error)
 
     executor.set_on_run_done(run_again)
     for run in range(20):

@@ -1,15 +1,14 @@
 """Nothing is left of what was given up, and nothing waits for what can't come."""
 
 import os
-import signal
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import StartDaemon
+from handlers import raised_when
 from networks import identity_model
 from observer import Observer
 from proxy import Proxy
@@ -89,23 +88,6 @@ class _Alarm(Exception):
     pass
 
 
-@contextmanager
-def interrupted(error: type[BaseException], after_s: float = 0.2) -> Iterator[None]:
-    """A signal raises this soon; with 0, whenever somebody sends it."""
-
-    def alarm(*_: object) -> None:
-        raise error
-
-    former = signal.signal(signal.SIGALRM, alarm)
-    signal.setitimer(signal.ITIMER_REAL, after_s)
-    try:
-        with pytest.raises(error):
-            yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, former)
-
-
 @pytest.mark.parametrize("error", [_Alarm, KeyboardInterrupt, TimeoutError])
 def test_an_interrupted_run_writes_nothing(
     closing: ExitStack, start_daemon: StartDaemon, tmp_path: Any, error: type[BaseException]
@@ -117,7 +99,7 @@ def test_an_interrupted_run_writes_nothing(
     executor = executor_of(closing, device, identity_model(elements=1))
     x, y = (closing.enter_context(Tensor(device, TensorDesc(DataType.FLOAT32, (1,)))) for _ in range(2))
     x.numpy()[:] = 5
-    with interrupted(error):
+    with raised_when(lambda: "run started with 5" in daemon.log(), error), pytest.raises(error):
         executor.run_sync([x], [y])
     y.numpy()[:] = -8
     gate.write_bytes(b"")
@@ -129,19 +111,19 @@ def test_an_interrupted_run_writes_nothing(
 def test_an_allocation_given_up_when_its_answer_had_been_sent(closing: ExitStack, start_daemon: StartDaemon) -> None:
     """The daemon doesn't keep memory that nobody can name."""
     daemon, size_bytes = start_daemon(), 1 << 20
-    given_up = threading.Event()
+    has_answered, given_up = threading.Event(), threading.Event()
     relay = closing.enter_context(Relay(daemon.address))
     observer = closing.enter_context(Observer(daemon.address))
     device = closing.enter_context(Runtime([relay.address])).device()
 
     def answered_late(reply: bytes) -> bytes:
         observer.wait_for(lambda state: state.held_bytes >= size_bytes)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
+        has_answered.set()
         assert given_up.wait(20)
         return reply
 
     relay.forgers["AllocateBuffer"] = answered_late
-    with interrupted(_Alarm, after_s=0):
+    with raised_when(has_answered.is_set, _Alarm), pytest.raises(_Alarm):
         ResidentTensor(device, TensorDesc(DataType.FLOAT32, (size_bytes // 4,)))
     given_up.set()
     observer.wait_for(lambda state: state.held_bytes < size_bytes)

@@ -3,9 +3,10 @@
 from conftest import StartDaemon
 from killed_clients import LEASE_S, kill_clients
 from observer import Observer
+from part import examples
 
 WARM_UP = 12
-CLIENTS = 25
+CLIENTS = examples(60)
 
 
 def test_a_daemon_holds_nothing_of_killed_clients(start_daemon: StartDaemon) -> None:

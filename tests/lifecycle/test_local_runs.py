@@ -78,7 +78,8 @@ def refused_for_want_of_memory(connection: LocalConnection) -> None:
 
 
 def refused_as_too_long(connection: LocalConnection) -> None:
-    connection._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    with socket.socket(fileno=os.dup(connection.fileno())) as same:
+        same.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
     with pytest.raises(OSError, match=os.strerror(errno.EMSGSIZE)):
         connection.send(bytes(SMALL.nbytes))
 

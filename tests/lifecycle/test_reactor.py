@@ -330,23 +330,29 @@ def test_a_connection_that_cannot_be_closed(crowd: Crowd) -> None:
 
 def test_a_connection_that_cannot_be_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is closed, and the reactor ends without it."""
+    epoll = select.epoll
 
     class FullEpoll:
-        """The host's limit of what may be waited for is reached."""
+        """The host's limit of what may be waited for is reached, in a while."""
 
-        def __init__(self, epoll: select.epoll) -> None:
-            self._epoll = epoll
+        is_full = False
+
+        def __init__(self) -> None:
+            self._epoll = epoll()
 
         def __getattr__(self, name: str) -> Any:
             return getattr(self._epoll, name)
 
-        def register(self, *_: object) -> None:
-            raise OSError(errno.ENOSPC, "No space left on device")
+        def register(self, fd: int, events: int) -> None:
+            if self.is_full:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            self._epoll.register(fd, events)
 
     with ExitStack() as closing:
+        monkeypatch.setattr(select, "epoll", FullEpoll)
         reactor = Reactor("reactor")
         closing.callback(reactor.stop)
-        monkeypatch.setattr(reactor, "_epoll", FullEpoll(reactor._epoll))
+        monkeypatch.setattr(FullEpoll, "is_full", True)
         reactor.start()
         reactor.add(closing.enter_context(Connection()))
         reactor.stop()

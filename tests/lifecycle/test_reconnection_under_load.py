@@ -14,6 +14,7 @@ import pytest
 from conftest import StartDaemon
 from networks import identity_model
 from observer import Observer
+from part import examples
 from proxy import Proxy
 from tensor_runs import compiled
 from typing_extensions import Self
@@ -23,7 +24,7 @@ from nnrt_client import ConnectionFailed, Device, Executor, NnrtError, Settings
 from nnrt_client.session.session import Session
 
 DEADLINE_S = 20.0
-CUTS = 20
+CUTS = examples(30)
 LONG_LEASE = ("--lease-s", "60")
 # More than a session has streams.
 _MANY = 16

@@ -583,11 +583,8 @@ def test_an_error_in_place_of_a_reply(shared_daemon: DaemonProcess, sent: Sent) 
         device, executor = compiled(closing, shared_daemon.address, identity_model(elements=3))
         for _ in range(2):
             assert_identity(executor, np.ones(3, np.float32))
-        session_of(device).call(
-            "PreparedModel.Release",
-            prepared_model_pb2.ReleaseRequest(model_id=executor._dispatcher.signature.model_id),
-            DEADLINE_S,
-        )
+        release = prepared_model_pb2.ReleaseRequest(model_id=1)  # The first of its session.
+        session_of(device).call("PreparedModel.Release", release, DEADLINE_S)
         with pytest.raises(UnavailableDevice):
             executor.run_sync([np.ones(3, np.float32)])
         assert [is_described for _, is_described in sent] == [True, False, False, True]

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from part import examples
 from waiting import until
 
 from nnrt_device_service.scheduling.run_watch import CompileWatch, RunWatch
@@ -200,7 +201,7 @@ def test_those_who_wait_for_memory_count_in_the_queue() -> None:
 @given(
     st.lists(st.tuples(st.integers(0, MEMORY), st.sampled_from("abc"), st.booleans()), max_size=30), st.integers(1, 3)
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_nothing_is_left_behind(wanted: list[tuple[int, str, bool]], slots: int) -> None:
     """Whatever is asked for, and whoever gives up, never more than the memory is taken, and all of it comes back."""
     interval_s = sys.getswitchinterval()

@@ -20,9 +20,9 @@ from waiting import until
 
 from nnrt_client import Compilation, Executor, OperationFailed, Runtime, TimedOut, UnavailableDevice
 from nnrt_client.run import way
-from nnrt_client.run.link import LocalLink
+from nnrt_client.run.link import Link, LocalLink
 from nnrt_client.run.run import Run
-from nnrt_client.run.session_dispatcher import SessionDispatcher
+from nnrt_client.run.way import SharedWay
 
 DEADLINE_S = 30.0
 LONG_MS = 600_000
@@ -39,31 +39,33 @@ def gate(tmp_path: Path) -> Gate:
 
 
 @pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many runs there were in each packet of the shared link, on which they go however long they took before."""
+def shared(monkeypatch: pytest.MonkeyPatch) -> list[Link]:
+    """The links on which runs of sessions share packets."""
+    open_link, links = SharedWay.connect, list[Link]()
+
+    def opened(way: SharedWay) -> Link:
+        links.append(open_link(way))
+        return links[-1]
+
+    monkeypatch.setattr(SharedWay, "connect", opened)
+    return links
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch, shared: list[Link]) -> list[int]:
+    """How many runs there were in each packet of a shared link, on which they go however long they took before."""
     monkeypatch.setattr(way, "_LATE_S", 1e6)
     monkeypatch.setattr(way, "_MOST_NS", 1 << 62)
     monkeypatch.setattr(way, "_PACKET_NS", 1 << 62)
     send, sizes = LocalLink.send, list[int]()
 
     def sent(link: LocalLink, runs: Sequence[Run]) -> None:
-        if (shared := shared_link(link.runs)) is link:
-            assert shared is not None
+        if link in shared:
             sizes.append(len(runs))
         send(link, runs)
 
     monkeypatch.setattr(LocalLink, "send", sent)
     return sizes
-
-
-def shared_link(dispatcher: Any) -> LocalLink | None:
-    """The link on which runs of a session share packets."""
-    assert isinstance(dispatcher, SessionDispatcher)
-    shared = dispatcher._shared
-    assert shared is not None
-    links = [link for link in shared.links.all if isinstance(link, LocalLink)]
-    assert len(links) <= 1
-    return links[0] if links else None
 
 
 @pytest.fixture
@@ -156,11 +158,12 @@ def test_an_executor_that_is_closed(executor: Executor, gate: Gate, sent: list[i
             run.result(DEADLINE_S)
 
 
-def test_a_connection_that_breaks(executor: Executor, gate: Gate, sent: list[int], daemon: DaemonProcess) -> None:
+def test_a_connection_that_breaks(
+    executor: Executor, gate: Gate, shared: list[Link], sent: list[int], daemon: DaemonProcess
+) -> None:
     """Each run's reply is fetched, whether it was made before or is made after."""
     under_way = UnderWay(executor, gate, sent, daemon)
-    link = shared_link(executor._dispatcher.signature.session.part(SessionDispatcher))
-    assert link is not None
+    (link,) = shared
     assert under_way.runs[1].cancel()
     link.end()
     until(lambda: not link.under_way)

@@ -1,16 +1,18 @@
 """A reply whose chunks stop coming: whatever ends its run doesn't wait for them, and nothing is written afterwards."""
 
 import asyncio
-import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from daemon_process import DaemonProcess
+from handlers import raised_when
 from relay import Relay
+from runs_left import runs_left
 from tensor_runs import LONG_MS, compiled
 from waiting import until
 
@@ -25,8 +27,9 @@ from nnrt_client import (
     TimedOut,
     UnavailableDevice,
 )
-from nnrt_client.run.session_dispatcher import SessionDispatcher
+from nnrt_client.run import chunked_reply
 from nnrt_client.session.device import session_of
+from nnrt_hdi.chunks import Assembly
 
 DEADLINE_S = 20.0
 ONE = np.ones(1, np.float32)
@@ -48,10 +51,16 @@ class SlowRun:
         if call == "AwaitRun":
             self.relay.ends["RunStream"] = 0, False
         self.relay.pauses[call] = 1
+        self._begun = threading.Event()
+        closing.enter_context(patch.object(chunked_reply, "Assembly", self._assembly))
+
+    def _assembly(self, arrays: list[Any]) -> Assembly:
+        self._begun.set()
+        return Assembly(arrays)
 
     def is_read(self) -> bool:
         """Tell if the beginning of its reply has come."""
-        return any(run._making.locked() for run in list(self.executor._dispatcher.runs))
+        return self._begun.is_set()
 
     def begin(self) -> Any:
         return self.executor.submit([LARGE], self.targets, timeout_ms=LONG_MS)
@@ -66,17 +75,16 @@ class SlowRun:
     def its_deadline(self) -> None:
         future = self.begin()
         until(self.is_read)
-        (run,) = self.executor._dispatcher.runs
+        (run,) = runs_left()
         run.limit(50)
-        dispatcher = session_of(self.device).part(SessionDispatcher)
-        dispatcher.post(dispatcher.wake_at, run.deadline)
+        self.executor.submit([ONE], timeout_ms=100)  # At its deadline all runs are looked at.
         with pytest.raises(TimedOut):
             future.result(DEADLINE_S)
 
     def who_cancels(self) -> None:
         future = self.begin()
         until(self.is_read)
-        (run,) = self.executor._dispatcher.runs
+        (run,) = runs_left()
         assert future.cancel()
         assert run.ended.wait(DEADLINE_S)
 
@@ -87,7 +95,8 @@ class SlowRun:
         self.require((UnavailableDevice, ConnectionFailed), session_of(self.device).close)
 
     def a_handler(self) -> None:
-        with signals_when(self.is_read), pytest.raises(TimeoutError, match="of the handler"):
+        error = TimeoutError("of the handler")
+        with raised_when(self.is_read, error), pytest.raises(TimeoutError, match="of the handler"):
             self.executor.run_sync([LARGE], self.targets)
 
     def an_event_loop(self) -> None:
@@ -98,34 +107,13 @@ class SlowRun:
             await asyncio.wait_for(waiting, 0)
 
         future = self.begin()
-        (run,) = self.executor._dispatcher.runs
+        (run,) = runs_left()
         with pytest.raises(asyncio.TimeoutError):
             asyncio.run(awaited())
         assert run.ended.wait(DEADLINE_S)
 
 
 CLOSING = SlowRun.who_closes_the_executor, SlowRun.who_closes_the_session
-
-
-@contextmanager
-def signals_when(ask: Callable[[], bool]) -> Iterator[None]:
-    """A handler raises TimeoutError in this thread when this is so."""
-
-    def handle(*_: object) -> None:
-        raise TimeoutError("of the handler")
-
-    def send() -> None:
-        until(ask)
-        signal.pthread_kill(here, signal.SIGUSR1)
-
-    here, former = threading.get_ident(), signal.signal(signal.SIGUSR1, handle)
-    sender = threading.Thread(target=send)
-    sender.start()
-    try:
-        yield
-    finally:
-        sender.join()
-        signal.signal(signal.SIGUSR1, former)
 
 
 @pytest.mark.parametrize("call", ["RunStream", "AwaitRun"])

@@ -23,13 +23,13 @@ from observer import Observer
 from onnx import TensorProto, helper
 from onnx_models import AnyArray, Graph, run_onnxruntime
 from part import examples
+from runs_left import runs_left
+from shared_memory import held, wait_until_held
 from test_torch_networks import EXPORTS, fed
 from test_torch_networks import SIZES as EXPORT_SIZES
 from typing_extensions import Self
-from waiting import until
 
 from nnrt_client import DataType, Device, ModelSession, OutputTooSmall, Runtime, Settings, Way, load, wait_until_cached
-from nnrt_client.model_session.model_session import executor_of
 from nnrt_client.model_session.opened_model import Source
 from nnrt_client.model_session.partition.fallback import Fallback
 from nnrt_client.model_session.partition.report import PartitionReport, PartReport
@@ -39,7 +39,6 @@ from nnrt_client.onnx_import.operators.operator import OnnxOperator, operator_of
 from nnrt_client.session.session import Session
 from nnrt_client.tensors.device_buffer import DeviceBuffer
 from nnrt_client.tensors.resident_tensor import ResidentTensor
-from nnrt_client.tensors.run_tensor import _OWNER
 from nnrt_client.tensors.tensor import Tensor
 from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_client.tracing.choice import telling
@@ -514,7 +513,7 @@ def test_outputs_go_to_tensors(
         first, *others = bound
         outputs = session.run(given, outputs={first: None, others[0]: bound[others[0]]})
         assert isinstance(outputs[first], np.ndarray)
-        assert not executor_of(session)._dispatcher.runs
+        assert not runs_left()
 
 
 def test_a_tensor_is_read_before_it_is_written(each_daemon: DaemonProcess, closing: ExitStack) -> None:
@@ -584,6 +583,7 @@ def test_a_run_that_ends_early_writes_nothing_later(start_daemon: StartDaemon, c
     slow = start_daemon("--backend", "slow")
     with cut(model.SerializeToString(), slow.address) as session, Observer(slow.address) as observer:
         _, name = (desc.name for desc in session.outputs)
+        before = held()
         tensor = closing.enter_context(Tensor(session.device, TensorDesc(DataType.FLOAT32, (1, 4, 8, 8))))
         future = session.submit(feeds(model, 1), outputs={name: tensor}, timeout_ms=100 if end == "timeout" else None)
         if end != "timeout":
@@ -598,7 +598,8 @@ def test_a_run_that_ends_early_writes_nothing_later(start_daemon: StartDaemon, c
             assert isinstance(future.exception(60), UnavailableDevice)
         else:
             assert isinstance(future.exception(60), TimedOut)
-        until(lambda: tensor._users == {_OWNER})
+        tensor.close()
+        wait_until_held(before)
         if end != "death":
             observer.wait_for(lambda state: state.running == 0)
 

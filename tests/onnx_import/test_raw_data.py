@@ -5,6 +5,7 @@ import onnx
 import pytest
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, helper, numpy_helper
+from part import examples
 
 from nnrt_client.onnx_import.raw_data import HERE, LEAST_BYTES, without_raw_data
 
@@ -79,7 +80,7 @@ def test_broken_files(seed: int) -> None:
     rng = np.random.default_rng(seed)
     sound = model(numpy_helper.from_array(LARGE, "w"), numpy_helper.from_array(SMALL, "v")).SerializeToString()
     begin = sound.index(LARGE.tobytes())
-    for _ in range(300):
+    for _ in range(examples(300)):
         broken = bytearray(sound)
         # Hardly anything depends on the data, so these are spared.
         places = rng.integers(begin + 600, size=2) - 300

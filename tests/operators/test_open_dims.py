@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from part import examples
 
 from nnrt_client.conformance.cases.sample import Sample
 from nnrt_client.conformance.cases.samples import SAMPLES
@@ -127,7 +128,9 @@ def runs(draw: st.DrawFn, graph: Graph, inputs: Sequence[Array]) -> list[Array]:
 
 @pytest.mark.parametrize("node_type", NODE_TYPES, ids=lambda node_type: node_type.name)
 @settings(
-    max_examples=6, phases=(Phase.generate,), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=examples(20),
+    phases=(Phase.generate,),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(data=st.data())
 def test_every_operator(node_type: NodeType, data: st.DataObject) -> None:
@@ -163,7 +166,7 @@ def attention() -> Graph:
 lengths = st.sampled_from([0, 1, 2, 3, 5, 1 << 10])
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.tuples(lengths, lengths, lengths, lengths), min_size=1, max_size=12))
 def test_a_network(shapes: list[tuple[int, int, int, int]]) -> None:
     """Batches that differ are refused, or broadcast where one is 1; what is made at most turns with the lengths."""

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from part import examples
 
 from nnrt_client import NnrtError, Runtime
 from nnrt_client.cli import main
@@ -51,7 +52,7 @@ DAEMON_OPTIONS = [option.opts[0] for option in serve.params if isinstance(option
 
 
 @pytest.mark.parametrize(("command", "option"), OPTIONS, ids=[" ".join(one) for one in OPTIONS])
-@settings(max_examples=10)
+@settings(max_examples=examples(20))
 @any_text
 def test_options_of_commands(command: str, option: str, text: str) -> None:
     """The model isn't there, which is told at the latest."""
@@ -62,7 +63,7 @@ def test_options_of_commands(command: str, option: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("option", DAEMON_OPTIONS)
-@settings(max_examples=10)
+@settings(max_examples=examples(20))
 @any_text
 def test_options_of_the_daemon(option: str, text: str) -> None:
     """By the command line, and by the environment. What they mean together is looked at when it starts."""

@@ -5,6 +5,7 @@ With the fault "gives" and a key of NONSENSE that is what comes of runs whose fi
 """
 
 import ctypes
+import inspect
 import logging
 import os
 import sys
@@ -54,6 +55,15 @@ def _hold_python() -> None:
     library.pthread_mutex_lock(mutex)
 
 
+def _hold_scheduler() -> None:
+    """Keep the lock of the scheduler that has this run made."""
+    frame = inspect.currentframe()
+    while frame is not None and not hasattr(frame.f_locals.get("self"), "scheduler"):
+        frame = frame.f_back
+    assert frame is not None
+    frame.f_locals["self"].scheduler._lock.acquire()
+
+
 def _take_all_descriptors() -> None:
     with suppress(OSError):
         while True:
@@ -81,7 +91,7 @@ class _Model(PreparedModel):
         if self._fault == b"exits":
             sys.exit("DMA fault")
         if self._fault == b"holds the scheduler":
-            sys._getframe(1).f_locals["self"].scheduler._lock.acquire()
+            _hold_scheduler()
         if self._fault == b"holds Python":
             _hold_python()
         if self._fault == b"takes all descriptors":

@@ -14,6 +14,8 @@ from waiting import until
 from nnrt_client import ModelSession, NnrtError, Pool
 
 JOIN_S = 60.0
+# What a thread does otherwise between two runs.
+_BETWEEN_S = 0.002
 
 
 def addresses(daemons: list[DaemonProcess]) -> list[str]:
@@ -25,7 +27,7 @@ class RunningThreads(ABC):
     """Threads that run a session all the time. A context manager; its end is theirs."""
 
     def __init__(self, threads: int) -> None:
-        self._is_over = False
+        self._over = threading.Event()
         self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(threads)]
 
     def __enter__(self) -> Self:
@@ -36,10 +38,14 @@ class RunningThreads(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._is_over = True
+        self._over.set()
         for thread in self._threads:
             thread.join(JOIN_S)
             assert not thread.is_alive(), "a run does not end"
+
+    def _goes_on(self) -> bool:
+        """Do something else than to run for a moment; false where it is over."""
+        return not self._over.wait(_BETWEEN_S)
 
     @abstractmethod
     def _run(self, number: int) -> None:
@@ -67,7 +73,7 @@ class Load(RunningThreads):
         until(lambda: self.total >= wanted or self.errors)
 
     def _run(self, number: int) -> None:
-        while not self._is_over:
+        while self._goes_on():
             given = np.array([number, self.counts[number]], np.float32)
             try:
                 (output,) = self._given_back(given)

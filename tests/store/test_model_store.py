@@ -13,6 +13,7 @@ from typing import NoReturn
 
 import numpy as np
 import pytest
+from part import examples
 from storing_backend import StoringBackend, StoringModel
 from storing_device import ask, device_on, files, graph, origin, prepared, session_of
 from waiting import until
@@ -209,7 +210,7 @@ def test_a_model_that_another_compiles_for_too_long(
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(origin, device, graph())
         with gate.open("wb"):  # The first compiles.
-            backend._gate = None
+            backend.gate = None
             assert origin(device, graph()) is COMPILED
         assert first.result(30) is COMPILED
 
@@ -232,7 +233,7 @@ def test_any_damage_is_noticed(directory: Path, caplog: pytest.LogCaptureFixture
     (path,) = files(directory)
     good = path.read_bytes()
     damaged = [good + b"\0", b"", bytes(len(good)), good[:-1], good[64:]]
-    for _ in range(40):
+    for _ in range(examples(100)):
         flipped = bytearray(good)
         flipped[rng.integers(len(good))] ^= 1 << int(rng.integers(8))
         damaged += [bytes(flipped), good[: rng.integers(len(good))]]

@@ -14,6 +14,7 @@ import pytest
 import warm
 from daemon_process import DaemonProcess
 from networks import weighted_model
+from part import examples
 from storing_device import X, device_on, files
 from waiting import until
 
@@ -145,7 +146,7 @@ def test_kills_while_models_are_stored(directory: Path) -> None:
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        for _ in range(40):
+        for _ in range(examples(75)):
             process.stdin.write(f"{rng.uniform(0.001, 0.05)}\n")
             process.stdin.flush()
             assert int(process.stdout.readline()) == -signal.SIGPROF
