@@ -99,9 +99,6 @@ class PoolDispatcher(LockOwner, Dispatcher):
         if self._hedger is not None:
             self._hedger.close()
 
-    def _make_locks(self) -> None:
-        """It has none."""
-
     def _enter_child(self, reason: NnrtError) -> None:
         for run in list(self.runs):
             run.fail_in_child(reason)

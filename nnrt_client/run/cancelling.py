@@ -1,9 +1,11 @@
 """Cancellations on their way to the daemon."""
 
 import logging
-import queue
 from collections.abc import Callable
+from functools import partial
+from itertools import islice
 
+from nnrt_client.run.session_runs import SessionRuns
 from nnrt_client.session.errands import begin
 from nnrt_client.session.session import Session
 from nnrt_hdi.errors import ConnectionFailed, TimedOut
@@ -13,62 +15,49 @@ from nnrt_hdi.v2 import prepared_model_pb2
 _log = logging.getLogger(__name__)
 
 
-# The thread ends after so long without anything to tell.
-_IDLE_S = 0.2
-
-
 class Canceller:
-    """Tells the daemon which runs are of no use any more, in a thread that lasts as long as there are some. The
-    loop's."""
+    """Tells the daemon which runs are of no use any more: as many at a time as there are, by one call after another.
+    The loop's."""
 
-    def __init__(self, session: Session, on_told: Callable[[set[int]], object]) -> None:
-        """`on_told` is called with the runs that the daemon has ended, or never had."""
+    def __init__(self, session: Session, runs: SessionRuns, on_ended: Callable[[set[int]], object]) -> None:
+        """`on_ended` is called with the runs that the daemon has ended, or never had."""
         self._session = session
-        self._on_told = on_told
-        self._run_ids: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-        self._has_begun = False
+        self._runs = runs
+        self._on_ended = on_ended
+        # Those that the daemon has not been told of, the first first.
+        self._run_ids: dict[int, None] = {}
+        self._is_telling = False
 
     def tell(self, run_id: int) -> None:
         """Tell of one more."""
-        self._run_ids.put(run_id)
-        if not self._has_begun:
-            self._has_begun = True
-            self._has_begun = begin(self._tell)  # Else the next one tries again.
+        self._run_ids[run_id] = None
+        self._begin()
 
-    def stop(self) -> None:
-        """End the thread: the session is over."""
-        self._run_ids.put(None)
+    def _begin(self) -> None:
+        if self._run_ids and not self._is_telling and self._runs.death is None:
+            run_ids = list(islice(self._run_ids, MAX_RUN_IDS))
+            self._is_telling = begin(partial(self._tell, run_ids))  # Else the next one tries again.
 
-    def _next(self) -> int | None:
-        """Wait for one more; None where none comes, or the session is over."""
-        while True:
-            try:
-                return self._run_ids.get(timeout=_IDLE_S)
-            except queue.Empty:
-                self._has_begun = False
-                if self._run_ids.empty():
-                    return None
-                self._has_begun = True  # One came just then; two threads do no harm.
-
-    def _tell(self) -> None:
+    def _tell(self, run_ids: list[int]) -> None:
+        """Make the call, in a thread that may wait for it."""
+        ended, told = set[int](), run_ids
         try:
-            self._tell_all()
-        finally:
-            self._has_begun = False
+            request = prepared_model_pb2.CancelRunsRequest(run_ids=run_ids)
+            reply = self._session.call("PreparedModel.CancelRuns", request, self._session.settings.query_timeout_s)
+            ended = set(run_ids) - set(reply.stopping_run_ids)
+        except (ConnectionFailed, TimedOut) as error:  # Else the daemon would keep their replies to the end.
+            _log.debug("it is told again of cancelled runs: %r", error)
+            told = []
+        except Exception as error:  # Whatever it is, later ones are told of.
+            _log.debug("cancelled runs may go on: %r", error)
+        try:
+            self._runs.post(self._told, told, ended)
+        except MemoryError:  # Nobody else knows that it is done.
+            self._runs.post(self._told, told, ended)
 
-    def _tell_all(self) -> None:
-        while (run_id := self._next()) is not None:
-            request = prepared_model_pb2.CancelRunsRequest(run_ids=[run_id])
-            while not self._run_ids.empty() and len(request.run_ids) < MAX_RUN_IDS:
-                if (run_id := self._run_ids.get()) is None:
-                    return
-                request.run_ids.append(run_id)
-            try:
-                reply = self._session.call("PreparedModel.CancelRuns", request, self._session.settings.query_timeout_s)
-                self._on_told(set(request.run_ids) - set(reply.stopping_run_ids))
-            except (ConnectionFailed, TimedOut) as error:  # Else the daemon would keep their replies to the end.
-                _log.debug("it is told again of cancelled runs: %r", error)
-                for run_id in request.run_ids:
-                    self._run_ids.put(run_id)
-            except Exception as error:  # Whatever it is, later ones are told of.
-                _log.debug("cancelled runs may go on: %r", error)
+    def _told(self, told: list[int], ended: set[int]) -> None:
+        for run_id in told:
+            self._run_ids.pop(run_id, None)
+        self._is_telling = False
+        self._on_ended(ended)
+        self._begin()

@@ -61,13 +61,10 @@ class SessionDispatcher(LockOwner):
         self._fetches = Fetches(session, self, max(most // 2, 1))
         self._early_ends = EarlyEnds(session, self, self._ways)
         self.wake_at = self._early_ends.wake_at
-        self._canceller = Canceller(session, lambda run_ids: self.post(self._early_ends.confirmed, run_ids))
+        self._canceller = Canceller(session, self, self._early_ends.confirmed)
         super().__init__()
         session.on_death(self._end)
         session.on_attached(lambda: self.post(self._reattached))
-
-    def _make_locks(self) -> None:
-        """It has none."""
 
     def _enter_child(self, reason: NnrtError) -> None:
         self.death = self.death or reason
@@ -201,7 +198,6 @@ class SessionDispatcher(LockOwner):
     def _end(self, reason: NnrtError) -> None:
         """End all runs. One on a link ends with it: a reply that the daemon sent before it ended is still read."""
         self.death = reason
-        self._canceller.stop()
         self.post(self._end_all, reason)
 
     def _end_all(self, reason: NnrtError) -> None:

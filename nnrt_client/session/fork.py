@@ -9,7 +9,6 @@ import importlib
 import os
 import threading
 import weakref
-from abc import ABC, abstractmethod
 
 from nnrt_hdi.errors import NnrtError, UnavailableDevice
 
@@ -45,16 +44,15 @@ def _load_grpc() -> None:
 _load_grpc()
 
 
-class LockOwner(ABC):
+class LockOwner:
     """An object with locks that another thread may hold at the moment of a fork."""
 
     def __init__(self) -> None:
         self._make_locks()
         _owners.add(self)
 
-    @abstractmethod
     def _make_locks(self) -> None:
-        """Make the locks; called again in a child, in its only thread."""
+        """Make the locks, if it has any; called again in a child, in its only thread."""
 
     def _enter_child(self, reason: NnrtError) -> None:
         """Give up, in a child, what only the parent's threads could end."""

@@ -134,9 +134,6 @@ class IoLoop(LockOwner):
         if isinstance(error, MemoryError) and isinstance(handle, asyncio.Handle) and not handle.cancelled():
             events.call_later(_PAUSE_S, handle._run)
 
-    def _make_locks(self) -> None:
-        """It has none."""
-
     def _enter_child(self, reason: NnrtError) -> None:
         global _loop
         _loop = None

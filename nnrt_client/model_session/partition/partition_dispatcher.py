@@ -88,12 +88,12 @@ class PartitionDispatcher(Dispatcher):
 
     def close(self) -> None:
         """Free the parts. Once."""
-        self._deadlines.close()
         self._resources.close()
 
     def _ended(self, parts: PartsOfRun) -> None:
         run, error = parts.run, parts.error
-        self._deadlines.discard(run)
+        if run.timeout_ms:
+            self._deadlines.discard(run)
         run.link = None  # It knows the run.
         try:
             if error is None:
