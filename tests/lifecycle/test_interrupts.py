@@ -67,7 +67,7 @@ def test_interrupts_while_streams_are_given_up(cached_daemon: DaemonProcess) -> 
         share_memory=True,
         way="with_tensors",
         action="interrupt",
-        hesitates_in=["close", "_give_up"],
+        hesitates_in=["close", "give_up"],
         wanted=examples(300),
         apart_s=(0.0002, 0.003),
     )
