@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nnrt_client.run.link import TICK_S, Link
+from nnrt_client.run.links import LOOK_AGAIN_S
 from nnrt_client.run.run import Run
 from nnrt_client.run.session_runs import SessionRuns
 from nnrt_client.run.way import Way
@@ -30,6 +31,8 @@ class EarlyEnds:
         # Runs that are to end early but are still on a link, with the time that the daemon has to end them.
         self.stopping: dict[Run, float] = {}
         self._wakes_at = math.inf
+        # When runs are to be looked at. Ways may be sooner.
+        self._runs_due = 0.0
         self._timer: Any = None
 
     def wake_at(self, until: float) -> None:
@@ -38,6 +41,11 @@ class EarlyEnds:
             self.sleep()
             self._timer = io_loop().events.call_later(max(until - time.monotonic(), 0.0), self._look_after_all)
             self._wakes_at = until
+
+    def end_at(self, until: float) -> None:
+        """Look whether a run is to be ended at that time, or sooner."""
+        self._runs_due = min(self._runs_due, until)
+        self.wake_at(until)
 
     def sleep(self) -> None:
         """Look after nothing any more, until `wake_at`."""
@@ -64,7 +72,7 @@ class EarlyEnds:
             self._runs.forget(run.id)
             link.stop(run, reason)
             self.stopping[run] = until = now + self._settings.verdict_timeout_s
-            self.wake_at(until)
+            self.end_at(until)
         elif self.stopping[run] <= now:  # The daemon doesn't say that it has ended, or never had it.
             self.stopping[run] = math.inf
             link.is_over = True
@@ -85,12 +93,19 @@ class EarlyEnds:
         until = time.monotonic() + _ARRIVAL_S
         for run in [run for run in self.stopping if run.id in run_ids]:
             self.stopping[run] = min(self.stopping[run], until)
-            self.wake_at(until)
+            self.end_at(until)
 
     def _look_after_all(self) -> None:
         """End runs whose time is over, and look after the ways."""
         self._wakes_at = math.inf
-        now, again = time.monotonic(), math.inf
+        now, again = time.monotonic(), self._runs_due
+        if again <= now:
+            again = self._look_after_runs(now)
+            self._runs_due = min(again, now + LOOK_AGAIN_S)  # Those on links of threads nobody announces.
+        self.wake_at(min(again, *(way.look_after(now) for way in self._ways)))
+
+    def _look_after_runs(self, now: float) -> float:
+        again = math.inf
         for run in set(self._runs.under_way()):
             try:
                 again = min(again, self._look_after(run, now))
@@ -101,7 +116,7 @@ class EarlyEnds:
         for run in [run for run in self.stopping if run.carrying is None]:
             del self.stopping[run]
             run.fail(OperationFailed("the run was given up"))  # If nobody who has read its reply ends it.
-        self.wake_at(min(again, *(way.look_after(now) for way in self._ways)))
+        return again
 
     def _look_after(self, run: Run, now: float) -> float:
         """End a run if its time is over. Give when to look again."""

@@ -70,8 +70,8 @@ class Link(ABC):
         self.under_way: dict[int, Run] = {}
         # The runs of the latest packet whose replies have come, of which the next one tells the daemon; and those of
         # the packet before, of which it is told unless the latest one has not arrived.
-        self.answered: Sequence[int] = ()
-        self.former: Sequence[int] = ()
+        self.answered: list[int] = []
+        self.former: list[int] = []
         # Whether it carries nothing any more.
         self.is_over = False
         # Whether the end of the connection has been read.
@@ -106,7 +106,7 @@ class Link(ABC):
     def put_on(self, run: Run) -> None:
         """Carry a run that is about to be sent. From now on the link is busy."""
         if not self.under_way:
-            self.former, self.answered = self.answered, ()
+            self.former, self.answered = self.answered, []
         self.under_way[run.id] = run
         run.link = self
 
@@ -121,7 +121,7 @@ class Link(ABC):
 
     def _forget(self, run: Run) -> None:
         """The reply of a run has come."""
-        self.answered = (*self.answered, run.id)
+        self.answered.append(run.id)
         self.under_way.pop(run.id, None)
 
 

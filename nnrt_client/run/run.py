@@ -48,6 +48,7 @@ class Run:
         "_making",
         "_result",
         "deadline",
+        "description",
         "descriptions",
         "ended",
         "future",
@@ -102,6 +103,8 @@ class Run:
         self.ended = Latch()
         # The link that carries it, or did; or what fetches its reply; or what makes the runs that it is made of.
         self.link: Any = None
+        # The description that it was found with, where it may share a packet.
+        self.description: Any = None
         # The run as it travels, which reads its reply.
         self.packet: Any = None
         # Why it is to end, once nobody wants its outputs any more.

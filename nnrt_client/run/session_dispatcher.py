@@ -43,7 +43,7 @@ class SessionDispatcher(LockOwner):
         """Made by `Session.part`."""
         self._session = session
         self.call_back = session.call_back
-        self._mailbox = io_loop().mailbox(self._message_failed)
+        self._mailbox = io_loop().mailbox(self._message_failed, self._dispatch)
         self.post = self._mailbox.post
         self.death: NnrtError | None = None
         most = session.welcome.limits.session_streams
@@ -53,7 +53,7 @@ class SessionDispatcher(LockOwner):
         if (socket := session.local_socket) is not None:
             # It has as many connections as gRPC has streams, and none is for uploads.
             self._local = LocalWay(session, self, socket, max(most - _RESERVED_STREAMS, 1))
-            self._shared = SharedWay(session, self, socket, 1)
+            self._shared = SharedWay(session, self, socket)
         self._ways: Sequence[Way] = [way for way in (self._shared, self._local, self._remote) if way is not None]
         self._run_ids = count(1)
         self._over = Latch()
@@ -141,7 +141,7 @@ class SessionDispatcher(LockOwner):
     # ---- the loop's
 
     def place(self, run: Run) -> None:
-        """Find a way for a run, and have it wait there for a link."""
+        """Find a way for a run, and have it wait there for a link until that is looked after."""
         if run.ended.is_set:
             return
         way: Way = self._remote
@@ -155,12 +155,13 @@ class SessionDispatcher(LockOwner):
         if run.id == former_id:
             run.id, run.link, run.packet = next(self._run_ids), None, None
         self._place_on(self._remote, run)
+        self._remote.dispatch()
 
     def _place_on(self, way: Way, run: Run) -> None:
         if self.death is not None:
             run.fail(never_sent(self.death))
         elif not run.ended.is_set and run.carrying is None:  # Else it has been placed.
-            self.wake_at(run.deadline)
+            self._early_ends.end_at(run.deadline)
             way.add(run)
 
     def fetch_replies_of(self, link: Link, broken: BrokenCall) -> None:
@@ -171,7 +172,7 @@ class SessionDispatcher(LockOwner):
                 run.fail((self.death or OperationFailed("the link was lost")).copy())
             else:
                 self._fetches.add(run, broken, link.attachment)
-                self.wake_at(run.deadline)
+                self._early_ends.end_at(run.deadline)
             link.under_way.pop(run.id, None)
 
     def forget(self, run_id: int) -> None:
@@ -187,11 +188,15 @@ class SessionDispatcher(LockOwner):
         yield from self._fetches.asked()
         yield from [one for one in self._mailbox.arguments() if isinstance(one, Run)]
 
+    def _dispatch(self) -> None:
+        """Send runs that wait."""
+        for way in self._ways:
+            way.dispatch()
+
     def _reattached(self) -> None:
         """Close the links of the former channel that carry nothing, and send what waits: the session goes on."""
         for way in self._ways:
             way.links.close_former(self._session.attachment)
-            way.dispatch()
 
     # ---- the end
 

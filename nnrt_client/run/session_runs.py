@@ -19,7 +19,7 @@ class SessionRuns(Protocol):
         """Have the loop call this."""
 
     def place(self, run: Run) -> None:
-        """Find a way for a run, and have it wait there for a link."""
+        """Find a way for a run, and have it wait there for a link until that is looked after."""
 
     def send_over_grpc(self, run: Run, *, former_id: int = 0) -> None:
         """Have a run go over gRPC: as a new one if it still has the id that the daemon must not see again."""

@@ -44,10 +44,13 @@ class WaitingRuns(Generic[RunT]):
     def take(self) -> RunT:
         """The run whose turn it is."""
         now = self._clock()
-        waited = {rank: now - self._since[rank] for rank, runs in enumerate(self._classes) if runs}
-        rank = max(waited, key=lambda rank: (rank + waited[rank] // AGEING_S, waited[rank]))
+        ranks = [rank for rank, runs in enumerate(self._classes) if runs]
+        rank = ranks[0] if len(ranks) == 1 else max(ranks, key=lambda rank: self._turn(rank, now - self._since[rank]))
         self._since[rank] = now
         return self._classes[rank].popitem(last=False)[0]
+
+    def _turn(self, rank: int, waited_s: float) -> tuple[float, float]:
+        return rank + waited_s // AGEING_S, waited_s
 
     def remove(self, run: RunT) -> None:
         """Take out a run that is given up, if it is here."""

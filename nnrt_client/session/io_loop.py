@@ -32,12 +32,15 @@ class Mailbox:
     One that no memory was left for is taken a second time: what a message calls may be called again after a part of it.
     """
 
-    def __init__(self, loop: "IoLoop", on_failure: OnFailure) -> None:
+    def __init__(self, loop: "IoLoop", on_failure: OnFailure, when_taken: Callable[[], object]) -> None:
         self._loop = loop
         self._on_failure = on_failure
+        self._when_taken = when_taken
         # Each with what it calls, and with what.
         self._messages: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._is_second_try = False
+        # Whether messages were taken that `when_taken` has not been called for.
+        self._has_taken = False
 
     def post(self, function: Callable[..., object], *arguments: object) -> None:
         """Have the loop call this soon. Any thread may ask, and takes no lock."""
@@ -55,6 +58,7 @@ class Mailbox:
         """Do what the messages say that are there now. The loop's. Raises MemoryError for one that is to be taken
         again."""
         for _ in range(len(self._messages)):
+            self._has_taken = True
             function, arguments = self._messages[0]
             try:
                 function(*arguments)
@@ -69,6 +73,9 @@ class Mailbox:
                 self._messages.popleft()
                 self._is_second_try = False
             del function, arguments  # They keep no tensors alive.
+        if self._has_taken:
+            self._when_taken()
+            self._has_taken = False
 
 
 class IoLoop(LockOwner):
@@ -79,9 +86,13 @@ class IoLoop(LockOwner):
         super().__init__()
         self.events = asyncio.new_event_loop()
         self.events.set_exception_handler(self._repeat)
-        self._own = Mailbox(self, _log_failure)
+        self._own = Mailbox(self, _log_failure, _nothing)
         # Those that have messages. asyncio's own way would swallow an OSError that a signal handler raises.
         self._full: deque[Mailbox] = deque()
+        # Whether the loop takes messages just now. Nobody else writes this: a signal could leave it wrong.
+        self._is_taking = False
+        # How often it has received what woke it; and how often it had when somebody woke it last.
+        self._turn, self._woken_in = 0, -1
         self._woken, self._waker = socket.socketpair()
         for end in (self._woken, self._waker):
             end.setblocking(False)
@@ -104,27 +115,38 @@ class IoLoop(LockOwner):
         """Have the loop call this soon. Any thread may ask, and takes no lock; nothing happens after a fork."""
         self._own.post(function, *arguments)
 
-    def mailbox(self, on_failure: OnFailure) -> "Mailbox":
-        """Make a mailbox for messages of one kind."""
-        return Mailbox(self, on_failure)
+    def mailbox(self, on_failure: OnFailure, when_taken: Callable[[], object]) -> "Mailbox":
+        """Make a mailbox for messages of one kind. `when_taken` is called after some have been taken."""
+        return Mailbox(self, on_failure, when_taken)
 
     def wake(self, mailbox: "Mailbox") -> None:
         """Have the loop take the messages of a mailbox. Any thread."""
         if self is not _loop:
             return
         self._full.append(mailbox)
+        turn = self._turn
+        if self._is_taking or self._woken_in == turn:  # It looks once more before it waits; or a byte is on its way.
+            return
         try:
             self._waker.send(b"\0")
         except BlockingIOError as error:  # It is being woken.
             if raised_by_handler(error):
                 raise
+        self._woken_in = turn
 
     def _take_messages(self) -> None:
-        with suppress(BlockingIOError):
-            self._woken.recv(1 << 12)
-        for _ in range(len(self._full)):  # Who posts more wakes the loop again, which looks at its sockets first.
-            self._full[0].take()
-            self._full.popleft()
+        self._is_taking = True
+        try:
+            with suppress(BlockingIOError):
+                self._woken.recv(1 << 12)
+            self._turn += 1  # From now on another byte is needed.
+            for _ in range(len(self._full)):
+                self._full[0].take()
+                self._full.popleft()
+        finally:
+            self._is_taking = False
+        if self._full:  # They were posted meanwhile. First the loop looks at its sockets.
+            self.events.call_soon(self._take_messages)
 
     def _repeat(self, events: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Call again what no memory was left for. What else a callback raises is logged: others are called all the
@@ -154,3 +176,7 @@ def io_loop() -> IoLoop:
 
 def _log_failure(error: Exception, arguments: Sequence[object]) -> None:
     _log.error("what a thread wanted of the loop failed", exc_info=error)
+
+
+def _nothing() -> None:
+    """Do nothing."""

@@ -54,6 +54,7 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> list[Link]:
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch, shared: list[Link]) -> list[int]:
     """How many runs there were in each packet of a shared link, on which they go however long they took before."""
+    monkeypatch.setattr(way, "_SHARED_LINKS", 1)
     monkeypatch.setattr(way, "_LATE_S", 1e6)
     monkeypatch.setattr(way, "_MOST_NS", 1 << 62)
     monkeypatch.setattr(way, "_PACKET_NS", 1 << 62)
