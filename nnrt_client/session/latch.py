@@ -38,13 +38,13 @@ class Latch:
         waiter = threading.Lock()
         waiter.acquire()
         self._waiters.append(waiter)
-        if (
-            timeout_s is None
-        ):  # As every run over gRPC waits: with no generator, while the run's sender waits for Python.
+        if timeout_s is None:
             while not (self.is_set or waiter.acquire(timeout=_LOOK_AGAIN_S)):
                 pass
             return True
-        for pause_s in _pauses(timeout_s):
+        # As every run over gRPC waits: with no generator, while the run's sender waits for Python.
+        pauses = (timeout_s,) if 0.0 < timeout_s <= _LOOK_AGAIN_S else _pauses(timeout_s)
+        for pause_s in pauses:
             if self.is_set or waiter.acquire(timeout=pause_s):
                 return True
         with suppressed(ValueError):
