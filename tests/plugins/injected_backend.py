@@ -1,7 +1,7 @@
 """A backend that computes as the reference does, and in which a test switches faults on and off while it runs.
 
 Option `fault` is a file. While it says "crash", runs fail; "stall": they don't end, and hear no cancellation; "wrong":
-one number of each result is; "nonsense": there is no result; "slow": they take ten times as long as the option `ms`
+one number of each result is; "nonsense": there is no result; "slow": they take fifty times as long as the option `ms`
 says, which is what they take. Runs with a single number wait until somebody has opened and closed the FIFO of the
 option `gate` for writing.
 """
@@ -22,7 +22,7 @@ from nnrt_hdi.tensor import Array
 
 _log = logging.getLogger(__name__)
 
-_SLOWER = 10
+_SLOWER = 50
 _LOOK_S = 0.005
 
 
