@@ -130,12 +130,11 @@ class LocalLink(Link):
 
     def __init__(self, links: LinkOwner, runs: SessionRuns, session: Session) -> None:
         """Raises ConnectionFailed where nobody listens or knows the session, OutOfMemory for one more than allowed."""
-        attachment = session.attachment
-        self._connection = LocalConnection(session)
-        super().__init__(links, runs, attachment)
+        super().__init__(links, runs, session.attachment)
         self._waits_s = TICK_S
         # What the loop has received and not taken yet.
         self._unread: bytes | None = None
+        self._connection = LocalConnection(session)  # The last: nothing that fails leaves it open.
 
     def fileno(self) -> int:
         """Give the descriptor, for the loop."""

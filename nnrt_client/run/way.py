@@ -4,9 +4,9 @@ import logging
 import math
 import threading
 import time
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from time import perf_counter_ns
 
 from nnrt_client.run.failures import nnrt_error_of
@@ -335,12 +335,15 @@ class RemoteWay(Way):
 
     def __init__(self, session: Session, runs: SessionRuns, limit: int) -> None:
         super().__init__(session, runs, limit)
-        # The threads that read them.
-        self.readers: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+        # The threads that read them, and perhaps some that have ended.
+        self.readers: list[threading.Thread] = []
 
     def connect(self) -> Link:
         link = RemoteLink(self.links, self._runs, self._session)
-        self.readers.add(link.reader)
+        for ended in [reader for reader in self.readers if not reader.is_alive()]:
+            with suppress(ValueError):  # Another thread does the same.
+                self.readers.remove(ended)
+        self.readers.append(link.reader)
         return link
 
     def pack(self, run: Run) -> Packet:

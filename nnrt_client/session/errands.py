@@ -122,7 +122,10 @@ def _do(work: Work) -> None:
     """Do this, and what comes next for a while."""
     _here.is_ours = True
     try:
-        work()
+        try:
+            work()
+        except MemoryError:  # Once more: nobody else does it.
+            work()
         while (more := _next()) is not None:
             more()
             del more

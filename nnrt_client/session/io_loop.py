@@ -154,7 +154,9 @@ class IoLoop(LockOwner):
         error, handle = context.get("exception"), context.get("handle")
         _log.error("%s", context.get("message"), exc_info=error if isinstance(error, BaseException) else None)
         if isinstance(error, MemoryError) and isinstance(handle, asyncio.Handle) and not handle.cancelled():
-            events.call_later(_PAUSE_S, handle._run)
+            events.call_later(_PAUSE_S, _again, handle)
+        elif self._full:  # Messages behind one whose failure could not be told.
+            events.call_later(_PAUSE_S, self._take_messages)
 
     def _enter_child(self, reason: NnrtError) -> None:
         global _loop
@@ -172,6 +174,11 @@ def io_loop() -> IoLoop:
         if _loop is None:
             _loop = IoLoop()
         return _loop
+
+
+def _again(handle: asyncio.Handle) -> None:
+    if not handle.cancelled():  # As where the link has been closed since.
+        handle._run()
 
 
 def _log_failure(error: Exception, arguments: Sequence[object]) -> None:
