@@ -32,7 +32,7 @@ STARTS, ROUNDS = 5, 6
 
 @dataclass(frozen=True)
 class Case:
-    """One row of the table: how many clients run what, and for how long in a round."""
+    """Row of the table: what each of `clients` runs, for `window_s` seconds in each round."""
 
     name: str
     options: Mapping[str, Any]
@@ -85,6 +85,6 @@ def _side(case: Case, checkout: Path) -> Iterator[list[Client]]:
 
 
 def _figure(case: Case, crowd: list[Client]) -> float:
-    """Have the clients work once: return runs per second, or the median µs of a run, as the case says."""
+    """Let the clients work once. Returns runs per second where the case is a rate, else the median µs of a run."""
     works = work(crowd, case.window_s)
     return per_second(works) if case.is_rate else works[0].median_us

@@ -51,7 +51,7 @@ def at_most(count: N, brief: N) -> N:
 
 @dataclass
 class Report:
-    """One table, its title, and a text that says what was measured."""
+    """Table of figures, with a title and a text that says what was measured."""
 
     title: str
     about: str
@@ -254,7 +254,7 @@ def clients(
 
 
 def work(crowd: Sequence[Client], window_s: float) -> list[Work]:
-    """Have all clients work for so long at the same time; return their reports."""
+    """Let all clients work at the same time, for `window_s` seconds. Returns their reports."""
     window_s = at_most(window_s, 0.2)
     for client in crowd:
         client.begin(window_s)

@@ -1,4 +1,4 @@
-"""Where the elements of values are: on this host, in memory that a daemon on this host has too, or on a device."""
+"""Memory of values: an array here, memory that this process shares with a daemon, or memory of a device."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -62,7 +62,7 @@ class ValueMemory:
 
     @property
     def shape(self) -> Shape:
-        """Its dimensions."""
+        """Dimensions of the value."""
         elements = self.elements
         return (elements.desc.shape or ()) if isinstance(elements, ResidentTensor) else elements.shape
 
@@ -103,11 +103,11 @@ class ValueMemory:
     # ---- for runs
 
     def readable(self, connection: Connection, device: Device) -> Any:
-        """What a run on a device reads."""
+        """Return what a run on the device reads: a tensor that the daemon reaches, else an array."""
         return self._place(connection, device, with_elements=True) or self._host
 
     def writable_place(self, connection: Connection, device: Device) -> "Tensor | ResidentTensor | None":
-        """What a run on a device writes to; None where its result is to be copied."""
+        """Return the tensor that a run on the device writes to, or None where `take` has to copy the result."""
         return self._place(connection, device, with_elements=self._is_written)
 
     def _place(
@@ -141,7 +141,7 @@ class ValueMemory:
             self.elements = tensor
 
     def take(self, result: Any) -> None:
-        """Have the result of a run: an array to copy, or the memory of the value, which holds it."""
+        """Copy the result of a run to the value, unless it is there. Raises BadBinding where shapes differ."""
         if isinstance(result, ResidentTensor):
             return
         shape = result.desc.shape or () if isinstance(result, Tensor) else result.shape
@@ -165,7 +165,7 @@ class ValueMemory:
         return elements
 
     def host_array(self, call: str) -> NDArray[Any]:
-        """Give the elements on this host, to be shared. Raises NotSupported, naming the call, where they aren't."""
+        """Return the array on this host. Raises NotSupported, which names the call, for a value on a device."""
         if self.is_remote:
             raise NotSupported(f"{call}: the value is on a device, where nobody else reads; take numpy()")
         return self._host

@@ -48,7 +48,7 @@ class Attempts:
     """
 
     def __init__(self, supply: Supply, rule: Rule, hedger: Hedger | None, run: Run) -> None:
-        """What has tensors is not made again: they may be being written."""
+        """Prepare the attempts of a run. A run with tensors gets one: the failed device may still write to them."""
         self.run = run
         # While it waits for a replica.
         self.waits_until = math.inf

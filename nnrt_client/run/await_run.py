@@ -130,7 +130,7 @@ class Fetches:
     def _begin_next(self) -> None:
         while self._waiting and len(self._under_way) < self._most:
             awaited = self._waiting[0]
-            has_begun = begin(partial(self._fetch, awaited))
+            has_begun = begin(awaited.fetch, partial(self._runs.post, self._fetched, awaited))
             self._waiting.popleft()
             if has_begun:
                 self._under_way.add(awaited)
@@ -139,16 +139,7 @@ class Fetches:
                     ConnectionFailed("its reply can't be fetched: no thread is left", place=self._session.place)
                 )
 
-    def _fetch(self, awaited: AwaitedRun) -> None:
-        try:
-            awaited.fetch()
-        finally:
-            try:
-                self._runs.post(self._fetched, awaited)
-            except MemoryError:  # Nobody else knows that it is done.
-                self._runs.post(self._fetched, awaited)
-
-    def _fetched(self, awaited: AwaitedRun) -> None:
+    def _fetched(self, awaited: AwaitedRun, _: None) -> None:
         if awaited in self._under_way:
             self._runs.forget(awaited.run_id)  # Its reply is here; or it never arrived, and mustn't begin later.
             if awaited.never_arrived:

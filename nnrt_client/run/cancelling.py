@@ -36,28 +36,27 @@ class Canceller:
     def _begin(self) -> None:
         if self._run_ids and not self._is_telling and self._runs.death is None:
             run_ids = list(islice(self._run_ids, MAX_RUN_IDS))
-            self._is_telling = begin(partial(self._tell, run_ids))  # Else the next one tries again.
+            told = partial(self._runs.post, self._told, run_ids)
+            self._is_telling = begin(partial(self._tell, run_ids), told)  # Else the next one tries again.
 
-    def _tell(self, run_ids: list[int]) -> None:
-        """Make the call, in a thread that may wait for it."""
-        ended, told = set[int](), run_ids
+    def _tell(self, run_ids: list[int]) -> set[int] | None:
+        """Make the call, in a thread that may wait for it. Returns the runs that have ended; None where the daemon was
+        not told."""
         try:
             request = prepared_model_pb2.CancelRunsRequest(run_ids=run_ids)
             reply = self._session.call("PreparedModel.CancelRuns", request, self._session.settings.query_timeout_s)
-            ended = set(run_ids) - set(reply.stopping_run_ids)
+            return set(run_ids) - set(reply.stopping_run_ids)
         except (ConnectionFailed, TimedOut) as error:  # Else the daemon would keep their replies to the end.
             _log.debug("it is told again of cancelled runs: %r", error)
-            told = []
+            return None
         except Exception as error:  # Whatever it is, later ones are told of.
             _log.debug("cancelled runs may go on: %r", error)
-        try:
-            self._runs.post(self._told, told, ended)
-        except MemoryError:  # Nobody else knows that it is done.
-            self._runs.post(self._told, told, ended)
+        return set()
 
-    def _told(self, told: list[int], ended: set[int]) -> None:
-        for run_id in told:
-            self._run_ids.pop(run_id, None)
+    def _told(self, run_ids: list[int], ended: set[int] | None) -> None:
+        if ended is not None:
+            for run_id in run_ids:
+                self._run_ids.pop(run_id, None)
+            self._on_ended(ended)
         self._is_telling = False
-        self._on_ended(ended)
         self._begin()

@@ -7,6 +7,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Iterable
+from functools import partial
 from typing import Protocol
 
 from nnrt_client.run.link import Link, LocalLink
@@ -80,7 +81,7 @@ class Links:
         """So many may be open; half of them, at most, are those of threads."""
         self._sender = sender
         self._runs = runs
-        self._limit = limit
+        self.limit = limit
         self.all: set[Link] = set()
         # Of the loop's those that carry nothing.
         self._idle: deque[Link] = deque()
@@ -147,13 +148,13 @@ class Links:
             if not link.is_over and link.attachment == attachment:
                 return link
             self.close(link)
-        if len(self.all) + len(self._opening) < self._limit and len(self._opening) < _MOST_OPENING:
+        if len(self.all) + len(self._opening) < self.limit and len(self._opening) < _MOST_OPENING:
             self._open(Opening(is_loops=True))
         return None
 
     @property
     def _has_room_for_thread(self) -> bool:
-        return 2 * (len(self.all) + len(self._opening) + 1) <= self._limit
+        return 2 * (len(self.all) + len(self._opening) + 1) <= self.limit
 
     def _open(self, opening: Opening) -> None:
         """Open a link in a thread that may wait for it."""
@@ -161,23 +162,20 @@ class Links:
             opening.end()
             return
 
-        def connect() -> None:
-            link: Link | None = None
-            try:
-                link = self._sender.connect()
-            except SHORTAGES as error:
-                _log.debug("no link can be opened: %s", error)
-            except BaseException:
-                _log.exception("no link can be opened")
-            try:
-                self._runs.post(self._opened, opening, link)
-            except MemoryError:  # Nobody else knows of it.
-                self._runs.post(self._opened, opening, link)
-
-        if begin(connect):
+        if begin(self._connected, partial(self._runs.post, self._opened, opening)):
             self._opening.add(opening)
         else:
             self._opened(opening, None)
+
+    def _connected(self) -> Link | None:
+        """Connect, in a thread that may wait for it."""
+        try:
+            return self._sender.connect()
+        except SHORTAGES as error:
+            _log.debug("no link can be opened: %s", error)
+        except BaseException:
+            _log.exception("no link can be opened")
+        return None
 
     def _opened(self, opening: Opening, link: Link | None) -> None:
         self._opening.discard(opening)
@@ -294,6 +292,8 @@ class Links:
         if not io_loop().is_here:
             self._runs.post(self.lost, link, broken)
             return
-        self._runs.fetch_replies_of(link, broken)
+        for run in list(link.under_way.values()):
+            self._runs.fetch_lost(run, broken, link.attachment)
+            link.under_way.pop(run.id, None)
         self.close(link)
         self._sender.dispatch()

@@ -99,9 +99,9 @@ class SessionDispatcher(LockOwner):
             raise never_sent(self.death)
         session = self._session
         way = self._local if self._local is not None and run.signature.fits_packet else self._remote
-        link = way.links.idle_of_thread(session.attachment) if session.is_attached else None
-        if link is None and session.is_attached:
-            link = way.links.open_for_thread(run.deadline)
+        link = None
+        if session.is_attached:
+            link = way.links.idle_of_thread(session.attachment) or way.links.open_for_thread(run.deadline)
         if link is None:
             self.post(self.place, run)
         elif way.send_here(link, run):
@@ -164,16 +164,14 @@ class SessionDispatcher(LockOwner):
             self._early_ends.end_at(run.deadline)
             way.add(run)
 
-    def fetch_replies_of(self, link: Link, broken: BrokenCall) -> None:
-        """Fetch the replies of a link that is over."""
-        for run in list(link.under_way.values()):
-            if run.ended.is_set or self.death is not None:
-                # One that has ended only tells so, if whoever ended it was left without memory for that.
-                run.fail((self.death or OperationFailed("the link was lost")).copy())
-            else:
-                self._fetches.add(run, broken, link.attachment)
-                self._early_ends.end_at(run.deadline)
-            link.under_way.pop(run.id, None)
+    def fetch_lost(self, run: Run, broken: BrokenCall, since: int) -> None:
+        """Fetch the reply of a run whose link is over, which was opened at that attachment."""
+        if run.ended.is_set or self.death is not None:
+            # One that has ended only tells so, if whoever ended it was left without memory for that.
+            run.fail((self.death or OperationFailed("the link was lost")).copy())
+        else:
+            self._fetches.add(run, broken, since)
+            self._early_ends.end_at(run.deadline)
 
     def forget(self, run_id: int) -> None:
         """Let the daemon stop a run, or give up what it keeps of one whose reply is here."""

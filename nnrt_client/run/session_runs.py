@@ -1,7 +1,7 @@
 """What the parts of a session's dispatcher ask of it."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Protocol
 
 from nnrt_client.run.run import Run
 from nnrt_client.session.broken_call import BrokenCall
@@ -27,8 +27,8 @@ class SessionRuns(Protocol):
     def fetch(self, run: Run, since: int) -> None:
         """Fetch the reply of a run that is too long for its link, which was opened at that attachment."""
 
-    def fetch_replies_of(self, link: Any, broken: BrokenCall) -> None:
-        """Fetch the replies of a link that is over."""
+    def fetch_lost(self, run: Run, broken: BrokenCall, since: int) -> None:
+        """Fetch the reply of a run whose link is over, which was opened at that attachment."""
 
     def expire(self, run: Run) -> None:
         """End a run whose time is over."""

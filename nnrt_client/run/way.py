@@ -7,6 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from time import perf_counter_ns
 
 from nnrt_client.run.failures import nnrt_error_of
@@ -20,7 +21,7 @@ from nnrt_client.run.waiting_runs import WaitingRuns
 from nnrt_client.session.errands import begin
 from nnrt_client.session.local_socket import LocalSocket, WaitsForDaemon
 from nnrt_client.session.session import Session
-from nnrt_hdi.errors import NnrtError
+from nnrt_hdi.errors import NnrtError, OutOfMemory
 from nnrt_hdi.limits import LOCAL_PACKET_BYTES, MAX_FRAMES
 from nnrt_hdi.signals import raised_by_handler
 
@@ -53,7 +54,6 @@ class Way(ABC):
         """So many links may be open."""
         self._session = session
         self._runs = runs
-        self._limit = limit
         self.links = Links(self, runs, limit)
         self._waiting: WaitingRuns[Run] = WaitingRuns()
 
@@ -68,7 +68,7 @@ class Way(ABC):
     def send_here(self, link: Link, run: Run) -> bool:
         """Send a run on an idle link of this thread's own; false where it goes another way, or has ended."""
         run.stamps.packing_ns = perf_counter_ns()
-        try:
+        try:  # As `_is_packed`, which would be a frame of every small run.
             run.packet = self.pack(run)
         except Exception as error:
             if raised_by_handler(error):
@@ -124,13 +124,7 @@ class Way(ABC):
         """Pack runs, and send them on an idle link, which is idle again if none is left to be sent."""
         packed = []
         for run in runs:
-            try:
-                if run.packet is None:
-                    run.stamps.packing_ns = perf_counter_ns()
-                    run.packet = self.pack(run)
-            except Exception as error:
-                self._could_not_pack(run, error)
-            else:
+            if run.packet is not None or self._is_packed(run):
                 packed.append(run)
                 link.put_on(run)
         if not packed:
@@ -146,6 +140,21 @@ class Way(ABC):
                 run.fail(run.given_up or nnrt_error_of(error, COULD_NOT_SEND))
             link.take_off()
             self.links.free(link)
+
+    def _is_packed(self, run: Run) -> bool:
+        """Pack a run, in a thread that gets no signals; false where it goes another way, or has ended. Raises
+        WaitsForDaemon."""
+        if run.ended.is_set:
+            return False
+        run.stamps.packing_ns = perf_counter_ns()
+        try:
+            run.packet = self.pack(run)
+        except WaitsForDaemon:
+            raise
+        except Exception as error:
+            self._could_not_pack(run, error)
+            return False
+        return True
 
     def _could_not_pack(self, run: Run, error: Exception) -> None:
         if not self._is_last and isinstance(error, SHORTAGES) and run.given_up is None:
@@ -194,7 +203,7 @@ class Way(ABC):
     def forget(self) -> None:
         """Have no links and no runs any more, in a child of a fork."""
         self._waiting = WaitingRuns()
-        self.links = Links(self, self._runs, self._limit)
+        self.links = Links(self, self._runs, self.links.limit)
 
     def not_opened(self) -> None:
         """Have runs go over gRPC, unless a link for them is there."""
@@ -222,45 +231,26 @@ class LocalWay(Way):
         return Packet(run.descriptions.local.of(run), run, self._socket)
 
     def _send(self, link: Link, runs: Sequence[Run]) -> None:
-        if len(runs) == 1 and runs[0].packet is None:
-            (run,) = runs
-            if run.size_bytes > _LARGE_BYTES:
-                self._pack_elsewhere(link, run)
-                return
-            run.stamps.packing_ns = perf_counter_ns()
-            try:
-                run.packet = self.pack(run)
-            except WaitsForDaemon:
-                self._pack_elsewhere(link, run)
-                return
-            except Exception as error:
-                self._could_not_pack(run, error)
-                self.links.free(link)
-                return
-        super()._send(link, runs)
+        try:
+            if len(runs) == 1 and runs[0].packet is None and runs[0].size_bytes > _LARGE_BYTES:
+                raise WaitsForDaemon
+            super()._send(link, runs)
+        except WaitsForDaemon:  # Only a run that goes alone is packed anew.
+            self._pack_elsewhere(link, runs[0])
 
     def _pack_elsewhere(self, link: Link, run: Run) -> None:
         """Copy the inputs of a run in a thread of its own, and send it then."""
-
-        def pack() -> None:
-            run.stamps.packing_ns = perf_counter_ns()
-            try:
-                if not run.ended.is_set:
-                    run.packet = self.pack(run)
-            except Exception as error:
-                self._could_not_pack(run, error)
-                self._runs.post(self._packed, link, None)
-            else:
-                self._runs.post(self._packed, link, run)
-            self._runs.post(self._packing.discard, run)
-
-        if begin(pack):
+        if begin(partial(self._is_packed, run), partial(self._runs.post, self._packed, link, run)):
             self._packing.add(run)
-        else:
+            return
+        try:
             super()._send(link, [run])
+        except WaitsForDaemon:
+            self._could_not_pack(run, OutOfMemory("no thread is left that could share memory with the daemon"))
+            self.links.free(link)
 
-    def _packed(self, link: Link, run: Run | None) -> None:
-        if run is None or run.ended.is_set:
+    def _packed(self, link: Link, run: Run, is_packed: bool) -> None:
+        if not is_packed or run.ended.is_set:
             self.links.freed(link)
         elif link.is_over or self._runs.death is not None:
             self.links.close(link)
@@ -268,6 +258,7 @@ class LocalWay(Way):
         else:
             self._send(link, [run])
             self.dispatch()
+        self._packing.discard(run)
 
     def under_way(self) -> Iterator[Run]:
         yield from super().under_way()

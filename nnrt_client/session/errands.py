@@ -94,10 +94,11 @@ def elsewhere(
         raise
 
 
-def begin(work: Work) -> bool:
-    """Do this in a thread that gets no signals, and don't wait for it; false where there is no thread to be had."""
+def begin(work: Callable[[], T], then: Callable[[T], object] | None = None) -> bool:
+    """Do this in a thread that gets no signals, and don't wait for it; false where there is no thread to be had. `then`
+    is called there with what comes of it."""
     try:
-        _start(work)
+        _start(work if then is None else partial(_do_and_tell, work, then))
     except (RuntimeError, MemoryError) as error:
         _log.debug("no thread can be started: %r", error)
         return False
@@ -131,6 +132,14 @@ def _do(work: Work) -> None:
             del more
     except Exception:  # No memory is left, perhaps. Who waits for an errand that has not begun starts another thread.
         _log.exception("a thread of errands ends")
+
+
+def _do_and_tell(work: Callable[[], T], then: Callable[[T], object]) -> None:
+    result = work()
+    try:
+        then(result)
+    except MemoryError:  # Nobody else knows what came of it.
+        then(result)
 
 
 def _next() -> Work | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from functools import partial
 from time import perf_counter_ns, time_ns
 
@@ -63,9 +63,7 @@ class _BuildSpan(Undertaking):
 
     def __init__(self) -> None:
         self._began_ns = perf_counter_ns()
-        self._span = _tracer.start_span(BUILD, start_time=wall_ns(self._began_ns))
-        self.context = copy_context()
-        self.context.run(contexts.attach, trace.set_span_in_context(self._span))
+        self._span, self.context = _begun(BUILD, self._began_ns)
 
     def end(self, error: BaseException | None, stages: Sequence[Stage] = (), **about: str | int) -> None:
         span = self._span
@@ -84,14 +82,19 @@ class _PooledRunSpan(RunTrace):
 
     def __init__(self) -> None:
         self.began_ns = perf_counter_ns()
-        self._span = _tracer.start_span(POOLED_RUN, start_time=wall_ns(self.began_ns))
-        self.context = copy_context()
-        self.context.run(contexts.attach, trace.set_span_in_context(self._span))
+        self._span, self.context = _begun(POOLED_RUN, self.began_ns)
 
     def end(self, outcome: Outcome) -> None:
         if outcome.failure is not None:
             add_error(self._span, outcome.failure, time_ns())
         self._span.end()
+
+
+def _begun(name: str, began_ns: int) -> tuple[trace.Span, Context]:
+    """Begin a span that others are parts of. Returns it with a context in which it is the current one."""
+    span, context = _tracer.start_span(name, start_time=wall_ns(began_ns)), copy_context()
+    context.run(contexts.attach, trace.set_span_in_context(span))
+    return span, context
 
 
 class _SessionSpans(SessionTracer):

@@ -44,9 +44,9 @@ class ReadyPart(Protocol):
 
 
 class PartsOfRun:
-    """What a run is made of. A part starts in the thread in which the last of its inputs came to be known.
+    """Runs the parts of a model once, each as soon as all its inputs are known, in the thread that made the last one.
 
-    They have ended when nothing writes to tensors of the application any more, whichever way the run ends.
+    The parts have ended when nothing writes to tensors of the application any more, whichever way the run ends.
     """
 
     def __init__(
