@@ -117,9 +117,15 @@ def what_is_wrong(address: str, settings: Settings) -> str:
     if not port.isdecimal():
         return ""
     host = host.strip("[]")
+    # A busy daemon may hang up once; on a client that it doesn't take it hangs up each time.
+    return _try_handshake(host, int(port), settings) and _try_handshake(host, int(port), settings)
+
+
+def _try_handshake(host: str, port: int, settings: Settings) -> str:
+    """Shake hands as the settings say, and return what is wrong, or an empty string."""
     try:
-        with socket.create_connection((host, int(port)), settings.verdict_timeout_s) as connection:
-            if speaks_tls(address, settings):
+        with socket.create_connection((host, port), settings.verdict_timeout_s) as connection:
+            if speaks_tls(f"{host}:{port}", settings):
                 return _wrong_with_tls(connection, host, settings)
             return _wrong_with_plain(connection)
     except OSError:
