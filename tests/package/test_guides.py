@@ -1,0 +1,97 @@
+"""What the pages for users show runs: their Python against real daemons, their commands as far as they can be parsed."""
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import numpy as np
+import onnx
+import pytest
+from daemon_process import DaemonProcess
+from onnx import parser
+from source_files import ROOT
+
+from nnrt_client.cli import main as nnrt
+from nnrt_device_service.cli import main as nnrt_device
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("start/*.md")), *sorted((ROOT / "docs").glob("guides/*.md"))]
+COMMANDS = {"nnrt": nnrt, "nnrt-device": nnrt_device}
+# What pages call model.onnx.
+POOLING = """
+<ir_version: 8, opset_import: ["": 17]>
+pooling (float[N, 3, 224, 224] image) => (float[N, 3, 1, 1] means) { means = GlobalAveragePool(image) }
+"""
+# What a page's blocks print ends with this, each.
+END = "\x1e"
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=named)
+def test_python_runs(
+    page: Path,
+    onnxruntime_daemon: DaemonProcess,
+    shared_daemon: DaemonProcess,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The blocks of a page follow each other in one program, in a folder with `model.onnx` and `image.npy`.
+
+    `127.0.0.1:50051` is a daemon of ONNX Runtime, `127.0.0.1:50052` one of the reference backend. A block of the
+    language `text` right behind one of Python is what that prints.
+    """
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    onnx.save(parser.parse_model(POOLING), tmp_path / "model.onnx")
+    np.save(tmp_path / "image.npy", np.ones((1, 3, 224, 224), "f4"))
+    program = "".join(f"{block}\nprint({END!r}, flush=True)\n" for block in blocks(page, "python"))
+    program = program.replace("127.0.0.1:50051", onnxruntime_daemon.address)
+    program = program.replace("127.0.0.1:50052", shared_daemon.address)
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=100
+    )
+    assert ended.returncode == 0, ended.stderr
+    shown = re.findall(r"^```python\n.*?^```\n(?:\n```text\n(.*?)^```)?", page.read_text(), re.DOTALL | re.MULTILINE)
+    for printed, says in zip(ended.stdout.split(f"{END}\n"), shown, strict=False):
+        assert not says or printed == says
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """Yield the words of each command of ours in the page's shell blocks."""
+    for block in blocks(page, "(?:console|shell)"):
+        for line in block.replace("\\\n", " ").splitlines():
+            for part in re.split(r"&&|\||;", line.removeprefix("$ ")):
+                words = shlex.split(part, comments=True)
+                if words and words[0] in COMMANDS:
+                    yield [word for word in words if word != "&"]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if any(commands(page))], ids=named)
+def test_commands_exist(page: Path) -> None:
+    """Each command has the options that a page gives it, and all that it needs."""
+    for name, *words in commands(page):
+        check(COMMANDS[name], name, words)
+
+
+def check(command: click.Command, name: str, words: list[str]) -> None:
+    """Have click read the words as it does for a user, but run nothing."""
+    if words == ["--help"] or words == ["--version"]:
+        return
+    context = command.make_context(name, list(words), resilient_parsing=True)
+    if isinstance(command, click.Group):
+        rest = [*context._protected_args, *context.args]
+        found, child, behind = command.resolve_command(context, rest)
+        assert child is not None, f"{name} has no command {found!r}"
+        check(child, f"{name} {found}", behind)
+        return
+    command.make_parser(context).parse_args(list(words))
