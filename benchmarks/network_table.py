@@ -27,7 +27,7 @@ from onnx_networks import in_process_session
 from nnrt_client import ModelSession, NnrtError, load
 
 FOLDER = Path("build/networks")
-PAGE = ROOT / "docs" / "onnx_networks.md"
+PAGE = ROOT / "docs/reference/networks.md"
 COLUMNS = ("network", "exporter", "format", "came in", "equal within", "in process ms", "ms", "ratio", "load ratio")
 FAMILIES = (
     "classification",
@@ -227,7 +227,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where export_networks.py has put them")
     parser.add_argument("--only", default="", help="a part of the file names of those to take")
     parser.add_argument("--check", action="store_true", help="compare only, and measure nothing")
-    parser.add_argument("--write", action="store_true", help=f"write docs/{PAGE.name}")
+    parser.add_argument("--write", action="store_true", help=f"write docs/reference/{PAGE.name}")
     given = parser.parse_args()
     paths = [path.with_suffix(".onnx") for path in sorted(given.folder.glob("*.npz")) if given.only in path.name]
     if not paths:

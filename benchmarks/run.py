@@ -1,4 +1,4 @@
-"""Measure, print the tables, and write docs/performance.md: `make bench`.
+"""Measure, print the tables, and write docs/reference/performance.md: `make bench`.
 
     PYTHONPATH=tests:tests/onnx_import python benchmarks/run.py [--only GROUP ...] [--brief]
     python benchmarks/run.py --only small --against OTHER_CHECKOUT
@@ -39,7 +39,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import harness
 
-PAGE = harness.ROOT / "docs" / "performance.md"
+PAGE = harness.ROOT / "docs/reference/performance.md"
 GROUPS = ("small", "crowds", "shapes", "stateful", "options", "kernels", "onnx_networks")
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from nnrt_hdi.errors import InvalidParameter, OutOfMemory
 from nnrt_hdi.tensor import Array, TensorSpec, flat_bytes
 
-# Measured: docs/performance.md, "Large tensors over TCP".
+# Measured: docs/reference/performance.md, "Large tensors over TCP".
 CHUNK_BYTES = 1 << 20
 # In Welcome.features: a message may hold several chunks of constants, and say where in shared memory they are.
 FEATURE = "chunks"

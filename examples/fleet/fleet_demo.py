@@ -1,6 +1,6 @@
 """Four daemons that one command keeps alive, and a pool of them that is used while they are killed and restarted.
 
-Run it with `make fleet-demo`. It ends with 0 if no run has failed and every answer was right.
+Run it with `make demo-fleet`. It ends with 0 if no run has failed and every answer was right.
 """
 
 import logging
