@@ -41,7 +41,7 @@ FAMILIES = (
 )
 FORMATS = ("fp32", "fp16", "QDQ", "QOperator", "dynamic int8")
 ABOUT = """\
-Networks of all families, defined in [benchmarks/families](../benchmarks/families) with random weights, exported from
+Networks of all families, defined in [benchmarks/families](../../benchmarks/families) with random weights, exported from
 torch by both of its exporters, and written in other formats by ONNX Runtime's own tools. Each file is given to
 `nnrt_client.load` as it is, with the dimensions open that an application would leave open, on a daemon of this host
 with the onnxruntime backend, and run in two sizes beside ONNX Runtime in the client's process: the same file, as many
