@@ -74,7 +74,7 @@ c-check: $(ENV)/test ## Check that the generated files of the C library are up t
 	@$(ENV)/bin/python -m nnrt_client.c.generated --check
 
 docs: $(ENV)/test ## Build the site into build/site; fail on warnings
-	@PYTHONPATH=docs/site $(ENV)/bin/mkdocs build -q --strict
+	$(ENV)/bin/sphinx-build -q -E -j auto -W --keep-going -d build/doctrees docs build/site
 
 tests: $(ENV)/test ## Run the tests; of long tables of cases a seeded part
 	$(ENV)/bin/pytest -q -n auto --maxprocesses 4 --dist worksteal

@@ -85,14 +85,13 @@ def _page(family: str, declared: Sequence[Operation]) -> Iterator[str]:
 
 
 def _link(family: str, operation: Operation) -> str:
-    return f"[{operation.type.name}](operators/{family}.md#{operation.type.name.lower()})"
+    return f"[{operation.type.name}](operators/{family}.md#operation-{operation.type.name.lower()})"
 
 
 def _section(node_type: NodeType, operations: list[Operation]) -> Iterator[str]:
     """The operations of a family that become the same node."""
     yield ""
-    yield "".join(f'<a id="{operation.type.name.lower()}"></a>' for operation in operations)
-    yield ""
+    yield from (f"(operation-{operation.type.name.lower()})=" for operation in operations)
     yield f"## {', '.join(operation.type.name for operation in operations)}"
     yield ""
     for operation in operations:
@@ -117,7 +116,7 @@ def _outputs(operation: Operation) -> str:
 
 
 def _node(operator: Operator) -> Iterator[str]:
-    yield f'<a id="node-{operator.node_type.name.lower()}"></a>'
+    yield f"(node-{operator.node_type.name.lower()})="
     yield ""
     # A docstring is prose with its formula first; line breaks in it mean nothing.
     yield " ".join(operator.doc.split())
