@@ -15,6 +15,7 @@ extensions = [
     "sphinx_copybutton",
     "diagrams",
     "pages",
+    "public_names",
 ]
 exclude_patterns = ["site"]
 nitpicky = True

@@ -18,7 +18,8 @@ from source_files import ROOT
 from nnrt_client.cli import main as nnrt
 from nnrt_device_service.cli import main as nnrt_device
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("start/*.md")), *sorted((ROOT / "docs").glob("guides/*.md"))]
+FOLDERS = ("start", "guides", "reference", "reference/python", "explanation")
+PAGES = [ROOT / "README.md", *(page for folder in FOLDERS for page in sorted((ROOT / "docs" / folder).glob("*.md")))]
 COMMANDS = {"nnrt": nnrt, "nnrt-device": nnrt_device}
 # What pages call model.onnx.
 POOLING = """
@@ -62,8 +63,10 @@ def test_python_runs(
     )
     assert ended.returncode == 0, ended.stderr
     shown = re.findall(r"^```python\n.*?^```\n(?:\n```text\n(.*?)^```)?", page.read_text(), re.DOTALL | re.MULTILINE)
-    for printed, says in zip(ended.stdout.split(f"{END}\n"), shown, strict=False):
-        assert not says or printed == says
+    *printed, rest = ended.stdout.split(f"{END}\n")
+    assert rest == ""
+    for says, prints in zip(shown, printed, strict=True):
+        assert not says or prints == says
 
 
 def commands(page: Path) -> Iterator[list[str]]:
