@@ -11,7 +11,6 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
-    "sphinx_click",
     "sphinx_copybutton",
     "diagrams",
     "pages",

@@ -18,13 +18,16 @@ SITE = Path(__file__).resolve().parent
 DOCS, ROOT = SITE.parent, SITE.parents[1]
 sys.path.insert(0, str(ROOT / "tests"))  # The operators' samples.
 
-import function_tables  # noqa: E402  (the path comes first)
+import command_tables  # noqa: E402  (the path comes first)
+import function_tables  # noqa: E402
 import onnx_tables  # noqa: E402
 import operator_pages  # noqa: E402
 import setting_tables  # noqa: E402
 
 TABLES: dict[str, Callable[[], str]] = {
     "c-functions": function_tables.tables,
+    "client-commands": command_tables.client_commands,
+    "daemon-commands": command_tables.daemon_commands,
     "daemon-settings": setting_tables.daemon_settings,
     "onnx-by-body": onnx_tables.by_body,
     "onnx-counts": onnx_tables.counts,
