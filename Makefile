@@ -101,7 +101,7 @@ openvino: $(ENV)/test ## Test examples/backend_openvino, and try it with the con
 fuzz: $(ENV)/test ## Attack a daemon for FUZZ_S seconds (3600), and print what an honest client noticed
 	PYTHONPATH=tests:tests/hostile:. $(ENV)/bin/python tests/hostile/attacks.py --seconds $(FUZZ_S)
 
-mutants: $(ENV)/test ## Seed defects into a backend; write into the documentation how many the conformance kit finds
+mutants: $(ENV)/test ## Seed defects into a backend; write which of them the conformance kit finds
 	PYTHONPATH=tests $(ENV)/bin/python -m mutants.prove --write
 
 ## Write generated files
