@@ -1,4 +1,4 @@
-"""Sessions with environments of their own, for what doesn't fit into `.venv`: other Pythons, versions and large packages.
+"""Sessions with environments of their own, for what doesn't fit into `.venv`: other versions and large packages.
 
 Makefile calls them by these names: `make matrix`, `make proto`, `make engines`, `make openvino`, `make peers`, `make
 networks`. `nox --list` lists them, and `nox -s "tests-3.12(oldest)" -- tests/client` runs a part of one.

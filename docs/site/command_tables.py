@@ -28,7 +28,8 @@ def _sections(group: click.Group, name: str, level: int = 2) -> Iterator[str]:
         pieces = " ".join(command.collect_usage_pieces(context))
         yield from (f"{'#' * level} {full_name}", "", "```text", f"{full_name} {pieces}", "```", "")
         # Click marks paragraphs that it must not wrap with \b, and the end of the help with \f.
-        yield from (inspect.cleandoc(command.help or "").partition("\f")[0].replace("\b\n", "").replace("<", "&lt;"), "")
+        about = inspect.cleandoc(command.help or "").partition("\f")[0].replace("\b\n", "")
+        yield from (about.replace("<", "&lt;"), "")
         if isinstance(command, click.Group):
             yield from _sections(command, full_name, level + 1)
         elif full_name != "nnrt-device serve":
@@ -43,6 +44,6 @@ def _options(command: click.Command) -> Iterator[str]:
     for option in options:
         flags = ", ".join(f"`{flag}`" for flag in (*option.opts, *option.secondary_opts))
         default = "required" if option.required else f"`{option.default}`" if option.show_default else ""
-        help = (option.help or "").replace("|", "\\|").replace("<", "&lt;")
-        yield f"| {flags} | {default} | {help} |"
+        meaning = (option.help or "").replace("|", "\\|").replace("<", "&lt;")
+        yield f"| {flags} | {default} | {meaning} |"
     yield ""

@@ -52,7 +52,7 @@ def index() -> str:
     for family, declared in _families():
         lines.append(f"- [{family}](operators/{family}.md): " + ", ".join(_link(family, each) for each in declared))
     family_of = {each.node_type: family for family, declared in _families() for each in declared}
-    family_of |= {node_type: _OTHERS for node_type in set(OPERATORS) - set(family_of)}
+    family_of |= dict.fromkeys(set(OPERATORS) - set(family_of), _OTHERS)
     node_types = sorted(OPERATORS, key=lambda node_type: node_type.name)
     links = ", ".join(f"[{each.name}](operators/{family_of[each]}.md#node-{each.name.lower()})" for each in node_types)
     return "\n".join([*lines, "", "Node types: " + links])
@@ -213,4 +213,3 @@ def _conversion(node_type: NodeType) -> Graph:
     x, y = TensorSpec(DataType.FLOAT32, ()), TensorSpec(DataType.INT8, (), quant=(QuantParam(1.0, 0),))
     attrs = {"src_t": int(x.data_type), "dst_t": int(y.data_type)}
     return Graph((x, y), (Node(node_type, (0,), (1,), attrs),), (0,), (1,))
-

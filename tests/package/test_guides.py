@@ -1,4 +1,4 @@
-"""What the pages for users show runs: their Python against real daemons, their commands as far as they can be parsed."""
+"""Examples on the pages for users run: Python against real daemons; of commands the options are checked."""
 
 import re
 import shlex
