@@ -1,4 +1,4 @@
-"""A graph as an ONNX model: its nodes lowered one after the other."""
+"""Lowering of a graph to an ONNX model, node by node."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,10 +26,10 @@ from nnrt_onnx_lowering.signedness import flipped, in_types_of
 from nnrt_onnx_lowering.value import FLOAT32, AnyArray, Value
 
 HALF = np.dtype(np.float16)
-# As much as protobuf serializes.
+# The most that protobuf serializes.
 MOST_WHOLE_BYTES = (1 << 31) - 1
 
-# Operators that make of numbers what is none. Quantized it is 0, which ONNX has no rule for.
+# Operators that make NaN of numbers. Quantized, NaN is 0, for which ONNX has no rule.
 UNDEFINED = frozenset(
     {
         NodeType.DIV_FUSION,
@@ -48,21 +48,21 @@ UNDEFINED = frozenset(
 )
 
 
-# A weight's location, as ONNX names it, and its first byte there.
+# Returns the location of a weight, as ONNX names it, and the offset of its first byte there.
 Place = Callable[[str, AnyArray], tuple[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """An ONNX model, and what one has to know to run it.
+    """ONNX model of a graph, and what a backend needs to run it.
 
-    `model` has the elements of small constants in it. The elements of the others are in `weights`, contiguous, by the
-    names of their initializers, whose location says "weights": give both to an engine that takes weights by their
-    names, keeping `weights` as long as it reads them, or ask for a model that says more: `whole` or `placed`.
+    Small constants are embedded in `model`. The elements of the others are in `weights`, contiguous, under the names of
+    their initializers, whose location is "weights". An engine that takes weights by name gets both, and `weights` has
+    to live as long as the engine reads it. Other engines use the models of `whole` or `placed`.
 
-    `inputs` are the names of the model's inputs, in the order of the graph's. `outputs` are those of its outputs:
-    first the graph's, in their order, then what its assertions look at. Give all of them to `assertions.checked`,
-    which gives the graph's outputs back.
+    `inputs` are the names of the model's inputs in the order of the graph's. `outputs` are the names of its outputs:
+    the graph's in their order, then those for assertions. Pass all of them to `assertions.checked`, which returns the
+    graph's.
     """
 
     model: onnx.ModelProto
@@ -72,7 +72,11 @@ class Lowered:
     assertions: Assertions
 
     def whole(self) -> onnx.ModelProto:
-        """The model with all elements in it. Raises OutOfMemory above 2 GiB, beyond which ONNX can't be serialized."""
+        """Return the model with all weights embedded.
+
+        Raises:
+            OutOfMemory: The model is larger than 2 GiB, the most that ONNX serializes.
+        """
         size = self.model.ByteSize() + sum(array.nbytes for array in self.weights.values())
         if size > MOST_WHOLE_BYTES:
             raise OutOfMemory(f"the model has {size} bytes; whole it may have {MOST_WHOLE_BYTES}: place its weights")
@@ -85,8 +89,11 @@ class Lowered:
         return model
 
     def placed(self, place: Place) -> onnx.ModelProto:
-        """The model with the location and the offset that `place` gives for the name and the elements of each weight:
-        in a file, or where else the engine looks for it."""
+        """Return the model with weights in a file, or wherever the engine looks for them.
+
+        Args:
+            place: Returns location and offset of a weight, given its name and elements.
+        """
         model = onnx.ModelProto()
         model.CopyFrom(self.model)
         for tensor in self._large(model):
@@ -99,22 +106,26 @@ class Lowered:
 
 
 def lower(graph: Graph, engine: Engine, *, float16: bool = False) -> Lowered:
-    """The ONNX model of a graph, in operators that an engine takes.
+    """Return the ONNX model of a graph, in operators that an engine takes.
 
-    The graph has been inferred (`nnrt_hdi.ops.inferred_graph`) and has the data of all its constants. The model reads
-    and gives what the graph does, in the same data types and shapes; a dimension that isn't known has a name of its
-    own. Quantized nodes are written with QuantizeLinear and DequantizeLinear around them. With `float16`
-    (`ModelConfig.enable_float16`) all that the graph has as FLOAT32 inside is rounded to FLOAT16; what an engine that
-    computes in it (`computes_float16`) has then takes half of the memory.
+    The model has inputs and outputs of the same data types and shapes as the graph. Each unknown dimension gets a name
+    of its own. Quantized nodes become real ones between DequantizeLinear and QuantizeLinear.
 
-    Raises Unsupported, with the node's place, for one that ONNX or the engine's operators can't express, such as where
-    only a run knows what decides how a model is built.
+    Args:
+        graph: An inferred graph (`nnrt_hdi.ops.inferred_graph`) with the data of all constants.
+        engine: The engine that is to run the model.
+        float16: Whether FLOAT32 tensors inside of the model are rounded to FLOAT16 (`ModelConfig.enable_float16`). An
+            engine that computes in FLOAT16 (`computes_float16`) then needs half of the memory.
+
+    Raises:
+        Unsupported: ONNX or the engine can't express a node, for instance because its construction depends on a value
+            that only a run knows. The error has the node's place.
     """
     return _Lowering(graph, engine, float16).lowered()
 
 
 class _Lowering:
-    """The lowering of a graph, its inputs and outputs as given, other quantized tensors in the types of kernels."""
+    """Lowering of one graph: quantized tensors get the types of the engine's kernels, except inputs and outputs."""
 
     def __init__(self, given: Graph, engine: Engine, float16: bool) -> None:
         self._interface = given
@@ -158,32 +169,32 @@ class _Lowering:
         return replace(self._op.constant(data).cast(stored), elements=small)
 
     def _given(self, index: int) -> Value:
-        """An output in the type that the graph gives it."""
+        """Return an output in the type that the graph declares."""
         spec = self._interface.tensors[index]
         value = self._values[index]
         return flipped(value) if _is_other(value, spec) else value.cast(spec.numpy_dtype)
 
     def _in_type(self, value: Value, spec: TensorSpec) -> Value:
-        """An input in the type that it is kept in."""
+        """Return an input in the type in which the model keeps it."""
         if not _is_other(value, spec):
             return value.cast(self._stored(spec))
         return replace(flipped(value), shape=value.shape, rank=value.rank)
 
     def _stored(self, spec: TensorSpec) -> AnyDType:
-        """The type of a tensor of inputs and constants, which others are in too where there are kernels for it."""
+        """Return the type in which the model keeps inputs and constants, and other tensors too if there are kernels."""
         return HALF if self._float16 and spec.numpy_dtype == FLOAT32 else spec.numpy_dtype
 
     def _computed(self, dtype: AnyDType) -> AnyDType:
-        """The type to compute in what is kept in this one."""
+        """Return the type in which elements kept as `dtype` are computed."""
         return FLOAT32 if dtype == HALF and not self._engine.computes_float16 else dtype
 
     def _kept(self, result: Value, spec: TensorSpec) -> Value:
-        """The result of a node, in the type that those behind it read."""
+        """Return a node's result in the type that later nodes read."""
         stored = self._stored(spec)
         return result if result.dtype == self._computed(stored) else result.cast(stored)
 
     def _alike(self, call: Call, operands: Sequence[Value]) -> Sequence[Value]:
-        """Operands that are only moved: FLOAT16 as it is, unless a part of it has been computed in FLOAT32."""
+        """Return operands that are only moved: FLOAT16 as it is, unless one of them was computed in FLOAT32."""
         halves = [self._stored(spec) == HALF for spec in call.inputs]
         types = {x.dtype for x, is_half in zip(operands, halves, strict=True) if is_half}
         if len(types) < 2:
@@ -191,7 +202,7 @@ class _Lowering:
         return [x.cast(FLOAT32) if is_half else x for x, is_half in zip(operands, halves, strict=True)]
 
     def _compose(self, composition: Composition) -> None:
-        """Lower nodes that are one operator, with the first of them that gives one of its outputs."""
+        """Lower a composition when the first of its output nodes comes up."""
         if composition.outputs[0] in self._values:
             return
         results = composition.make(self._op, [self._values[at] for at in composition.inputs])
@@ -220,13 +231,13 @@ class _Lowering:
             self._values[at] = result.known(spec.rank, spec.shape)
 
     def _plain(self, rule: Lowering, call: Call, operands: Sequence[Value]) -> list[Value]:
-        """The results of a node on the elements as they are."""
+        """Return the results of a node that is computed on the elements themselves."""
         given = self._alike(call, operands) if rule.moves else [x.cast(self._computed(x.dtype)) for x in operands]
         results = self._call(rule, call, given)
         return [self._kept(result, spec) for result, spec in zip(results, call.outputs, strict=True)]
 
     def _quantized(self, rule: Lowering, call: Call, operands: Sequence[Value], view: RealView) -> list[Value]:
-        """The results of a node on the real numbers that its quantized operands stand for."""
+        """Return the results of a node that is computed on the real numbers of its quantized operands."""
         outputs = tuple(map(_real_spec, call.outputs, view.outputs))
         inputs = tuple(map(_real_spec, call.inputs, view.inputs))
         attrs, activation_type = _without_activation(call.attrs)
@@ -249,7 +260,7 @@ class _Lowering:
         return quantized
 
     def _real(self, x: Value, scaling: Scaling, at: int, call: Call) -> Value:
-        """The real numbers that an operand stands for. What is known of its elements is so of them."""
+        """Return the real numbers of a quantized operand. Rank and shape stay known."""
         rules = OPERATORS[call.node_type].operands
         accepts = rules[min(at, len(rules) - 1)].accepts
         is_weight = accepts.channel_axis is not None or accepts.is_bias or _is_weight_of_product(x, at, call)
@@ -261,15 +272,16 @@ class _Lowering:
 
 
 def _is_weight_of_product(x: Value, at: int, call: Call) -> bool:
-    """It is a constant matrix whose columns may each have a scale, as QLinearMatMul takes them."""
+    """Return whether x is a constant matrix whose columns may each have a scale, as in QLinearMatMul."""
     is_right = call.node_type is NodeType.MATMUL_FUSION and at == 1 and not call.attrs.transpose_b
     return is_right and x.data is not None and x.rank == 2
 
 
 def _without_activation(attrs: SimpleNamespace) -> tuple[SimpleNamespace, ActivationType]:
-    """Attributes without the activation that is fused, which is applied to the elements behind a quantization.
+    """Return the attributes without a fused activation, and the activation.
 
-    For rounding keeps the order of numbers, and integer kernels end with the quantization. An ACTIVATION is no other.
+    It is applied to the quantized elements instead: rounding keeps the order of numbers, and integer kernels end with
+    the quantization. An ACTIVATION node keeps its own.
     """
     kind = getattr(attrs, "activation_type", None)
     if kind not in FUSABLE or hasattr(attrs, "approximate"):
@@ -278,7 +290,7 @@ def _without_activation(attrs: SimpleNamespace) -> tuple[SimpleNamespace, Activa
 
 
 def _is_other(value: Value, spec: TensorSpec) -> bool:
-    """Of the two quantized types of 8 bits it has the other one."""
+    """Return whether a value has the other of the two 8-bit quantized types than its spec says."""
     return spec.is_quantized and spec.item_size == 1 and value.dtype != spec.numpy_dtype
 
 

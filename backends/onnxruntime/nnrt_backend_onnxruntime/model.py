@@ -1,4 +1,4 @@
-"""A model in a session of ONNX Runtime, ready to run."""
+"""Model in a session of ONNX Runtime, ready to run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -28,16 +28,19 @@ from nnrt_hdi.part import Part
 from nnrt_hdi.sizes import Sizes
 from nnrt_hdi.tensor import Array, TensorSpec
 
-# Outputs of fewer bytes together are copied: that costs no more than to tell ONNX Runtime where they go.
+# Smaller outputs, all together, are copied: that costs no more than passing their addresses to ONNX Runtime.
 LEAST_IN_PLACE_BYTES = 1 << 15
-# The memory of this process, in which all inputs and outputs are, whatever the provider.
+# The memory of this process. All inputs and outputs are there, whatever the provider.
 HERE = OrtDevice(OrtDevice.cpu(), OrtDevice.default_memory(), 0)
 Export = Callable[[], list[Part]]
 
 
 class Plan(NamedTuple):
-    """The outputs of runs of a kind: their specs, whether all are known to be without elements, and whether it is worth
-    while to tell ONNX Runtime where each is to go."""
+    """Outputs of all runs whose inputs have the same shapes.
+
+    `are_empty` says whether all outputs are known to have no elements. `may_bind` says whether it pays to pass the
+    outputs' addresses to ONNX Runtime.
+    """
 
     specs: tuple[TensorSpec, ...]
     are_empty: bool
@@ -55,8 +58,11 @@ class Plan(NamedTuple):
 
 
 class OnnxModel(OpenGraphModel[Plan]):
-    """Runs a session. Inputs are read where they are; outputs are written where they go if they are large and their
-    shapes follow from those of the inputs, else they are the memory that ONNX Runtime made them in."""
+    """Model that runs a session.
+
+    ONNX Runtime reads inputs where they are. It writes outputs where the caller wants them, if they are large and their
+    shapes follow from those of the inputs. Other outputs are in memory that ONNX Runtime allocates.
+    """
 
     def __init__(
         self,
@@ -71,11 +77,23 @@ class OnnxModel(OpenGraphModel[Plan]):
         shared: InPlace,
         sizes: FileSizes | None = None,
     ) -> None:
-        """Of `graph` the first inputs are those of a run; the others stand for constants. `shared` says which may be
-        where the client can write. A session of a model that doesn't come from the graph has `sizes`."""
+        """Wrap an open session.
+
+        Args:
+            session: The session.
+            graph: The graph. The first `input_count` inputs are those of a run, the others stand for constants.
+            input_count: The number of inputs of a run.
+            weights: The large constants, which have to live as long as the session.
+            max_tensor_bytes: The most bytes that a tensor may have.
+            deadlines: Ends runs at their deadlines.
+            export: Returns the compiled model in parts.
+            reopen: Opens another session of the same model, with a profile.
+            shared: The inputs and outputs that may be in memory that the client can write to.
+            sizes: The sizes of tensors, for a model that doesn't come from the graph.
+        """
         super().__init__(graph, max_tensor_bytes, Plan.of, input_count=input_count)
         self.session = session
-        # None where there is none: each run asks.
+        # None without assertions: each run tests it.
         self._assertions = Assertions.of(graph) or None
         self._weights = weights
         self._deadlines = deadlines
@@ -85,7 +103,7 @@ class OnnxModel(OpenGraphModel[Plan]):
         self._output_names = [entry.name for entry in session.get_outputs()]
         self._file_sizes = sizes
         self.reads_in_place = shared.inputs
-        # None, where what ONNX Runtime gives is more than the outputs.
+        # Empty with assertions, where ONNX Runtime gives more outputs than the graph has.
         self._writes_in_place = frozenset[int]() if self._assertions else shared.outputs
 
     def run(
@@ -126,12 +144,12 @@ class OnnxModel(OpenGraphModel[Plan]):
     def _run_in_place(
         self, inputs: Sequence[Array], specs: Sequence[TensorSpec], regions: Sequence[Array | None], options: Any
     ) -> list[Array]:
-        """Run with outputs in these regions, or in memory of their own."""
+        """Run the model with outputs in these regions, or in new arrays."""
         outputs: list[Array] = []
         for at, (spec, region) in enumerate(zip(specs, regions, strict=True)):
             is_given = region is not None and at in self._writes_in_place
             outputs.append(region if is_given else np.empty(spec.shape, spec.numpy_dtype))  # type: ignore[arg-type]
-        # ONNX Runtime's IOBinding does the same for 30 microseconds more (1.31).
+        # ONNX Runtime's IOBinding does the same, but takes 30 microseconds longer (1.31).
         self.session.run_with_ortvaluevector(
             options, self._names, values_of(inputs), self._output_names, values_of(outputs), [HERE] * len(outputs)
         )
@@ -139,7 +157,7 @@ class OnnxModel(OpenGraphModel[Plan]):
 
 
 def values_of(arrays: Sequence[Array]) -> Any:
-    """The arrays as ONNX Runtime takes them, where they are."""
+    """Return the arrays as ONNX Runtime's values, without a copy."""
     values = OrtValueVector()
     for array in arrays:
         values.push_back(OrtValue.ortvalue_from_numpy(array, HERE))
@@ -147,9 +165,10 @@ def values_of(arrays: Sequence[Array]) -> Any:
 
 
 class Stopping:
-    """Gives a block options with which ONNX Runtime ends a run as soon as it must; its errors become those of NNRt.
+    """Context that gives the options of a run. ONNX Runtime ends the run when it is cancelled or its deadline passes.
 
-    Every small run comes here: a generator would take a microsecond more.
+    Errors of ONNX Runtime become errors of NNRt. Every small run passes here: a generator would take a microsecond
+    longer.
     """
 
     __slots__ = ("_cancellation", "_deadlines", "_take_back", "_ticket")
@@ -180,7 +199,7 @@ class Stopping:
 
 
 def skeleton(graph: Graph) -> Graph:
-    """A graph with its large constants as inputs behind the others: what inference needs, and no more."""
+    """Return a graph whose large constants are inputs after the others: inference needs no more of them."""
     small = {at: constant for at, constant in graph.constants.items() if constant.shape_value is not None}
     if len(small) == len(graph.constants):
         return graph
@@ -189,12 +208,12 @@ def skeleton(graph: Graph) -> Graph:
 
 
 def translated(error: Exception) -> NnrtError:
-    """The error of NNRt for one of ONNX Runtime, which has no classes for what matters."""
+    """Return the NNRt error for an error of ONNX Runtime, which has no classes for the cases that matter."""
     return error_of(type(error).__name__, str(error))
 
 
 def error_of(kind: str, said: str) -> NnrtError:
-    """The error of NNRt for one of ONNX Runtime's, by the name of its class and what it says."""
+    """Return the NNRt error for an error of ONNX Runtime, given the name of its class and its message."""
     text = said.replace("\n", " ").strip()
     if any(sign in text for sign in ("Available memory of", "Failed to allocate", "bad_alloc", "out of memory")):
         return OutOfMemory(text)

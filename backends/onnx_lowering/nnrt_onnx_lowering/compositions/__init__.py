@@ -1,8 +1,8 @@
-"""Nodes that together are one operator of ONNX, which NNRt does not have.
+"""Compositions: groups of nodes that are one operator in ONNX, and that NNRt has no operator for.
 
-What ONNX says with one operator takes NNRt several, as the importer writes them. An engine has a fast kernel for the
-one, or fuses it with its neighbours, so it is lowered as that one. A node in between that nobody else reads is not
-lowered at all.
+Where ONNX has one operator, the importer writes several NNRt nodes. An engine has a fast kernel for the one operator,
+or fuses it with its neighbours, so the lowering turns the group back into it. It skips a node in between that no other
+node reads.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ __all__ = ["Composition", "Compositions"]
 
 
 class Compositions:
-    """The compositions of a graph by the nodes that give their outputs, and the nodes that are still needed."""
+    """Compositions of a graph, by the nodes that compute their outputs, and the nodes that are still needed."""
 
     def __init__(self, graph: Graph, outputs: Sequence[int], engine: Engine) -> None:
         self._engine = engine
@@ -43,7 +43,7 @@ class Compositions:
                 yield composition
 
     def _is_taken(self, operator: Operator) -> bool:
-        """The engine takes an operator, be it with operands of wider types."""
+        """Return whether the engine takes an operator, with these operands or with wider ones."""
         leading = operator.operands[0]
         assert leading is not None
         try:
@@ -53,7 +53,7 @@ class Compositions:
         return True
 
     def _needed(self, outputs: Sequence[int]) -> frozenset[int]:
-        """The nodes that outputs depend on."""
+        """Return the nodes that these outputs depend on."""
         source, nodes = self._sources.nodes, self._sources.graph.nodes
         found: set[int] = set()
         waiting = [source[tensor] for tensor in outputs if tensor in source]

@@ -1,4 +1,4 @@
-"""ConvInteger: convolutions of integers."""
+"""Convolutions of integers as ConvInteger."""
 
 from collections.abc import Sequence
 
@@ -21,8 +21,11 @@ STEPS = 255
 
 @pattern(N.CONV2D_FUSION)
 def integer_convolution(sources: Sources, node: Node) -> Composition | None:
-    """The convolution of UINT8 less a zero point with constant integers: exact either way, and without groups
-    faster so on processors that add products of 8 bits in 32."""
+    """Recognize the convolution of UINT8 minus a zero point with constant integers.
+
+    The result is exact either way. Without groups ConvInteger is faster on processors that add 8-bit products in 32
+    bits.
+    """
     x, weight, bias = node.inputs
     attrs, taps, added = sources.attrs(node), sources.data(weight), sources.data(bias)
     if sources.integers.weights is not DataType.INT8 or attrs.group != 1 or taps is None or added is None:
@@ -47,7 +50,7 @@ def integer_convolution(sources: Sources, node: Node) -> Composition | None:
 
 
 def _less_zero(sources: Sources, tensor: int) -> tuple[int, int]:
-    """The UINT8 elements, and the zero point of the same type, of which a real tensor is the difference."""
+    """Return the UINT8 elements and the UINT8 zero point whose difference, in real numbers, a tensor is."""
     elements, point, *_ = sources.operands(tensor, N.SUB_FUSION)
     narrow = sources.operands(tensor if elements == MISSING else elements, N.CAST)[0]
     zero = sources.operands(point, N.CAST)[0]
@@ -60,6 +63,6 @@ def _less_zero(sources: Sources, tensor: int) -> tuple[int, int]:
 
 
 def _are_steps(numbers: AnyArray) -> bool:
-    """They are integers, no farther apart, and from 0, than those of 8 bits."""
+    """Return whether the numbers are integers whose range, extended to 0, is at most 255."""
     lowest, highest = numbers.min(initial=0), numbers.max(initial=0)
     return bool(highest - lowest <= STEPS and np.array_equal(numbers, np.rint(numbers)))

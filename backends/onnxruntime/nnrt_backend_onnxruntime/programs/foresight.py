@@ -1,8 +1,8 @@
-"""Foresees what a program is before it is loaded: the sizes of its tensors, and what loading it would compute.
+"""Analysis of a program before it is loaded: the sizes of its tensors, and what loading would compute.
 
-ONNX Runtime computes what follows from constants alone while it loads a model, and a few bytes can ask for any amount
-of that: they need only name a length. Where shapes tell how much it is, it is counted. Where they depend on elements of
-constants, those are computed here, as long as they are few.
+While ONNX Runtime loads a model, it computes all that follows from constants alone. A few bytes can cause any amount of
+this: they need only contain a length. Where shapes determine the amount, this module counts it. Where shapes depend on
+elements of constants, it computes those elements, as long as they are few.
 """
 
 import math
@@ -23,18 +23,18 @@ from nnrt_backend_onnxruntime.programs.skeleton import all_graphs, graphs_of, pl
 from nnrt_backend_onnxruntime.programs.tensors import size_of
 from nnrt_hdi.errors import InvalidFile
 
-# What may be made of constants: so many bytes, and so many times the model's own.
+# What may be computed from constants: so many bytes, plus so many times the model's own.
 MOST_FOLDED_BYTES = 1 << 26
 MOST_FOLDED_SHARE = 4
-# Products that may be computed for that.
+# The most products that may be computed for that.
 MOST_FOLDED_PRODUCTS = 1 << 33
-# Bytes of a constant, and nodes, that are looked into here.
+# The largest constant that is computed here, in bytes, and the most nodes.
 MOST_LOOKED_AT = 8192
 MOST_COMPUTED = 4096
 
-# Bytes of a dequantized number, of half a byte.
+# The bytes of a dequantized number per half byte.
 _MOST_WIDENED = 8
-# Operators that take about as many steps as there are elements.
+# Operators whose steps are about as many as their elements.
 _LIGHT = names(
     """
     Abs Add And BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Clip Concat Constant
@@ -51,21 +51,21 @@ Compute = Callable[[onnx.ModelProto], Sequence[AnyArray]]
 
 @dataclass(frozen=True, slots=True)
 class Foresight:
-    """The tensors of all graphs of a model, and if little follows from constants alone."""
+    """Tensors of all graphs of a model, and whether little follows from constants alone."""
 
     inputs: Sequence[Sized]
-    # Those of which the rank is known.
+    # The outputs whose rank is known.
     outputs: Sequence[Sized]
     tensors: Sequence[Sized]
     folding_is_bounded: bool
-    # Of graphs that have any, inner ones before those around them.
+    # The divisions of graphs that have any, inner graphs before outer ones.
     divisions: Sequence[Divisions]
     # Whether the rank of every tensor is known, and no constant is empty.
     is_complete: bool
 
     @property
     def is_never_empty(self) -> bool:
-        """Tell if a run without empty inputs has no empty tensors at all."""
+        """Whether a run without empty inputs has no empty tensors at all."""
         given = {dim for entry in self.inputs for dim in entry.dims}
         return self.is_complete and all(
             dim in given if isinstance(dim, str) else dim for entry in self.tensors for dim in entry.dims
@@ -73,8 +73,8 @@ class Foresight:
 
 
 def foreseen(model: onnx.ModelProto, compute: Compute) -> Foresight:
-    """Look at a model without functions. Raises InvalidFile for one whose nodes are not in order."""
-    # Mostly shapes tell; then no elements are needed.
+    """Analyse a model without functions. Raises InvalidFile if its nodes are out of order."""
+    # Shapes are mostly enough; then no elements are computed.
     walk = _Walk(model, None)
     scope = walk.graph(model.graph, _Scope())
     if not walk.is_bounded:
@@ -96,7 +96,7 @@ def foreseen(model: onnx.ModelProto, compute: Compute) -> Foresight:
 
 @dataclass(slots=True)
 class _Value:
-    """Keeps what is known of a value: its type, its bytes if it is constant, and its elements if they are few."""
+    """Known facts about a value: its type, its bytes if it is constant, its elements if they are few."""
 
     type: TypeProto | None = None
     constant_bytes: int | None = None
@@ -112,7 +112,7 @@ class _Value:
         return self.type is None or self.type.HasField("tensor_type")
 
 
-# Values by name, those of the graphs around it behind its own.
+# Values by name; those of the outer graphs come last.
 _Scope = ChainMap[str, _Value]
 
 
@@ -136,7 +136,7 @@ class _Walk:
         )
 
     def graph(self, graph: onnx.GraphProto, outer: _Scope, is_inner: bool = False) -> _Scope:
-        """Follow the nodes of a graph, with all that is around it."""
+        """Analyse the nodes of a graph, given the values of the graphs around it."""
         scope = outer.new_child()
         for entry in graph.input:
             scope[entry.name] = _Value(_typed(entry.type, with_shape=not is_inner))
@@ -179,7 +179,7 @@ class _Walk:
                 self.tensors.append(entry)
             else:
                 self.is_complete = False
-        # What has graphs is not computed beforehand, but for the choice between those of an If; nor are sequences.
+        # ONNX Runtime folds no nodes with graphs, except for the choice between the graphs of an If, and no sequences.
         if (node.op_type == "If" or not branches) and _is_constant(node, given):
             self._fold(node, given, [value for value in outputs.values() if value.may_be_tensor])
             if node.op_type == "Constant" and len(node.attribute) == 1 and _has_few(node.attribute[0].t):
@@ -203,7 +203,7 @@ class _Walk:
     # ---- constants
 
     def _fold(self, node: onnx.NodeProto, given: Sequence[_Value], outputs: Sequence[_Value]) -> None:
-        """Count what a node makes of constants."""
+        """Count what ONNX Runtime computes for a node whose inputs are constant."""
         inputs = [value.constant_bytes or 0 for value in given]
         least = _MOST_WIDENED * inputs[0] if node.op_type in ("QuantizeLinear", "DequantizeLinear") and inputs else None
         for value in outputs:
@@ -218,7 +218,7 @@ class _Walk:
         self.is_bounded &= self.bytes_left >= 0 and self.products_left >= 0
 
     def _look(self, node: onnx.NodeProto, given: Sequence[_Value], outputs: Sequence[_Value]) -> None:
-        """Compute the elements of constants that are few, of few."""
+        """Compute the elements of a small constant from small constants."""
         if node.op_type not in _LIGHT or node.domain not in ONNX_DOMAINS:
             return
         if any(value.size_bytes is None or value.size_bytes > MOST_LOOKED_AT for value in outputs):
@@ -243,29 +243,29 @@ class _Walk:
         graph = helper.make_graph([node], "constant", [], wanted, list(constants.values()))
         try:
             return self.compute(helper.make_model(graph, opset_imports=self.model.opset_import, ir_version=IR_VERSION))
-        except Exception:  # Whatever is wrong with it: it isn't known then.
+        except Exception:  # Whatever is wrong with the node, its result is unknown.
             return ()
 
 
 def _data_type(values: Sequence[_Value]) -> int:
-    """The data type that all of them have, 0 if nobody knows."""
+    """Return the data type that the values share, or 0 if it is unknown."""
     types = [value.type.tensor_type.elem_type for value in values if value.type is not None]
     return next((kind for kind in types if kind), 0)
 
 
 def _is_harmless(divisor: _Value) -> bool:
-    """Tell if all elements are known, and none is -1."""
+    """Return whether all elements of a divisor are known and none is -1."""
     return divisor.elements is not None and not (numpy_helper.to_array(divisor.elements) == -1).any()
 
 
 def _is_constant(node: onnx.NodeProto, given: Sequence[_Value]) -> bool:
-    """Tell if a node depends on constants alone; a shape that is fixed is one."""
+    """Return whether a node depends on constants alone; a fixed shape counts as constant."""
     asks_shape = node.op_type in ("Shape", "Size")
     return all(value.constant_bytes is not None or (asks_shape and value.size_bytes is not None) for value in given)
 
 
 def _shape_of(node: onnx.NodeProto, given: Sequence[_Value]) -> Sequence[AnyArray]:
-    """The output of a node that asks for the shape of a tensor."""
+    """Return the result of a Shape or Size node."""
     found = sized("", given[0].type) if given and given[0].type is not None else None
     dims = [] if found is None else [dim for dim in found.dims if isinstance(dim, int)]
     if found is None or len(dims) != len(found.dims):
@@ -277,7 +277,7 @@ def _shape_of(node: onnx.NodeProto, given: Sequence[_Value]) -> Sequence[AnyArra
 
 
 def _joined(branches: Sequence[tuple[onnx.GraphProto, _Scope]]) -> Iterator[TypeProto | None]:
-    """Types of the outputs of an If: what its graphs agree on."""
+    """Yield the types of an If's outputs, as far as its graphs agree."""
     for entries in zip(*(graph.output for graph, _ in branches), strict=False):
         types = [scope[entry.name].type for entry, (_, scope) in zip(entries, branches, strict=True)]
         first = types[0]
@@ -289,7 +289,7 @@ def _joined(branches: Sequence[tuple[onnx.GraphProto, _Scope]]) -> Iterator[Type
 
 
 def _typed(kind: TypeProto, with_shape: bool) -> TypeProto | None:
-    """A declared type, None where it says nothing."""
+    """Return a declared type, or None if it says nothing."""
     if not kind.HasField("tensor_type"):
         return kind if kind.WhichOneof("value") else None
     if not kind.tensor_type.elem_type:

@@ -1,6 +1,6 @@
-"""From the parts that a client sent to a session of ONNX Runtime.
+"""Loading of programs, from the parts that a client sent to a session of ONNX Runtime.
 
-What is kept of a program is the program: `export` gives its parts again, behind a header that says so.
+A program isn't compiled for the cache: `export` returns its parts again, after a header that says so.
 """
 
 import logging
@@ -41,9 +41,9 @@ from nnrt_hdi.tensor import TensorSpec
 FORMAT = "onnx"
 
 _KIND = "onnxruntime program"
-# In its header: ONNX Runtime crashes when it optimizes the program.
+# A key of the header: ONNX Runtime crashes when it optimizes the program.
 _AS_IT_IS = "as_it_is"
-# Of the names of ONNX Runtime's classes of errors.
+# Names of ONNX Runtime's error classes.
 _BROKEN = ("InvalidGraph", "InvalidProtobuf")
 
 _log = logging.getLogger(__name__)
@@ -60,10 +60,22 @@ def load_program(
     is_optimized: bool = True,
     is_tried: bool = False,
 ) -> ProgramModel:
-    """Load an ONNX model; the first part is it, the others hold data of its tensors. It `is_tried` if it has been
-    loaded before; without `trials` neither its loading nor its runs are tried.
+    """Load an ONNX model.
 
-    Raises InvalidFile, Unsupported or OutOfMemory for one that may not, or can't, be run here.
+    Args:
+        parts: The model, then the parts with data of its tensors.
+        config: The client's configuration of the model.
+        device: The device.
+        deadlines: Ends runs at their deadlines.
+        progress: Called with the fraction done.
+        trials: Tries the opening and the runs in another process; None to skip this.
+        is_optimized: Whether ONNX Runtime optimizes the model.
+        is_tried: Whether the opening has been tried before.
+
+    Raises:
+        InvalidFile: The model is damaged or not allowed.
+        Unsupported: ONNX Runtime or this daemon can't run the model.
+        OutOfMemory: Tensors are too large.
     """
     if not parts:
         raise InvalidFile("it has no parts; the first is the model")
@@ -76,7 +88,7 @@ def load_program(
     progress(0.25)
     inputs, ranks = input_specs(model), take_output_ranks(model)
     with Opening(weights, device, config, trials, lambda: progress(0.5), is_optimized, is_tried) as opening:
-        opening.begin(model.SerializeToString(), {})  # Most are opened so in the end.
+        opening.begin(model.SerializeToString(), {})  # Most models are opened with these settings in the end.
         known = foreseen(model, compute)
         sizes = Sizes(known, config.max_tensor_bytes)
         guard(known.divisions, opset_of(model))
@@ -113,19 +125,19 @@ def load_program(
 
 
 def is_program(parts: Sequence[Part]) -> bool:
-    """Tell if these are the parts that a program exported."""
+    """Return whether these are parts that a program exported."""
     return bool(parts) and is_packed(parts[0].data) and kind_of(parts[0].data) == _KIND
 
 
 def may_be_program(parts: Sequence[Part]) -> bool:
-    """Tell if these are not the parts of a compiled model: those of an ONNX file, or of what a program exported."""
+    """Return whether these parts are an ONNX file or an exported program, and not a compiled model."""
     return not parts or not is_packed(parts[0].data) or is_program(parts)
 
 
 def restored_program(
     parts: Sequence[Part], config: ModelConfig, device: ProviderDevice, deadlines: Deadlines, trials: Trials | None
 ) -> ProgramModel:
-    """Load what a program exported. Raises InvalidFile for what is none."""
+    """Load an exported program. Raises InvalidFile if the parts aren't one."""
     if not config.accepts_programs:
         raise Unsupported("it holds an ONNX file, which this daemon doesn't take as it is (--accept-programs)")
     about, _ = unpacked(_KIND, parts[0].data)
@@ -146,12 +158,12 @@ def restored_program(
 
 
 def opset_of(model: onnx.ModelProto) -> int:
-    """The version of ONNX's operators, 0 where there is none."""
+    """Return the version of ONNX's operator set, or 0 if the model has none."""
     return next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
 
 
 def compute(model: onnx.ModelProto) -> Sequence[AnyArray]:
-    """Compute what a small model without inputs gives."""
+    """Compute the outputs of a small model without inputs."""
     here = ProviderDevice("cpu", 0, threads=1)
     options = session_options(here, ModelConfig())
     options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -159,13 +171,16 @@ def compute(model: onnx.ModelProto) -> Sequence[AnyArray]:
 
 
 def _source_of(parts: Sequence[Part], config: ModelConfig, is_optimized: bool) -> bytes:
-    """SHA-256 of all that decides what ONNX Runtime does in a run."""
+    """Return the SHA-256 of all that determines what ONNX Runtime does in a run."""
     settings = repr((config.mode, sorted(config.extensions.items()), is_optimized)).encode()
     return sha256(b"".join([*(part.sha256 for part in parts), settings])).digest()
 
 
 def _inferred(declared: Sequence[TensorSpec], outputs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
-    """The outputs as they follow from the nodes alone: exporters write down the lengths of their example."""
+    """Return the outputs as the nodes determine them, and log where the file declares others.
+
+    Exporters write the lengths of their example into the file.
+    """
     for said, found in zip(declared, outputs, strict=True):
         if said != found:
             _log.warning("output %r is %s by what the file declares inside, and %s without", said.name, said, found)
@@ -173,7 +188,7 @@ def _inferred(declared: Sequence[TensorSpec], outputs: tuple[TensorSpec, ...]) -
 
 
 def _refusal(error: OperationFailed) -> NnrtError:
-    """Make the error that a client is told where ONNX Runtime doesn't take its model."""
+    """Return the error for the client when ONNX Runtime doesn't load its model."""
     cause = error if error.__cause__ is None else error.__cause__
     if isinstance(cause, Exception) and isinstance(known := translated(cause), OutOfMemory):
         return known

@@ -1,4 +1,4 @@
-"""Opens sessions of a program: each is tried in a process of its own before, unless it was once; so are its runs."""
+"""Opening of a program's sessions. Each is first tried in a separate process, unless it was before."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -25,33 +25,36 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Opening(Closable):
-    """Opens the sessions of one program. Closed, it tries nothing any more."""
+    """Opener of the sessions of one program. After `close` nothing is tried any more."""
 
     weights: Mapping[str, AnyArray]
     device: ProviderDevice
     config: ModelConfig
-    # None where nothing is tried.
+    # None if nothing is tried.
     trials: Trials | None
     waiting: Callable[[], None]
     is_optimized: bool = True
-    # Whether its opening has been tried before.
+    # Whether the opening has been tried before.
     is_tried: bool = False
-    # Opens the session of the latest model again, and tries a run of it; None where nothing is tried.
+    # Opens the session of the latest model again, and tries a run of it (None if nothing is tried).
     reopen: Callable[..., Any] = field(init=False)
     try_run: TryRun | None = field(default=None, init=False)
     _under_way: tuple[bytes, Mapping[str, str], Trial] | None = field(default=None, init=False)
 
     def begin(self, model: bytes, entries: Mapping[str, str]) -> None:
-        """Have a model tried that is likely the one to open, with these entries of the configuration."""
+        """Start to try a model that is probably the one to open, with these entries of the configuration."""
         self.close()
         if self.trials is not None and not self.is_tried:
             self._under_way = model, entries, self._begun(self.trials, model, entries)
 
     def session(self, model: bytes, entries: Mapping[str, str]) -> Any:
-        """The session of a model.
+        """Open the session of a model.
 
-        Raises OperationFailed where ONNX Runtime refuses it, and Unsupported where it crashes on it, or takes more for
-        that than it may. One on which only its optimizations crash is opened without them.
+        If only the optimizations crash, the session is opened without them.
+
+        Raises:
+            OperationFailed: ONNX Runtime refuses the model.
+            Unsupported: ONNX Runtime crashes on the model, or needs too much time or memory.
         """
         try:
             self._try(model, entries)
@@ -103,7 +106,7 @@ class Opening(Closable):
         inputs: Mapping[str, Array],
         cancellation: Cancellation,
     ) -> None:
-        """Raise Unsupported where ONNX Runtime crashes in a run, and what the run raises if it is but a failed one."""
+        """Try a run. Raises Unsupported if ONNX Runtime crashes, and the run's error if it only fails."""
         with self._begun(trials, model, entries, inputs) as trial:
             take_back = cancellation.on_cancel(trial.give_up)
             try:
@@ -111,7 +114,7 @@ class Opening(Closable):
             except Refused as error:
                 raise error_of(error.kind, error.said) from error
             except OperationFailed:
-                cancellation.check()  # That may be why it has ended.
+                cancellation.check()  # The cancellation may have ended the trial.
                 raise
             finally:
                 take_back()
