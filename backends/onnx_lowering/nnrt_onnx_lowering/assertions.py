@@ -21,7 +21,7 @@ MOST_SHOWN = 100
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """ASSERT node: its place in the model, its operands (condition, data), and how many elements of the data a message shows."""
+    """ASSERT node: its place in the graph, its operands, and how many elements of its data a message shows."""
 
     place: str
     tensors: tuple[int, ...]

@@ -49,7 +49,9 @@ def in_place_of(model: onnx.ModelProto, graph: Graph, input_count: int) -> InPla
 
 
 def in_place_of_nodes(graph: onnx.GraphProto, inputs: Sequence[str], outputs: Sequence[str]) -> InPlace:
-    """Return the same for a model without a graph; nothing may be shared if a node has graphs, which see outer values.
+    """Return the same for a model without a graph.
+
+    Nothing may be shared if a node has graphs, because these see more than the node's inputs.
     """
     if any(attribute.HasField("g") or attribute.graphs for node in graph.node for attribute in node.attribute):
         return InPlace(frozenset(), frozenset())

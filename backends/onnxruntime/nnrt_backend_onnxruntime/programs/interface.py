@@ -61,7 +61,10 @@ def take_output_ranks(model: onnx.ModelProto) -> list[int | None]:
 
 
 def output_specs(session: Any, declared_ranks: Sequence[int | None]) -> tuple[TensorSpec, ...]:
-    """Return the outputs of a run, with the dimensions that ONNX Runtime infers. Raises Unsupported as `input_specs`.
+    """Return the outputs of a run, with the dimensions that ONNX Runtime infers.
+
+    Raises:
+        Unsupported: An output is nothing that an NNRt tensor can be, or its rank is unknown.
     """
     return tuple(_output_spec(entry, rank) for entry, rank in zip(session.get_outputs(), declared_ranks, strict=True))
 

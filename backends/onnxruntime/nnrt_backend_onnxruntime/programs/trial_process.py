@@ -44,8 +44,7 @@ _REQUEST_FDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Request of a trial. It comes in memory: the length of the request, the request, then the data that it refers to.
-    """
+    """Request of a trial. The memory passed with it has its length, the request, and the data that it refers to."""
 
     device: Any
     config: Any

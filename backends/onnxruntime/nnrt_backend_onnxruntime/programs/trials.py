@@ -209,8 +209,7 @@ class Trial(Closable):
     """Trial under way. `close` ends it."""
 
     def __init__(self, reply: socket.socket, place: str) -> None:
-        """Wrap the socket of a trial; made by Trials. `place` names the run, and is empty if a session is only opened.
-        """
+        """Made by Trials. `place` describes the run, and is empty if a session is only opened."""
         self._reply = reply
         self.place = place
         self.deadline = time.monotonic() + MOST_S
