@@ -1,4 +1,4 @@
-"""Sizes that a model computes with: SHAPE, the arithmetic behind it, and the tensors that are made in such shapes."""
+"""Judgements of sizes that a model computes: SHAPE, the arithmetic after it, and tensors of such shapes."""
 
 import operator
 from collections.abc import Callable
@@ -14,41 +14,41 @@ from nnrt_hdi.ops.rows_apart.moving import in_shape
 from nnrt_hdi.ops.rows_apart.sizes import Size, product
 from nnrt_hdi.ops.slicing import Masks, strided_cuts
 
-# What an operator makes of the elements of its operands. Raises ValueError where that is not followed.
+# Computes the result's elements from those of the operands. Raises ValueError for elements that aren't tracked.
 Counted = Callable[..., Elements]
 COUNTED: dict[NodeType, Counted] = {}
-# As far as 32 bits reach, beyond which numbers wrap around.
+# The limit of 32 bits, beyond which numbers wrap around.
 _MOST = 2**31
 
 
 @judged(NodeType.SHAPE)
 def shape_of(node: Judged, x: Form) -> Form:
-    """always, as far as RESHAPE, FILL and the like are given what is made of it"""
+    """Keep rows apart always, if RESHAPE, FILL and the like get what follows from the result."""
     return Form((Size(x.rank),), None, as_elements(list(x.dims)))
 
 
 @judged(NodeType.RANK)
 def rank_of(node: Judged, x: Form) -> Form:
-    """always"""
+    """Keep rows apart always."""
     return Form((), None, as_elements([Size(x.rank)], ()))
 
 
 @judged(NodeType.RANGE)
 def range_(node: Judged, x: Form) -> Form:
-    """always: it is the same for all rows"""
+    """Keep rows apart always, because the result is the same for all rows."""
     return node.made(None)
 
 
 @judged(NodeType.FILL)
 def fill(node: Judged, value: Form, shape: Form) -> Form:
-    """if value is the same for all rows, and one dimension of shape is theirs"""
+    """Keep rows apart if value is the same for all rows, and one dimension of shape is theirs."""
     node.require_alike(value)
     return _filled(node, shape)
 
 
 @judged(NodeType.CONSTANT_OF_SHAPE)
 def constant_of_shape(node: Judged, shape: Form) -> Form:
-    """if one dimension of shape is that of the rows"""
+    """Keep rows apart if one dimension of shape is theirs."""
     return _filled(node, shape)
 
 
@@ -60,7 +60,7 @@ def _filled(node: Judged, shape: Form) -> Form:
 
 
 def counts(*types: NodeType) -> Callable[[Counted], Counted]:
-    """Declare what operators make of the elements of their operands."""
+    """Register how operators compute their result's elements."""
 
     def declare(function: Counted) -> Counted:
         COUNTED.update(dict.fromkeys(types, function))
@@ -70,7 +70,7 @@ def counts(*types: NodeType) -> Callable[[Counted], Counted]:
 
 
 def counted(node: Judged) -> Form | None:
-    """The result of a node on integers of which each is followed; None where it isn't."""
+    """Return the result of a node if all elements of its operands are tracked integers, else None."""
     function = COUNTED.get(node.node.type)
     elements = [operand.elements for operand in node.operands]
     if function is None or any(part is None for part in elements) or len(node.outputs) != 1:
@@ -78,8 +78,8 @@ def counted(node: Judged) -> Form | None:
     try:
         result = function(node, *elements)
     except (NnrtError, ValueError, IndexError, OverflowError):
-        return None  # What doesn't fit together fails in a run.
-    if isinstance(result, Size):  # Of rank 0 numpy gives the element itself.
+        return None  # Operands that don't fit fail in the run.
+    if isinstance(result, Size):  # For rank 0 numpy returns the element itself.
         result = as_elements([result], ())
     if result.size > MAX_ELEMENTS or any(abs(size.factor) >= _MOST for size in result.flat):
         return None
@@ -167,14 +167,14 @@ def div(node: Judged, a: Elements, b: Elements) -> Elements:
 
 
 def _require_integers(node: Judged) -> None:
-    """Refuse to follow other results than integers, and those behind an activation."""
+    """Raise ValueError unless the result is an integer without an activation."""
     activation = node.attrs.get("activation_type", ActivationType.NO_ACTIVATION)
     if activation is not ActivationType.NO_ACTIVATION or node.outputs[0].data_type not in INDICES:
         raise ValueError("it is no plain integer")
 
 
 def _by_pairs(function: Callable[[Size, Size], Size | None], a: Elements, b: Elements) -> Elements:
-    """Numbers computed of pairs, if all are known."""
+    """Compute numbers from pairs. Raises ValueError if one is unknown."""
     made: Elements = np.asarray(np.frompyfunc(function, 2, 1)(a, b))
     if any(size is None for size in made.flat):
         raise ValueError("one is known only in a run")
@@ -192,7 +192,7 @@ def _sum(node: Judged, a: Size, b: Size) -> Size | None:
 
 
 def _are_equal(a: Size, b: Size) -> Size | None:
-    """1 or 0, where it is known before a run."""
+    """Return 1 or 0, or None if only a run knows it."""
     if a == b:
         return Size(1)
     is_never = (a.is_size and (b.number or 0) < 0) or (b.is_size and (a.number or 0) < 0)
@@ -207,7 +207,7 @@ def _quotient(node: Judged, a: Size, b: Size) -> Size | None:
 
 
 def _ints(elements: Elements) -> Elements:
-    """Elements as numbers. Raises ValueError where one is known only in a run."""
+    """Return elements as numbers. Raises ValueError if only a run knows one."""
     found = [size.number for size in elements.flat]
     if None in found:
         raise ValueError("one is known only in a run")

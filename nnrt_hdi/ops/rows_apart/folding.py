@@ -1,4 +1,4 @@
-"""Operators that fold many elements into one: reductions, normalizations, products of matrices, and recurrences."""
+"""Judgements of operators that combine many elements to one: reductions, normalizations, products, recurrences."""
 
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.ops.reduction import reduced_axes
@@ -11,7 +11,7 @@ from nnrt_hdi.ops.rows_apart.sizes import ONE, Size, product
 
 @judged(NodeType.SOFTMAX, NodeType.LOG_SOFTMAX)
 def softmax(node: Judged, x: Form) -> Form:
-    """if axis is another dimension than that of the rows"""
+    """Keep rows apart if axis is another dimension than theirs."""
     axis = node.attrs["axis"]
     along = axis if isinstance(axis, int) else axis[0] if axis else -1
     return node.mixed(x, [along % x.rank], "adds up along")
@@ -19,27 +19,27 @@ def softmax(node: Judged, x: Form) -> Form:
 
 @judged(NodeType.LAYER_NORM_FUSION)
 def layer_norm(node: Judged, x: Form, gamma: Form, beta: Form) -> Form:
-    """if the dimension of the rows is one before begin_norm_axis"""
+    """Keep rows apart if their dimension comes before begin_norm_axis."""
     node.require_alike(gamma, beta)
     return node.mixed(x, range(node.attrs["begin_norm_axis"], x.rank), "takes the mean over")
 
 
 @judged(NodeType.L2_NORMALIZE_FUSION)
 def l2_normalize(node: Judged, x: Form) -> Form:
-    """if axis names dimensions, and not that of the rows"""
+    """Keep rows apart if axis names dimensions, but not theirs."""
     return node.mixed(x, [axis % x.rank for axis in node.attrs["axis"] or range(x.rank)], "adds up along")
 
 
 @judged(NodeType.REDUCE_FUSION, NodeType.ALL)
 def reduce(node: Judged, x: Form, axis: Form) -> Form:
-    """if axis is a constant that names dimensions, and not that of the rows"""
+    """Keep rows apart if axis is a constant that names dimensions, but not theirs."""
     reduced = reduced_axes(known_numbers(node, axis), x.rank, node.attrs.get("reduce_to_end", False))
     return node.moved(x, x.changed(reduced, ONE) if node.attrs["keep_dims"] else x.without(reduced), "folds")
 
 
 @judged(NodeType.ARGMAX_FUSION)
 def arg_max(node: Judged, x: Form) -> Form:
-    """if axis is another dimension than that of the rows"""
+    """Keep rows apart if axis is another dimension than theirs."""
     along, count = [node.attrs["axis"] % x.rank], node.attrs["top_k"]
     is_kept = node.attrs["keep_dims"] or count > 1
     return node.moved(x, x.changed(along, Size(count)) if is_kept else x.without(along), "compares along")
@@ -47,7 +47,7 @@ def arg_max(node: Judged, x: Form) -> Form:
 
 @judged(NodeType.TOPK_FUSION)
 def top_k(node: Judged, x: Form, k: Form) -> tuple[Form, ...]:
-    """if axis is another dimension than that of the rows, and k is the same for all rows"""
+    """Keep rows apart if axis is another dimension than theirs, and k is the same for all rows."""
     node.require_alike(k)
     count = None if k.elements is None else k.elements.reshape(-1)[0]
     dims = x.changed([node.attrs["axis"] % x.rank], count)
@@ -56,11 +56,11 @@ def top_k(node: Judged, x: Form, k: Form) -> tuple[Form, ...]:
 
 @judged(NodeType.FULL_CONNECTION)
 def full_connection(node: Judged, x: Form, weight: Form, *bias: Form) -> Form:
-    """if x has the rows in a dimension before its columns"""
+    """Keep rows apart if they are in a dimension of x before its columns."""
     node.require_alike(weight, *bias)
     features = weight.dims[0]
     if node.attrs["axis"] is None and not node.attrs["use_axis"]:
-        # x as a matrix with as many columns as the weight takes.
+        # x is read as a matrix with as many columns as the weight takes.
         columns = weight.dims[1]
         count = product(x.dims).over(columns)
         if count is None:
@@ -71,7 +71,7 @@ def full_connection(node: Judged, x: Form, weight: Form, *bias: Form) -> Form:
 
 @judged(NodeType.MATMUL_FUSION)
 def matmul(node: Judged, a: Form, b: Form) -> Form:
-    """if each row has matrices of its own, or rows of a (columns of b) while b (a) is the same for all"""
+    """Keep rows apart if each has own matrices, or rows of a (columns of b) while b (a) is the same for all."""
     rank = node.outputs[0].rank
     left = _matrix(a, node.attrs["transpose_a"])
     right = _matrix(b, node.attrs["transpose_b"])
@@ -91,7 +91,7 @@ def matmul(node: Judged, a: Form, b: Form) -> Form:
 
 
 def _matrix(operand: Form, transposed: bool) -> Form:
-    """The operand as the product reads it."""
+    """Return the operand as the product reads it."""
     if not transposed:
         return operand
     order = [*range(operand.rank - 2), operand.rank - 1, operand.rank - 2]
@@ -101,7 +101,7 @@ def _matrix(operand: Form, transposed: bool) -> Form:
 
 @judged(NodeType.LSTM)
 def lstm(node: Judged, x: Form, w_ih: Form, w_hh: Form, bias: Form, hx: Form, cx: Form) -> tuple[Form, Form, Form]:
-    """if x, hx and cx have the rows in their dimension of the batch"""
+    """Keep rows apart if x, hx and cx have them in the dimension of the batch."""
     node.require_alike(w_ih, w_hh, bias)
     rows = node.require_rows(x)
     if rows.axis != 1:

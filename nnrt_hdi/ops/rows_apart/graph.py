@@ -1,4 +1,4 @@
-"""The judgement of a whole graph."""
+"""Judgement of a whole graph."""
 
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import Unsupported
@@ -11,14 +11,14 @@ from nnrt_hdi.ops.rows_apart.judgement import JUDGEMENTS, Judged
 from nnrt_hdi.ops.rows_apart.sizes import ROW_COUNT, Size, Unknowns
 from nnrt_hdi.tensor import UNKNOWN_DIM
 
-# What they make says something of the shape of their operand, whatever is in it.
+# Their results depend on the shape of the operand only, not on its elements.
 _OF_SHAPES = (NodeType.SHAPE, NodeType.RANK)
 
 
 def require_rows_apart(graph: Graph) -> None:
     """Raise Unsupported, with place and reason, for a graph whose runs can't be joined along dimension 0.
 
-    All inputs and outputs must have a first dimension that is open, which counts the same rows.
+    The first dimension of all inputs and outputs must be open and count the same rows.
     """
     forms = forms_of(graph)
     for tensor in graph.outputs:
@@ -30,7 +30,11 @@ def require_rows_apart(graph: Graph) -> None:
 
 
 def forms_of(graph: Graph) -> dict[int, Form]:
-    """What is known of each tensor: where the rows of the inputs are in it. Raises Unsupported for what mixes them."""
+    """Return the known facts about each tensor, with the position of the rows.
+
+    Raises:
+        Unsupported: An operator mixes rows.
+    """
     graph, unknowns = inferred_graph(graph), Unknowns()
     forms = {tensor: _input(graph, tensor, unknowns) for tensor in graph.inputs}
     for tensor, constant in graph.constants.items():
@@ -44,8 +48,8 @@ def forms_of(graph: Graph) -> dict[int, Form]:
 
 
 def rows_stay_apart_if(node_type: NodeType) -> str:
-    """The condition under which an operator keeps rows apart, as a part of a sentence."""
-    return " ".join((JUDGEMENTS[node_type].__doc__ or "").split())
+    """Return the condition under which an operator keeps rows apart, as a part of a sentence."""
+    return " ".join((JUDGEMENTS[node_type].__doc__ or "").split()).removeprefix("Keep rows apart ").removesuffix(".")
 
 
 def _input(graph: Graph, tensor: int, unknowns: Unknowns) -> Form:
@@ -59,7 +63,7 @@ def _input(graph: Graph, tensor: int, unknowns: Unknowns) -> Form:
 
 
 def _made(node: Judged) -> tuple[Form, ...]:
-    """What the node makes."""
+    """Return the forms of a node's outputs."""
     try:
         if node.node.type not in _OF_SHAPES:
             form = counted(node)
@@ -78,7 +82,7 @@ def _made(node: Judged) -> tuple[Form, ...]:
 
 
 def _require_no_parameters(node: Judged, forms: tuple[Form, ...]) -> None:
-    """Refuse quantization parameters for each entry of the dimension of the rows."""
+    """Refuse quantization parameters that run along the dimension of the rows."""
     inputs, outputs = node.scalings
     for form, scaling in zip((*node.operands, *forms), (*inputs, *outputs), strict=True):
         is_for_each = scaling is not None and len(scaling.params) > 1

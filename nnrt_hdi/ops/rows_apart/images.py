@@ -1,4 +1,4 @@
-"""Operators on images, of which dimension 0 is the batch."""
+"""Judgements of operators on images, whose dimension 0 is the batch."""
 
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.ops.rows_apart.form import Form, Rows
@@ -19,21 +19,21 @@ from nnrt_hdi.ops.spatial import block_pair
     NodeType.SPACE_TO_DEPTH,
 )
 def of_images(node: Judged, x: Form, *parameters: Form) -> Form:
-    """if dimension 0 is that of the rows"""
+    """Keep rows apart if theirs is dimension 0."""
     node.require_alike(*parameters)
     return node.made(_batch(node, x))
 
 
 @judged(NodeType.SPACE_TO_BATCH_ND)
 def space_to_batch(node: Judged, x: Form) -> Form:
-    """if dimension 0 is that of the rows"""
+    """Keep rows apart if theirs is dimension 0."""
     rows, blocks = _batch(node, x), _blocks(node)
     return node.made(Rows(0, blocks * rows.outer, rows.inner))
 
 
 @judged(NodeType.BATCH_TO_SPACE_ND)
 def batch_to_space(node: Judged, x: Form) -> Form:
-    """if dimension 0 has the blocks of all rows before each other, as SPACE_TO_BATCH_ND makes them"""
+    """Keep rows apart if dimension 0 has the blocks of all rows before each other, as SPACE_TO_BATCH_ND makes them."""
     rows, blocks = _batch(node, x), _blocks(node)
     outer = rows.outer.over(blocks)
     if outer is None:
@@ -43,7 +43,7 @@ def batch_to_space(node: Judged, x: Form) -> Form:
 
 @judged(NodeType.DETECTION_POST_PROCESS)
 def detection_post_process(node: Judged, *operands: Form) -> Form:
-    """never: it takes one image"""
+    """Keep rows apart never, because the operator takes one image."""
     node.refuse("it takes one image, whose boxes it compares with each other")
 
 
