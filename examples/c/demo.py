@@ -1,7 +1,7 @@
-"""Programs in C on real devices: `make demo-c`.
+"""Demonstration of programs in C on real devices: `make demo-c`.
 
-It compiles the examples beside this file, starts a daemon, and runs them: a sum, the network of the digits compiled and
-from its cache, and asynchronous runs in the middle of which the daemon is killed.
+It compiles the examples in this folder, starts a daemon, and runs them: a sum; the network of the digits, compiled and
+then loaded from its cache; and asynchronous runs during which the daemon is killed.
 """
 
 import os
@@ -21,7 +21,7 @@ console = Console(highlight=False)
 
 
 def started(stack: ExitStack) -> "tuple[subprocess.Popen[str], str]":
-    """A daemon on the reference backend, and its address."""
+    """Start a daemon with the reference backend, and return its process and address."""
     process = stack.enter_context(
         subprocess.Popen(
             [sys.executable, "-m", "nnrt_device_service", "serve", "--listen", "127.0.0.1:0", "--name", "for-c"],
@@ -35,7 +35,7 @@ def started(stack: ExitStack) -> "tuple[subprocess.Popen[str], str]":
 
 
 def compiled(name: str, folder: Path) -> Path:
-    """The program of a source beside this file."""
+    """Compile a source in this folder, and return the program."""
     program = folder / name
     flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", f"-I{INCLUDE}", f"-L{LIB}", f"-Wl,-rpath,{LIB}"]
     source = [str(HERE / f"{name}.c"), "-lneural_network_runtime", "-o", str(program)]

@@ -1,6 +1,7 @@
-"""Four daemons that one command keeps alive, and a pool of them that is used while they are killed and restarted.
+"""Demonstration of four daemons that one command keeps running, and of a pool that uses them: `make fleet-demo`.
 
-Run it with `make fleet-demo`. It ends with 0 if no run has failed and every answer was right.
+Meanwhile the daemons are killed, drained and restarted. The exit status is 0 if no run failed and every answer was
+right.
 """
 
 import logging
@@ -23,18 +24,18 @@ from nnrt_client import Member, MemberState, Model, Pool, load
 
 CAMERAS = 8
 PICTURES_PER_S = 25.0
-# How long there is to look at what has happened.
+# The pause in which users can look at the screen.
 LOOK_S = 2.0
-# How long a device may take to come back.
+# The longest time that a device may take to come back.
 BACK_S = 30.0
 
 console = Console(highlight=False)
 
 
 def main() -> None:
-    # The screen shows what the client would log of daemons that come and go.
+    # The screen shows what the client would log about daemons.
     logging.getLogger("nnrt_client").setLevel(logging.ERROR)
-    # Ctrl-C and SIGTERM alike leave through the `with` below, which ends the daemons.
+    # Ctrl-C and SIGTERM both leave the `with` below, which ends the daemons.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nnrt-")))
@@ -60,14 +61,14 @@ def main() -> None:
 
 
 def answered(model: Model, address: str) -> list[Question]:
-    """Held-out pictures, and what one device says of each."""
+    """Return held-out pictures with the answers of one device."""
     pictures = load_digits().test_images[:, np.newaxis]
     with load(model, device=address) as session:
         return [(picture, session.run([picture])["probabilities"]) for picture in pictures]
 
 
 def disturb(host: Host, pool: Pool, tell: Callable[[str], object]) -> None:
-    """Do to the daemons what happens to daemons."""
+    """Kill, drain, restart and upgrade daemons."""
     time.sleep(LOOK_S)
     for name in ("ada", "curie"):
         tell(f"kill -9 {host.kill(name)}: {name} is dead; others make its runs")
@@ -88,7 +89,7 @@ def disturb(host: Host, pool: Pool, tell: Callable[[str], object]) -> None:
 
 
 def wait_until_ready(pool: Pool, tell: Callable[[str], object]) -> None:
-    """Wait until all devices make runs again."""
+    """Wait until all devices compute runs again."""
     began = time.monotonic()
     while not all(member.state is MemberState.READY for member in pool.members()):
         if time.monotonic() > began + BACK_S:
@@ -98,7 +99,7 @@ def wait_until_ready(pool: Pool, tell: Callable[[str], object]) -> None:
 
 
 def view(pool: Pool, traffic: Traffic) -> View:
-    """What there is to see now."""
+    """Return what the screen shows now."""
     return View(
         [shown(member) for member in pool.members()],
         traffic.answered,
