@@ -53,7 +53,7 @@ def main() -> None:
             ) as traffic,
             Screen(console, lambda: view(pool, traffic), 2 * CAMERAS * PICTURES_PER_S / len(addresses)) as screen,
         ):
-            disturb(host, pool, screen.tell)
+            disturb(host, pool, screen.report)
     is_good = traffic.answered and not traffic.failed and not traffic.wrong
     ending = f"{traffic.failed} runs failed, {traffic.wrong} answers were wrong"
     console.print(f"{traffic.answered} pictures were classified; {ending}", style="green" if is_good else "red")
@@ -67,35 +67,35 @@ def answered(model: Model, address: str) -> list[Question]:
         return [(picture, session.run([picture])["probabilities"]) for picture in pictures]
 
 
-def disturb(host: Host, pool: Pool, tell: Callable[[str], object]) -> None:
+def disturb(host: Host, pool: Pool, report: Callable[[str], object]) -> None:
     """Kill, drain, restart and upgrade daemons."""
     time.sleep(LOOK_S)
     for name in ("ada", "curie"):
-        tell(f"kill -9 {host.kill(name)}: {name} is dead; others make its runs")
-    wait_until_ready(pool, tell)
+        report(f"kill -9 {host.kill(name)}: {name} is dead; others make its runs")
+    wait_until_ready(pool, report)
     time.sleep(LOOK_S)
 
-    tell("nnrt-device drain bell: it answers what it has, and gets no more")
+    report("nnrt-device drain bell: it answers what it has, and gets no more")
     host.command("drain", "bell")
     time.sleep(LOOK_S)
-    tell("nnrt-device restart bell")
+    report("nnrt-device restart bell")
     host.command("restart", "bell")
-    wait_until_ready(pool, tell)
+    wait_until_ready(pool, report)
 
-    tell("nnrt-device restart --all --rolling: an upgrade, one after the other")
+    report("nnrt-device restart --all --rolling: an upgrade, one after the other")
     host.command("restart", "--all", "--rolling")
-    wait_until_ready(pool, tell)
+    wait_until_ready(pool, report)
     time.sleep(LOOK_S)
 
 
-def wait_until_ready(pool: Pool, tell: Callable[[str], object]) -> None:
+def wait_until_ready(pool: Pool, report: Callable[[str], object]) -> None:
     """Wait until all devices compute runs again."""
     began = time.monotonic()
     while not all(member.state is MemberState.READY for member in pool.members()):
         if time.monotonic() > began + BACK_S:
             raise SystemExit(f"they are not back within {BACK_S:g} s: {pool.members()}")
         time.sleep(0.05)
-    tell(f"all make runs again, {time.monotonic() - began:.1f} s later")
+    report(f"all make runs again, {time.monotonic() - began:.1f} s later")
 
 
 def view(pool: Pool, traffic: Traffic) -> View:

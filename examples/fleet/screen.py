@@ -50,7 +50,7 @@ class Screen:
         self._rates = _Rates()
         self._is_over = threading.Event()
         self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
-        self._thread = threading.Thread(target=self._show_again_and_again)
+        self._thread = threading.Thread(target=self._show_repeatedly)
 
     def __enter__(self) -> Self:
         if self._live:
@@ -64,15 +64,15 @@ class Screen:
         if self._live:
             self._live.stop()
 
-    def tell(self, what: str) -> None:
+    def report(self, what: str) -> None:
         """Print a message."""
         self._console.print(f"{time.strftime('%H:%M:%S')}  {what}", soft_wrap=True)
 
-    def _show_again_and_again(self) -> None:
+    def _show_repeatedly(self) -> None:
         pause_s = 1 / (_FRAMES_PER_S if self._live else _LINES_PER_S)
         while not self._is_over.wait(pause_s):
             view = self._look()
-            rates = self._rates.of(view)
+            rates = self._rates.update(view)
             if self._live:
                 self._live.update(self._drawn(view, rates), refresh=True)
             else:
@@ -101,7 +101,7 @@ class _Rates:
     def __init__(self) -> None:
         self._counts: dict[str, deque[tuple[float, int]]] = defaultdict(deque)
 
-    def of(self, view: View) -> dict[str, float]:
+    def update(self, view: View) -> dict[str, float]:
         """Return the rate of each device by name."""
         now = time.monotonic()
         return {device.name: self._rate(self._counts[device.name], now, device.runs) for device in view.devices}

@@ -159,10 +159,10 @@ class MemoryUse(NamedTuple):
 
 def in_place(graph: Graph) -> InPlace:
     """Return the inputs and outputs of an inferred graph that may be shared."""
-    return traced([_memory_use(graph, graph.nodes[index]) for index in graph.order], graph.inputs, graph.outputs)
+    return trace_memory([_memory_use(graph, graph.nodes[index]) for index in graph.order], graph.inputs, graph.outputs)
 
 
-def traced(uses: Sequence[MemoryUse], inputs: Sequence[Hashable], outputs: Sequence[Hashable]) -> InPlace:
+def trace_memory(uses: Sequence[MemoryUse], inputs: Sequence[Hashable], outputs: Sequence[Hashable]) -> InPlace:
     """Return the inputs and outputs that may be shared if operators use memory so, in this order."""
     deciding: set[Hashable] = set()  # Tensors whose memory, under whatever name, is read for more than its values.
     for use in reversed(uses):

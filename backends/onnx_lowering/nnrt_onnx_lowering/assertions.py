@@ -47,7 +47,7 @@ class Assertions:
     assertions: tuple[Assertion, ...]
 
     @classmethod
-    def of(cls, graph: Graph) -> Self:
+    def from_graph(cls, graph: Graph) -> Self:
         found = []
         for index in graph.order:
             node = graph.nodes[index]

@@ -21,9 +21,9 @@ from onnx import helper
 
 from nnrt_hdi.tensor import UNKNOWN_DIM, Shape
 from nnrt_onnx_lowering import layouts, vectors
-from nnrt_onnx_lowering.data_types import computed_in, widened
+from nnrt_onnx_lowering.data_types import computation_type, widened_operands
 from nnrt_onnx_lowering.engine import IR_VERSION, OPSETS, AnyDType, Engine, Operator
-from nnrt_onnx_lowering.memory_order import between
+from nnrt_onnx_lowering.memory_order import permutation_between
 from nnrt_onnx_lowering.value import BOOL, FLOAT32, INT64, AnyArray, Given, Operators, Value, element_type
 
 # Constants of up to this many bytes are embedded in the model, larger ones stay outside. ONNX Runtime infers shapes
@@ -52,28 +52,28 @@ class Onnx(Operators):
         self._transposes: dict[tuple[str, Shape], str] = {}
         self._names = 0
 
-    def _one(self, op_type: str, *inputs: Given | None, domain: str = "", **attrs: Any) -> Value:
-        values = self._values(op_type, inputs)
-        known = vectors.folded(op_type, values, attrs)
-        return self._made(op_type, 1, values, attrs, domain)[0] if known is None else known
+    def _add_single(self, op_type: str, *inputs: Given | None, domain: str = "", **attrs: Any) -> Value:
+        values = self._as_values(op_type, inputs)
+        known = vectors.fold(op_type, values, attrs)
+        return self._add_node(op_type, 1, values, attrs, domain)[0] if known is None else known
 
-    def several(self, op_type: str, outputs: int, *inputs: Given | None, **attrs: Any) -> tuple[Value, ...]:
-        return self._made(op_type, outputs, self._values(op_type, inputs), attrs)
+    def multi_output(self, op_type: str, outputs: int, *inputs: Given | None, **attrs: Any) -> tuple[Value, ...]:
+        return self._add_node(op_type, outputs, self._as_values(op_type, inputs), attrs)
 
-    def _made(
+    def _add_node(
         self, op_type: str, outputs: int, values: list[Value | None], attrs: dict[str, Any], domain: str = ""
     ) -> tuple[Value, ...]:
-        values, attrs, layout, rank = layouts.arranged(op_type, values, attrs)
+        values, attrs, layout, rank = layouts.arrange(op_type, values, attrs)
         lead = values[_LEADING.get(op_type, 0)] if values else None
         dtype = wide = lead.dtype if lead else FLOAT32
         if lead is not None and op_type != "Cast":
             dtypes = tuple([value.dtype if value is not None else None for value in values])
             operator = Operator(op_type, dtypes, attrs, outputs, domain)
-            wide = computed_in(self.engine, operator, dtype)
+            wide = computation_type(self.engine, operator, dtype)
             if wide != dtype:
-                wanted = widened(operator, dtype, wide)
+                wanted = widened_operands(operator, dtype, wide)
                 values = [value and value.cast(to or wide) for value, to in zip(values, wanted, strict=True)]
-        names = [self._memory(value) if value is not None else "" for value in values]
+        names = [self._tensor_name(value) if value is not None else "" for value in values]
         results = [self._new_name(op_type) for _ in range(outputs)]
         node_name = f"{self.place}/{results[0]}"
         self.nodes.append(helper.make_node(op_type, names, results, name=node_name, domain=domain or None, **attrs))
@@ -95,19 +95,19 @@ class Onnx(Operators):
     def in_layout(self, x: Value, layout: Shape) -> Value:
         if x.layout == layout:
             return x
-        permutation = between(x.layout, layout)
+        permutation = permutation_between(x.layout, layout)
         if x.data is not None:
             return replace(x, data=x.data.transpose(permutation), layout=layout)
         key = x.name, permutation
         if key not in self._transposes:
-            self._transposes[key] = self._moved(x, permutation, layout)
+            self._transposes[key] = self._add_transpose(x, permutation, layout)
         return replace(x, name=self._transposes[key], layout=layout)
 
-    def lies_in(self, x: Value, layout: Shape) -> bool:
-        is_made = (x.name, between(x.layout, layout)) in self._transposes
+    def has_layout(self, x: Value, layout: Shape) -> bool:
+        is_made = (x.name, permutation_between(x.layout, layout)) in self._transposes
         return x.layout == layout or x.data is not None or is_made
 
-    def _moved(self, x: Value, permutation: Shape, layout: Shape) -> str:
+    def _add_transpose(self, x: Value, permutation: Shape, layout: Shape) -> str:
         """Add a node that permutes the dimensions in memory, and return the name of its result.
 
         Where only dimensions of length 1 move, the node is a Reshape.
@@ -116,7 +116,7 @@ class Onnx(Operators):
         if x.shape and _is_in_place([x.shape[axis] for axis in x.layout or range(len(x.shape))], permutation):
             sizes = [x.shape[axis] for axis in layout or range(len(x.shape))]
             if sizes.count(UNKNOWN_DIM) < 2 and 0 not in sizes:
-                shape = self._memory(self.ints(sizes))
+                shape = self._tensor_name(self.ints(sizes))
                 self.nodes.append(helper.make_node("Reshape", [x.name, shape], [name], name=f"{self.place}/{name}"))
                 return name
         node = helper.make_node("Transpose", [x.name], [name], name=f"{self.place}/{name}", perm=permutation)
@@ -132,17 +132,17 @@ class Onnx(Operators):
         infos: list[onnx.ValueInfoProto] = []
         for value, shape in outputs:
             plain = self.plain(value)
-            name = self._memory(plain)
+            name = self._tensor_name(plain)
             if value.data is not None or name in given:  # Each output needs a tensor of its own.
-                name = self._memory(self.Identity(plain))
+                name = self._tensor_name(self.Identity(plain))
             given.add(name)
             dims = [None if dim == UNKNOWN_DIM else dim for dim in shape]
             infos.append(helper.make_tensor_value_info(name, element_type(value.dtype), dims))
-        nodes = self._needed({info.name for info in infos})
+        nodes = self._needed_nodes({info.name for info in infos})
         graph = helper.make_graph(nodes, "nnrt", self.inputs, infos, self._initializers)
         return helper.make_model(graph, opset_imports=OPSETS, ir_version=IR_VERSION)
 
-    def _needed(self, wanted: set[str]) -> list[onnx.NodeProto]:
+    def _needed_nodes(self, wanted: set[str]) -> list[onnx.NodeProto]:
         """Return the nodes that these tensors depend on."""
         kept = []
         for node in reversed(self.nodes):
@@ -151,7 +151,7 @@ class Onnx(Operators):
                 kept.append(node)
         return kept[::-1]
 
-    def _values(self, op_type: str, inputs: Sequence[Given | None]) -> list[Value | None]:
+    def _as_values(self, op_type: str, inputs: Sequence[Given | None]) -> list[Value | None]:
         """Return operands as values: arrays and numbers become constants; numbers get the type of the first tensor."""
         if all(given is None or isinstance(given, Value) for given in inputs):
             return list(inputs)  # type: ignore[arg-type]  # the condition above says so
@@ -159,7 +159,7 @@ class Onnx(Operators):
         dtype = next((given.dtype for given in tensors if isinstance(given, Value)), FLOAT32)
         return [given if given is None else self._value(given, dtype) for given in inputs]
 
-    def _memory(self, value: Value) -> str:
+    def _tensor_name(self, value: Value) -> str:
         """Return the name of the ONNX tensor with the value's elements in their order in memory."""
         data = value.data
         if data is None:

@@ -43,7 +43,7 @@ _OF_BITS = names(
 )
 
 
-def computed_in(engine: Engine, operator: Operator, dtype: AnyDType) -> AnyDType:
+def computation_type(engine: Engine, operator: Operator, dtype: AnyDType) -> AnyDType:
     """Return the type in which the engine computes an operator whose leading operand has type `dtype`.
 
     Returns:
@@ -60,12 +60,12 @@ def computed_in(engine: Engine, operator: Operator, dtype: AnyDType) -> AnyDType
         if dtype.kind in "iub" and candidate.startswith("float") and operator.type not in _SELECTS:
             continue
         wide: AnyDType = np.dtype(candidate)
-        if engine.takes(replace(operator, operands=widened(operator, dtype, wide))):
+        if engine.takes(replace(operator, operands=widened_operands(operator, dtype, wide))):
             return wide
     raise Unsupported(f"{engine.name} has no {operator.type} kernel for {data_type_of(dtype).name}")
 
 
-def widened(operator: Operator, dtype: AnyDType, wide: AnyDType) -> tuple[AnyDType | None, ...]:
+def widened_operands(operator: Operator, dtype: AnyDType, wide: AnyDType) -> tuple[AnyDType | None, ...]:
     """Return the types of the operands with `dtype` replaced by `wide`, except for the BOOL condition of Where."""
     return tuple(
         wide if known is not None and known == dtype and not (operator.type == "Where" and position == 0) else known

@@ -10,7 +10,7 @@ import numpy as np
 
 from nnrt_hdi.tensor import Shape
 from nnrt_onnx_lowering.engine import names
-from nnrt_onnx_lowering.memory_order import axis_in_memory, normal
+from nnrt_onnx_lowering.memory_order import axis_in_memory, normalized_layout
 from nnrt_onnx_lowering.value import Value
 
 Values = list[Value | None]
@@ -22,7 +22,7 @@ IMAGE_RANK = 4
 Rule = Callable[[Values, Attrs, Shape], Arrangement]
 
 
-def arranged(op_type: str, values: Values, attrs: Attrs) -> Arrangement:
+def arrange(op_type: str, values: Values, attrs: Attrs) -> Arrangement:
     """Return an operator's operands and attributes in the order of memory, and the layout and rank of its results."""
     layout = next((value.layout for value in values if value is not None and value.layout), ())
     if not layout:
@@ -59,7 +59,7 @@ def _common(values: Sequence[Value]) -> Shape:
     if len(values) > 1 and values[0].rank != IMAGE_RANK:
         return ()
     layouts = sorted({value.layout for value in values}, reverse=True)
-    return min(layouts, key=lambda layout: sum(not value.op.lies_in(value, layout) for value in values), default=())
+    return min(layouts, key=lambda layout: sum(not value.op.has_layout(value, layout) for value in values), default=())
 
 
 def _spread(value: Value, rank: int, layout: Shape) -> Value:
@@ -127,7 +127,7 @@ def _without(layout: Shape, folded: Sequence[int]) -> Shape:
     """Return the layout without the dimensions at these indices in memory."""
     kept = [axis for at, axis in enumerate(layout) if at not in folded]
     numbers = {axis: number for number, axis in enumerate(sorted(kept))}
-    return normal(tuple(numbers[axis] for axis in kept))
+    return normalized_layout(tuple(numbers[axis] for axis in kept))
 
 
 def _padded(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:

@@ -22,7 +22,7 @@ from nnrt_onnx_lowering.engine import AnyDType, Engine
 from nnrt_onnx_lowering.lowering import LOWERINGS
 from nnrt_onnx_lowering.lowering.lowering import Call, Lowering
 from nnrt_onnx_lowering.quantized import clamped, dequantize, quantize
-from nnrt_onnx_lowering.signedness import flipped, in_types_of
+from nnrt_onnx_lowering.signedness import convert_integers, flipped
 from nnrt_onnx_lowering.value import FLOAT32, AnyArray, Value
 
 HALF = np.dtype(np.float16)
@@ -82,7 +82,7 @@ class Lowered:
             raise OutOfMemory(f"the model has {size} bytes; whole it may have {MOST_WHOLE_BYTES}: place its weights")
         model = onnx.ModelProto()
         model.CopyFrom(self.model)
-        for tensor in self._large(model):
+        for tensor in self._external_tensors(model):
             tensor.ClearField("data_location")
             tensor.ClearField("external_data")
             tensor.raw_data = self.weights[tensor.name].tobytes()
@@ -96,12 +96,12 @@ class Lowered:
         """
         model = onnx.ModelProto()
         model.CopyFrom(self.model)
-        for tensor in self._large(model):
+        for tensor in self._external_tensors(model):
             array = self.weights[tensor.name]
             tensor.CopyFrom(external_tensor(tensor.name, array, *place(tensor.name, array)))
         return model
 
-    def _large(self, model: onnx.ModelProto) -> list[onnx.TensorProto]:
+    def _external_tensors(self, model: onnx.ModelProto) -> list[onnx.TensorProto]:
         return [tensor for tensor in model.graph.initializer if tensor.name in self.weights]
 
 
@@ -121,7 +121,7 @@ def lower(graph: Graph, engine: Engine, *, float16: bool = False) -> Lowered:
         Unsupported: ONNX or the engine can't express a node, for instance because its construction depends on a value
             that only a run knows. The error has the node's place.
     """
-    return _Lowering(graph, engine, float16).lowered()
+    return _Lowering(graph, engine, float16).lower()
 
 
 class _Lowering:
@@ -129,20 +129,20 @@ class _Lowering:
 
     def __init__(self, given: Graph, engine: Engine, float16: bool) -> None:
         self._interface = given
-        self._graph = in_types_of(engine.integers, given)
+        self._graph = convert_integers(engine.integers, given)
         self._engine = engine
         self._op = Onnx(engine)
         self._float16 = float16
         self._values: dict[int, Value] = {}
 
-    def lowered(self) -> Lowered:
+    def lower(self) -> Lowered:
         graph, op = self._graph, self._op
         for index in graph.inputs:
             spec = self._interface.tensors[index]
-            self._values[index] = self._in_type(op.input(spec.numpy_dtype, spec.shape), graph.tensors[index])
+            self._values[index] = self._as_stored_input(op.input(spec.numpy_dtype, spec.shape), graph.tensors[index])
         for index, constant in graph.constants.items():
             self._values[index] = self._constant(index, constant.data, constant.shape_value)
-        assertions = Assertions.of(graph)
+        assertions = Assertions.from_graph(graph)
         outputs = (*graph.outputs, *assertions.tensors)
         compositions = Compositions(graph, outputs, self._engine)
         for index in graph.order:
@@ -157,45 +157,45 @@ class _Lowering:
             except NnrtError as error:
                 raise error.at(graph.place(index)) from error
         op.place = ""
-        model = op.model([(self._given(at), graph.tensors[at].shape) for at in outputs])
+        model = op.model([(self._as_declared(at), graph.tensors[at].shape) for at in outputs])
         inputs, given = (tuple(info.name for info in infos) for infos in (model.graph.input, model.graph.output))
         return Lowered(model, op.weights, inputs, given, assertions)
 
     def _constant(self, index: int, data: AnyArray | None, small: AnyArray | None) -> Value:
         spec = self._graph.tensors[index]
-        stored = self._stored(spec)
+        stored = self._stored_type(spec)
         if data is None:
             raise InvalidParameter("its data is not here", place=self._graph.tensor_place(index))
         return replace(self._op.constant(data).cast(stored), elements=small)
 
-    def _given(self, index: int) -> Value:
+    def _as_declared(self, index: int) -> Value:
         """Return an output in the type that the graph declares."""
         spec = self._interface.tensors[index]
         value = self._values[index]
-        return flipped(value) if _is_other(value, spec) else value.cast(spec.numpy_dtype)
+        return flipped(value) if _has_other_type(value, spec) else value.cast(spec.numpy_dtype)
 
-    def _in_type(self, value: Value, spec: TensorSpec) -> Value:
+    def _as_stored_input(self, value: Value, spec: TensorSpec) -> Value:
         """Return an input in the type in which the model keeps it."""
-        if not _is_other(value, spec):
-            return value.cast(self._stored(spec))
+        if not _has_other_type(value, spec):
+            return value.cast(self._stored_type(spec))
         return replace(flipped(value), shape=value.shape, rank=value.rank)
 
-    def _stored(self, spec: TensorSpec) -> AnyDType:
+    def _stored_type(self, spec: TensorSpec) -> AnyDType:
         """Return the type in which the model keeps inputs and constants, and other tensors too if there are kernels."""
         return HALF if self._float16 and spec.numpy_dtype == FLOAT32 else spec.numpy_dtype
 
-    def _computed(self, dtype: AnyDType) -> AnyDType:
+    def _compute_type(self, dtype: AnyDType) -> AnyDType:
         """Return the type in which elements kept as `dtype` are computed."""
         return FLOAT32 if dtype == HALF and not self._engine.computes_float16 else dtype
 
-    def _kept(self, result: Value, spec: TensorSpec) -> Value:
+    def _as_stored(self, result: Value, spec: TensorSpec) -> Value:
         """Return a node's result in the type that later nodes read."""
-        stored = self._stored(spec)
-        return result if result.dtype == self._computed(stored) else result.cast(stored)
+        stored = self._stored_type(spec)
+        return result if result.dtype == self._compute_type(stored) else result.cast(stored)
 
-    def _alike(self, call: Call, operands: Sequence[Value]) -> Sequence[Value]:
-        """Return operands that are only moved: FLOAT16 as it is, unless one of them was computed in FLOAT32."""
-        halves = [self._stored(spec) == HALF for spec in call.inputs]
+    def _unify(self, call: Call, operands: Sequence[Value]) -> Sequence[Value]:
+        """Return moved operands in one type: FLOAT16 as it is, unless one of them was computed in FLOAT32."""
+        halves = [self._stored_type(spec) == HALF for spec in call.inputs]
         types = {x.dtype for x, is_half in zip(operands, halves, strict=True) if is_half}
         if len(types) < 2:
             return operands
@@ -208,7 +208,7 @@ class _Lowering:
         results = composition.make(self._op, [self._values[at] for at in composition.inputs])
         for at, result in zip(composition.outputs, results, strict=True):
             spec = self._graph.tensors[at]
-            self._values[at] = self._kept(result, spec).known(spec.rank, spec.shape)
+            self._values[at] = self._as_stored(result, spec).with_inferred(spec.rank, spec.shape)
 
     def _lower(self, index: int) -> None:
         node, tensors = self._graph.nodes[index], self._graph.tensors
@@ -216,7 +216,7 @@ class _Lowering:
         outputs = tuple(tensors[at] for at in node.outputs)
         if all(0 in spec.shape and not spec.is_dynamic for spec in outputs) and node.type is not NodeType.ASSERT:
             for at, spec in zip(node.outputs, outputs, strict=True):
-                self._values[at] = self._op.constant(np.empty(spec.shape, self._stored(spec)))
+                self._values[at] = self._op.constant(np.empty(spec.shape, self._stored_type(spec)))
             return
         operator, rule = OPERATORS[node.type], LOWERINGS.get(node.type)
         if rule is None:
@@ -224,26 +224,26 @@ class _Lowering:
         attrs = SimpleNamespace(**operator.bind(node.attrs))
         operands = [self._values[at] for at in node.inputs]
         view = operator.real_view(inputs, outputs)
-        stored = self._stored(outputs[0])
-        call = Call(node.type, attrs, inputs, outputs, stored if rule.moves else self._computed(stored))
-        results = self._quantized(rule, call, operands, view) if view else self._plain(rule, call, operands)
+        stored = self._stored_type(outputs[0])
+        call = Call(node.type, attrs, inputs, outputs, stored if rule.moves else self._compute_type(stored))
+        results = self._lower_real(rule, call, operands, view) if view else self._lower_plain(rule, call, operands)
         for at, spec, result in zip(node.outputs, outputs, results, strict=True):
-            self._values[at] = result.known(spec.rank, spec.shape)
+            self._values[at] = result.with_inferred(spec.rank, spec.shape)
 
-    def _plain(self, rule: Lowering, call: Call, operands: Sequence[Value]) -> list[Value]:
+    def _lower_plain(self, rule: Lowering, call: Call, operands: Sequence[Value]) -> list[Value]:
         """Return the results of a node that is computed on the elements themselves."""
-        given = self._alike(call, operands) if rule.moves else [x.cast(self._computed(x.dtype)) for x in operands]
+        given = self._unify(call, operands) if rule.moves else [x.cast(self._compute_type(x.dtype)) for x in operands]
         results = self._call(rule, call, given)
-        return [self._kept(result, spec) for result, spec in zip(results, call.outputs, strict=True)]
+        return [self._as_stored(result, spec) for result, spec in zip(results, call.outputs, strict=True)]
 
-    def _quantized(self, rule: Lowering, call: Call, operands: Sequence[Value], view: RealView) -> list[Value]:
+    def _lower_real(self, rule: Lowering, call: Call, operands: Sequence[Value], view: RealView) -> list[Value]:
         """Return the results of a node that is computed on the real numbers of its quantized operands."""
         outputs = tuple(map(_real_spec, call.outputs, view.outputs))
         inputs = tuple(map(_real_spec, call.inputs, view.inputs))
         attrs, activation_type = _without_activation(call.attrs)
         real_call = Call(call.node_type, attrs, inputs, outputs, outputs[0].numpy_dtype)
         real = [
-            self._real(x, scaling, at, call) if scaling else x.cast(self._computed(x.dtype))
+            self._dequantized(x, scaling, at, call) if scaling else x.cast(self._compute_type(x.dtype))
             for at, (x, scaling) in enumerate(zip(operands, view.inputs, strict=True))
         ]
         computed = self._call(rule, real_call, real)
@@ -251,7 +251,7 @@ class _Lowering:
             computed = [self._op.Where(self._op.IsNaN(y), 0, y) if y.dtype.kind == "f" else y for y in computed]
         results = zip(computed, view.outputs, call.outputs, strict=True)
         quantized = [
-            quantize(self._op, y, scaling, spec.numpy_dtype, spec.rank) if scaling else self._kept(y, spec)
+            quantize(self._op, y, scaling, spec.numpy_dtype, spec.rank) if scaling else self._as_stored(y, spec)
             for y, scaling, spec in results
         ]
         scaling = view.outputs[0]
@@ -259,7 +259,7 @@ class _Lowering:
             quantized[0] = clamped(self._op, quantized[0], scaling, activation_type, call.outputs[0].rank)
         return quantized
 
-    def _real(self, x: Value, scaling: Scaling, at: int, call: Call) -> Value:
+    def _dequantized(self, x: Value, scaling: Scaling, at: int, call: Call) -> Value:
         """Return the real numbers of a quantized operand. Rank and shape stay known."""
         rules = OPERATORS[call.node_type].operands
         accepts = rules[min(at, len(rules) - 1)].accepts
@@ -289,7 +289,7 @@ def _without_activation(attrs: SimpleNamespace) -> tuple[SimpleNamespace, Activa
     return SimpleNamespace(**{**vars(attrs), "activation_type": ActivationType.NO_ACTIVATION}), kind
 
 
-def _is_other(value: Value, spec: TensorSpec) -> bool:
+def _has_other_type(value: Value, spec: TensorSpec) -> bool:
     """Return whether a value has the other of the two 8-bit quantized types than its spec says."""
     return spec.is_quantized and spec.item_size == 1 and value.dtype != spec.numpy_dtype
 

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from nnrt_hdi.tensor import Shape
 
 
-def after(layout: Shape, permutation: Sequence[int]) -> Shape:
+def permuted_layout(layout: Shape, permutation: Sequence[int]) -> Shape:
     """Return the layout of a tensor after its dimensions are permuted."""
     read = {axis: at for at, axis in enumerate(permutation)}
-    return normal(tuple(read[axis] for axis in layout or range(len(permutation))))
+    return normalized_layout(tuple(read[axis] for axis in layout or range(len(permutation))))
 
 
-def between(layout: Shape, wanted: Shape) -> Shape:
+def permutation_between(layout: Shape, wanted: Shape) -> Shape:
     """Return the permutation of memory that turns one layout into another."""
     found = {axis: at for at, axis in enumerate(layout or range(len(wanted)))}
     return tuple(found[axis] for axis in wanted or range(len(layout)))
@@ -30,6 +30,6 @@ def is_image(layout: Shape) -> bool:
     return not layout or (layout[0] == 0 and 1 in (layout[1], layout[-1]))
 
 
-def normal(layout: Shape) -> Shape:
+def normalized_layout(layout: Shape) -> Shape:
     """Return the layout, or an empty one where all dimensions are in their own order."""
     return () if layout == tuple(range(len(layout))) else layout

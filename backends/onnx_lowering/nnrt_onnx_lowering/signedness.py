@@ -24,7 +24,7 @@ _WEIGHTED = frozenset(
 )
 
 
-def in_types_of(integers: IntegerTypes, graph: Graph) -> Graph:
+def convert_integers(integers: IntegerTypes, graph: Graph) -> Graph:
     """Return the graph with quantized tensors, inputs and outputs too, in the types that the kernels take."""
     uses = [
         (tensor, position == 1 and node.type in _WEIGHTED)

@@ -8,7 +8,7 @@ from nnrt_hdi.graph import Constant, Graph, Node
 from nnrt_hdi.tensor import TensorSpec
 
 
-def key_of(graph: Graph, index: int) -> bytes:
+def support_key(graph: Graph, index: int) -> bytes:
     """Return a digest of all that support of a node depends on. The key itself may be long: the client decides."""
     node = graph.nodes[index]
     tensors = [_tensor_key(graph, at) for at in (*node.inputs, *node.outputs)]

@@ -11,7 +11,7 @@ from nnrt_hdi.ops import inferred_graph
 from nnrt_onnx_lowering.engine import Engine
 from nnrt_onnx_lowering.lowered import Lowered, lower
 from nnrt_onnx_lowering.lowering import LOWERINGS
-from nnrt_onnx_lowering.single_nodes import key_of, single_nodes
+from nnrt_onnx_lowering.single_nodes import single_nodes, support_key
 
 # The number of answers that are cached, the latest ones.
 MOST_ANSWERS = 4096
@@ -31,7 +31,7 @@ class NodeSupport:
 
     def of(self, graph: Graph) -> list[Support]:
         """Return the support of each node, as `Backend.supported` returns it."""
-        keys = [key_of(graph, index) for index in range(len(graph.nodes))]
+        keys = [support_key(graph, index) for index in range(len(graph.nodes))]
         answers = {key: known for key in keys if (known := self._known.get(key))}
         unknown = {key: index for index, key in enumerate(keys) if key not in answers}
         answers.update(zip(unknown, self._ask(graph, list(unknown.values())), strict=True))

@@ -12,7 +12,7 @@ from onnx import helper
 
 from nnrt_hdi.tensor import UNKNOWN_DIM, Shape
 from nnrt_onnx_lowering.engine import AnyDType, Engine
-from nnrt_onnx_lowering.memory_order import after, axis_in_memory
+from nnrt_onnx_lowering.memory_order import axis_in_memory, permuted_layout
 
 AnyArray = NDArray[Any]
 
@@ -71,14 +71,14 @@ class Value:
                 return replace(self, dtype=dtype, data=self.data.astype(dtype), elements=None)
         return replace(self.op.Cast(self, to=element_type(dtype)), shape=self.shape)
 
-    def known(self, rank: int, shape: Shape) -> "Value":
+    def with_inferred(self, rank: int, shape: Shape) -> "Value":
         """Return the tensor with the rank and the shape that inference found; all nodes' results pass through here."""
         return Value(self.op, self.dtype, rank, self.name, self.data, self.layout, shape, self.elements, self.parts)
 
     def transposed(self, permutation: Sequence[int]) -> "Value":
         """Return the tensor with dimension permutation[n] as its n-th. Only the layout changes, not the memory."""
         shape = tuple(self.shape[axis] for axis in permutation) if self.shape else ()
-        layout = after(self.layout, permutation)
+        layout = permuted_layout(self.layout, permutation)
         return replace(self, rank=len(permutation), layout=layout, shape=shape, elements=None, parts=())
 
 
@@ -96,7 +96,7 @@ class Operators(ABC):
     def __getattr__(self, op_type: str) -> Callable[..., Value]:
         if not op_type[:1].isupper():
             raise AttributeError(op_type)
-        return partial(self._one, op_type)
+        return partial(self._add_single, op_type)
 
     def Max(self, a: Value, b: Given) -> Value:
         """Return the larger elements.
@@ -104,26 +104,26 @@ class Operators(ABC):
         INT64 is compared with Less instead of ONNX's Max: where the upper halves of two numbers are equal, ONNX
         Runtime's Max compares the lower halves as signed numbers.
         """
-        return self.Where(self.Less(a, b), b, a) if a.dtype == INT64 else self._one("Max", a, b)
+        return self.Where(self.Less(a, b), b, a) if a.dtype == INT64 else self._add_single("Max", a, b)
 
     def Min(self, a: Value, b: Given) -> Value:
         """Return the smaller elements. INT64 is compared with Less, for the reason that `Max` gives."""
-        return self.Where(self.Less(b, a), b, a) if a.dtype == INT64 else self._one("Min", a, b)
+        return self.Where(self.Less(b, a), b, a) if a.dtype == INT64 else self._add_single("Min", a, b)
 
     @abstractmethod
-    def _one(self, op_type: str, *inputs: Given | None, domain: str = "", **attrs: Any) -> Value:
+    def _add_single(self, op_type: str, *inputs: Given | None, domain: str = "", **attrs: Any) -> Value:
         """Add an operator with one output. Numbers become constants of the data type of the first tensor."""
 
     @abstractmethod
-    def several(self, op_type: str, outputs: int, *inputs: Given | None, **attrs: Any) -> tuple[Value, ...]:
-        """Add an operator with several outputs. Numbers become constants as in `_one`."""
+    def multi_output(self, op_type: str, outputs: int, *inputs: Given | None, **attrs: Any) -> tuple[Value, ...]:
+        """Add an operator with several outputs. Numbers become constants as in `_add_single`."""
 
     @abstractmethod
     def in_layout(self, x: Value, layout: Shape) -> Value:
         """Return x with dimension layout[n] as the n-th in memory; adds a Transpose if the layout differs."""
 
     @abstractmethod
-    def lies_in(self, x: Value, layout: Shape) -> bool:
+    def has_layout(self, x: Value, layout: Shape) -> bool:
         """Return whether `in_layout` adds no Transpose."""
 
     def constant(self, data: AnyArray, elements: AnyArray | None = None) -> Value:
@@ -158,14 +158,14 @@ class Operators(ABC):
         if len(parts) == 1 and isinstance(parts[0], Value):
             return parts[0]
         vectors_of_one = [self.ints([part]) if isinstance(part, int) else part for part in parts]
-        (joined,) = self.several("Concat", 1, *vectors_of_one, axis=0)
+        (joined,) = self.multi_output("Concat", 1, *vectors_of_one, axis=0)
         return replace(joined, rank=1, parts=tuple(parts))
 
     def element(self, part: "int | Value") -> Value:
         """Return a tensor without dimensions, made of a number or of the only element of an INT64 vector."""
         if isinstance(part, int):
             return self.constant(np.array(part, INT64))
-        (number,) = self.several("Squeeze", 1, part, self.ints([0]))
+        (number,) = self.multi_output("Squeeze", 1, part, self.ints([0]))
         return replace(number, rank=0, parts=(part,))
 
     def range(self, start: int, limit: "int | Value", delta: int) -> Value:

@@ -16,7 +16,7 @@ Rule = Callable[[Sequence[Value], Attrs], Value | None]
 _MOST_ELEMENTS = 64
 
 
-def folded(op_type: str, values: Sequence[Value | None], attrs: Attrs) -> Value | None:
+def fold(op_type: str, values: Sequence[Value | None], attrs: Attrs) -> Value | None:
     """Return the result of an operator on such vectors if it needs no node, else None."""
     rule = _RULES.get(op_type)
     if rule is None:

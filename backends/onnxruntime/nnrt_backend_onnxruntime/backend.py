@@ -7,11 +7,11 @@ from typing import Any
 import onnxruntime
 from nnrt_onnx_lowering import lower
 
-from nnrt_backend_onnxruntime.cache import exporter, restored
+from nnrt_backend_onnxruntime.cache import exporter, restore
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.folding import folds_little
 from nnrt_backend_onnxruntime.kernels import Kernels
-from nnrt_backend_onnxruntime.model import OnnxModel, skeleton
+from nnrt_backend_onnxruntime.model import OnnxModel, without_large_constants
 from nnrt_backend_onnxruntime.programs import loading as programs
 from nnrt_backend_onnxruntime.programs.trials import CAN_TRY, Trials
 from nnrt_backend_onnxruntime.providers import PROVIDERS, ProviderDevice, load_libraries, present_providers
@@ -91,7 +91,7 @@ class OnnxRuntimeBackend(Backend):
             model = lowered.model.SerializeToString()
             return open_session(model, lowered.weights, again, self._device, config.extensions)
 
-        count, light = len(graph.inputs), skeleton(graph)
+        count, light = len(graph.inputs), without_large_constants(graph)
         export = exporter(self._device, light, count, lowered, config, entries, level)
         most, shared = config.max_tensor_bytes, in_place(graph)
         return OnnxModel(session, light, count, lowered.weights, most, self._deadlines, export, reopen, shared)
@@ -105,8 +105,8 @@ class OnnxRuntimeBackend(Backend):
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
         if programs.is_program(parts):
-            return programs.restored_program(parts, config, self._device, self._deadlines, self._trials)
-        return restored(parts, config, self._device, self._deadlines)
+            return programs.restore_program(parts, config, self._device, self._deadlines, self._trials)
+        return restore(parts, config, self._device, self._deadlines)
 
     def loading_bytes(self, parts: Sequence[Part], config: ModelConfig) -> int:
         """Return the bytes of the copy that a trial gets."""

@@ -34,8 +34,8 @@ from nnrt_backend_onnxruntime import processor
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.in_place import in_place_of
 from nnrt_backend_onnxruntime.model import OnnxModel
-from nnrt_backend_onnxruntime.programs.divisions import RISKY, guard
-from nnrt_backend_onnxruntime.programs.foresight import foreseen
+from nnrt_backend_onnxruntime.programs.divisions import RISKY, guard_divisions
+from nnrt_backend_onnxruntime.programs.foresight import foresee
 from nnrt_backend_onnxruntime.programs.loading import compute, opset_of
 from nnrt_backend_onnxruntime.programs.sizes import Sizes
 from nnrt_backend_onnxruntime.programs.skeleton import require_typed
@@ -90,7 +90,7 @@ def exporter(
     """
 
     def export() -> list[Part]:
-        model, weights = _optimized(device, lowered, config, entries, level)
+        model, weights = _optimize(device, lowered, config, entries, level)
         parts = [Part.of(data) for data in (b"".join(packed_graph(graph)), model, weights)]
         about = {
             "made_for": _binding(device),
@@ -102,34 +102,34 @@ def exporter(
     return export
 
 
-def restored(parts: Sequence[Part], config: ModelConfig, device: ProviderDevice, deadlines: Deadlines) -> OnnxModel:
+def restore(parts: Sequence[Part], config: ModelConfig, device: ProviderDevice, deadlines: Deadlines) -> OnnxModel:
     """Load a model that was exported, without optimizing it again.
 
     Raises:
         InvalidFile: The parts aren't a model that this host can use.
         OutOfMemory: A tensor of the model is known to become too large.
     """
-    about = _about(parts, device)
-    graph, input_count = _graph(about, parts[1].data)
+    about = _read_header(parts, device)
+    graph, input_count = _read_graph(about, parts[1].data)
     constants = parts[3].data
-    model = _checked_model(bytes(parts[2].data), constants.nbytes)
-    weights = dict(_weights(model, constants))
+    model = _parse_model(bytes(parts[2].data), constants.nbytes)
+    weights = dict(_external_weights(model, constants))
     # ONNX Runtime sees only what was checked; another parser may find more in the bytes.
     model.DiscardUnknownFields()
     try:
-        sizes = _sizes(model, config)
-        session = _opened(model, weights, device, config)
+        sizes = _infer_sizes(model, config)
+        session = _open(model, weights, device, config)
     except OperationFailed as error:
         raise InvalidFile(f"ONNX Runtime does not take it: {error.message}") from error
     except Unsupported as error:
         raise InvalidFile(error.message, place=error.place) from error
     _require_interface(session, graph, input_count)
     most, shared = config.max_tensor_bytes, in_place_of(model, graph, input_count)
-    reopen = partial(_opened, model, weights, device, config)
+    reopen = partial(_open, model, weights, device, config)
     return OnnxModel(session, graph, input_count, weights, most, deadlines, lambda: list(parts), reopen, shared, sizes)
 
 
-def _opened(
+def _open(
     model: onnx.ModelProto,
     weights: Mapping[str, AnyArray],
     device: ProviderDevice,
@@ -142,7 +142,7 @@ def _opened(
     return open_session(model.SerializeToString(), weights, options, device, config.extensions)
 
 
-def _optimized(
+def _optimize(
     device: ProviderDevice, lowered: Lowered, config: ModelConfig, entries: Mapping[str, str], level: Any
 ) -> tuple[bytes, Buffer]:
     """Return the model as ONNX Runtime optimizes it, and its large constants."""
@@ -164,10 +164,10 @@ def _optimized(
                 f"ONNX Runtime can't write the model to {tempfile.gettempdir()!r}, where {left} bytes are left;"
                 f" make room there, or set TMPDIR ({error.message})"
             ) from error
-        return Path(folder, MODEL_FILE).read_bytes(), _mapped(Path(folder, WEIGHTS))
+        return Path(folder, MODEL_FILE).read_bytes(), _map_file(Path(folder, WEIGHTS))
 
 
-def _mapped(path: Path) -> Buffer:
+def _map_file(path: Path) -> Buffer:
     """Return the content of a file as a mapping, or b"" where the file is missing or empty.
 
     The file disappears with the mapping, as its folder is deleted. Its pages can be reclaimed where memory is short.
@@ -199,7 +199,7 @@ def _hardware(device: ProviderDevice) -> str:
     return "; ".join(sorted(devices))
 
 
-def _about(parts: Sequence[Part], device: ProviderDevice) -> Mapping[str, Any]:
+def _read_header(parts: Sequence[Part], device: ProviderDevice) -> Mapping[str, Any]:
     """Return the content of the header.
 
     Raises:
@@ -220,7 +220,7 @@ def _quoted(binding: Any) -> str:
     return json.dumps(binding)[:512]
 
 
-def _graph(about: Mapping[str, Any], part: memoryview) -> tuple[Graph, int]:
+def _read_graph(about: Mapping[str, Any], part: memoryview) -> tuple[Graph, int]:
     """Return the graph, and the number of its inputs that a run gets."""
     unpacked_part = unpacked_graph(part)
     try:
@@ -233,7 +233,7 @@ def _graph(about: Mapping[str, Any], part: memoryview) -> tuple[Graph, int]:
     return graph, count
 
 
-def _checked_model(data: bytes, weights_bytes: int) -> onnx.ModelProto:
+def _parse_model(data: bytes, weights_bytes: int) -> onnx.ModelProto:
     """Return the model if all its operators are known and the elements of all tensors are in the parts."""
     model = onnx.ModelProto()
     try:
@@ -245,7 +245,7 @@ def _checked_model(data: bytes, weights_bytes: int) -> onnx.ModelProto:
     for node in model.graph.node:
         _check_node(node)
     for tensor in model.graph.initializer:
-        _place(tensor, weights_bytes)
+        _find_elements(tensor, weights_bytes)
     return model
 
 
@@ -261,7 +261,7 @@ def _check_node(node: onnx.NodeProto) -> None:
                 raise InvalidFile(f"an attribute of {node.op_type} is in a file; compiled models name none")
 
 
-def _sizes(model: onnx.ModelProto, config: ModelConfig) -> Sizes | None:
+def _infer_sizes(model: onnx.ModelProto, config: ModelConfig) -> Sizes | None:
     """Infer the sizes of the tensors of a foreign model, and replace divisions by -1, which could end this process.
 
     Raises:
@@ -271,8 +271,8 @@ def _sizes(model: onnx.ModelProto, config: ModelConfig) -> Sizes | None:
     """
     if config.is_own and not _may_divide(model):
         return None
-    known = foreseen(model, compute)
-    guard(known.divisions, opset_of(model))
+    known = foresee(model, compute)
+    guard_divisions(known.divisions, opset_of(model))
     if config.is_own:
         return None
     if len(known.inputs) != len(model.graph.input):
@@ -287,10 +287,10 @@ def _may_divide(model: onnx.ModelProto) -> bool:
     return any(types.get(name, 0) in RISKY for name in divisors)
 
 
-def _weights(model: onnx.ModelProto, data: memoryview) -> Iterator[tuple[str, AnyArray]]:
+def _external_weights(model: onnx.ModelProto, data: memoryview) -> Iterator[tuple[str, AnyArray]]:
     """Yield the large constants by name, as views of the bytes."""
     for tensor in model.graph.initializer:
-        place = _place(tensor, len(data))
+        place = _find_elements(tensor, len(data))
         if place is not None:
             dtype, count, offset = place
             try:
@@ -299,7 +299,7 @@ def _weights(model: onnx.ModelProto, data: memoryview) -> Iterator[tuple[str, An
                 raise InvalidFile(f"its tensor {tensor.name!r} has no possible shape: {error}") from error
 
 
-def _place(tensor: onnx.TensorProto, weights_bytes: int) -> tuple[np.dtype[Any], int, int] | None:
+def _find_elements(tensor: onnx.TensorProto, weights_bytes: int) -> tuple[np.dtype[Any], int, int] | None:
     """Return data type, count and offset of a tensor's elements in the weights, or None if they are in the model."""
     if tensor.data_location != onnx.TensorProto.EXTERNAL:
         if tensor.external_data:
@@ -325,7 +325,7 @@ def _place(tensor: onnx.TensorProto, weights_bytes: int) -> tuple[np.dtype[Any],
 
 def _require_interface(session: Any, graph: Graph, input_count: int) -> None:
     """Refuse a model whose inputs and outputs differ from its graph's."""
-    looked_at = [graph.tensors[at] for at in Assertions.of(graph).tensors]
+    looked_at = [graph.tensors[at] for at in Assertions.from_graph(graph).tensors]
     for kind, entries, specs in (
         ("inputs", session.get_inputs(), graph.input_specs[:input_count]),
         ("outputs", session.get_outputs(), (*graph.output_specs, *looked_at)),

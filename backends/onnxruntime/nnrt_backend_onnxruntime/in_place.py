@@ -10,7 +10,7 @@ import onnx
 from nnrt_onnx_lowering.engine import names
 
 from nnrt_hdi.graph import Graph
-from nnrt_hdi.ops.in_place import InPlace, MemoryUse, in_place, traced
+from nnrt_hdi.ops.in_place import InPlace, MemoryUse, in_place, trace_memory
 
 # The groups are those of nnrt_hdi.ops.in_place. Operators that are in none of them may not read or write shared memory.
 COMPUTE = names(
@@ -44,7 +44,7 @@ def in_place_of(model: onnx.ModelProto, graph: Graph, input_count: int) -> InPla
         [entry.name for entry in entries][:count]
         for entries, count in ((model.graph.input, input_count), (model.graph.output, len(graph.outputs)))
     )
-    says, is_so = in_place(graph), traced(list(map(_memory_use, model.graph.node)), inputs, outputs)
+    says, is_so = in_place(graph), trace_memory(list(map(_memory_use, model.graph.node)), inputs, outputs)
     return InPlace(says.inputs & is_so.inputs, says.outputs & is_so.outputs)
 
 
@@ -60,7 +60,7 @@ def in_place_of_nodes(graph: onnx.GraphProto, inputs: Sequence[str], outputs: Se
         use._replace(values=[False] * len(node.input)) if node.op_type in ("Div", "Mod") else use
         for node, use in zip(graph.node, map(_memory_use, graph.node), strict=True)
     ]
-    return traced(uses, inputs, outputs)
+    return trace_memory(uses, inputs, outputs)
 
 
 def _memory_use(node: onnx.NodeProto) -> MemoryUse:

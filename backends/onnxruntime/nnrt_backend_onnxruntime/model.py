@@ -31,11 +31,11 @@ from nnrt_hdi.tensor import Array, TensorSpec
 # Smaller outputs, all together, are copied: that costs no more than passing their addresses to ONNX Runtime.
 LEAST_IN_PLACE_BYTES = 1 << 15
 # The memory of this process. All inputs and outputs are there, whatever the provider.
-HERE = OrtDevice(OrtDevice.cpu(), OrtDevice.default_memory(), 0)
+HOST = OrtDevice(OrtDevice.cpu(), OrtDevice.default_memory(), 0)
 Export = Callable[[], list[Part]]
 
 
-class Plan(NamedTuple):
+class RunOutputs(NamedTuple):
     """Outputs of all runs whose inputs have the same shapes.
 
     `are_empty` says whether all outputs are known to have no elements. `may_bind` says whether it pays to pass the
@@ -47,7 +47,7 @@ class Plan(NamedTuple):
     may_bind: bool
 
     @classmethod
-    def of(cls, known: KnownTensors) -> Self:
+    def from_known(cls, known: KnownTensors) -> Self:
         specs = known.sizes.outputs
         may_bind = not any(spec.is_dynamic or 0 in spec.shape for spec in specs)
         return cls(
@@ -57,7 +57,7 @@ class Plan(NamedTuple):
         )
 
 
-class OnnxModel(OpenGraphModel[Plan]):
+class OnnxModel(OpenGraphModel[RunOutputs]):
     """Model that runs a session.
 
     ONNX Runtime reads inputs where they are. It writes outputs where the caller wants them, if they are large and their
@@ -91,10 +91,10 @@ class OnnxModel(OpenGraphModel[Plan]):
             shared: The inputs and outputs that may be in memory that the client can write to.
             sizes: The sizes of tensors, for a model that doesn't come from the graph.
         """
-        super().__init__(graph, max_tensor_bytes, Plan.of, input_count=input_count)
+        super().__init__(graph, max_tensor_bytes, RunOutputs.from_known, input_count=input_count)
         self.session = session
         # None without assertions: each run tests it.
-        self._assertions = Assertions.of(graph) or None
+        self._assertions = Assertions.from_graph(graph) or None
         self._weights = weights
         self._deadlines = deadlines
         self._export = export
@@ -112,12 +112,12 @@ class OnnxModel(OpenGraphModel[Plan]):
         cancellation.check()
         if self._file_sizes is not None:
             self._file_sizes.require_run_fits(inputs)
-        plan = self.prepared(inputs)
-        if plan.are_empty and self.varies and not self._assertions:
-            return [np.empty(spec.shape, spec.numpy_dtype) for spec in plan.specs]
-        with Stopping(cancellation, self._deadlines) as options:
-            if outputs and plan.may_bind and any(outputs[at] is not None for at in self._writes_in_place):
-                return self._run_in_place(inputs, plan.specs, outputs, options)
+        expected = self.prepared(inputs)
+        if expected.are_empty and self.varies and not self._assertions:
+            return [np.empty(spec.shape, spec.numpy_dtype) for spec in expected.specs]
+        with StoppableRun(cancellation, self._deadlines) as options:
+            if outputs and expected.may_bind and any(outputs[at] is not None for at in self._writes_in_place):
+                return self._run_in_place(inputs, expected.specs, outputs, options)
             results: list[AnyArray] = self.session.run(
                 self._output_names, dict(zip(self._names, inputs, strict=True)), options
             )
@@ -151,20 +151,20 @@ class OnnxModel(OpenGraphModel[Plan]):
             outputs.append(region if is_given else np.empty(spec.shape, spec.numpy_dtype))  # type: ignore[arg-type]
         # ONNX Runtime's IOBinding does the same, but takes 30 microseconds longer (1.31).
         self.session.run_with_ortvaluevector(
-            options, self._names, values_of(inputs), self._output_names, values_of(outputs), [HERE] * len(outputs)
+            options, self._names, as_values(inputs), self._output_names, as_values(outputs), [HOST] * len(outputs)
         )
         return outputs
 
 
-def values_of(arrays: Sequence[Array]) -> Any:
+def as_values(arrays: Sequence[Array]) -> Any:
     """Return the arrays as ONNX Runtime's values, without a copy."""
     values = OrtValueVector()
     for array in arrays:
-        values.push_back(OrtValue.ortvalue_from_numpy(array, HERE))
+        values.push_back(OrtValue.ortvalue_from_numpy(array, HOST))
     return values
 
 
-class Stopping:
+class StoppableRun:
     """Context that gives the options of a run. ONNX Runtime ends the run when it is cancelled or its deadline passes.
 
     Errors of ONNX Runtime become errors of NNRt. Every small run passes here: a generator would take a microsecond
@@ -195,10 +195,10 @@ class Stopping:
             self._deadlines.remove(self._ticket)
         if isinstance(error, Exception) and not isinstance(error, NnrtError):
             self._cancellation.check()
-            raise translated(error) from error
+            raise translated_error(error) from error
 
 
-def skeleton(graph: Graph) -> Graph:
+def without_large_constants(graph: Graph) -> Graph:
     """Return a graph whose large constants are inputs after the others: inference needs no more of them."""
     small = {at: constant for at, constant in graph.constants.items() if constant.shape_value is not None}
     if len(small) == len(graph.constants):
@@ -207,14 +207,14 @@ def skeleton(graph: Graph) -> Graph:
     return Graph(graph.tensors, graph.nodes, (*graph.inputs, *large), graph.outputs, small, graph.name)
 
 
-def translated(error: Exception) -> NnrtError:
+def translated_error(error: Exception) -> NnrtError:
     """Return the NNRt error for an error of ONNX Runtime, which has no classes for the cases that matter."""
-    return error_of(type(error).__name__, str(error))
+    return nnrt_error(type(error).__name__, str(error))
 
 
-def error_of(kind: str, said: str) -> NnrtError:
+def nnrt_error(kind: str, message: str) -> NnrtError:
     """Return the NNRt error for an error of ONNX Runtime, given the name of its class and its message."""
-    text = said.replace("\n", " ").strip()
+    text = message.replace("\n", " ").strip()
     if any(sign in text for sign in ("Available memory of", "Failed to allocate", "bad_alloc", "out of memory")):
         return OutOfMemory(text)
     return InvalidParameter(text) if kind == "InvalidArgument" else OperationFailed(text)

@@ -95,7 +95,7 @@ def open_session(
             another provider.
     """
     try:
-        session = created_session(model, weights, options, device, extensions)
+        session = create_session(model, weights, options, device, extensions)
     except NnrtError:
         raise
     except Exception as error:
@@ -112,7 +112,7 @@ def open_session(
     return session
 
 
-def created_session(
+def create_session(
     model: bytes, weights: Mapping[str, AnyArray], options: Any, device: ProviderDevice, extensions: Mapping[str, bytes]
 ) -> Any:
     """Open a session as `open_session` does, but let ONNX Runtime's error through. Adds the weights to the options."""

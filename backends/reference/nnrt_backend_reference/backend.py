@@ -96,12 +96,12 @@ def _refuse_extensions(config: ModelConfig) -> None:
         raise InvalidParameter(f"the reference backend knows no extension {name!r}; leave extensions empty")
 
 
-def _require_same(said: Graph, known: Graph) -> None:
+def _require_same(declared: Graph, known: Graph) -> None:
     """Refuse a program whose graph declares other tensors than inference finds."""
-    for index, node in enumerate(said.nodes):
-        told, found = ([graph.tensors[at] for at in node.outputs] for graph in (said, known))
-        if told != found:
+    for index, node in enumerate(declared.nodes):
+        given, found = ([graph.tensors[at] for at in node.outputs] for graph in (declared, known))
+        if given != found:
             raise InvalidParameter(
-                f"its outputs are said to be {', '.join(map(str, told))}, but are {', '.join(map(str, found))}",
-                place=said.place(index),
+                f"its outputs are said to be {', '.join(map(str, given))}, but are {', '.join(map(str, found))}",
+                place=declared.place(index),
             )

@@ -21,12 +21,12 @@ _OWN_PARTS = 64
 _OWN_PART_BYTES = 1 << 20
 
 
-def exported(graph: Graph, *, enable_float16: bool) -> list[Part]:
+def export_parts(graph: Graph, *, enable_float16: bool) -> list[Part]:
     """Return the parts of a program."""
     about = {"graph": described_graph(graph), "float16": enable_float16}
     constants = constant_parts(graph)
     parts = [Part.of(b"".join(packed(KIND, about, [])))]
-    for together in _placed({sha256: part.data.nbytes for sha256, part in constants.items()}):
+    for together in _part_contents({sha256: part.data.nbytes for sha256, part in constants.items()}):
         if len(together) == 1:
             parts.append(constants[together[0]])
         else:
@@ -38,7 +38,7 @@ def read_exported(parts: Sequence[Part]) -> tuple[Graph, bool]:
     """Return the graph of a program, with constants as views of the parts, and whether it computes in FLOAT16.
 
     Raises:
-        InvalidFile: The parts aren't what `exported` returned.
+        InvalidFile: The parts aren't what `export_parts` returned.
     """
     if not parts:
         raise InvalidFile("there are no parts; give those that were exported")
@@ -47,7 +47,7 @@ def read_exported(parts: Sequence[Part]) -> tuple[Graph, bool]:
     if not isinstance(enable_float16, bool):
         raise InvalidFile("it does not say whether it computes in FLOAT16")
     sizes = _sizes(graph)
-    placed = _placed(sizes)
+    placed = _part_contents(sizes)
     if len(parts) != 1 + len(placed):
         raise InvalidFile(f"there are {len(parts)} parts; it has {1 + len(placed)}")
     constants: dict[bytes, Part] = {}
@@ -70,7 +70,7 @@ def _sizes(described: Any) -> dict[bytes, int]:
     return sizes
 
 
-def _placed(sizes: Mapping[bytes, int]) -> list[list[bytes]]:
+def _part_contents(sizes: Mapping[bytes, int]) -> list[list[bytes]]:
     """Return the digests of the constants in each part after the first."""
     by_size = sorted(sizes, key=lambda sha256: (-sizes[sha256], sha256))
     own = [[sha256] for sha256 in by_size[:_OWN_PARTS] if sizes[sha256] >= _OWN_PART_BYTES]

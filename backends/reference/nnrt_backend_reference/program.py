@@ -6,9 +6,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from nnrt_backend_reference.exported import exported
+from nnrt_backend_reference.exported import export_parts
 from nnrt_backend_reference.kernels.kernel import AnyArray
-from nnrt_backend_reference.kernels.pieces import BUFFER, stopped_by
+from nnrt_backend_reference.kernels.pieces import BUFFER, stop_by
 from nnrt_backend_reference.steps import STEP_BYTES, OpenStep, RunSteps, Step, StepMaker
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.enums import NodeType
@@ -53,7 +53,7 @@ class Program(OpenGraphModel[RunSteps]):
         self._run_bytes = run_bytes
         self._maker = StepMaker(graph, max_tensor_bytes)
         kinds = max(1, min(KEPT_NODES // max(len(graph.nodes), 1), MOST_REMEMBERED))
-        super().__init__(graph, max_tensor_bytes, self._maker.of, most_kinds=kinds)
+        super().__init__(graph, max_tensor_bytes, self._maker.make, most_kinds=kinds)
         if self.varies:
             self.kept_bytes += kinds * len(graph.nodes) * STEP_BYTES
         self._enable_float16 = enable_float16
@@ -100,20 +100,20 @@ class Program(OpenGraphModel[RunSteps]):
             values[index] = _read_only(self._rounded(index, array))
         check, rounds, live_bytes, most_bytes = cancellation.check, self._enable_float16, 0, self._run_bytes
         # Overflow and invalid operations have results (infinity and NaN), and need no warnings.
-        with np.errstate(all="ignore"), stopped_by(check):
+        with np.errstate(all="ignore"), stop_by(check):
             np.setbufsize(BUFFER)  # Until np.errstate ends.
-            for planned in steps:
+            for next_step in steps:
                 check()
                 try:
-                    step = self._maker.bound(planned, values, specs) if isinstance(planned, OpenStep) else planned
+                    step = self._maker.bind(next_step, values, specs) if isinstance(next_step, OpenStep) else next_step
                     live_bytes += step.makes_bytes
                     if live_bytes > most_bytes:
                         _refuse(step, live_bytes, most_bytes)
                     computed: Any = step.kernel(step.call, *step.operands_in(values))
                 except NnrtError as error:
-                    raise error.at(self._graph.place(planned.node)) from error
+                    raise error.at(self._graph.place(next_step.node)) from error
                 except MemoryError as error:
-                    raise OutOfMemory(str(error), place=self._graph.place(planned.node)) from error
+                    raise OutOfMemory(str(error), place=self._graph.place(next_step.node)) from error
                 several = isinstance(computed, tuple)
                 made = zip(step.results, computed, strict=True) if several else ((step.results[0], computed),)
                 for (index, dtype, shape), result in made:
@@ -129,7 +129,7 @@ class Program(OpenGraphModel[RunSteps]):
         return self._own_outputs(values, outputs)
 
     def export(self) -> Sequence[Part]:
-        return exported(self._graph, enable_float16=self._enable_float16)
+        return export_parts(self._graph, enable_float16=self._enable_float16)
 
     def _rounded(self, index: int, array: AnyArray) -> AnyArray:
         """Return the elements of a tensor as the model computes with them."""

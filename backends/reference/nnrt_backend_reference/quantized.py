@@ -40,7 +40,7 @@ def quantize(real: AnyArray, scaling: Scaling, dtype: AnyDType) -> AnyArray:
     return steps.astype(dtype)  # Truncates.
 
 
-def on_real_numbers(kernel: Kernel, call: Call, view: RealView) -> Kernel:
+def real_kernel(kernel: Kernel, call: Call, view: RealView) -> Kernel:
     """Return a kernel that computes a quantized node with a kernel for real numbers.
 
     Raises:

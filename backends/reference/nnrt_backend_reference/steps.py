@@ -15,7 +15,7 @@ import numpy as np
 
 from nnrt_backend_reference.kernels import KERNELS
 from nnrt_backend_reference.kernels.kernel import AnyArray, AnyDType, Call, Kernel, require_memory
-from nnrt_backend_reference.quantized import on_real_numbers
+from nnrt_backend_reference.quantized import real_kernel
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.graph import Graph
@@ -53,7 +53,7 @@ class Step(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class OpenStep:
-    """Step of a node whose shapes are known only when the run reaches it, as `StepMaker.bound` then makes a Step."""
+    """Step of a node whose shapes are known only when the run reaches it, as `StepMaker.bind` then makes a Step."""
 
     node: int
     # What inference saw of the operands in the latest run, and the Step that followed.
@@ -79,7 +79,7 @@ class StepMaker:
         self._nodes = {
             index: _NodeOfAnyShape(
                 SimpleNamespace(**OPERATORS[graph.nodes[index].type].bind(graph.nodes[index].attrs)),
-                _picking(graph.nodes[index].inputs),
+                _picker(graph.nodes[index].inputs),
                 [(at, graph.tensors[at].numpy_dtype) for at in graph.nodes[index].outputs],
                 last_uses,
                 [at for at in last_uses if at not in given],
@@ -87,7 +87,7 @@ class StepMaker:
             for index, last_uses in zip(graph.order, graph.last_uses, strict=True)
         }
 
-    def of(self, known: KnownTensors) -> RunSteps:
+    def make(self, known: KnownTensors) -> RunSteps:
         """Make the steps of the runs for which `known` holds. Raises OutOfMemory if a tensor is too large."""
         nodes, specs, undecided = self._graph.nodes, known.specs, known.branch.undecided
         unknown = {at for at, spec in enumerate(specs) if UNKNOWN_DIM in spec.shape}
@@ -101,7 +101,7 @@ class StepMaker:
             ],
         )
 
-    def bound(self, step: OpenStep, values: Sequence[AnyArray | None], specs: list[TensorSpec]) -> Step:
+    def bind(self, step: OpenStep, values: Sequence[AnyArray | None], specs: list[TensorSpec]) -> Step:
         """Return the Step of an open step that a run has reached.
 
         Args:
@@ -115,7 +115,7 @@ class StepMaker:
         node = self._graph.nodes[step.node]
         inputs = tuple([specs[at] for at in node.inputs])
         # Inference reads the elements of small operands only.
-        seen = [_if_few(values[at]) for at in node.inputs]
+        seen = [_if_small(values[at]) for at in node.inputs]
         operands = inputs, [None if array is None else array.tobytes() for array in seen]
         if step.latest is not None and step.latest[0] == operands:
             made = step.latest[1]
@@ -141,7 +141,7 @@ class StepMaker:
             if max(made) > self._max_tensor_bytes:
                 for spec in outputs:
                     require_memory(call, spec.shape, spec.numpy_dtype)
-            kernel = of_any_shape.kernel(node.type, call) if any(made) else _nothing
+            kernel = of_any_shape.kernel(node.type, call) if any(made) else _empty_results
         except NnrtError as error:
             raise error.at(self._graph.place(index)) from error
         return Step(
@@ -177,19 +177,19 @@ class _NodeOfAnyShape:
             self._view = OPERATORS[node_type].real_view(call.inputs, call.outputs)
             self._is_viewed = True
         kernel = KERNELS[node_type]
-        return on_real_numbers(kernel, call, self._view) if self._view else kernel
+        return real_kernel(kernel, call, self._view) if self._view else kernel
 
 
-def _picking(indices: tuple[int, ...]) -> Callable[[Sequence[AnyArray | None]], Sequence[AnyArray | None]]:
+def _picker(indices: tuple[int, ...]) -> Callable[[Sequence[AnyArray | None]], Sequence[AnyArray | None]]:
     """Return a function that picks the tensors with these indices from all tensors of a run."""
     return itemgetter(*indices) if len(indices) > 1 else lambda values: [values[index] for index in indices]
 
 
-def _if_few(array: AnyArray | None) -> Array | None:
+def _if_small(array: AnyArray | None) -> Array | None:
     """Return the array if it is small enough for inference to read its elements, else None."""
     return array if array is not None and array.size <= MAX_SHAPE_VALUES else None
 
 
-def _nothing(call: Call, *_: AnyArray) -> tuple[AnyArray, ...]:
+def _empty_results(call: Call, *_: AnyArray) -> tuple[AnyArray, ...]:
     """Return results without elements. Replaces kernels, which needn't handle such results."""
     return tuple(np.empty(spec.shape, spec.numpy_dtype) for spec in call.outputs)

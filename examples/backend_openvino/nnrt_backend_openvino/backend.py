@@ -89,8 +89,8 @@ class OpenVinoBackend(Backend):
         """Return the support of each node. OpenVINO is asked about each node alone, unless another rule refuses it."""
         late, asked = late_nodes(graph), self._nodes.of(graph)
         return [
-            LATE if at in late else UNSEEN if is_unseen(graph, node) else told if told.reason else answer(graph, node)
-            for at, (node, told) in enumerate(zip(graph.nodes, asked, strict=True))
+            LATE if at in late else UNSEEN if is_unseen(graph, node) else found if found.reason else answer(graph, node)
+            for at, (node, found) in enumerate(zip(graph.nodes, asked, strict=True))
         ]
 
     def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> OpenVinoModel:

@@ -9,7 +9,7 @@ from nnrt_hdi.enums import ActivationType, NodeType, ReduceMode
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.ops.operands import INDICES
 from nnrt_hdi.ops.rows_apart.form import MAX_ELEMENTS, Elements, Form, as_elements
-from nnrt_hdi.ops.rows_apart.judgement import Judged, judged
+from nnrt_hdi.ops.rows_apart.judgement import JudgedNode, judged
 from nnrt_hdi.ops.rows_apart.moving import in_shape
 from nnrt_hdi.ops.rows_apart.sizes import Size, product
 from nnrt_hdi.ops.slicing import Masks, strided_cuts
@@ -22,41 +22,41 @@ _MOST = 2**31
 
 
 @judged(NodeType.SHAPE)
-def shape_of(node: Judged, x: Form) -> Form:
+def shape_of(node: JudgedNode, x: Form) -> Form:
     """Keep rows apart always, if RESHAPE, FILL and the like get what follows from the result."""
     return Form((Size(x.rank),), None, as_elements(list(x.dims)))
 
 
 @judged(NodeType.RANK)
-def rank_of(node: Judged, x: Form) -> Form:
+def rank_of(node: JudgedNode, x: Form) -> Form:
     """Keep rows apart always."""
     return Form((), None, as_elements([Size(x.rank)], ()))
 
 
 @judged(NodeType.RANGE)
-def range_(node: Judged, x: Form) -> Form:
+def range_(node: JudgedNode, x: Form) -> Form:
     """Keep rows apart always, because the result is the same for all rows."""
-    return node.made(None)
+    return node.output(None)
 
 
 @judged(NodeType.FILL)
-def fill(node: Judged, value: Form, shape: Form) -> Form:
+def fill(node: JudgedNode, value: Form, shape: Form) -> Form:
     """Keep rows apart if value is the same for all rows, and one dimension of shape is theirs."""
     node.require_alike(value)
     return _filled(node, shape)
 
 
 @judged(NodeType.CONSTANT_OF_SHAPE)
-def constant_of_shape(node: Judged, shape: Form) -> Form:
+def constant_of_shape(node: JudgedNode, shape: Form) -> Form:
     """Keep rows apart if one dimension of shape is theirs."""
     return _filled(node, shape)
 
 
-def _filled(node: Judged, shape: Form) -> Form:
+def _filled(node: JudgedNode, shape: Form) -> Form:
     if shape.rows is not None or shape.elements is None:
         node.refuse("shape has a part for each row, so each would make another shape")
     dims = list(shape.elements.flat)
-    return node.made(in_shape(node, None, dims), dims)
+    return node.output(in_shape(node, None, dims), dims)
 
 
 def counts(*types: NodeType) -> Callable[[Counted], Counted]:
@@ -69,7 +69,7 @@ def counts(*types: NodeType) -> Callable[[Counted], Counted]:
     return declare
 
 
-def counted(node: Judged) -> Form | None:
+def counted(node: JudgedNode) -> Form | None:
     """Return the result of a node if all elements of its operands are tracked integers, else None."""
     function = COUNTED.get(node.node.type)
     elements = [operand.elements for operand in node.operands]
@@ -87,7 +87,7 @@ def counted(node: Judged) -> Form | None:
 
 
 @counts(NodeType.GATHER)
-def gather(node: Judged, x: Elements, indices: Elements, axis: Elements) -> Elements:
+def gather(node: JudgedNode, x: Elements, indices: Elements, axis: Elements) -> Elements:
     at, along = _ints(indices), _ints(axis).item()
     if (at < -x.shape[along]).any():
         raise IndexError(at)
@@ -95,33 +95,33 @@ def gather(node: Judged, x: Elements, indices: Elements, axis: Elements) -> Elem
 
 
 @counts(NodeType.CONCAT)
-def concat(node: Judged, *parts: Elements) -> Elements:
+def concat(node: JudgedNode, *parts: Elements) -> Elements:
     return np.concatenate(parts, node.attrs["axis"])
 
 
 @counts(NodeType.STACK)
-def stack(node: Judged, *parts: Elements) -> Elements:
+def stack(node: JudgedNode, *parts: Elements) -> Elements:
     return np.stack(parts, node.attrs["axis"])
 
 
 @counts(NodeType.CAST)
-def cast(node: Judged, x: Elements, type_: Elements) -> Elements:
+def cast(node: JudgedNode, x: Elements, type_: Elements) -> Elements:
     _require_integers(node)
     return x
 
 
 @counts(NodeType.TRANSPOSE)
-def transpose(node: Judged, x: Elements, permutation: Elements) -> Elements:
+def transpose(node: JudgedNode, x: Elements, permutation: Elements) -> Elements:
     return np.transpose(x, _ints(permutation).reshape(-1).tolist())
 
 
 @counts(NodeType.RESHAPE, NodeType.SQUEEZE, NodeType.UNSQUEEZE, NodeType.EXPAND_DIMS)
-def reshape(node: Judged, x: Elements, *_: Elements) -> Elements:
+def reshape(node: JudgedNode, x: Elements, *_: Elements) -> Elements:
     return x.reshape(node.outputs[0].shape)
 
 
 @counts(NodeType.STRIDED_SLICE)
-def strided_slice(node: Judged, x: Elements, *vectors: Elements) -> Elements:
+def strided_slice(node: JudgedNode, x: Elements, *vectors: Elements) -> Elements:
     entries = zip(*(_ints(vector).reshape(-1).tolist() for vector in vectors), strict=True)
     cuts = strided_cuts(x.shape, list(entries), Masks(*(node.attrs[name] for name in Masks._fields)))
     part = x[tuple(cut.part for cut in cuts if cut.part is not None)]
@@ -130,7 +130,7 @@ def strided_slice(node: Judged, x: Elements, *vectors: Elements) -> Elements:
 
 
 @counts(NodeType.REDUCE_FUSION)
-def reduce(node: Judged, x: Elements, axis: Elements) -> Elements:
+def reduce(node: JudgedNode, x: Elements, axis: Elements) -> Elements:
     _require_integers(node)
     if x.ndim != 1 or node.attrs["mode"] is not ReduceMode.PROD:
         raise ValueError("only products are followed")
@@ -138,35 +138,35 @@ def reduce(node: Judged, x: Elements, axis: Elements) -> Elements:
 
 
 @counts(NodeType.EQUAL)
-def equal(node: Judged, a: Elements, b: Elements) -> Elements:
+def equal(node: JudgedNode, a: Elements, b: Elements) -> Elements:
     return _by_pairs(_are_equal, a, b)
 
 
 @counts(NodeType.WHERE)
-def where(node: Judged, condition: Elements, a: Elements, b: Elements) -> Elements:
+def where(node: JudgedNode, condition: Elements, a: Elements, b: Elements) -> Elements:
     return np.where(_ints(condition) != 0, a, b)
 
 
 @counts(NodeType.MUL_FUSION)
-def mul(node: Judged, a: Elements, b: Elements) -> Elements:
+def mul(node: JudgedNode, a: Elements, b: Elements) -> Elements:
     _require_integers(node)
     return _by_pairs(operator.mul, a, b)
 
 
 @counts(NodeType.ADD_FUSION, NodeType.SUB_FUSION)
-def add(node: Judged, a: Elements, b: Elements) -> Elements:
+def add(node: JudgedNode, a: Elements, b: Elements) -> Elements:
     _require_integers(node)
     sign = Size(-1 if node.node.type is NodeType.SUB_FUSION else 1)
     return _by_pairs(lambda one, other: _sum(node, one, other * sign), a, b)
 
 
 @counts(NodeType.DIV_FUSION, NodeType.REAL_DIV)
-def div(node: Judged, a: Elements, b: Elements) -> Elements:
+def div(node: JudgedNode, a: Elements, b: Elements) -> Elements:
     _require_integers(node)
     return _by_pairs(lambda one, other: _quotient(node, one, other), a, b)
 
 
-def _require_integers(node: Judged) -> None:
+def _require_integers(node: JudgedNode) -> None:
     """Raise ValueError unless the result is an integer without an activation."""
     activation = node.attrs.get("activation_type", ActivationType.NO_ACTIVATION)
     if activation is not ActivationType.NO_ACTIVATION or node.outputs[0].data_type not in INDICES:
@@ -181,14 +181,14 @@ def _by_pairs(function: Callable[[Size, Size], Size | None], a: Elements, b: Ele
     return made
 
 
-def _sum(node: Judged, a: Size, b: Size) -> Size | None:
+def _sum(node: JudgedNode, a: Size, b: Size) -> Size | None:
     if 0 in (a.factor, b.factor):
         return b if a.factor == 0 else a
     if a.unknowns == b.unknowns:
         return Size(a.factor + b.factor, a.unknowns) if a.factor + b.factor else Size(0)
     if a.counts_rows or b.counts_rows:
         return None
-    return node.unknowns.of("+", *sorted((a, b), key=repr), is_size=a.is_size and b.is_size)
+    return node.unknowns.get("+", *sorted((a, b), key=repr), is_size=a.is_size and b.is_size)
 
 
 def _are_equal(a: Size, b: Size) -> Size | None:
@@ -199,11 +199,11 @@ def _are_equal(a: Size, b: Size) -> Size | None:
     return Size(0) if is_never or (a.number is not None and b.number is not None) else None
 
 
-def _quotient(node: Judged, a: Size, b: Size) -> Size | None:
-    exact = a.over(b)
+def _quotient(node: JudgedNode, a: Size, b: Size) -> Size | None:
+    exact = a.divided_by(b)
     if exact is not None or a.counts_rows or b.counts_rows or b.factor == 0:
         return exact
-    return node.unknowns.of("/", a, b, is_size=a.is_size and b.is_size)
+    return node.unknowns.get("/", a, b, is_size=a.is_size and b.is_size)
 
 
 def _ints(elements: Elements) -> Elements:

@@ -39,7 +39,7 @@ class Rows:
         """Length of the dimension."""
         return self.outer * ROW_COUNT * self.inner
 
-    def at(self, axis: int) -> "Rows":
+    def moved_to(self, axis: int) -> "Rows":
         """Return the same in another dimension."""
         return replace(self, axis=axis)
 
@@ -88,7 +88,7 @@ class Form:
         return [size if at in places else next(rest) for at in range(self.rank + len(places))]
 
 
-def sizes(numbers: Any) -> Elements:
+def known_elements(numbers: Any) -> Elements:
     """Return known integers as elements."""
     given = np.asarray(numbers)
     return as_elements([Size(number) for number in given.reshape(-1).tolist()], given.shape)

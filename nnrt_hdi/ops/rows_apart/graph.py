@@ -6,8 +6,8 @@ from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops.inference import inferred_graph
 from nnrt_hdi.ops.rows_apart import by_element, folding, images, moving  # noqa: F401  (each declares judgements)
 from nnrt_hdi.ops.rows_apart.counting import counted
-from nnrt_hdi.ops.rows_apart.form import FOLLOWED, MAX_ELEMENTS, Form, Rows, sizes
-from nnrt_hdi.ops.rows_apart.judgement import JUDGEMENTS, Judged
+from nnrt_hdi.ops.rows_apart.form import FOLLOWED, MAX_ELEMENTS, Form, Rows, known_elements
+from nnrt_hdi.ops.rows_apart.judgement import JUDGEMENTS, JudgedNode
 from nnrt_hdi.ops.rows_apart.sizes import ROW_COUNT, Size, Unknowns
 from nnrt_hdi.tensor import UNKNOWN_DIM
 
@@ -40,9 +40,9 @@ def forms_of(graph: Graph) -> dict[int, Form]:
     for tensor, constant in graph.constants.items():
         spec, value = graph.tensors[tensor], constant.shape_value
         is_followed = value is not None and spec.data_type in FOLLOWED and value.size <= MAX_ELEMENTS
-        forms[tensor] = Form(tuple(map(Size, spec.shape)), None, sizes(value) if is_followed else None)
+        forms[tensor] = Form(tuple(map(Size, spec.shape)), None, known_elements(value) if is_followed else None)
     for index in graph.order:
-        node = Judged(graph, index, [forms[tensor] for tensor in graph.nodes[index].inputs], unknowns)
+        node = JudgedNode(graph, index, [forms[tensor] for tensor in graph.nodes[index].inputs], unknowns)
         forms.update(zip(graph.nodes[index].outputs, _made(node), strict=True))
     return forms
 
@@ -58,11 +58,11 @@ def _input(graph: Graph, tensor: int, unknowns: Unknowns) -> Form:
         raise Unsupported(
             f"{graph.tensors[tensor]} has no open dimension 0, along which runs could be joined", place=place
         )
-    dims = [unknowns.of("input", tensor, axis) if dim == UNKNOWN_DIM else Size(dim) for axis, dim in enumerate(shape)]
+    dims = [unknowns.get("input", tensor, axis) if dim == UNKNOWN_DIM else Size(dim) for axis, dim in enumerate(shape)]
     return Form((ROW_COUNT, *dims[1:]), Rows())
 
 
-def _made(node: Judged) -> tuple[Form, ...]:
+def _made(node: JudgedNode) -> tuple[Form, ...]:
     """Return the forms of a node's outputs."""
     try:
         if node.node.type not in _OF_SHAPES:
@@ -70,7 +70,7 @@ def _made(node: Judged) -> tuple[Form, ...]:
             if form is not None:
                 return (form,)
             if all(operand.is_alike for operand in node.operands):
-                return node.alike()
+                return node.equal_outputs()
         made = JUDGEMENTS[node.node.type](node, *node.operands)
         forms = made if isinstance(made, tuple) else (made,)
         _require_no_parameters(node, forms)
@@ -81,7 +81,7 @@ def _made(node: Judged) -> tuple[Form, ...]:
         node.refuse(error.message)
 
 
-def _require_no_parameters(node: Judged, forms: tuple[Form, ...]) -> None:
+def _require_no_parameters(node: JudgedNode, forms: tuple[Form, ...]) -> None:
     """Refuse quantization parameters that run along the dimension of the rows."""
     inputs, outputs = node.scalings
     for form, scaling in zip((*node.operands, *forms), (*inputs, *outputs), strict=True):

@@ -1,10 +1,10 @@
 """Declaration of judgements: a function returns where the rows are in an operator's result.
 
     @judged(NodeType.SOFTMAX)
-    def along_an_axis(node: Judged, x: Form) -> Made:
+    def along_an_axis(node: JudgedNode, x: Form) -> Made:
         '''Keep rows apart if axis is another dimension than theirs.'''
         ...
-        return node.mixed(x, [axis], "adds up along")
+        return node.combined_output(x, [axis], "adds up along")
 
 docs/operators.md quotes the docstring's condition; the docstring is one sentence that begins with "Keep rows apart".
 The function gets the node and the forms of its operands. It is called only if an operand has rows or counts them:
@@ -32,7 +32,7 @@ JudgementT = TypeVar("JudgementT", bound=Judgement)
 JUDGEMENTS: dict[NodeType, Judgement] = {}
 
 
-class Judged:
+class JudgedNode:
     """Node of an inferred graph, with what is known of its operands."""
 
     def __init__(self, graph: Graph, index: int, operands: Sequence[Form], unknowns: Unknowns) -> None:
@@ -71,9 +71,9 @@ class Judged:
 
     def unknown(self, thing: str, at: int, *, is_size: bool = True) -> Size:
         """Return a number that only the run knows, and that is the same for all rows. Each node has its own."""
-        return self.unknowns.of(self._index, thing, at, is_size=is_size)
+        return self.unknowns.get(self._index, thing, at, is_size=is_size)
 
-    def made(self, rows: Rows | None, dims: Sequence[Size | None] | None = None, *, at: int = 0) -> Form:
+    def output(self, rows: Rows | None, dims: Sequence[Size | None] | None = None, *, at: int = 0) -> Form:
         """Return the form of an output that has its rows at `rows`.
 
         Args:
@@ -97,7 +97,7 @@ class Judged:
             self.refuse(f"its output {spec} would count the rows in several dimensions")
         return Form(tuple(sizes), rows)
 
-    def moved(self, x: Form, sources: Sequence[Source], does: str = "", *, at: int = 0) -> Form:
+    def moved_output(self, x: Form, sources: Sequence[Source], does: str = "", *, at: int = 0) -> Form:
         """Return the form of an output whose dimensions come from `sources`. Refuses if none is that of the rows.
 
         Args:
@@ -110,15 +110,15 @@ class Judged:
         if rows.axis not in sources:
             self.refuse(f"it {does} dimension {rows.axis}, which is that of the rows")
         dims = [x.dims[source] if isinstance(source, int) else source for source in sources]
-        return self.made(rows.at(sources.index(rows.axis)), dims, at=at)
+        return self.output(rows.moved_to(sources.index(rows.axis)), dims, at=at)
 
-    def mixed(self, x: Form, axes: Collection[int], does: str) -> Form:
+    def combined_output(self, x: Form, axes: Collection[int], does: str) -> Form:
         """Return the form of an output in the shape of x, combined (`does`) along these dimensions."""
-        return self.moved(x, [x.dims[axis] if axis in axes else axis for axis in range(x.rank)], does)
+        return self.moved_output(x, [x.dims[axis] if axis in axes else axis for axis in range(x.rank)], does)
 
-    def alike(self) -> tuple[Form, ...]:
+    def equal_outputs(self) -> tuple[Form, ...]:
         """Return the forms of the outputs, which are the same for all rows."""
-        return tuple(self.made(None, at=at) for at in range(len(self.outputs)))
+        return tuple(self.output(None, at=at) for at in range(len(self.outputs)))
 
     def require_alike(self, *operands: Form) -> None:
         """Refuse operands that aren't the same for all rows."""

@@ -53,7 +53,7 @@ class Size:
             raise Unsupported("it computes sizes of too many factors to follow the rows through")
         return Size(factor, unknowns)
 
-    def over(self, other: "Size") -> "Size | None":
+    def divided_by(self, other: "Size") -> "Size | None":
         """Return the quotient if it is an integer whatever the unknown numbers are, else None."""
         if other.factor == 0 or self.factor % other.factor:
             return None
@@ -81,6 +81,6 @@ class Unknowns:
     def __init__(self) -> None:
         self._made: dict[Hashable, Size] = {}
 
-    def of(self, *thing: Hashable, is_size: bool = True) -> Size:
+    def get(self, *thing: Hashable, is_size: bool = True) -> Size:
         """Return the number of a thing, which is the same for all rows."""
         return self._made.setdefault(thing, Size(1, (Unknown(len(self._made) + 1, is_size),)))

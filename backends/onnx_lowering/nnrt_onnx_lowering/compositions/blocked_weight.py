@@ -25,7 +25,7 @@ class BlockedWeight:
     points: AnyArray
 
     @classmethod
-    def of(cls, steps: AnyArray, scales: AnyArray, points: AnyArray) -> Self | None:
+    def recognize(cls, steps: AnyArray, scales: AnyArray, points: AnyArray) -> Self | None:
         """Return the matrix, or None where the kernel doesn't take it."""
         if steps.dtype != UINT8 or steps.ndim != 3 or not steps.size or steps.shape[2] not in BLOCK_SIZES:
             return None

@@ -20,9 +20,9 @@ from nnrt_onnx_lowering.compositions.resizing import Resizing, Resizings
 from nnrt_onnx_lowering.engine import IntegerTypes, Operator
 from nnrt_onnx_lowering.value import AnyArray, Value
 
-# Stands for a tensor that no node has as operand; NONE has it for each operand.
+# Stands for a tensor that no node has as operand; NO_OPERANDS has it for each operand.
 MISSING = -1
-NONE = (MISSING, MISSING, MISSING)
+NO_OPERANDS = (MISSING, MISSING, MISSING)
 NOTHING = ActivationType.NO_ACTIVATION
 
 Make = Callable[[Onnx, Sequence[Value]], Sequence[Value]]
@@ -57,10 +57,10 @@ class Sources:
         return node if node is not None and node.type in types else None
 
     def operands(self, tensor: int, node_type: NodeType) -> tuple[int, ...]:
-        """Return the operands of the node that computes a tensor if it has this type and no activation, else NONE."""
+        """Return the operands of the node that computes a tensor, or NO_OPERANDS for other types and activations."""
         node = self.node(tensor, node_type)
         if node is None or node.attrs.get("activation_type", NOTHING) != NOTHING:
-            return NONE
+            return NO_OPERANDS
         return node.inputs
 
     def is_number(self, tensor: int, number: float) -> bool:
@@ -81,14 +81,14 @@ class Sources:
         """Return whether all these tensors exist and have this data type."""
         return MISSING not in tensors and all(self.graph.tensors[at].data_type is data_type for at in tensors)
 
-    def as_it_came(self, x: int) -> int:
+    def quantized_source(self, x: int) -> int:
         """Return the quantized tensor that x is dequantized from, or x where there is none."""
         elements = self.operands(x, NodeType.QUANT_DTYPE_CAST_V2)[0]
         return x if elements == MISSING else elements
 
     def resizing(self, y: int) -> Resizing | None:
         """Return the resizing whose result is y, if the new size is known only in a run."""
-        return self._resizings.of(y) if self._resizings else None
+        return self._resizings.find(y) if self._resizings else None
 
     @cached_property
     def _resizings(self) -> Resizings | None:

@@ -10,7 +10,7 @@ from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.compositions.composition import MISSING, NOTHING, Composition, Sources, pattern
 from nnrt_onnx_lowering.engine import Operator
 from nnrt_onnx_lowering.lowering.convolution import window_attributes
-from nnrt_onnx_lowering.lowering.lowering import Call, as_given, channels_first
+from nnrt_onnx_lowering.lowering.lowering import Call, channels_first, in_format
 from nnrt_onnx_lowering.signedness import UINT8
 from nnrt_onnx_lowering.value import FLOAT32, AnyArray, Value
 
@@ -30,7 +30,7 @@ def integer_convolution(sources: Sources, node: Node) -> Composition | None:
     attrs, taps, added = sources.attrs(node), sources.data(weight), sources.data(bias)
     if sources.integers.weights is not DataType.INT8 or attrs.group != 1 or taps is None or added is None:
         return None
-    narrow, zero = _less_zero(sources, x)
+    narrow, zero = _split_zero_point(sources, x)
     if narrow == MISSING or added.any() or attrs.activation_type != NOTHING or not _are_steps(taps):
         return None
     lowest = int(taps.min(initial=0))
@@ -43,13 +43,13 @@ def integer_convolution(sources: Sources, node: Node) -> Composition | None:
         image, filters = channels_first(given[0], call.inputs[0]), channels_first(elements, call.inputs[1])
         points = given[1] if len(given) > 1 else None, np.array(-lowest, np.uint8)
         sums = op.ConvInteger(image, filters, *points, **window)
-        return [as_given(sums.cast(FLOAT32), call.inputs[0])]
+        return [in_format(sums.cast(FLOAT32), call.inputs[0])]
 
     given, zeros = ((narrow,), None) if zero == MISSING else ((narrow, zero), UINT8)
     return Composition(node.outputs, given, make, Operator("ConvInteger", (UINT8, UINT8, zeros, UINT8), window))
 
 
-def _less_zero(sources: Sources, tensor: int) -> tuple[int, int]:
+def _split_zero_point(sources: Sources, tensor: int) -> tuple[int, int]:
     """Return the UINT8 elements and the UINT8 zero point whose difference, in real numbers, a tensor is."""
     elements, point, *_ = sources.operands(tensor, N.SUB_FUSION)
     narrow = sources.operands(tensor if elements == MISSING else elements, N.CAST)[0]

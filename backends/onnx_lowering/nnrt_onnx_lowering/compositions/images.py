@@ -9,7 +9,7 @@ from nnrt_hdi.graph import Node
 from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.compositions.composition import Composition, Sources, pattern
 from nnrt_onnx_lowering.engine import Operator
-from nnrt_onnx_lowering.lowering.lowering import as_given, channels_first
+from nnrt_onnx_lowering.lowering.lowering import channels_first, in_format
 from nnrt_onnx_lowering.value import FLOAT32, INT64, Value
 
 N = NodeType
@@ -42,7 +42,7 @@ def enlargement(sources: Sources, node: Node) -> Composition | None:
 
     def make(op: Onnx, given: Sequence[Value]) -> list[Value]:
         image = channels_first(given[0], spec)
-        return [as_given(op.Resize(image, None, scales, **REPEATING), spec)]
+        return [in_format(op.Resize(image, None, scales, **REPEATING), spec)]
 
     return Composition((y,), (x,), make, Operator("Resize", (spec.numpy_dtype, None, FLOAT32), REPEATING))
 
@@ -75,7 +75,7 @@ def resized(sources: Sources, node: Node) -> Composition | None:
             wanted[axis] = wanted[axis] * factor
         return [op.Resize(image, None, None, op.vector(wanted), **resizing.how)]
 
-    inputs = (resizing.x, sources.as_it_came(resizing.x), *resizing.sizes.values())
+    inputs = (resizing.x, sources.quantized_source(resizing.x), *resizing.sizes.values())
     dtype = sources.graph.tensors[y].numpy_dtype
     return Composition((y,), inputs, make, Operator("Resize", (dtype, None, None, INT64), resizing.how))
 

@@ -58,10 +58,10 @@ def _scaled(sources: Sources, tensor: int) -> tuple[int, float]:
 def _integer_product(sources: Sources, node: Node) -> Composition | None:
     """Recognize the product of 8-bit integers minus zero points, where b and its zero point are constant."""
     a, b = node.inputs
-    elements, point = _less(sources, a)
+    elements, point = _split_zero_point(sources, a)
     narrow = sources.operands(elements, N.CAST)[0]
     zero = MISSING if point == MISSING else sources.operands(point, N.CAST)[0]
-    weight = _weight(sources, b)
+    weight = _constant_weight(sources, b)
     if weight is None or not sources.have_type(DataType.UINT8, narrow):
         return None
     if point == MISSING:
@@ -81,7 +81,7 @@ def _integer_product(sources: Sources, node: Node) -> Composition | None:
     )
 
 
-def _less(sources: Sources, tensor: int) -> tuple[int, int]:
+def _split_zero_point(sources: Sources, tensor: int) -> tuple[int, int]:
     """Return the INT32 elements and the zero point whose difference a tensor is; MISSING where it has no zero point."""
     elements, point, *_ = sources.operands(tensor, N.SUB_FUSION)
     if elements == MISSING:
@@ -89,9 +89,9 @@ def _less(sources: Sources, tensor: int) -> tuple[int, int]:
     return (elements, point) if sources.have_type(DataType.INT32, elements, point) else (MISSING, MISSING)
 
 
-def _weight(sources: Sources, tensor: int) -> tuple[AnyArray, AnyArray] | None:
+def _constant_weight(sources: Sources, tensor: int) -> tuple[AnyArray, AnyArray] | None:
     """Return a constant INT8 matrix and its zero point."""
-    elements, point = _less(sources, tensor)
+    elements, point = _split_zero_point(sources, tensor)
     data = _integers(sources, elements)
     zero = np.zeros((), np.int32) if point == MISSING else _integers(sources, point)
     if data is None or zero is None or data.ndim != 2 or zero.size != 1 or zero.ndim > 2:
@@ -122,7 +122,7 @@ def _product_of_blocks(sources: Sources, node: Node) -> Composition | None:
         return None
     if not any(sources.have_type(kind, a, wide, *node.outputs) for kind in (DataType.FLOAT32, DataType.FLOAT16)):
         return None
-    weight = BlockedWeight.of(steps, scales, points)
+    weight = BlockedWeight.recognize(steps, scales, points)
     if weight is None or sources.graph.tensors[b].shape != (weight.rows, weight.columns):
         return None
     return Composition(node.outputs, (a,), lambda op, given: [weight.product(op, given[0])], weight.operator)

@@ -24,7 +24,7 @@ def dynamic_quantization(sources: Sources, cast: Node) -> Composition | None:
     low = _low_end(sources, x, scale)
     if low == MISSING or not _is_point(sources, point, low, scale) or sources.graph.tensors[point].shape != ():
         return None
-    return Composition((y, scale, point), (x,), lambda op, given: op.several("DynamicQuantizeLinear", 3, *given), NEEDS)
+    return Composition((y, scale, point), (x,), lambda op, x: op.multi_output("DynamicQuantizeLinear", 3, *x), NEEDS)
 
 
 def _clipped(sources: Sources, tensor: int) -> int:

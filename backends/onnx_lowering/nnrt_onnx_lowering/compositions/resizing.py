@@ -65,22 +65,22 @@ class Resizings:
         self._source = {tensor: node for node in graph.nodes for tensor in node.outputs}
         self._calculations = _Calculations(graph)
 
-    def of(self, tensor: int) -> Resizing | None:
+    def find(self, tensor: int) -> Resizing | None:
         """Return the resizing whose result is a tensor, of both dimensions where they are resized alike."""
-        last = self._of_one_dimension(tensor)
-        if last is None or not (first := self._of_one_dimension(last.x)):
+        last = self._find_one_dimension(tensor)
+        if last is None or not (first := self._find_one_dimension(last.x)):
             return last
         if first.how != last.how or first.dimensions & last.dimensions:
             return last
         return Resizing(first.x, {**first.sizes, **last.sizes}, {**first.factors, **last.factors}, first.how)
 
-    def _of_one_dimension(self, tensor: int) -> Resizing | None:
+    def _find_one_dimension(self, tensor: int) -> Resizing | None:
         if self._graph.tensors[tensor].rank != 4:
             return None
         turned = self._swapped(tensor)
         if turned is None:
-            return self._along_rows(tensor, turned=False)
-        return self._along_rows(turned, turned=True)
+            return self._find_along_rows(tensor, turned=False)
+        return self._find_along_rows(turned, turned=True)
 
     def _swapped(self, tensor: int) -> int | None:
         """Return the tensor of which this one is the transpose of the last two dimensions."""
@@ -91,7 +91,7 @@ class Resizings:
         is_swap = order is not None and order.data is not None and tuple(order.data.reshape(-1).tolist()) == SWAPPED
         return node.inputs[0] if is_swap else None
 
-    def _along_rows(self, y: int, *, turned: bool) -> Resizing | None:
+    def _find_along_rows(self, y: int, *, turned: bool) -> Resizing | None:
         """Return the resizing along the rows of y. If y is transposed (`turned`) they are the columns of x."""
         node = self._source.get(y)
         if node is None or node.type not in (N.GATHER, N.ADD_FUSION):
@@ -106,7 +106,7 @@ class Resizings:
         dimension = COLUMNS if turned else ROWS
         if not self._is_constant(picked.inputs[2], ROWS):
             return None
-        for factor, written in self._written(x, rows, dimension, count):
+        for factor, written in self._candidates(x, rows, dimension, count):
             how = written.as_nearest(picked.inputs[1]) if node is picked else written.as_linear(y)
             if how:
                 sizes, factors = ({}, {dimension: factor}) if factor else ({dimension: count}, {})
@@ -136,11 +136,11 @@ class Resizings:
             positions = node.inputs[2 if node.type is N.WHERE else 0]
         return None
 
-    def _written(self, x: int, rows: int, dimension: int, count: int) -> Iterator[tuple[int, "_Resampling"]]:
+    def _candidates(self, x: int, rows: int, dimension: int, count: int) -> Iterator[tuple[int, "_Resampling"]]:
         """Yield candidates: the calculation for each size that x may have, and the factor of the new size, or 0."""
         given = self._calculations
         length = self._graph.tensors[x].shape[dimension]
-        sizes = [given.of(N.RESHAPE, given.size(x, dimension), given.constant(np.array([1])))]
+        sizes = [given.find(N.RESHAPE, given.size(x, dimension), given.constant(np.array([1])))]
         if length != UNKNOWN_DIM:
             sizes.append(given.constant(np.array([length])))
         for size in sizes:
@@ -149,7 +149,7 @@ class Resizings:
             factor = self._graph.constants.get(node.inputs[1]) if node and node.type is N.MUL_FUSION else None
             if factor is not None and factor.data is not None and factor.data.shape == (1,):
                 number = int(factor.data.item())
-                if given.of(N.MUL_FUSION, size, given.constant(factor.data)) == given.number(count) and number > 0:
+                if given.find(N.MUL_FUSION, size, given.constant(factor.data)) == given.number(count) and number > 0:
                     scale = given.constant(np.array([number], np.float32))
                     yield number, _Resampling(given, rows, size, count, scale)
 
@@ -176,7 +176,7 @@ class _Calculations:
             self._numbers[tensor] = self._new(tensor)
         return self._numbers[tensor]
 
-    def of(self, node_type: NodeType, *operands: int, output: int = 0, **attrs: Any) -> int:
+    def find(self, node_type: NodeType, *operands: int, output: int = 0, **attrs: Any) -> int:
         """Return the number of a calculation if the graph contains it, else NOWHERE."""
         key = (node_type, _attributes(node_type, tuple(sorted(attrs.items()))), operands, output)
         return self._known.get(key, NOWHERE)
@@ -189,9 +189,9 @@ class _Calculations:
 
     def size(self, x: int, dimension: int) -> int:
         """Return the number of a tensor's dimension, as a vector with one element."""
-        shape = self.of(N.SHAPE, self.number(x))
+        shape = self.find(N.SHAPE, self.number(x))
         at = self.constant(np.array(dimension))
-        return self.of(N.UNSQUEEZE, self.of(N.GATHER, shape, at, self.constant(np.array(0))), axis=(0,))
+        return self.find(N.UNSQUEEZE, self.find(N.GATHER, shape, at, self.constant(np.array(0))), axis=(0,))
 
     def data_type(self, tensor: int) -> DataType:
         return self._graph.tensors[tensor].data_type
@@ -221,10 +221,10 @@ class _Resampling:
         self._x = x
         self._old = given.cast(size, DataType.FLOAT32)
         self._new = given.cast(given.number(count), DataType.FLOAT32)
-        self._scale = self._of(N.DIV_FUSION, self._new, self._old) if factor is None else factor
-        self._length = self._new if factor is None else self._of(N.MUL_FUSION, self._old, factor)
-        zeros = given.of(N.FILL, self._number(0), given.number(count))
-        order = given.of(N.TOPK_FUSION, zeros, given.number(count), output=1)
+        self._scale = self._find(N.DIV_FUSION, self._new, self._old) if factor is None else factor
+        self._length = self._new if factor is None else self._find(N.MUL_FUSION, self._old, factor)
+        zeros = given.find(N.FILL, self._number(0), given.number(count))
+        order = given.find(N.TOPK_FUSION, zeros, given.number(count), output=1)
         self._index = given.cast(given.cast(order, DataType.INT64), DataType.FLOAT32)
 
     def as_nearest(self, indices: int) -> dict[str, str] | None:
@@ -252,57 +252,57 @@ class _Resampling:
         return None
 
     def _weighted(self, position: int) -> int:
-        first = self._of(N.FLOOR, position)
-        rest = self._of(N.SUB_FUSION, position, first)
+        first = self._find(N.FLOOR, position)
+        rest = self._find(N.SUB_FUSION, position, first)
         parts = []
-        for offset, weight in enumerate((self._of(N.SUB_FUSION, self._number(1), rest), rest)):
-            indices = self._indices(self._of(N.ADD_FUSION, first, self._number(offset)))
-            pixels = self._of(N.GATHER, self._given.number(self._x), indices, self._given.constant(np.array(ROWS)))
+        for offset, weight in enumerate((self._find(N.SUB_FUSION, self._number(1), rest), rest)):
+            indices = self._indices(self._find(N.ADD_FUSION, first, self._number(offset)))
+            pixels = self._find(N.GATHER, self._given.number(self._x), indices, self._given.constant(np.array(ROWS)))
             data_type = self._given.data_type(self._x)
             typed = weight if data_type is DataType.FLOAT32 else self._given.cast(weight, data_type)
-            parts.append(self._of(N.MUL_FUSION, pixels, self._given.of(N.UNSQUEEZE, typed, axis=(1,))))
-        return self._of(N.ADD_FUSION, *parts)
+            parts.append(self._find(N.MUL_FUSION, pixels, self._given.find(N.UNSQUEEZE, typed, axis=(1,))))
+        return self._find(N.ADD_FUSION, *parts)
 
     def _position(self, coordinates: str) -> int:
         half = self._number(0.5)
-        shifted = self._of(N.DIV_FUSION, self._of(N.ADD_FUSION, self._index, half), self._scale)
-        centred = self._of(N.SUB_FUSION, shifted, half)
+        shifted = self._find(N.DIV_FUSION, self._find(N.ADD_FUSION, self._index, half), self._scale)
+        centred = self._find(N.SUB_FUSION, shifted, half)
         match coordinates:
             case "asymmetric":
-                return self._of(N.DIV_FUSION, self._index, self._scale)
+                return self._find(N.DIV_FUSION, self._index, self._scale)
             case "align_corners":
-                steps = self._of(N.SUB_FUSION, self._length, self._number(1))
-                last = self._of(N.SUB_FUSION, self._old, self._number(1))
-                above = self._of(N.MUL_FUSION, self._index, last)
-                return self._of(N.DIV_FUSION, above, self._of(N.MAXIMUM, steps, self._number(1e-6)))
+                steps = self._find(N.SUB_FUSION, self._length, self._number(1))
+                last = self._find(N.SUB_FUSION, self._old, self._number(1))
+                above = self._find(N.MUL_FUSION, self._index, last)
+                return self._find(N.DIV_FUSION, above, self._find(N.MAXIMUM, steps, self._number(1e-6)))
             case "half_pixel":
                 return centred
             case "pytorch_half_pixel":
-                is_single = self._of(N.LESS, self._new, self._number(1.5))
-                return self._of(N.WHERE, is_single, self._index, centred)
+                is_single = self._find(N.LESS, self._new, self._number(1.5))
+                return self._find(N.WHERE, is_single, self._index, centred)
             case _:
                 return shifted
 
     def _rounded(self, position: int, rounding: str) -> int:
         match rounding:
             case "floor":
-                return self._of(N.FLOOR, position)
+                return self._find(N.FLOOR, position)
             case "ceil":
-                return self._of(N.CEIL, position)
+                return self._find(N.CEIL, position)
             case "round_prefer_floor":
-                return self._of(N.CEIL, self._of(N.SUB_FUSION, position, self._number(0.5)))
+                return self._find(N.CEIL, self._find(N.SUB_FUSION, position, self._number(0.5)))
             case _:
-                return self._of(N.FLOOR, self._of(N.ADD_FUSION, position, self._number(0.5)))
+                return self._find(N.FLOOR, self._find(N.ADD_FUSION, position, self._number(0.5)))
 
     def _indices(self, places: int) -> int:
         return self._given.cast(self._inside(places), DataType.INT64)
 
     def _inside(self, places: int) -> int:
-        last = self._of(N.SUB_FUSION, self._old, self._number(1))
-        return self._of(N.MINIMUM, self._of(N.MAXIMUM, places, self._number(0)), last)
+        last = self._find(N.SUB_FUSION, self._old, self._number(1))
+        return self._find(N.MINIMUM, self._find(N.MAXIMUM, places, self._number(0)), last)
 
-    def _of(self, node_type: NodeType, *operands: int) -> int:
-        return self._given.of(node_type, *operands)
+    def _find(self, node_type: NodeType, *operands: int) -> int:
+        return self._given.find(node_type, *operands)
 
     def _number(self, number: float) -> int:
         return self._given.constant(np.array(number, np.float32))

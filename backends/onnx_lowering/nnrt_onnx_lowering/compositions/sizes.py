@@ -15,7 +15,7 @@ N = NodeType
 @pattern(N.SHAPE)
 def shape_of_elements(sources: Sources, node: Node) -> Composition | None:
     """Recognize the shape of a dequantized tensor: its elements have the same, and needn't be dequantized."""
-    elements = sources.as_it_came(node.inputs[0])
+    elements = sources.quantized_source(node.inputs[0])
     if elements == node.inputs[0]:
         return None
     return Composition(node.outputs, (elements,), lambda op, given: [op.sizes(given[0])])

@@ -19,8 +19,8 @@ CLASS, BOX = 1, 2
 def decoded(op: Onnx, bbox: Value, anchors: Value, scale: Sequence[float]) -> Value:
     """Compute the corners [1, boxes, 4] of boxes [y, x, h, w], given by center and size relative to their anchors."""
     halves = op.ints([2, 2])
-    center, size = op.several("Split", 2, bbox / op.constant(np.array(scale, bbox.dtype)), halves, axis=2)
-    anchor_center, anchor_size = op.several("Split", 2, anchors, halves, axis=1)
+    center, size = op.multi_output("Split", 2, bbox / op.constant(np.array(scale, bbox.dtype)), halves, axis=2)
+    anchor_center, anchor_size = op.multi_output("Split", 2, anchors, halves, axis=1)
     center = center * anchor_size + anchor_center
     half = op.Exp(size) * anchor_size / 2
     return op.Concat(center - half, center + half, axis=2)
@@ -31,7 +31,7 @@ def best_per_class(op: Onnx, corners: Value, scores: Value, attrs: SimpleNamespa
     most = attrs.max_detections
     found = _picked(op, corners, scores, attrs, min(attrs.detections_per_class or most, most))
     count = op.Min(_length(op, found), most)
-    best, order = op.several("TopK", 2, op.GatherND(scores, found), count)
+    best, order = op.multi_output("TopK", 2, op.GatherND(scores, found), count)
     found = op.Gather(found, order)
     rows = most * (attrs.max_classes_per_detection or 1)
     boxes = op.Gather(corners, _column(op, found, BOX), axis=1)
@@ -49,7 +49,7 @@ def best_of_any_class(op: Onnx, corners: Value, scores: Value, attrs: SimpleName
     boxes = _column(op, found, BOX)
     of_box = op.Gather(scores, boxes, axis=2).transposed([0, 2, 1])
     used = min(columns, attrs.num_classes)
-    best, classes = op.several("TopK", 2, of_box, op.ints([used]), axis=2)
+    best, classes = op.multi_output("TopK", 2, of_box, op.ints([used]), axis=2)
     corners = op.Expand(op.unsqueeze(op.Gather(corners, boxes, axis=1), [2]), op.ints([1, 1, used, 1]))
     parts = [
         op.reshape(op.Pad(part, op.ints([0, columns - used]), None, op.ints([2])), [1, -1, *behind])

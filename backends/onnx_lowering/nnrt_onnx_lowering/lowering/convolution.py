@@ -12,7 +12,7 @@ from nnrt_hdi.ops.convolution import ImageShape, Window, output_padding_pair, po
 from nnrt_hdi.tensor import UNKNOWN_DIM, TensorSpec
 from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.lowering.activation import fused
-from nnrt_onnx_lowering.lowering.lowering import Call, as_given, channels_first, lowering
+from nnrt_onnx_lowering.lowering.lowering import Call, channels_first, in_format, lowering
 from nnrt_onnx_lowering.lowering.reduction import extreme
 from nnrt_onnx_lowering.value import FLOAT32, Value
 
@@ -23,7 +23,7 @@ def conv2d(op: Onnx, call: Call, x: Value, weight: Value, bias: Value) -> Value:
     if ImageShape.of(call.inputs[1]).channels == 0:
         return _only_bias(op, call, bias)
     image, taps = channels_first(x, call.inputs[0]), channels_first(weight, call.inputs[1])
-    return _finished(op, call, op.Conv(image, taps, bias, **window_attributes(call)))
+    return _with_activation(op, call, op.Conv(image, taps, bias, **window_attributes(call)))
 
 
 def window_attributes(call: Call) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def conv2d_transpose(op: Onnx, call: Call, x: Value, weight: Value, bias: Value)
         pads=[start for start, _ in ends] + [max(end, 0) for _, end in ends],
         output_padding=[max(-end, 0) for _, end in ends],
     )
-    return _finished(op, call, y)
+    return _with_activation(op, call, y)
 
 
 @lowering(NodeType.AVGPOOL_FUSION)
@@ -70,10 +70,10 @@ def avg_pool(op: Onnx, call: Call, x: Value) -> Value:
     """Compute the mean of each window over its pixels without padding."""
     image = channels_first(x, call.inputs[0])
     if call.attrs.global_ and x.dtype == FLOAT32:
-        return _finished(op, call, op.GlobalAveragePool(image))
+        return _with_activation(op, call, op.GlobalAveragePool(image))
     if call.attrs.global_ and x.dtype.kind == "f":
-        return _finished(op, call, op.ReduceMean(image, op.ints([2, 3]), keepdims=1))
-    return _finished(op, call, op.AveragePool(image, count_include_pad=0, **_pool(op, call)))
+        return _with_activation(op, call, op.ReduceMean(image, op.ints([2, 3]), keepdims=1))
+    return _with_activation(op, call, op.AveragePool(image, count_include_pad=0, **_pool(op, call)))
 
 
 @lowering(NodeType.MAX_POOL_FUSION)
@@ -81,10 +81,10 @@ def max_pool(op: Onnx, call: Call, x: Value) -> Value:
     """Compute the maximum of each window."""
     image = channels_first(x, call.inputs[0])
     if call.attrs.global_:
-        return _finished(op, call, extreme(op, image, op.ints([2, 3]), 1, "ReduceMax"))
+        return _with_activation(op, call, extreme(op, image, op.ints([2, 3]), 1, "ReduceMax"))
     if 0 in call.inputs[0].shape[1:]:
         raise Unsupported(f"x {call.inputs[0]} has no pixels, of which no kernel of ONNX makes windows of padding")
-    return _finished(op, call, op.MaxPool(image, **_pool(op, call)))
+    return _with_activation(op, call, op.MaxPool(image, **_pool(op, call)))
 
 
 def _window(call: Call) -> Window:
@@ -139,7 +139,7 @@ def _only_bias(op: Onnx, call: Call, bias: Value) -> Value:
     """Return the result of a convolution without input channels: the bias everywhere."""
     spec = call.outputs[0]
     y = op.Expand(op.unsqueeze(bias, [1, 2]), op.ints(channels_first_shape(spec)))
-    return _finished(op, call, y)
+    return _with_activation(op, call, y)
 
 
 def channels_first_shape(spec: TensorSpec) -> list[int]:
@@ -147,6 +147,6 @@ def channels_first_shape(spec: TensorSpec) -> list[int]:
     return [image.batch, image.channels, image.height, image.width]
 
 
-def _finished(op: Onnx, call: Call, y: Value) -> Value:
+def _with_activation(op: Onnx, call: Call, y: Value) -> Value:
     """Apply the activation and return the result in the layout of the first input."""
-    return as_given(fused(op, y, call.attrs.activation_type), call.inputs[0])
+    return in_format(fused(op, y, call.attrs.activation_type), call.inputs[0])

@@ -12,7 +12,7 @@ import numpy as np
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.tensor import UNKNOWN_DIM, TensorSpec
 from nnrt_onnx_lowering.builder import Onnx
-from nnrt_onnx_lowering.lowering.lowering import Call, Size, known, lowering, product
+from nnrt_onnx_lowering.lowering.lowering import Call, Size, known_values, lowering, product
 from nnrt_onnx_lowering.lowering.shape import FAR
 from nnrt_onnx_lowering.value import BOOL, FLOAT32, INT64, Value
 
@@ -24,7 +24,7 @@ _MANY = 1 << 16
 @lowering(NodeType.GATHER, moves=True)
 def gather(op: Onnx, call: Call, x: Value, indices: Value, axis: Value) -> Value:
     """Return the entries of x along axis at the given indices."""
-    return op.Gather(x, _refused_if_negative(op, indices), axis=known(axis, "axis")[0] % call.inputs[0].rank)
+    return op.Gather(x, _refused_if_negative(op, indices), axis=known_values(axis, "axis")[0] % call.inputs[0].rank)
 
 
 @lowering(NodeType.GATHER_ND, moves=True)
@@ -97,12 +97,12 @@ def top_k(op: Onnx, call: Call, x: Value, k: Value) -> tuple[Value, Value]:
     """Return the largest elements along axis, the largest first or last, and their indices."""
     axis, count = call.attrs.axis % call.inputs[0].rank, op.reshape(k.cast(INT64), [1])
     keys = comparable(op, x)
-    _, indices = op.several("TopK", 2, keys, count, axis=axis)
+    _, indices = op.multi_output("TopK", 2, keys, count, axis=axis)
     if not call.attrs.sorted:
         # Equal elements keep the order of their indices: so sorts by index first, then by size.
-        indices, _ = op.several("TopK", 2, indices, count, axis=axis, largest=0)
+        indices, _ = op.multi_output("TopK", 2, indices, count, axis=axis, largest=0)
         keys = op.GatherElements(keys, indices, axis=axis)
-        _, places = op.several("TopK", 2, keys, count, axis=axis, largest=0)
+        _, places = op.multi_output("TopK", 2, keys, count, axis=axis, largest=0)
         indices = op.GatherElements(indices, places, axis=axis)
     return op.GatherElements(x, indices, axis=axis), indices.cast(INT32)
 
@@ -113,7 +113,7 @@ def arg_max(op: Onnx, call: Call, x: Value) -> Value:
     attrs, axis = call.attrs, call.attrs.axis % call.inputs[0].rank
     keeps_axis = attrs.keep_dims or attrs.top_k > 1
     if attrs.top_k > 1:
-        _, indices = op.several("TopK", 2, comparable(op, x), op.ints([attrs.top_k]), axis=axis)
+        _, indices = op.multi_output("TopK", 2, comparable(op, x), op.ints([attrs.top_k]), axis=axis)
     else:
         indices = _first_largest(op, x, call.inputs[0], axis, int(keeps_axis or attrs.out_max_value))
     if not attrs.out_max_value:

@@ -78,7 +78,7 @@ def lstm(
         w, r, b, h, c = (value if layers == 1 else cut_out(op, value, [0], *span) for value in operands)
         direction = "bidirectional" if directions == 2 else "forward"
         biases = b if attrs.has_bias else None
-        y, *states = op.several("LSTM", 3, x, w, r, biases, None, h, c, direction=direction, hidden_size=hidden)
+        y, *states = op.multi_output("LSTM", 3, x, w, r, biases, None, h, c, direction=direction, hidden_size=hidden)
         x = op.Reshape(y.transposed([0, 2, 1, 3]), op.ints([0, 0, directions * hidden]))
         ends.append(states)
     outputs = x, *(state[0] if layers == 1 else op.Concat(*state, axis=0) for state in zip(*ends, strict=True))

@@ -67,7 +67,7 @@ def lowering(node_type: NodeType, *, moves: bool = False) -> Callable[[FunctionT
     return register
 
 
-def known(x: Value, name: str) -> list[int]:
+def known_values(x: Value, name: str) -> list[int]:
     """Return the elements of an operand that decides which nodes are built.
 
     Raises:
@@ -87,7 +87,7 @@ def channels_first(x: Value, spec: TensorSpec) -> Value:
     return x if spec.format is Format.NCHW or spec.rank < 3 else x.transposed(_with_second(spec.rank, spec.rank - 1))
 
 
-def as_given(y: Value, spec: TensorSpec) -> Value:
+def in_format(y: Value, spec: TensorSpec) -> Value:
     """Return an image that has its channels in dimension 1 in the format of a spec."""
     return y if spec.format is Format.NCHW or spec.rank < 3 else y.transposed(_with_last(spec.rank, 1))
 

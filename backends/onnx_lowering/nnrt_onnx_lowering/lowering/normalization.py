@@ -15,7 +15,7 @@ from nnrt_hdi.ops.operands import named_axes
 from nnrt_hdi.tensor import UNKNOWN_DIM
 from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.lowering.activation import fused
-from nnrt_onnx_lowering.lowering.lowering import Call, as_given, channels_first, lowering, per_channel, product
+from nnrt_onnx_lowering.lowering.lowering import Call, channels_first, in_format, lowering, per_channel, product
 from nnrt_onnx_lowering.value import FLOAT32, Value
 
 HALF = np.dtype(np.float16)
@@ -30,7 +30,7 @@ def batch_norm(op: Onnx, call: Call, x: Value, *vectors: Value) -> Value:
     """Compute y = scale (x - mean) / sqrt(variance + epsilon) + offset, each per channel."""
     if x.dtype == FLOAT32:
         image = channels_first(x, call.inputs[0])
-        return as_given(op.BatchNormalization(image, *vectors, epsilon=call.attrs.epsilon), call.inputs[0])
+        return in_format(op.BatchNormalization(image, *vectors, epsilon=call.attrs.epsilon), call.inputs[0])
     scale, offset, mean, variance = (per_channel(op, call, vector) for vector in vectors)
     return (x - mean) * (scale / op.Sqrt(variance + call.attrs.epsilon)) + offset
 
@@ -106,13 +106,13 @@ def lrn(op: Onnx, call: Call, x: Value) -> Value:
                 f"depth_radius is {radius} of channels whose number is not known; fix it, or use {MOST_RADIUS}"
             )
         size = 2 * radius + 1
-        return as_given(op.LRN(image, size=size, bias=attrs.bias, alpha=attrs.alpha * size, beta=attrs.beta), spec)
+        return in_format(op.LRN(image, size=size, bias=attrs.bias, alpha=attrs.alpha * size, beta=attrs.beta), spec)
     if not 0 <= channels <= MOST_CHANNELS:
         raise Unsupported(f"{spec} has no ONNX operator; use FLOAT32, alpha and beta above 0")
     last = image.transposed([0, 2, 3, 1])
     is_near = np.abs(np.subtract.outer(np.arange(channels), np.arange(channels))) <= radius
     total = replace(op.MatMul(last * last, is_near.astype(x.dtype)), rank=4)
-    return as_given((last / op.Pow(total * attrs.alpha + attrs.bias, attrs.beta)).transposed([0, 3, 1, 2]), spec)
+    return in_format((last / op.Pow(total * attrs.alpha + attrs.bias, attrs.beta)).transposed([0, 3, 1, 2]), spec)
 
 
 def standardized(op: Onnx, x: Value, axes: Sequence[int], epsilon: float) -> Value:

@@ -13,7 +13,7 @@ from nnrt_hdi.tensor import UNKNOWN_DIM
 from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.engine import AnyDType
 from nnrt_onnx_lowering.lowering.arithmetic import quotient
-from nnrt_onnx_lowering.lowering.lowering import Call, known, lowering
+from nnrt_onnx_lowering.lowering.lowering import Call, known_values, lowering
 from nnrt_onnx_lowering.value import BOOL, INT64, Value
 
 UINT32, UINT64 = np.dtype(np.uint32), np.dtype(np.uint64)
@@ -28,7 +28,7 @@ def reduce(op: Onnx, call: Call, x: Value, axis: Value) -> Value:
     attrs = call.attrs
     if axis.elements is None and not attrs.reduce_to_end:
         return _folded_in_a_run(op, x, axis, attrs.mode, int(attrs.keep_dims))
-    axes = reduced_axes(known(axis, "axis"), call.inputs[0].rank, attrs.reduce_to_end)
+    axes = reduced_axes(known_values(axis, "axis"), call.inputs[0].rank, attrs.reduce_to_end)
     y = folded(op, call, x, axes, attrs.mode, attrs.keep_dims)
     factor = reduction_factor(attrs.reduce_to_end, attrs.coeff)
     return y if factor == 1 else y * factor
@@ -39,7 +39,7 @@ def all_of(op: Onnx, call: Call, x: Value, axis: Value) -> Value:
     """Return whether no element is 0 over the dimensions in axis."""
     if axis.elements is None:
         return _folded_in_a_run(op, x, axis, ReduceMode.ALL, int(call.attrs.keep_dims != 0)).cast(BOOL)
-    axes = reduced_axes(known(axis, "axis"), call.inputs[0].rank, reduce_to_end=False)
+    axes = reduced_axes(known_values(axis, "axis"), call.inputs[0].rank, reduce_to_end=False)
     return folded(op, call, x, axes, ReduceMode.ALL, call.attrs.keep_dims != 0).cast(BOOL)
 
 
@@ -106,7 +106,7 @@ def extreme(op: Onnx, x: Value, axes: Value, keep_dims: int, op_type: str) -> Va
         result: Value = getattr(op, op_type)(x, axes, keepdims=keep_dims)
         return result
     rows, kept = _rows(op, x, axes)
-    best, _ = op.several("TopK", 2, rows, op.ints([1]), axis=kept, largest=int(op_type == "ReduceMax"))
+    best, _ = op.multi_output("TopK", 2, rows, op.ints([1]), axis=kept, largest=int(op_type == "ReduceMax"))
     return _with_dims(op, op.squeeze(best, [kept]), axes, keep_dims)
 
 
@@ -120,7 +120,7 @@ def _rows(op: Onnx, x: Value, axes: Value) -> tuple[Value, int]:
 
 def _numbers(axes: Value) -> list[int]:
     """Return the axes as numbers, for nodes whose construction depends on them."""
-    return known(axes, "axis") if axes.data is None else [int(axis) for axis in axes.data]
+    return known_values(axes, "axis") if axes.data is None else [int(axis) for axis in axes.data]
 
 
 def _with_dims(op: Onnx, y: Value, axes: Value, keep_dims: int) -> Value:

@@ -9,7 +9,7 @@ from nnrt_hdi.ops.operands import named_axes
 from nnrt_hdi.ops.slicing import Masks, crop_starts, is_set, strided_cuts, strided_places
 from nnrt_hdi.tensor import MAX_DIM, UNKNOWN_DIM
 from nnrt_onnx_lowering.builder import Onnx
-from nnrt_onnx_lowering.lowering.lowering import Call, known, lowering
+from nnrt_onnx_lowering.lowering.lowering import Call, known_values, lowering
 from nnrt_onnx_lowering.value import INT64, Value
 
 # An index beyond every dimension.
@@ -51,13 +51,13 @@ def expand_dims(op: Onnx, call: Call, x: Value, axis: Value) -> Value:
     """Insert a dimension of length 1."""
     if axis.elements is None:
         return op.Unsqueeze(x, op.reshape(axis.cast(INT64), [1]))
-    return op.unsqueeze(x, [known(axis, "axis")[0] % call.outputs[0].rank])
+    return op.unsqueeze(x, [known_values(axis, "axis")[0] % call.outputs[0].rank])
 
 
 @lowering(NodeType.TRANSPOSE, moves=True)
 def transpose(_: Onnx, call: Call, x: Value, permutation: Value) -> Value:
     """Permute the dimensions, so that permutation[n] becomes the n-th; memory stays as it is."""
-    return x.transposed([axis % call.inputs[0].rank for axis in known(permutation, "permutation")])
+    return x.transposed([axis % call.inputs[0].rank for axis in known_values(permutation, "permutation")])
 
 
 @lowering(NodeType.CONCAT, moves=True)
@@ -79,15 +79,15 @@ def split(op: Onnx, call: Call, x: Value) -> tuple[Value, ...]:
     axis, count = call.attrs.axis % call.inputs[0].rank, len(call.outputs)
     lengths = [spec.shape[axis] for spec in call.outputs]
     if UNKNOWN_DIM in lengths:
-        return op.several("Split", count, x, axis=axis, num_outputs=count)
-    return op.several("Split", count, x, op.ints(lengths), axis=axis)
+        return op.multi_output("Split", count, x, axis=axis, num_outputs=count)
+    return op.multi_output("Split", count, x, op.ints(lengths), axis=axis)
 
 
 @lowering(NodeType.UNSTACK, moves=True)
 def unstack(op: Onnx, call: Call, x: Value) -> tuple[Value, ...]:
     """Return the entries of x along axis."""
     axis, count = call.attrs.axis % call.inputs[0].rank, len(call.outputs)
-    parts = op.several("Split", count, x, op.ints([1] * count), axis=axis)
+    parts = op.multi_output("Split", count, x, op.ints([1] * count), axis=axis)
     return tuple(op.squeeze(part, [axis]) for part in parts)
 
 
@@ -214,7 +214,7 @@ def pad(op: Onnx, call: Call, x: Value, paddings: Value) -> Value:
     if not rank:
         return x
     if mode is PaddingMode.SYMMETRIC:
-        for axis, (before, after) in enumerate(np.array(known(paddings, "paddings")).reshape(rank, 2).tolist()):
+        for axis, (before, after) in enumerate(np.array(known_values(paddings, "paddings")).reshape(rank, 2).tolist()):
             x = _mirrored(op, x, axis, before, after)
         return x
     if paddings.elements is None:

@@ -13,7 +13,7 @@ from nnrt_hdi.ops.spatial import BOX_NUMBERS, block_pair, borders
 from nnrt_hdi.tensor import UNKNOWN_DIM
 from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.lowering import boxes
-from nnrt_onnx_lowering.lowering.lowering import Call, Size, as_given, channels_first, lowering, product
+from nnrt_onnx_lowering.lowering.lowering import Call, Size, channels_first, in_format, lowering, product
 from nnrt_onnx_lowering.lowering.shape import FAR, cut_out
 from nnrt_onnx_lowering.memory_order import is_image
 from nnrt_onnx_lowering.value import FLOAT32, Value
@@ -47,14 +47,14 @@ def resize(op: Onnx, call: Call, x: Value) -> Value:
     if UNKNOWN_DIM in (new.height, new.width):
         raise Unsupported("the ratio to preserve is known only when the model runs; fix height and width of x")
     if x.dtype.kind == "f" and x.dtype != FLOAT64 and is_image(image.layout) and _is_usual(call):
-        return as_given(_resized(op, call, image, new), call.inputs[0])
+        return in_format(_resized(op, call, image, new), call.inputs[0])
     image = op.plain(image.transposed([0, 2, 3, 1]))
     sizes = {1: (op.size(image, 1), new.height), 2: (op.size(image, 2), new.width)}
     pixels = _nearest if call.attrs.method is ResizeMethod.NEAREST else _weighted_sum
     # Starts with the dimension that shrinks more or grows less, so that no intermediate image is larger than x or y.
     for axis in sorted(sizes, key=lambda axis: sizes[axis][1] / abs(image.shape[axis])):
         image = pixels(op, call, image, axis, *sizes[axis])
-    return as_given(image.transposed([0, 3, 1, 2]), call.inputs[0])
+    return in_format(image.transposed([0, 3, 1, 2]), call.inputs[0])
 
 
 def _is_usual(call: Call) -> bool:
@@ -190,7 +190,7 @@ def depth_to_space(op: Onnx, call: Call, x: Value) -> Value:
     """Rearrange channels (row, column, new channel), or (new channel, row, column) in mode CRD, to blocks of pixels."""
     block, mode = call.attrs.block_size, call.attrs.mode or "DCR"
     if _lies_channels_first(call, x):
-        return as_given(op.DepthToSpace(channels_first(x, call.inputs[0]), blocksize=block, mode=mode), call.inputs[0])
+        return in_format(op.DepthToSpace(channels_first(x, call.inputs[0]), blocksize=block, mode=mode), call.inputs[0])
     channels = "drc" if mode == "CRD" else "rcd"
     return _rearranged(op, call, x, ["b", "h", "w", channels], ["b", "hr", "wc", "d"], [block, block])
 
@@ -200,7 +200,7 @@ def space_to_depth(op: Onnx, call: Call, x: Value) -> Value:
     """Rearrange blocks of pixels to channels (row, column, old channel)."""
     block = call.attrs.block_size
     if _lies_channels_first(call, x):
-        return as_given(op.SpaceToDepth(channels_first(x, call.inputs[0]), blocksize=block), call.inputs[0])
+        return in_format(op.SpaceToDepth(channels_first(x, call.inputs[0]), blocksize=block), call.inputs[0])
     return _rearranged(op, call, x, ["b", "hr", "wc", "d"], ["b", "h", "w", "rcd"], [block, block])
 
 

@@ -28,7 +28,7 @@ class Divisions:
     types: dict[int, int]
 
 
-def guard(divisions: Sequence[Divisions], opset: int) -> None:
+def guard_divisions(divisions: Sequence[Divisions], opset: int) -> None:
     """Replace these divisions by nodes that negate where the divisor is -1. Inner graphs come before outer ones."""
     for found in divisions:
         nodes = [

@@ -79,13 +79,13 @@ class FirstRuns:
             try:
                 try_it()
             except Unsupported as error:
-                _keep(self._failures, shapes, (error.copy(), math.inf))
+                _remember(self._failures, shapes, (error.copy(), math.inf))
                 raise
             except TimedOut:
                 # If the run has time left, the daemon ended the trial.
                 if cancellation.remaining == 0 and (tried_s := time.monotonic() - began) >= _LEAST_S:
                     slow = f"ONNX Runtime had not run it after {tried_s:.0f} s; give it more time, or other inputs"
-                    _keep(self._failures, shapes, (TimedOut(slow, place=run_with(shapes)), left_s))
+                    _remember(self._failures, shapes, (TimedOut(slow, place=run_with(shapes)), left_s))
                 raise
             self._add(shapes)
 
@@ -97,7 +97,7 @@ class FirstRuns:
             range(min(size.start, dim), max(size.stop, _GROWTH * dim + 1))
             for size, dim in zip(known, dims, strict=True)
         ]
-        _keep(self._sizes, kind, sizes)
+        _remember(self._sizes, kind, sizes)
 
     @contextmanager
     def _one_at_a_time(self, cancellation: Cancellation) -> Iterator[None]:
@@ -127,7 +127,7 @@ def run_with(shapes: Sequence[Shape]) -> str:
     return f"a run with inputs of the shapes {', '.join(str(list(shape)) for shape in shapes)}"
 
 
-def _keep(entries: OrderedDict[KeyT, ValueT], key: KeyT, value: ValueT) -> None:
+def _remember(entries: OrderedDict[KeyT, ValueT], key: KeyT, value: ValueT) -> None:
     """Add an entry, and drop the oldest ones beyond the limit."""
     entries[key] = value
     entries.move_to_end(key)

@@ -18,7 +18,7 @@ from onnx import TensorProto, TypeProto, helper, numpy_helper
 
 from nnrt_backend_onnxruntime.programs.divisions import RISKY, Divisions
 from nnrt_backend_onnxruntime.programs.operators import ONNX_DOMAINS
-from nnrt_backend_onnxruntime.programs.shapes import Inference, Sized, sized
+from nnrt_backend_onnxruntime.programs.shapes import Inference, SizedTensor, sized_tensor
 from nnrt_backend_onnxruntime.programs.skeleton import all_graphs, graphs_of, place_of, quoted
 from nnrt_backend_onnxruntime.programs.tensors import size_of
 from nnrt_hdi.errors import InvalidFile
@@ -53,10 +53,10 @@ Compute = Callable[[onnx.ModelProto], Sequence[AnyArray]]
 class Foresight:
     """Tensors of all graphs of a model, and whether little follows from constants alone."""
 
-    inputs: Sequence[Sized]
+    inputs: Sequence[SizedTensor]
     # The outputs whose rank is known.
-    outputs: Sequence[Sized]
-    tensors: Sequence[Sized]
+    outputs: Sequence[SizedTensor]
+    tensors: Sequence[SizedTensor]
     folding_is_bounded: bool
     # The divisions of graphs that have any, inner graphs before outer ones.
     divisions: Sequence[Divisions]
@@ -72,7 +72,7 @@ class Foresight:
         )
 
 
-def foreseen(model: onnx.ModelProto, compute: Compute) -> Foresight:
+def foresee(model: onnx.ModelProto, compute: Compute) -> Foresight:
     """Analyse a model without functions. Raises InvalidFile if its nodes are out of order."""
     # Shapes are mostly enough; then no elements are computed.
     walk = _Walk(model, None)
@@ -81,9 +81,9 @@ def foreseen(model: onnx.ModelProto, compute: Compute) -> Foresight:
         walk = _Walk(model, compute)
         scope = walk.graph(model.graph, _Scope())
     constants = {tensor.name for tensor in model.graph.initializer}
-    inputs = (sized(entry.name, entry.type) for entry in model.graph.input if entry.name not in constants)
+    inputs = (sized_tensor(entry.name, entry.type) for entry in model.graph.input if entry.name not in constants)
     types = ((entry.name, scope[entry.name].type) for entry in model.graph.output)
-    outputs = (sized(name, kind) for name, kind in types if kind is not None)
+    outputs = (sized_tensor(name, kind) for name, kind in types if kind is not None)
     return Foresight(
         [entry for entry in inputs if entry],
         [entry for entry in outputs if entry],
@@ -104,7 +104,7 @@ class _Value:
 
     @property
     def size_bytes(self) -> int | None:
-        found = None if self.type is None else sized("", self.type)
+        found = None if self.type is None else sized_tensor("", self.type)
         return None if found is None else found.size_bytes({})
 
     @property
@@ -120,7 +120,7 @@ _Scope = ChainMap[str, _Value]
 class _Walk:
     model: onnx.ModelProto
     compute: Compute | None
-    tensors: list[Sized] = field(default_factory=list)
+    tensors: list[SizedTensor] = field(default_factory=list)
     divisions: list[Divisions] = field(default_factory=list)
     is_bounded: bool = True
     is_complete: bool = True
@@ -139,7 +139,7 @@ class _Walk:
         """Analyse the nodes of a graph, given the values of the graphs around it."""
         scope = outer.new_child()
         for entry in graph.input:
-            scope[entry.name] = _Value(_typed(entry.type, with_shape=not is_inner))
+            scope[entry.name] = _Value(_declared_type(entry.type, with_shape=not is_inner))
         for tensor in graph.initializer:
             kind = helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
             scope[tensor.name] = _Value(kind, _bytes_of(tensor), tensor if _has_few(tensor) else None)
@@ -171,22 +171,22 @@ class _Walk:
                 )
         branches = [(graph, self.graph(graph, scope, is_inner=True)) for graph in graphs_of(node)]
         given = [scope[name] for name in node.input if name]
-        types = _joined(branches) if node.op_type == "If" else self._types(node, given)
+        types = _if_types(branches) if node.op_type == "If" else self._types(node, given)
         outputs = {name: _Value(kind) for name, kind in zip(node.output, types, strict=False) if name}
         outputs = {name: outputs.get(name, _Value()) for name in node.output if name}
         for name, value in outputs.items():
-            if value.type is not None and (entry := sized(name, value.type)) is not None:
+            if value.type is not None and (entry := sized_tensor(name, value.type)) is not None:
                 self.tensors.append(entry)
             else:
                 self.is_complete = False
         # ONNX Runtime folds no nodes with graphs, except for the choice between the graphs of an If, and no sequences.
         if (node.op_type == "If" or not branches) and _is_constant(node, given):
-            self._fold(node, given, [value for value in outputs.values() if value.may_be_tensor])
+            self._count_folded(node, given, [value for value in outputs.values() if value.may_be_tensor])
             if node.op_type == "Constant" and len(node.attribute) == 1 and _has_few(node.attribute[0].t):
                 for value in outputs.values():
                     value.elements = node.attribute[0].t if node.attribute[0].HasField("t") else None
             elif self.compute is not None and len(outputs) == len(node.output):
-                self._look(node, given, list(outputs.values()))
+                self._compute_elements(node, given, list(outputs.values()))
         scope.update(outputs)
 
     def _types(self, node: onnx.NodeProto, given: Sequence[_Value]) -> list[TypeProto | None]:
@@ -202,7 +202,7 @@ class _Walk:
 
     # ---- constants
 
-    def _fold(self, node: onnx.NodeProto, given: Sequence[_Value], outputs: Sequence[_Value]) -> None:
+    def _count_folded(self, node: onnx.NodeProto, given: Sequence[_Value], outputs: Sequence[_Value]) -> None:
         """Count what ONNX Runtime computes for a node whose inputs are constant."""
         inputs = [value.constant_bytes or 0 for value in given]
         least = _MOST_WIDENED * inputs[0] if node.op_type in ("QuantizeLinear", "DequantizeLinear") and inputs else None
@@ -217,7 +217,7 @@ class _Walk:
                 self.products_left -= size_bytes * max((1, *inputs))
         self.is_bounded &= self.bytes_left >= 0 and self.products_left >= 0
 
-    def _look(self, node: onnx.NodeProto, given: Sequence[_Value], outputs: Sequence[_Value]) -> None:
+    def _compute_elements(self, node: onnx.NodeProto, given: Sequence[_Value], outputs: Sequence[_Value]) -> None:
         """Compute the elements of a small constant from small constants."""
         if node.op_type not in _LIGHT or node.domain not in ONNX_DOMAINS:
             return
@@ -266,7 +266,7 @@ def _is_constant(node: onnx.NodeProto, given: Sequence[_Value]) -> bool:
 
 def _shape_of(node: onnx.NodeProto, given: Sequence[_Value]) -> Sequence[AnyArray]:
     """Return the result of a Shape or Size node."""
-    found = sized("", given[0].type) if given and given[0].type is not None else None
+    found = sized_tensor("", given[0].type) if given and given[0].type is not None else None
     dims = [] if found is None else [dim for dim in found.dims if isinstance(dim, int)]
     if found is None or len(dims) != len(found.dims):
         return ()
@@ -276,7 +276,7 @@ def _shape_of(node: onnx.NodeProto, given: Sequence[_Value]) -> Sequence[AnyArra
     return [np.array(dims[bounds.get("start", 0) : bounds.get("end", len(dims))], np.int64)]
 
 
-def _joined(branches: Sequence[tuple[onnx.GraphProto, _Scope]]) -> Iterator[TypeProto | None]:
+def _if_types(branches: Sequence[tuple[onnx.GraphProto, _Scope]]) -> Iterator[TypeProto | None]:
     """Yield the types of an If's outputs, as far as its graphs agree."""
     for entries in zip(*(graph.output for graph, _ in branches), strict=False):
         types = [scope[entry.name].type for entry, (_, scope) in zip(entries, branches, strict=True)]
@@ -284,11 +284,11 @@ def _joined(branches: Sequence[tuple[onnx.GraphProto, _Scope]]) -> Iterator[Type
         if first is None or all(kind == first for kind in types):
             yield first
         else:
-            bare = [None if kind is None else _typed(kind, with_shape=False) for kind in types]
+            bare = [None if kind is None else _declared_type(kind, with_shape=False) for kind in types]
             yield bare[0] if all(kind == bare[0] for kind in bare) else None
 
 
-def _typed(kind: TypeProto, with_shape: bool) -> TypeProto | None:
+def _declared_type(kind: TypeProto, with_shape: bool) -> TypeProto | None:
     """Return a declared type, or None if it says nothing."""
     if not kind.HasField("tensor_type"):
         return kind if kind.WhichOneof("value") else None

@@ -7,7 +7,7 @@ from typing import Any
 import onnx
 from onnx import TensorProto
 
-from nnrt_backend_onnxruntime.programs.shapes import Sized
+from nnrt_backend_onnxruntime.programs.shapes import SizedTensor
 from nnrt_backend_onnxruntime.programs.skeleton import all_graphs, quoted
 from nnrt_hdi.enums import DataType
 from nnrt_hdi.errors import InvalidFile, NnrtError, Unsupported
@@ -69,7 +69,7 @@ def output_specs(session: Any, declared_ranks: Sequence[int | None]) -> tuple[Te
     return tuple(_output_spec(entry, rank) for entry, rank in zip(session.get_outputs(), declared_ranks, strict=True))
 
 
-def are_inferred(outputs: Sequence[TensorSpec], known: Sequence[Sized]) -> bool:
+def are_inferred(outputs: Sequence[TensorSpec], known: Sequence[SizedTensor]) -> bool:
     """Return whether every known dimension of the outputs follows from the nodes alone."""
     inferred = {entry.name: entry.dims for entry in known}
     return all(

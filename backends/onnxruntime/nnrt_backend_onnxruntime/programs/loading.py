@@ -13,9 +13,9 @@ from onnxruntime import GraphOptimizationLevel
 
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.in_place import in_place_of_nodes
-from nnrt_backend_onnxruntime.model import translated
-from nnrt_backend_onnxruntime.programs.divisions import guard
-from nnrt_backend_onnxruntime.programs.foresight import foreseen
+from nnrt_backend_onnxruntime.model import translated_error
+from nnrt_backend_onnxruntime.programs.divisions import guard_divisions
+from nnrt_backend_onnxruntime.programs.foresight import foresee
 from nnrt_backend_onnxruntime.programs.interface import (
     are_inferred,
     declares_inner_shapes,
@@ -27,7 +27,7 @@ from nnrt_backend_onnxruntime.programs.interface import (
 from nnrt_backend_onnxruntime.programs.opening import Opening
 from nnrt_backend_onnxruntime.programs.program_model import ProgramModel
 from nnrt_backend_onnxruntime.programs.sizes import Sizes
-from nnrt_backend_onnxruntime.programs.skeleton import inlined, parsed, quoted, require_sound
+from nnrt_backend_onnxruntime.programs.skeleton import inline_functions, parse_model, quoted, require_sound
 from nnrt_backend_onnxruntime.programs.tensors import take_tensors
 from nnrt_backend_onnxruntime.programs.trials import Refused, Trials
 from nnrt_backend_onnxruntime.providers import ProviderDevice
@@ -42,7 +42,7 @@ FORMAT = "onnx"
 
 _KIND = "onnxruntime program"
 # A key of the header: ONNX Runtime crashes when it optimizes the program.
-_AS_IT_IS = "as_it_is"
+_UNOPTIMIZED = "as_it_is"
 # Names of ONNX Runtime's error classes.
 _BROKEN = ("InvalidGraph", "InvalidProtobuf")
 
@@ -81,17 +81,17 @@ def load_program(
         raise InvalidFile("it has no parts; the first is the model")
     if config.enable_float16:
         raise Unsupported("an ONNX file is computed in its own data types; leave float16 out")
-    model = parsed(parts[0].data)
+    model = parse_model(parts[0].data)
     require_sound(model)
-    model = inlined(model)
+    model = inline_functions(model)
     weights = take_tensors(model, parts[1:], config.max_tensor_bytes)
     progress(0.25)
     inputs, ranks = input_specs(model), take_output_ranks(model)
     with Opening(weights, device, config, trials, lambda: progress(0.5), is_optimized, is_tried) as opening:
         opening.begin(model.SerializeToString(), {})  # Most models are opened with these settings in the end.
-        known = foreseen(model, compute)
+        known = foresee(model, compute)
         sizes = Sizes(known, config.max_tensor_bytes)
-        guard(known.divisions, opset_of(model))
+        guard_divisions(known.divisions, opset_of(model))
         if not known.folding_is_bounded:
             _log.info("a model computes too much from constants, or nobody knows how much: it does so in each run")
         entries = {} if known.folding_is_bounded else NO_FOLDING
@@ -100,13 +100,13 @@ def load_program(
             outputs = output_specs(session, ranks)
             if declares_inner_shapes(model) and not are_inferred(outputs, known.outputs):
                 session = opening.session(without_inner_shapes(model).SerializeToString(), entries)
-                outputs = _inferred(outputs, output_specs(session, ranks))
+                outputs = _log_differences(outputs, output_specs(session, ranks))
         except OperationFailed as error:
             raise _refusal(error) from error
     progress(1.0)
     source = _source_of(parts, config, opening.is_optimized)
     shared = in_place_of_nodes(model.graph, [spec.name for spec in inputs], [spec.name for spec in outputs])
-    about = {} if opening.is_optimized else {_AS_IT_IS: True}
+    about = {} if opening.is_optimized else {_UNOPTIMIZED: True}
     kept = [Part.of(b"".join(packed(_KIND, about, ()))), *parts]
     return ProgramModel(
         session,
@@ -134,14 +134,14 @@ def may_be_program(parts: Sequence[Part]) -> bool:
     return not parts or not is_packed(parts[0].data) or is_program(parts)
 
 
-def restored_program(
+def restore_program(
     parts: Sequence[Part], config: ModelConfig, device: ProviderDevice, deadlines: Deadlines, trials: Trials | None
 ) -> ProgramModel:
     """Load an exported program. Raises InvalidFile if the parts aren't one."""
     if not config.accepts_programs:
         raise Unsupported("it holds an ONNX file, which this daemon doesn't take as it is (--accept-programs)")
     about, _ = unpacked(_KIND, parts[0].data)
-    is_optimized = not about.get(_AS_IT_IS)
+    is_optimized = not about.get(_UNOPTIMIZED)
     try:
         return load_program(
             parts[1:],
@@ -176,21 +176,21 @@ def _source_of(parts: Sequence[Part], config: ModelConfig, is_optimized: bool) -
     return sha256(b"".join([*(part.sha256 for part in parts), settings])).digest()
 
 
-def _inferred(declared: Sequence[TensorSpec], outputs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+def _log_differences(declared: Sequence[TensorSpec], outputs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
     """Return the outputs as the nodes determine them, and log where the file declares others.
 
     Exporters write the lengths of their example into the file.
     """
-    for said, found in zip(declared, outputs, strict=True):
-        if said != found:
-            _log.warning("output %r is %s by what the file declares inside, and %s without", said.name, said, found)
+    for given, found in zip(declared, outputs, strict=True):
+        if given != found:
+            _log.warning("output %r is %s by what the file declares inside, and %s without", given.name, given, found)
     return outputs
 
 
 def _refusal(error: OperationFailed) -> NnrtError:
     """Return the error for the client when ONNX Runtime doesn't load its model."""
     cause = error if error.__cause__ is None else error.__cause__
-    if isinstance(cause, Exception) and isinstance(known := translated(cause), OutOfMemory):
+    if isinstance(cause, Exception) and isinstance(known := translated_error(cause), OutOfMemory):
         return known
     kind = error.kind if isinstance(error, Refused) else type(cause).__name__
     refusal = InvalidFile if kind in _BROKEN else Unsupported

@@ -9,7 +9,7 @@ from typing import Any
 from nnrt_onnx_lowering.value import AnyArray
 from onnxruntime import GraphOptimizationLevel
 
-from nnrt_backend_onnxruntime.model import error_of
+from nnrt_backend_onnxruntime.model import nnrt_error
 from nnrt_backend_onnxruntime.programs.trials import Crashed, Refused, Trial, Trials
 from nnrt_backend_onnxruntime.providers import ProviderDevice
 from nnrt_backend_onnxruntime.session import open_session, session_options
@@ -39,13 +39,13 @@ class Opening(Closable):
     # Opens the session of the latest model again, and tries a run of it (None if nothing is tried).
     reopen: Callable[..., Any] = field(init=False)
     try_run: TryRun | None = field(default=None, init=False)
-    _under_way: tuple[bytes, Mapping[str, str], Trial] | None = field(default=None, init=False)
+    _current: tuple[bytes, Mapping[str, str], Trial] | None = field(default=None, init=False)
 
     def begin(self, model: bytes, entries: Mapping[str, str]) -> None:
         """Start to try a model that is probably the one to open, with these entries of the configuration."""
         self.close()
         if self.trials is not None and not self.is_tried:
-            self._under_way = model, entries, self._begun(self.trials, model, entries)
+            self._current = model, entries, self._begin_trial(self.trials, model, entries)
 
     def session(self, model: bytes, entries: Mapping[str, str]) -> Any:
         """Open the session of a model.
@@ -64,12 +64,12 @@ class Opening(Closable):
             self.is_optimized = False
             self._try(model, entries)
             _log.warning("a program is run without optimizations, for with them %s", error.message)
-        self.reopen = partial(self._opened, model, entries)
+        self.reopen = partial(self._open, model, entries)
         if self.trials is not None:
             self.try_run = partial(self._try_run, self.trials, model, entries)
         return self.reopen()
 
-    def _begun(
+    def _begin_trial(
         self,
         trials: Trials,
         model: bytes,
@@ -83,18 +83,18 @@ class Opening(Closable):
         except OSError as error:
             raise OutOfMemory(f"the daemon's host has nothing left to try it: {error.strerror}; try later") from error
 
-    def _opened(self, model: bytes, entries: Mapping[str, str], profile: str = "") -> Any:
+    def _open(self, model: bytes, entries: Mapping[str, str], profile: str = "") -> Any:
         options = session_options(self.device, self.config, entries, profile)
         if not self.is_optimized:
             options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
         return open_session(model, self.weights, options, self.device, self.config.extensions)
 
     def _try(self, model: bytes, entries: Mapping[str, str]) -> None:
-        if self._under_way is None or self._under_way[:2] != (model, entries):
+        if self._current is None or self._current[:2] != (model, entries):
             self.begin(model, entries)
         try:
-            if self._under_way is not None:
-                self._under_way[2].require_success(self.waiting)
+            if self._current is not None:
+                self._current[2].require_success(self.waiting)
         finally:
             self.close()
 
@@ -107,12 +107,12 @@ class Opening(Closable):
         cancellation: Cancellation,
     ) -> None:
         """Try a run. Raises Unsupported if ONNX Runtime crashes, and the run's error if it only fails."""
-        with self._begun(trials, model, entries, inputs) as trial:
+        with self._begin_trial(trials, model, entries, inputs) as trial:
             take_back = cancellation.on_cancel(trial.give_up)
             try:
                 trial.require_success(cancellation.check, cancellation.deadline)
             except Refused as error:
-                raise error_of(error.kind, error.said) from error
+                raise nnrt_error(error.kind, error.text) from error
             except OperationFailed:
                 cancellation.check()  # The cancellation may have ended the trial.
                 raise
@@ -120,6 +120,6 @@ class Opening(Closable):
                 take_back()
 
     def close(self) -> None:
-        if self._under_way is not None:
-            self._under_way[2].close()
-        self._under_way = None
+        if self._current is not None:
+            self._current[2].close()
+        self._current = None

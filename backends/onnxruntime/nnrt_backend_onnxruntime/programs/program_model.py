@@ -10,7 +10,7 @@ import numpy as np
 from nnrt_onnx_lowering.value import AnyArray
 
 from nnrt_backend_onnxruntime.deadlines import Deadlines
-from nnrt_backend_onnxruntime.model import Stopping
+from nnrt_backend_onnxruntime.model import StoppableRun
 from nnrt_backend_onnxruntime.profiling import Reopen, profiled
 from nnrt_backend_onnxruntime.programs.first_runs import FirstRuns, Shapes
 from nnrt_backend_onnxruntime.programs.opening import TryRun
@@ -82,7 +82,7 @@ class ProgramModel(PreparedModel):
         cancellation.check()
         if (shapes := tuple([array.shape for array in inputs])) not in self._shapes:
             self._admit(shapes, inputs, cancellation)
-        with Stopping(cancellation, self._deadlines) as options:
+        with StoppableRun(cancellation, self._deadlines) as options:
             results = self.session.run(self._output_names, dict(zip(self._names, inputs, strict=True)), options)
         return [self._checked(spec, result) for spec, result in zip(self.outputs, results, strict=True)]
 

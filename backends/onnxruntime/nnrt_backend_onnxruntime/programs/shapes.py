@@ -21,7 +21,7 @@ _GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS, AttributeProto.UNDEFINED
 
 
 @dataclass(frozen=True, slots=True)
-class Sized:
+class SizedTensor:
     """Tensor, as far as its shape is known."""
 
     name: str
@@ -39,11 +39,11 @@ class Sized:
         return size_of(self.data_type, count)
 
 
-def sized(name: str, kind: TypeProto) -> Sized | None:
+def sized_tensor(name: str, kind: TypeProto) -> SizedTensor | None:
     """Return the tensor of a type, or None if the type is no tensor of known rank."""
     if not kind.HasField("tensor_type") or not kind.tensor_type.HasField("shape"):
         return None
-    return Sized(name, kind.tensor_type.elem_type, tuple(map(_dim, kind.tensor_type.shape.dim)))
+    return SizedTensor(name, kind.tensor_type.elem_type, tuple(map(_dim, kind.tensor_type.shape.dim)))
 
 
 class Inference:

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 
 from nnrt_backend_onnxruntime.programs.foresight import Foresight
-from nnrt_backend_onnxruntime.programs.shapes import Sized
+from nnrt_backend_onnxruntime.programs.shapes import SizedTensor
 from nnrt_backend_onnxruntime.programs.skeleton import quoted
 from nnrt_hdi.errors import too_much
 from nnrt_hdi.tensor import Array, Shape
@@ -47,7 +47,7 @@ class Sizes:
         while len(self._fitting) > _MOST_SHAPES:
             self._fitting.popitem(last=False)
 
-    def _require_fit(self, tensors: Iterable[Sized], known: Mapping[str, int]) -> None:
+    def _require_fit(self, tensors: Iterable[SizedTensor], known: Mapping[str, int]) -> None:
         for entry in tensors:
             size_bytes = entry.size_bytes(known)
             if size_bytes is not None and size_bytes > self._max_tensor_bytes:

@@ -67,7 +67,7 @@ _short = reprlib.Repr()
 _short.maxstring = 200
 
 
-def parsed(data: memoryview) -> onnx.ModelProto:
+def parse_model(data: memoryview) -> onnx.ModelProto:
     """Parse a model. Raises InvalidFile if the bytes aren't one."""
     if data.nbytes > MOST_SKELETON_BYTES:
         raise InvalidFile(
@@ -107,7 +107,7 @@ def require_sound(model: onnx.ModelProto) -> None:
                 require_typed(node, attribute)
 
 
-def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model with its functions inlined. Raises InvalidFile if that fails."""
     if not model.functions:
         return model

@@ -27,7 +27,7 @@ ROOM_BYTES = 1 << 30
 ROOM_SHARE = 8
 # The exit status if ONNX Runtime refuses the model. The class of its error and the message come before.
 REFUSED = 3
-MOST_SAID = 4096
+MAX_MESSAGE_BYTES = 4096
 # The message that this process has left the network.
 ISOLATED = "isolated"
 # Separates the message from the exit status, which comes last.
@@ -58,14 +58,14 @@ class Request:
     run_bytes: int = 0
 
 
-def serve(fd: int, told: int) -> None:
+def serve(fd: int, report: int) -> None:
     """Serve requests until the other end of the socket is closed.
 
     Args:
         fd: The socket.
-        told: The pipe to which this process writes whether it could leave the network, and which it then closes.
+        report: The pipe to which this process writes whether it could leave the network, and which it then closes.
     """
-    with suppress(OSError), open(told, "w") as file:  # The reader may be gone.
+    with suppress(OSError), open(report, "w") as file:  # The reader may be gone.
         file.write(_leave_network())
     # Imported late, because a process with threads can't leave the network.
     from nnrt_backend_onnxruntime.session import release_memory
@@ -121,7 +121,7 @@ class _Server:
         if pid == 0:
             for other in (self._requests, *self.replies.values()):
                 other.close()
-            os._exit(_tried(memory, reply))
+            os._exit(_run_trial(memory, reply))
         os.close(memory)
         self.replies[pid] = socket.socket(fileno=reply)
         self._selector.register(self.replies[pid], selectors.EVENT_READ, pid)
@@ -144,25 +144,25 @@ def _close(reply: socket.socket, status: int) -> None:
         reply.shutdown(socket.SHUT_RDWR)
 
 
-def _tried(memory: int, reply: int) -> int:
+def _run_trial(memory: int, reply: int) -> int:
     """Open the requested session, run it if requested, and return the exit status."""
     signal.set_wakeup_fd(-1)
     _end_with_parent()
     logging.disable()
     try:
-        _try(memory)
+        _open_and_run(memory)
     except Exception as error:
-        os.write(reply, f"{type(error).__name__} {error}".encode(errors="replace")[:MOST_SAID])
+        os.write(reply, f"{type(error).__name__} {error}".encode(errors="replace")[:MAX_MESSAGE_BYTES])
         return REFUSED
     return 0
 
 
-def _try(memory: int) -> None:
+def _open_and_run(memory: int) -> None:
     import numpy as np
     from onnxruntime import GraphOptimizationLevel
 
-    from nnrt_backend_onnxruntime.model import translated
-    from nnrt_backend_onnxruntime.session import created_session, session_options
+    from nnrt_backend_onnxruntime.model import translated_error
+    from nnrt_backend_onnxruntime.session import create_session, session_options
     from nnrt_hdi.errors import OutOfMemory
 
     size_bytes = os.fstat(memory).st_size
@@ -184,13 +184,13 @@ def _try(memory: int) -> None:
     )
     model = bytes(data[: request.model_bytes])
     try:
-        session = created_session(model, weights, options, request.device, request.config.extensions)
+        session = create_session(model, weights, options, request.device, request.config.extensions)
     except Exception as error:
         unoptimized = GraphOptimizationLevel.ORT_DISABLE_ALL
-        if isinstance(translated(error), OutOfMemory) or options.graph_optimization_level == unoptimized:
+        if isinstance(translated_error(error), OutOfMemory) or options.graph_optimization_level == unoptimized:
             raise
         options.graph_optimization_level = unoptimized  # As `open_session` does.
-        session = created_session(model, {}, options, request.device, request.config.extensions)
+        session = create_session(model, {}, options, request.device, request.config.extensions)
     if request.inputs is not None:
         session.run(None, inputs)
 

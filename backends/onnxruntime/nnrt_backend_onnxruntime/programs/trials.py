@@ -28,8 +28,8 @@ from nnrt_backend_onnxruntime.programs.first_runs import FirstRuns, run_with
 from nnrt_backend_onnxruntime.programs.trial_process import (
     HEADER_BYTES,
     ISOLATED,
+    MAX_MESSAGE_BYTES,
     MOST_CPU_S,
-    MOST_SAID,
     REFUSED,
     SEPARATOR,
     Request,
@@ -54,9 +54,9 @@ _START = (
     "import sys; sys.path[:] = sys.argv[2:];"
     " from nnrt_backend_onnxruntime.programs.trial_process import serve; serve(*map(int, sys.argv[1].split(',')))"
 )
-_KEPT = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PATH", "TMPDIR")
+_KEPT_VARIABLES = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PATH", "TMPDIR")
 # A process that forks must have no other threads: not numpy's, and not those of ONNX Runtime's telemetry.
-_SINGLE = {"OPENBLAS_NUM_THREADS": "1", "ORT_DISABLE_TELEMETRY": "1"}
+_SET_VARIABLES = {"OPENBLAS_NUM_THREADS": "1", "ORT_DISABLE_TELEMETRY": "1"}
 
 
 class Crashed(Unsupported, code=Unsupported.code, status=Unsupported.grpc_status):
@@ -66,13 +66,13 @@ class Crashed(Unsupported, code=Unsupported.code, status=Unsupported.grpc_status
 class Refused(OperationFailed, code=OperationFailed.code, status=OperationFailed.grpc_status):
     """Error of a trial in which ONNX Runtime refused a model or inputs.
 
-    `kind` is the name of ONNX Runtime's error class, `said` its message.
+    `kind` is the name of ONNX Runtime's error class, `text` its message.
     """
 
-    def __init__(self, kind: str, said: str) -> None:
-        super().__init__(f"ONNX Runtime does not take the model: {said}")
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(f"ONNX Runtime does not take the model: {text}")
         self.kind = kind
-        self.said = said
+        self.text = text
 
 
 class Trials:
@@ -95,7 +95,7 @@ class Trials:
     def start(self) -> None:
         """Start the process. Returns before it is ready."""
         with self._lock:
-            self._started()
+            self._start_process()
 
     def begin(
         self,
@@ -168,7 +168,7 @@ class Trials:
         with theirs:
             for is_last in (False, True):
                 with self._lock:
-                    requests = self._started()
+                    requests = self._start_process()
                     try:
                         socket.send_fds(requests, [b"?"], [memory, theirs.fileno()])
                     except OSError:  # The process has been killed.
@@ -181,27 +181,27 @@ class Trials:
                         break
         return ours
 
-    def _started(self) -> socket.socket:
+    def _start_process(self) -> socket.socket:
         if self.requests is not None:
             if self.pid is not None:
                 return self.requests
             self.requests.close()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        told, tells = map(os.fdopen, os.pipe(), ("rb", "wb"))
-        with theirs, tells:
-            ends = theirs.fileno(), tells.fileno()
+        reader, writer = map(os.fdopen, os.pipe(), ("rb", "wb"))
+        with theirs, writer:
+            ends = theirs.fileno(), writer.fileno()
             self.process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-I", "-c", _START, ",".join(map(str, ends)), *sys.path],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=ends,
-                env={name: os.environ[name] for name in _KEPT if name in os.environ} | _SINGLE,
+                env={name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ} | _SET_VARIABLES,
             )
         self.requests = ours
         try:
-            threading.Thread(target=_log_isolation, args=(told,), name="nnrt-onnxruntime-trials", daemon=True).start()
+            threading.Thread(target=_log_isolation, args=(reader,), name="nnrt-onnxruntime-trials", daemon=True).start()
         except RuntimeError:  # No thread is left. Nothing is logged.
-            told.close()
+            reader.close()
         return ours
 
 
@@ -229,14 +229,14 @@ class Trial(Closable):
             OutOfMemory: The host has no memory or no process left.
             OperationFailed: The process has ended, or `give_up` was called.
         """
-        said, separator, status = self._answer(waiting, math.inf if deadline is None else deadline).rpartition(
+        message, separator, status = self._answer(waiting, math.inf if deadline is None else deadline).rpartition(
             SEPARATOR
         )
         if not separator:
             raise OperationFailed(
                 "the process that tries files has ended, and the daemon's log may say why; try it again"
             )
-        self._require_success(int(status), said.decode(errors="replace"))
+        self._require_success(int(status), message.decode(errors="replace"))
 
     def give_up(self) -> None:
         """Make `require_success` raise OperationFailed at once. Any thread may call it."""
@@ -246,10 +246,10 @@ class Trial(Closable):
     def _answer(self, waiting: Callable[[], None], deadline: float) -> bytes:
         answer, poll = b"", select.poll()
         poll.register(self._reply, select.POLLIN)
-        while time.monotonic() < self.deadline and len(answer) <= 2 * MOST_SAID:
+        while time.monotonic() < self.deadline and len(answer) <= 2 * MAX_MESSAGE_BYTES:
             if not poll.poll(1000 * min(_POLL_S, max(deadline - time.monotonic(), 0))):
                 waiting()
-            elif piece := self._reply.recv(MOST_SAID):
+            elif piece := self._reply.recv(MAX_MESSAGE_BYTES):
                 answer += piece
             else:
                 return answer
@@ -261,9 +261,9 @@ class Trial(Closable):
         """End the trial. Idempotent."""
         self._reply.close()
 
-    def _require_success(self, status: int, said: str) -> None:
+    def _require_success(self, status: int, text: str) -> None:
         if status == REFUSED:
-            kind, _, message = said.partition(" ")
+            kind, _, message = text.partition(" ")
             raise Refused(kind, message)
         if status == -signal.SIGKILL:
             raise OutOfMemory(
@@ -287,14 +287,14 @@ class Trial(Closable):
             )
 
 
-def _log_isolation(told: BinaryIO) -> None:
+def _log_isolation(report: BinaryIO) -> None:
     """Log whether the process has left the network, as soon as it reports that."""
-    with told:
-        said = told.read().decode()
-    if said == ISOLATED:
+    with report:
+        result = report.read().decode()
+    if result == ISOLATED:
         _log.info("ONNX files are tried in a process of its own, without network")
-    elif said:
-        _log.warning("ONNX files are tried in a process that can reach the network, for it can't leave it: %s", said)
+    elif result:
+        _log.warning("ONNX files are tried in a process that can reach the network, for it can't leave it: %s", result)
 
 
 def _aligned(size_bytes: int) -> int:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from nnrt_backend_reference.kernels.kernel import AnyArray
-from nnrt_backend_reference.kernels.pieces import ask
+from nnrt_backend_reference.kernels.pieces import check_stop
 
 # Rows of the output, the box and the class in each, and the number of selected boxes.
 Found = tuple[AnyArray, AnyArray, AnyArray, int]
@@ -54,7 +54,7 @@ def picked(corners: AnyArray, scores: AnyArray, attrs: SimpleNamespace, limit: i
     rows = np.arange(len(scores))
     steps: list[AnyArray] = []
     while len(steps) < limit and (left > -np.inf).any():
-        ask()
+        check_stop()
         best = left.argmax(axis=1)
         steps.append(np.where(left[rows, best] > -np.inf, best, -1))
         left[rows, best] = -np.inf

@@ -16,7 +16,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from nnrt_backend_reference.kernels.activation import fused
 from nnrt_backend_reference.kernels.arithmetic import quotient
 from nnrt_backend_reference.kernels.kernel import AnyArray, AnyDType, Call, cast_all, kernel, require_memory
-from nnrt_backend_reference.kernels.pieces import ask, blocks, blocks_before, product, rows_of_product
+from nnrt_backend_reference.kernels.pieces import blocks, blocks_before, check_stop, product, rows_of_product
 from nnrt_backend_reference.kernels.reduction import accumulator, lowest
 from nnrt_hdi.enums import Format, NodeType
 from nnrt_hdi.errors import OperationFailed
@@ -41,7 +41,7 @@ class Windows(NamedTuple):
     starts: range
     alike: range
 
-    def apart(self) -> Iterator[tuple[int, slice]]:
+    def other_windows(self) -> Iterator[tuple[int, slice]]:
         """Yield the other positions, each with the elements of its window."""
         for position in itertools.chain(range(self.alike.start), range(self.alike.stop, len(self.starts))):
             start = self.starts[position]
@@ -53,12 +53,12 @@ def conv2d(call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) -> AnyArra
     """Compute every window of x times the weight, as one matrix product per group."""
     image, taps, bias = _channels_last(call, x, weight, bias)
     if not taps.size:  # There are no channels to sum over, but the kernel may be large.
-        return _finished(call, np.broadcast_to(bias, _nhwc(call)))
+        return _with_activation(call, np.broadcast_to(bias, _nhwc(call)))
     window = _window(call, taps)
     windows = _windows(call, image, window, 0)
     groups = call.attrs.group
     y = _depthwise(windows, taps) if groups > 1 and taps.shape[3] == 1 else _grouped(windows, taps, groups)
-    return _finished(call, y + bias)
+    return _with_activation(call, y + bias)
 
 
 @kernel(NodeType.CONV2D_TRANSPOSE_FUSION)
@@ -66,7 +66,7 @@ def conv2d_transpose(call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) 
     """Compute every pixel of x times the weight, added to the output where its window is, tap by tap."""
     image, taps, bias = _channels_last(call, x, weight, bias)
     if not taps.size:
-        return _finished(call, np.broadcast_to(bias, _nhwc(call)))
+        return _with_activation(call, np.broadcast_to(bias, _nhwc(call)))
     window = _window(call, taps)
     groups = call.attrs.group
     batch, *sizes, _ = image.shape
@@ -80,7 +80,7 @@ def conv2d_transpose(call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) 
     for (row, rows, out_rows), (column, columns, out_columns) in itertools.product(*steps):
         matrices = taps[:, :, None, :, row, column].swapaxes(-1, -2)
         y[:, :, out_rows, out_columns] += product(image[:, :, rows, columns], matrices)
-    return _finished(call, np.moveaxis(y, 0, 3).reshape(batch, *out_sizes, channels) + bias)
+    return _with_activation(call, np.moveaxis(y, 0, 3).reshape(batch, *out_sizes, channels) + bias)
 
 
 @kernel(NodeType.AVGPOOL_FUSION)
@@ -123,8 +123,8 @@ def _pooled(call: Call, window: Window, x: AnyArray, fold: np.ufunc, dtype: AnyD
 def _fold_windows(x: AnyArray, axis: int, windows: Windows, fold: np.ufunc, identity: float, out: AnyArray) -> None:
     """Reduce the windows along an axis of x, which is contiguous."""
     given, results = x.swapaxes(0, axis), out.swapaxes(0, axis)
-    for position, lying in windows.apart():
-        ask()
+    for position, lying in windows.other_windows():
+        check_stop()
         results[position] = _folded_entries(given[lying], fold, identity)
     if windows.alike:
         runs = _folded_runs(x.reshape(-1), windows.size, math.prod(x.shape[axis + 1 :]), fold)
@@ -155,7 +155,7 @@ def _folded_runs(x: AnyArray, size: int, step: int, fold: np.ufunc) -> AnyArray:
 
 def _folded_pairs(a: AnyArray, b: AnyArray, distance: int, fold: np.ufunc) -> AnyArray:
     """Reduce each element of a with the element of b `distance` behind it, where there is one."""
-    ask()
+    check_stop()
     y = np.empty_like(a)
     fold(a[:-distance], b[distance:], out=y[:-distance])
     return y
@@ -180,7 +180,7 @@ def _channels_last(call: Call, *arrays: AnyArray) -> list[AnyArray]:
     return cast_all(call.dtype, *turned)
 
 
-def _finished(call: Call, y: AnyArray) -> AnyArray:
+def _with_activation(call: Call, y: AnyArray) -> AnyArray:
     """Apply the activation and return the result in the layout of the first input."""
     y = fused(y, call.attrs.activation_type)
     return np.moveaxis(y, 3, 1) if call.inputs[0].format is Format.NCHW else y
@@ -258,7 +258,7 @@ def _depthwise(windows: AnyArray, taps: AnyArray) -> AnyArray:
     results = [np.zeros_like(windows[..., 0, 0]) for _ in range(filters.shape[1])]
     product = np.empty_like(results[0])
     for row, column in itertools.product(range(height), range(width)):
-        ask()
+        check_stop()
         for out, result in enumerate(results):
             np.multiply(windows[..., row, column], filters[:, out, row, column], out=product)
             result += product

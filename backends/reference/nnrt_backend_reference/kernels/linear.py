@@ -6,7 +6,7 @@ import numpy as np
 
 from nnrt_backend_reference.kernels.activation import fused, sigmoid
 from nnrt_backend_reference.kernels.kernel import AnyArray, Call, cast_all, kernel
-from nnrt_backend_reference.kernels.pieces import ask, product
+from nnrt_backend_reference.kernels.pieces import check_stop, product
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.ops.linear import lstm_depth
 
@@ -61,7 +61,7 @@ def _recur(
     """Compute one direction of a layer step by step; h and c end with the last states, y has h after each step."""
     keep_c, keep_h = call.attrs.zoneout_cell, call.attrs.zoneout_hidden
     for x_step, y_step in zip(x, y, strict=True):
-        ask()
+        check_stop()
         i, o, f, g = np.split(product(x_step, w_ih.T) + product(h, w_hh.T) + bias, 4, axis=-1)
         new_c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
         h[...] = _zoned_out(keep_h, h, sigmoid(o) * np.tanh(new_c))

@@ -30,8 +30,8 @@ _thread = _Thread()
 
 
 @contextmanager
-def stopped_by(check: Callable[[], None]) -> Iterator[None]:
-    """Make `ask` call `check` in this thread while the block runs."""
+def stop_by(check: Callable[[], None]) -> Iterator[None]:
+    """Make `check_stop` call `check` in this thread while the block runs."""
     _thread.check = check
     try:
         yield
@@ -39,21 +39,21 @@ def stopped_by(check: Callable[[], None]) -> Iterator[None]:
         _thread.check = None
 
 
-def ask() -> None:
+def check_stop() -> None:
     """Raise the error that ends the run, if it is to end."""
     if _thread.check is not None:
         _thread.check()
 
 
 def blocks(shape: Shape, most: int) -> Iterator[tuple[slice, ...]]:
-    """Yield parts of an array of this shape, each with at most so many elements (at least one), and ask before each."""
+    """Yield parts of an array of at most `most` elements (at least one), and call `check_stop` before each."""
     parts: list[list[slice]] = []
     for size in reversed(shape):
         length = max(1, min(size, most))
         parts.insert(0, [slice(start, start + length) for start in range(0, size, length)])
         most //= length
     for part in itertools.product(*parts):
-        ask()
+        check_stop()
         yield part
 
 

@@ -28,7 +28,7 @@ def resize(call: Call, x: AnyArray) -> AnyArray:
         require_memory(call, (MOST_NEIGHBOURS, sizes[axis]), WEIGHT)
         sources, weights = _neighbours(call.attrs, image.shape[axis], sizes[axis])
         image = _weighted_sum(image, axis, sources, weights)
-    return _as_given(call, image)
+    return _in_format(call, image)
 
 
 def _neighbours(attrs: SimpleNamespace, old: int, new: int) -> tuple[AnyArray, AnyArray]:
@@ -114,7 +114,7 @@ def batch_to_space(call: Call, x: AnyArray) -> AnyArray:
     _, height, width, channels = image.shape
     blocks = image.reshape(rows, columns, -1, height, width, channels).transpose(2, 3, 0, 4, 1, 5)
     full = blocks.reshape(-1, height * rows, width * columns, channels)
-    return _as_given(call, full[:, top : top + out_height, left : left + out_width])
+    return _in_format(call, full[:, top : top + out_height, left : left + out_width])
 
 
 @kernel(NodeType.SPACE_TO_BATCH_ND)
@@ -131,7 +131,7 @@ def space_to_batch(call: Call, x: AnyArray) -> AnyArray:
     image = np.pad(_channels_last(call, x), border, constant_values=x.dtype.type(zero))
     batch, height, width, channels = image.shape
     blocks = image.reshape(batch, height // rows, rows, width // columns, columns, channels)
-    return _as_given(call, blocks.transpose(2, 4, 0, 1, 3, 5).reshape(-1, height // rows, width // columns, channels))
+    return _in_format(call, blocks.transpose(2, 4, 0, 1, 3, 5).reshape(-1, height // rows, width // columns, channels))
 
 
 @kernel(NodeType.DEPTH_TO_SPACE)
@@ -143,7 +143,7 @@ def depth_to_space(call: Call, x: AnyArray) -> AnyArray:
         blocks = image.reshape(batch, height, width, -1, block, block).transpose(0, 1, 4, 2, 5, 3)
     else:
         blocks = image.reshape(batch, height, width, block, block, -1).transpose(0, 1, 3, 2, 4, 5)
-    return _as_given(call, blocks.reshape(batch, height * block, width * block, -1))
+    return _in_format(call, blocks.reshape(batch, height * block, width * block, -1))
 
 
 @kernel(NodeType.SPACE_TO_DEPTH)
@@ -152,7 +152,7 @@ def space_to_depth(call: Call, x: AnyArray) -> AnyArray:
     image, block = _channels_last(call, x), call.attrs.block_size
     batch, height, width, _ = _nhwc(call.outputs[0].shape, call)
     blocks = image.reshape(batch, height, block, width, block, -1).transpose(0, 1, 3, 2, 4, 5)
-    return _as_given(call, blocks.reshape(batch, height, width, -1))
+    return _in_format(call, blocks.reshape(batch, height, width, -1))
 
 
 @kernel(NodeType.DETECTION_POST_PROCESS)
@@ -175,7 +175,7 @@ def _channels_last(call: Call, image: AnyArray) -> AnyArray:
     return np.moveaxis(image, 1, 3) if call.inputs[0].format is Format.NCHW else image
 
 
-def _as_given(call: Call, image: AnyArray) -> AnyArray:
+def _in_format(call: Call, image: AnyArray) -> AnyArray:
     return np.moveaxis(image, 3, 1) if call.inputs[0].format is Format.NCHW else image
 
 
