@@ -20,7 +20,7 @@ DEADLINE_S = 120.0
 console = Console(highlight=False)
 
 
-def started(stack: ExitStack) -> "tuple[subprocess.Popen[str], str]":
+def start_daemon(stack: ExitStack) -> "tuple[subprocess.Popen[str], str]":
     """Start a daemon with the reference backend, and return its process and address."""
     process = stack.enter_context(
         subprocess.Popen(
@@ -34,7 +34,7 @@ def started(stack: ExitStack) -> "tuple[subprocess.Popen[str], str]":
     return process, process.stdout.readline().split()[-1]
 
 
-def compiled(name: str, folder: Path) -> Path:
+def compile_program(name: str, folder: Path) -> Path:
     """Compile a source in this folder, and return the program."""
     program = folder / name
     flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", f"-I{INCLUDE}", f"-L{LIB}", f"-Wl,-rpath,{LIB}"]
@@ -46,7 +46,7 @@ def compiled(name: str, folder: Path) -> Path:
 def main() -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nnrt-c-")))
-        daemon, address = started(stack)
+        daemon, address = start_daemon(stack)
         environment = {**os.environ, "NNRT_DEVICES": address, "NNRT_PYTHON": sys.executable}
 
         def run(*command: object) -> None:
@@ -54,15 +54,15 @@ def main() -> None:
             subprocess.run(list(map(str, command)), env=environment, check=True, timeout=DEADLINE_S)
 
         console.rule(f"programs in C, on the device at {address}")
-        run(compiled("add", folder))
+        run(compile_program("add", folder))
         data, cache = folder / "digits.bin", folder / "cache"
         cache.mkdir()
         subprocess.run([sys.executable, HERE / "digits_data.py", data], check=True)
-        digits = compiled("digits", folder)
+        digits = compile_program("digits", folder)
         for _ in range(2):
             run(digits, data, cache)
         console.rule("the daemon is killed in the middle of asynchronous runs")
-        program = compiled("asynchronous", folder)
+        program = compile_program("asynchronous", folder)
         console.print("$ asynchronous 1000000", style="bold")
         with subprocess.Popen([program, "1000000"], env=environment, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 from dataset import load as load_digits
-from host import FLEET_FILE, Host, started
+from host import FLEET_FILE, Host, start_host
 from network import digits_model
 from rich.console import Console
 from screen import DeviceView, Screen, View
@@ -41,9 +41,9 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nnrt-")))
         console.rule("one command keeps a daemon for each device")
         console.print(f"$ nnrt-device up {FLEET_FILE.name}")
-        host = stack.enter_context(started(folder, console.print))
+        host = stack.enter_context(start_host(folder, console.print))
         addresses, model = host.addresses, digits_model()
-        questions = answered(model, addresses[0])
+        questions = ask_device(model, addresses[0])
         pool = stack.enter_context(Pool(addresses))
         session = stack.enter_context(pool.load(model, replicas=len(addresses)))
         console.rule(f"{CAMERAS} cameras send {PICTURES_PER_S:g} pictures a second each, whatever happens")
@@ -60,7 +60,7 @@ def main() -> None:
     raise SystemExit(not is_good)
 
 
-def answered(model: Model, address: str) -> list[Question]:
+def ask_device(model: Model, address: str) -> list[Question]:
     """Return held-out pictures with the answers of one device."""
     pictures = load_digits().test_images[:, np.newaxis]
     with load(model, device=address) as session:
@@ -101,14 +101,14 @@ def wait_until_ready(pool: Pool, report: Callable[[str], object]) -> None:
 def view(pool: Pool, traffic: Traffic) -> View:
     """Return what the screen shows now."""
     return View(
-        [shown(member) for member in pool.members()],
+        [device_view(member) for member in pool.members()],
         traffic.answered,
         traffic.failed,
         1000 * float(np.percentile(traffic.latest_s or [0.0], 99)),
     )
 
 
-def shown(member: Member) -> DeviceView:
+def device_view(member: Member) -> DeviceView:
     name = member.address.rpartition("/")[2].removesuffix(".sock")
     return DeviceView(name, member.state.value, member.runs, 1000 * (member.latency_s or 0.0))
 

@@ -45,7 +45,7 @@ class Host:
 
 
 @contextmanager
-def started(folder: Path, say: Callable[[str], object]) -> Iterator[Host]:
+def start_host(folder: Path, say: Callable[[str], object]) -> Iterator[Host]:
     """Start the daemons, with their sockets in a folder, and end them when the block ends, however that happens."""
     host = Host(folder)
     file = Path(shutil.copy(FLEET_FILE, folder))

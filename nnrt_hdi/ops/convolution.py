@@ -220,7 +220,7 @@ def avg_pool(
     x determines the layout; the attribute `format` is ignored, as NNRt always sends NCHW. kernel_size and strides are
     (height, width); empty strides mean 1. pad and pad_mode are pad_list and pad_mode of CONV2D_FUSION. global pools the
     whole height and width, and ignores these attributes. Output sizes are those of CONV2D_FUSION; with round_mode CEIL
-    the PAD formula rounds up, but drops a window that would start behind the input.
+    the PAD formula rounds up, but drops a window that would start after the input.
     """
     return _pooled(x, pooling_window(x.spec, kernel_size, strides, pad, pad_mode, round_mode, global_), activation_type)
 

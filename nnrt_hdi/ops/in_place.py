@@ -172,7 +172,7 @@ def trace_memory(uses: Sequence[MemoryUse], inputs: Sequence[Hashable], outputs:
     private, written = set(deciding), set[Hashable]()
     for use in uses:
         written.update(use.writes)
-        # A result can share memory only with an operand of which only the values matter.
+        # A result can share memory only with an operand whose values alone matter.
         passed = () if use.makes_own else itertools.compress(use.reads, use.values)
         if use.is_data_dependent or not private.isdisjoint(passed):
             private.update(use.writes)

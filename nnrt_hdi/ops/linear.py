@@ -123,8 +123,8 @@ def lstm(
 
     Outputs: the h of the last layer [steps, batch, directions hidden]; the last h and the last c of all entries. With z
     = zoneout_cell the next step gets z c + (1 - z) c', and with zoneout_hidden h likewise (Krueger et al. 2016).
-    dropout is for training. Sizes, num_layers and num_directions may be 0: then they follow from the operands, are 1,
-    and follow from bidirectional.
+    dropout is for training. Sizes of 0 follow from the operands, num_layers 0 means 1, and num_directions 0 follows
+    from bidirectional.
     """
     same_data_type(x, w_ih, w_hh, bias, hx, cx)
     if proj_size:

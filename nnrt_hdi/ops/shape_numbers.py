@@ -108,7 +108,7 @@ def _without(graph: Graph, specs: Sequence[TensorSpec], found: dict[int, Constan
         if at in source and at not in found and source[at] not in needed:
             needed.add(source[at])
             waiting += graph.nodes[source[at]].inputs
-    # A node that still computes one output computes all of them, so none of these is a constant.
+    # A node that still computes one output computes all of them, so all stay results.
     nodes = [node for index, node in enumerate(graph.nodes) if index in needed]
     given = {at for node in nodes for at in node.outputs}
     constants = {**graph.constants, **{at: constant for at, constant in found.items() if at not in given}}

@@ -53,8 +53,8 @@ def _pointwise(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
 def _common(values: Sequence[Value]) -> Shape:
     """Return the layout for operands of one rank: the one among theirs that needs the fewest transposes.
 
-    Equally good ones are resolved in favour of a changed layout. Operands that aren't images get their own order: the
-    operators that read sequences expect it, while those that read images take other layouts too.
+    If several need equally few, a changed layout is preferred to the dimensions' own order. Operands that aren't images
+    get their own order: operators that read sequences expect it, while those that read images take other layouts too.
     """
     if len(values) > 1 and values[0].rank != IMAGE_RANK:
         return ()

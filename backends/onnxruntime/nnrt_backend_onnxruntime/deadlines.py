@@ -1,4 +1,4 @@
-"""Deadlines of runs. ONNX Runtime doesn't know deadlines: a run ends early only when it is told to."""
+"""Deadlines of runs. ONNX Runtime has no deadlines: a run ends early only if `RunOptions.terminate` is set."""
 
 import itertools
 import math
@@ -10,10 +10,10 @@ from nnrt_hdi.errors import OutOfMemory
 
 
 class Deadlines:
-    """Thread that cancels all runs at their deadlines. It starts with the first one.
+    """Canceller of runs at their deadlines. Its one thread starts with the first deadline.
 
-    It is woken only for a deadline that is earlier than the one it waits for, which is rare. It finds out by itself
-    which runs have ended.
+    The thread is woken only for a deadline that is earlier than the one it waits for, which is rare. It finds out by
+    itself which runs have ended.
     """
 
     def __init__(self) -> None:

@@ -199,7 +199,7 @@ class StoppableRun:
 
 
 def without_large_constants(graph: Graph) -> Graph:
-    """Return a graph whose large constants are inputs after the others: inference needs no more of them."""
+    """Return the graph with its large constants as inputs after the others. Inference doesn't read their elements."""
     small = {at: constant for at, constant in graph.constants.items() if constant.shape_value is not None}
     if len(small) == len(graph.constants):
         return graph

@@ -103,7 +103,7 @@ def open_session(
         if is_exported or options.graph_optimization_level == GraphOptimizationLevel.ORT_DISABLE_ALL:
             raise OperationFailed(f"ONNX Runtime does not take the model: {error}") from error
         # Optimizations may create nodes that have no kernels.
-        _log.warning("ONNX Runtime can't optimize a model, which is run as it is: %s", error)
+        _log.warning("ONNX Runtime can't optimize a model, which runs without optimizations: %s", error)
         options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
         return open_session(model, {}, options, device, extensions)
     wanted = PROVIDERS[device.provider]

@@ -37,7 +37,7 @@ class Step(NamedTuple):
     """Step of a node whose shapes are known.
 
     The run calls `kernel` with `call` and the operands that `operands_in` picks from the run's tensors. The results
-    take `makes_bytes`. After the step the run drops the tensors in `last_uses`, of which those that it computed take
+    take `makes_bytes`. After the step the run drops the tensors in `last_uses`; those that it computed take
     `frees_bytes`.
     """
 

@@ -19,7 +19,7 @@ class IndexCheck(NamedTuple):
     length: int
 
     def require(self, indices: Array) -> None:
-        """Refuse indices of which one is out of bounds."""
+        """Raise InvalidParameter if an index is out of bounds."""
         if indices.size and not (indices.min() >= 0 and indices.max() < self.length):
             given = f"{indices.min()}..{indices.max()}"
             raise InvalidParameter(f"indices has elements {given}; use 0..{self.length - 1}", place=self.place)

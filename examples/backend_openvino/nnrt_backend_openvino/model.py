@@ -91,7 +91,7 @@ class OpenVinoModel(GraphModel[Program]):
     def export(self) -> list[Part]:
         """Return the graph, from which programs for other shapes are compiled, and the program if there is only one.
 
-        The first part has the digests of the others, so that none of them can be exchanged alone.
+        The first part has the digests of the others, so a part alone can't be exchanged.
         """
         parts = [Part.of(b"".join(packed_graph(self._graph)))]
         if not self.varies:

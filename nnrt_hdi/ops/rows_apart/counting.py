@@ -23,7 +23,7 @@ _MOST = 2**31
 
 @judged(NodeType.SHAPE)
 def shape_of(node: JudgedNode, x: Form) -> Form:
-    """Keep rows apart always, if RESHAPE, FILL and the like get what follows from the result."""
+    """Keep rows apart always, as far as RESHAPE, FILL and similar operators get what follows from the result."""
     return Form((Size(x.rank),), None, as_elements(list(x.dims)))
 
 

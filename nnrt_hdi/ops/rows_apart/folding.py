@@ -71,7 +71,7 @@ def full_connection(node: JudgedNode, x: Form, weight: Form, *bias: Form) -> For
 
 @judged(NodeType.MATMUL_FUSION)
 def matmul(node: JudgedNode, a: Form, b: Form) -> Form:
-    """Keep rows apart if each has own matrices, or rows of a (columns of b) while b (a) is the same for all."""
+    """Keep rows apart if each has its own matrices, or is rows of a (columns of b) and b (a) is the same for all."""
     rank = node.outputs[0].rank
     left = _matrix(a, node.attrs["transpose_a"])
     right = _matrix(b, node.attrs["transpose_b"])

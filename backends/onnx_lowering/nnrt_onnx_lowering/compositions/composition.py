@@ -20,7 +20,7 @@ from nnrt_onnx_lowering.compositions.resizing import Resizing, Resizings
 from nnrt_onnx_lowering.engine import IntegerTypes, Operator
 from nnrt_onnx_lowering.value import AnyArray, Value
 
-# Stands for a tensor that no node has as operand; NO_OPERANDS has it for each operand.
+# In place of a tensor: there is none. NO_OPERANDS has it for each operand.
 MISSING = -1
 NO_OPERANDS = (MISSING, MISSING, MISSING)
 NOTHING = ActivationType.NO_ACTIVATION

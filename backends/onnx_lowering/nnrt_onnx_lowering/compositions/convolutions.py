@@ -50,7 +50,7 @@ def integer_convolution(sources: Sources, node: Node) -> Composition | None:
 
 
 def _split_zero_point(sources: Sources, tensor: int) -> tuple[int, int]:
-    """Return the UINT8 elements and the UINT8 zero point whose difference, in real numbers, a tensor is."""
+    """Return the UINT8 tensors q and z if a tensor is q - z in real numbers, else MISSING for both."""
     elements, point, *_ = sources.operands(tensor, N.SUB_FUSION)
     narrow = sources.operands(tensor if elements == MISSING else elements, N.CAST)[0]
     zero = sources.operands(point, N.CAST)[0]

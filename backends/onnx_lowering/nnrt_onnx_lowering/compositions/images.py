@@ -15,7 +15,7 @@ from nnrt_onnx_lowering.value import FLOAT32, INT64, Value
 N = NodeType
 # The types for which engines have a Resize, ONNX Runtime among them.
 RESIZED = frozenset({DataType.FLOAT32, DataType.FLOAT16, DataType.INT32, DataType.INT8, DataType.UINT8})
-# Resizing in which each new pixel takes the old pixel whose block it lies in.
+# Resizing in which each new pixel takes the old pixel whose block it is in.
 REPEATING = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 
 

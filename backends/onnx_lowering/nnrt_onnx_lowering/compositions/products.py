@@ -31,8 +31,9 @@ def product(sources: Sources, node: Node) -> Composition | None:
 def _scaled_product(sources: Sources, node: Node) -> Composition | None:
     """Recognize the product of two matrices, multiplied by numbers, where neither is constant, as in attention.
 
-    The numbers are multiplied behind the product, where ONNX Runtime fuses them; in front of it transposes may stop
-    that. Constant matrices are left alone: there the numbers are part of other fusions, such as GELU.
+    The composition multiplies by the numbers after the product, where ONNX Runtime fuses them; before the product a
+    transpose may prevent that. Constant matrices are excluded: there the numbers are part of other fusions, such as
+    GELU.
     """
     (a, left), (b, right) = (_scaled(sources, tensor) for tensor in node.inputs)
     if (a, b) == node.inputs or not sources.graph.constants.keys().isdisjoint(node.inputs):
@@ -82,7 +83,7 @@ def _integer_product(sources: Sources, node: Node) -> Composition | None:
 
 
 def _split_zero_point(sources: Sources, tensor: int) -> tuple[int, int]:
-    """Return the INT32 elements and the zero point whose difference a tensor is; MISSING where it has no zero point."""
+    """Return the INT32 tensors q and z if a tensor is q - z; z is MISSING for a tensor without zero point."""
     elements, point, *_ = sources.operands(tensor, N.SUB_FUSION)
     if elements == MISSING:
         return (tensor, MISSING) if sources.have_type(DataType.INT32, tensor) else (MISSING, MISSING)

@@ -66,7 +66,7 @@ class Resizings:
         self._calculations = _Calculations(graph)
 
     def find(self, tensor: int) -> Resizing | None:
-        """Return the resizing whose result is a tensor, of both dimensions where they are resized alike."""
+        """Return the resizing whose result is a tensor. Two dimensions that are resized in one way are combined."""
         last = self._find_one_dimension(tensor)
         if last is None or not (first := self._find_one_dimension(last.x)):
             return last
@@ -83,7 +83,7 @@ class Resizings:
         return self._find_along_rows(turned, turned=True)
 
     def _swapped(self, tensor: int) -> int | None:
-        """Return the tensor of which this one is the transpose of the last two dimensions."""
+        """Return the operand of the node that swaps the last two dimensions and gives this tensor."""
         node = self._source.get(tensor)
         if node is None or node.type is not N.TRANSPOSE:
             return None
@@ -228,7 +228,7 @@ class _Resampling:
         self._index = given.cast(given.cast(order, DataType.INT64), DataType.FLOAT32)
 
     def as_nearest(self, indices: int) -> dict[str, str] | None:
-        """Return Resize's attributes if new pixels take the nearest old ones and these have such indices, else None."""
+        """Return Resize's attributes if `indices` are those of the nearest old pixels, else None."""
         wanted = self._given.number(indices)
         for coordinates, rounding in product(COORDINATES, ROUNDINGS):
             position = self._position(coordinates)

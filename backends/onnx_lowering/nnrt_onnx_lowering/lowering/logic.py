@@ -23,7 +23,7 @@ COMPARISONS: dict[NodeType, Function] = {
 
 
 def _comparison(function: Function) -> Lowering:
-    """Return the lowering of a comparison. Operands of different types are cast to one that holds both, or FLOAT64."""
+    """Return the lowering of a comparison, which casts operands to a type that represents both, or to FLOAT64."""
 
     def lower(op: Onnx, _: Call, a: Value, b: Value) -> Value:
         both = np.result_type(a.dtype, b.dtype)

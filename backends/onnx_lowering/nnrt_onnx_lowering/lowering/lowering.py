@@ -88,17 +88,17 @@ def channels_first(x: Value, spec: TensorSpec) -> Value:
 
 
 def in_format(y: Value, spec: TensorSpec) -> Value:
-    """Return an image that has its channels in dimension 1 in the format of a spec."""
+    """Convert an image [batch, channels, height, width] to the format of a spec."""
     return y if spec.format is Format.NCHW or spec.rank < 3 else y.transposed(_with_last(spec.rank, 1))
 
 
 def _with_second(rank: int, axis: int) -> list[int]:
-    """Return the permutation that moves a dimension behind the first."""
+    """Return the permutation that moves a dimension to the second position."""
     return [0, axis, *(at for at in range(1, rank) if at != axis)]
 
 
 def _with_last(rank: int, axis: int) -> list[int]:
-    """Return the permutation that moves a dimension behind all others."""
+    """Return the permutation that moves a dimension to the end."""
     return [*(at for at in range(rank) if at != axis), axis]
 
 

@@ -93,7 +93,7 @@ def load_program(
         sizes = Sizes(known, config.max_tensor_bytes)
         guard_divisions(known.divisions, opset_of(model))
         if not known.folding_is_bounded:
-            _log.info("a model computes too much from constants, or nobody knows how much: it does so in each run")
+            _log.info("too much of a model, or an unknown amount, follows from constants: it is computed in each run")
         entries = {} if known.folding_is_bounded else NO_FOLDING
         try:
             session = opening.session(model.SerializeToString(), entries)
@@ -183,7 +183,7 @@ def _log_differences(declared: Sequence[TensorSpec], outputs: tuple[TensorSpec, 
     """
     for given, found in zip(declared, outputs, strict=True):
         if given != found:
-            _log.warning("output %r is %s by what the file declares inside, and %s without", given.name, given, found)
+            _log.warning("output %r is %s with the shapes in the file, and %s without", given.name, given, found)
     return outputs
 
 

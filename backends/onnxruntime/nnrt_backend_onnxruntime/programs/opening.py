@@ -63,7 +63,7 @@ class Opening(Closable):
                 raise
             self.is_optimized = False
             self._try(model, entries)
-            _log.warning("a program is run without optimizations, for with them %s", error.message)
+            _log.warning("a program runs without optimizations, because with them %s", error.message)
         self.reopen = partial(self._open, model, entries)
         if self.trials is not None:
             self.try_run = partial(self._try_run, self.trials, model, entries)

@@ -292,9 +292,9 @@ def _log_isolation(report: BinaryIO) -> None:
     with report:
         result = report.read().decode()
     if result == ISOLATED:
-        _log.info("ONNX files are tried in a process of its own, without network")
+        _log.info("ONNX files are tried in a process without network")
     elif result:
-        _log.warning("ONNX files are tried in a process that can reach the network, for it can't leave it: %s", result)
+        _log.warning("ONNX files are tried in a process that can't leave the network: %s", result)
 
 
 def _aligned(size_bytes: int) -> int:

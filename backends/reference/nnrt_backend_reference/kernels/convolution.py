@@ -34,7 +34,7 @@ LONG = 32
 class Windows(NamedTuple):
     """Windows of a pooling along an axis.
 
-    `starts` are the indices where they begin. `alike` are the positions of those that are reduced together.
+    `starts` are the indices where they begin. `alike` are the positions of windows that are reduced together.
     """
 
     size: int
@@ -162,7 +162,7 @@ def _folded_pairs(a: AnyArray, b: AnyArray, distance: int, fold: np.ufunc) -> An
 
 
 def _windows_along(window: Window, axis: int, size: int) -> Windows:
-    """Return the windows along an axis. Those inside of the image are alike, unless they are long and few."""
+    """Return the windows along an axis. Those inside of the image are reduced together, unless long and few."""
     kernel, stride, (before, _) = window.kernel[axis], window.stride[axis], window.padding(axis, size)
     starts = range(-before, window.output_size(axis, size) * stride - before, stride)
     alike = range(-(-before // stride), min(len(starts), (size - kernel + before) // stride + 1))

@@ -11,7 +11,7 @@ from nnrt_hdi.errors import OperationFailed
 # The most elements that a failed ASSERT shows, so that messages stay short.
 MOST_SHOWN = 100
 
-# numpy compares operands of different types in one that holds both, or in FLOAT64.
+# numpy compares operands of different types in one that represents both, or in FLOAT64.
 FUNCTIONS: dict[NodeType, Callable[..., AnyArray]] = {
     NodeType.EQUAL: np.equal,
     NodeType.NOT_EQUAL: np.not_equal,
