@@ -13,14 +13,14 @@ from nnrt_hdi.tensor import MAX_DIM, UNKNOWN_DIM
 
 @judged(NodeType.RESHAPE)
 def reshape(node: JudgedNode, x: Form, shape: Form) -> Form:
-    """Keep rows apart if dimensions before them stay before them, and theirs gets whole numbers of entries for each."""
+    """Keep rows apart if earlier dimensions stay before them, and their dimension divides evenly among them."""
     target = _target(node, x, shape)
     return node.output(in_shape(node, x, target), target)
 
 
 @judged(NodeType.FLATTEN)
 def flatten(node: JudgedNode, x: Form) -> Form:
-    """Keep rows apart if dimensions before them stay before them."""
+    """Keep rows apart if earlier dimensions stay before them."""
     axis = node.attrs["axis"]
     at = axis + x.rank if axis < 0 else axis
     target = [product(x.dims[:at]), product(x.dims[at:])]
