@@ -20,6 +20,7 @@ sys.path.insert(0, str(ROOT / "tests"))  # The operators' samples.
 
 import command_tables  # noqa: E402  (the path comes first)
 import function_tables  # noqa: E402
+import metric_tables  # noqa: E402
 import onnx_tables  # noqa: E402
 import operator_pages  # noqa: E402
 import setting_tables  # noqa: E402
@@ -27,8 +28,10 @@ import setting_tables  # noqa: E402
 TABLES: dict[str, Callable[[], str]] = {
     "c-functions": function_tables.tables,
     "client-commands": command_tables.client_commands,
+    "client-settings": setting_tables.client_settings_table,
     "daemon-commands": command_tables.daemon_commands,
     "daemon-settings": setting_tables.daemon_settings,
+    "metrics": metric_tables.metrics,
     "onnx-by-body": onnx_tables.by_body,
     "onnx-counts": onnx_tables.counts,
     "onnx-not-imported": onnx_tables.not_imported,

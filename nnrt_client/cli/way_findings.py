@@ -78,7 +78,7 @@ def encryption(address: str, settings: Settings) -> Iterator[Finding]:
         yield advise(
             "TLS",
             "none: whoever is on the way reads and changes what passes",
-            "nnrt-device keys server; docs/security.md",
+            "nnrt-device keys server; docs/guides/secure.md",
         )
 
 

@@ -45,7 +45,7 @@ class Runtime(fork.LockOwner, Closable):
     """Connections to device daemons.
 
     `addresses` are HOST:PORT or unix:PATH, or names behind which addresses are found, such as dns:///HOST:PORT and
-    file:///PATH (docs/fleet.md has them all); without any those in the environment variable NNRT_DEVICES count,
+    file:///PATH (docs/guides/fleet.md has them all); without any those in the environment variable NNRT_DEVICES count,
     separated by commas. Names are watched from first use: what they gain is used, and what they lose is offered for
     nothing new. A context manager: leaving it ends the sessions, and the daemons free what was made in them.
     """

@@ -12,7 +12,7 @@
     results = program.run(dict(zip(lowered.inputs, inputs)), lowered.outputs)  # in each run
     outputs = lowered.assertions.checked(results)
 
-docs/onnx-lowering.md lists what the conversion expects of the engine.
+docs/guides/backend-on-onnx.md lists what the conversion expects of the engine.
 """
 
 from nnrt_onnx_lowering.assertions import Assertions
