@@ -2,9 +2,9 @@
 
     PYTHONPATH=tests python benchmarks/fleets.py [--brief] [--only kills]
 
-`make bench-fleet` writes the table into docs/guides/pools.md. Answers of all runs are compared with the right ones. Runs are
-on a device for a given time (tests/plugins/timed_backend.py), as on accelerators that need no core of this machine,
-unless a row says compute-bound.
+`make bench-fleet` writes the table into docs/guides/pools.md. Answers of all runs are compared with the right ones.
+Runs are on a device for a given time (tests/plugins/timed_backend.py), as on accelerators that need no core of this
+machine, unless a row says compute-bound.
 """
 
 import argparse

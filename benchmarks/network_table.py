@@ -204,22 +204,20 @@ def _kind(row: Sequence[str]) -> str:
     return row[3].partition(":")[0].strip("*")
 
 
-def page(reports: Sequence[Report]) -> str:
-    """The tables as Markdown."""
+def write(reports: Sequence[Report]) -> None:
+    """Write the page with the summary, and one page for each family."""
     rows = [row for report in reports for row in report.rows]
     day = datetime.datetime.now(datetime.timezone.utc).date()
     where = f"{machine()}, ONNX Runtime {version('onnxruntime')}, {THREADS} threads"
     counts = f"{len(rows)} files of {len({row[0] for row in rows})} networks"
-    return "\n".join(
-        [
-            "# ONNX networks",
-            "",
-            f"Written by `make networks` on {day} ({where}): {counts}.",
-            "",
-            ABOUT,
-            *(report.markdown() for report in (summary(rows), *reports)),
-        ]
-    )
+    made = f"Written by `make networks` on {day} ({where}): {counts}."
+    families = {report.title: report.title.lower().replace(" ", "-") for report in reports}
+    links = [f"- [{title}](networks/{name}.md)" for title, name in families.items()]
+    marks = ["", "<!-- pages: networks/* -->", ""]
+    PAGE.write_text("\n".join(["# Networks", "", ABOUT, made, "", summary(rows).markdown(), *links, *marks]))
+    for report in reports:
+        text = f"# {report.title}\n\n[Networks](../networks.md) says what the columns mean.\n\n{report.table()}"
+        (PAGE.parent / "networks" / f"{families[report.title]}.md").write_text(text)
 
 
 def main() -> None:
@@ -241,7 +239,7 @@ def main() -> None:
     for report in (*reports, summary(rows)):
         report.show()
     if given.write:
-        PAGE.write_text(page(reports))
+        write(reports)
 
 
 if __name__ == "__main__":

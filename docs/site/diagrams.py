@@ -23,7 +23,7 @@ _COLORS = {
 _COLOR = re.compile("|".join(_COLORS))
 
 
-class Mermaid(Directive):
+class Mermaid(Directive):  # type: ignore[misc]
     """Diagram of Mermaid's text."""
 
     has_content = True

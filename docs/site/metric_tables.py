@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from click.testing import CliRunner
+from nnrt_backend_reference import create
 from prometheus_client.metrics_core import Metric
 
-from nnrt_backend_reference import create
 from nnrt_device_service.cli import main as nnrt_device
 from nnrt_device_service.device import Device
 from nnrt_device_service.metrics import collector

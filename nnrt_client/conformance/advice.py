@@ -31,7 +31,7 @@ _ERRORS = {
     ),
 }
 _BEHAVIOUR = {
-    Level.CONTRACT: "look at `describe`, and at what docs/guides/write-a-backend.md says under What is expected of the method named",
+    Level.CONTRACT: "look at `describe`, and at what docs/guides/write-a-backend.md says of the method named",
     Level.CONCURRENCY: (
         "look for what runs share: buffers, workspaces and states belong to a run and not to its model, inputs are only"
         " read, and a cancellation is asked between operators"

@@ -148,7 +148,7 @@ ADVICE = [
     (Outcome(Verdict.FAILED, "so", code=ReturnCode.MEMORY_ERROR), Level.CONTRACT, "--run-bytes"),
     (Outcome(Verdict.FAILED, "so", code=ReturnCode.UNSUPPORTED), Level.OPERATORS, "`supported`"),
     (Outcome(Verdict.FAILED, "so"), Level.OPERATORS, "reply"),
-    (Outcome(Verdict.WRONG, "so"), Level.CONTRACT, "What is expected"),
+    (Outcome(Verdict.WRONG, "so"), Level.CONTRACT, "write-a-backend.md"),
     (Outcome(Verdict.WRONG, "so"), Level.CONCURRENCY, "share"),
     (Outcome(Verdict.WRONG, "so"), Level.CACHES, "`restore`"),
     (Outcome(Verdict.WRONG, "so"), Level.DEATH, "before"),
