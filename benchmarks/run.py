@@ -79,7 +79,7 @@ def write(group: str, reports: list[harness.Report]) -> None:
     page = [
         f"# {GROUPS[group]}",
         "",
-        f"Written by `make bench` on {day} ({harness.machine()}). [Performance](../performance.md) says how to read it.",
+        f"Written by `make bench` on {day} ({harness.machine()}). [Performance](../performance.md) explains it.",
         "",
         *(report.markdown() for report in reports),
     ]
