@@ -125,13 +125,13 @@ class EarlyEnds:
 
     def _look_after(self, run: Run, now: float) -> float:
         """End a run if it is late. Return when to check it again."""
-        if run.ended.is_set:  # Its link waits for the reply, but not for ever: it may be lost.
+        if run.ended.is_set:  # Its link waits for the reply, but not for ever: the reply may be lost.
             self.stopping.setdefault(run, now + self._settings.verdict_timeout_s)
         until = self.stopping.get(run)
         if until is None:
             until = now if run.given_up is not None else run.deadline
             if isinstance(run.link, Link) and not run.link.is_loops:
-                until += TICK_S  # Its thread looks first.
+                until += TICK_S  # Its thread checks first.
         if until <= now:
             self.expire(run, is_left=True)
             until = self.stopping.get(run, math.inf)
