@@ -28,7 +28,7 @@ import setting_tables  # noqa: E402
 TABLES: dict[str, Callable[[], str]] = {
     "c-functions": function_tables.tables,
     "client-commands": command_tables.client_commands,
-    "client-settings": setting_tables.client_settings_table,
+    "client-settings": setting_tables.client_settings,
     "daemon-commands": command_tables.daemon_commands,
     "daemon-settings": setting_tables.daemon_settings,
     "metrics": metric_tables.metrics,

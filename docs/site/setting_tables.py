@@ -1,10 +1,8 @@
 """Tables of settings, from the dataclasses that declare them."""
 
-import ast
-import inspect
-from dataclasses import fields
+from dataclasses import MISSING, fields
 
-from nnrt_client import settings as client_settings
+from nnrt_client import Settings as ClientSettings
 from nnrt_device_service.settings import Settings
 
 
@@ -19,26 +17,11 @@ def daemon_settings() -> str:
     return "\n".join(rows)
 
 
-def client_settings_table() -> str:
-    """Return one row for each setting of a client: field, environment variable, default, and the comment above it."""
-    lines = inspect.getsource(client_settings.Settings).splitlines()
+def client_settings() -> str:
+    """Return one row for each setting of a client: field, environment variable, default, meaning."""
     rows = ["| field | environment | default | meaning |", "|---|---|---|---|"]
-    meaning: list[str] = []
-    for line in lines:
-        text = line.strip()
-        if text.startswith("# "):
-            meaning.append(text[2:])
-        elif text.startswith("def "):
-            break
-        elif ": " in text and "=" in text and not text.startswith('"'):
-            name, _, default = text.partition("=")
-            rows.append(_client_row(name.partition(":")[0].strip(), default.strip(), " ".join(meaning)))
-            meaning = []
+    for entry in fields(ClientSettings):
+        variable = f"`{name}`" if (name := entry.metadata.get("variable")) else ""
+        default = "" if entry.default in (MISSING, ()) else f"`{entry.default}`"
+        rows.append(f"| `{entry.name}` | {variable} | {default} | {entry.metadata['help']} |")
     return "\n".join(rows)
-
-
-def _client_row(name: str, default: str, meaning: str) -> str:
-    variables = {value for key, value in vars(client_settings).items() if key.endswith("_VARIABLE") and key in default}
-    variables |= {f"NNRT_{name.upper()}"} & {"NNRT_TRACE"}
-    shown = "" if "field" in default or "(" in default else f"`{ast.literal_eval(default)}`"
-    return f"| `{name}` | {', '.join(f'`{variable}`' for variable in sorted(variables))} | {shown} | {meaning} |"
