@@ -1,4 +1,4 @@
-"""What clients are told of failed requests, and the lines of the daemon's log that tell more of them."""
+"""Errors that clients get for failed requests, and the log entries with the details."""
 
 import logging
 from secrets import token_hex
@@ -10,17 +10,18 @@ from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory, Unavailable
 _log = logging.getLogger(__name__)
 
 _REQUEST_ID_BYTES = 4
-# Of those who have no session.
+# Identity in the log of clients that have no session.
 _UNKNOWN = "unknown"
 
 
 def error_to_tell(
     error: BaseException, method: str, session: Session | None = None, *, is_cancelled: bool = False, **what: object
 ) -> NnrtError:
-    """The error to tell the client, with the id of its request, by which a line of the log tells what is known of it.
+    """Return the error that the client gets, with a new request id, and log it under that id.
 
-    Of one that nobody raised on purpose only the kind is told; the log has its traceback. `what` are fields of the line
-    (`log_context.FIELDS`). A client that has cancelled the request itself is not worth a line.
+    Of an exception that was not raised on purpose the client gets only the type; the log has its traceback. `what` are
+    more fields of the log entry (`log_context.FIELDS`). If the client cancelled the request itself, the entry is at
+    level DEBUG.
     """
     told = _as_nnrt_error(error, method).of_request(token_hex(_REQUEST_ID_BYTES))
     unexpected = _unexpected(error)
@@ -46,7 +47,7 @@ def _as_nnrt_error(error: BaseException, method: str) -> NnrtError:
 
 
 def _unexpected(error: BaseException) -> BaseException | None:
-    """What failed that nobody foresaw, here or in the backend."""
+    """Return the exception that was not raised on purpose, by the daemon or the backend, or None."""
     if isinstance(error, UnavailableDevice):
         cause = error.__cause__
         return None if isinstance(cause, NnrtError) else cause

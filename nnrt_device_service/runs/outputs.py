@@ -1,4 +1,4 @@
-"""Checks what a backend gives where arrays are expected of it."""
+"""Check of the outputs that a backend returns."""
 
 from collections.abc import Sequence
 
@@ -16,10 +16,10 @@ def require_outputs(
     known: Sequence[TensorSpec] = (),
     places: Sequence[Array | None] = (),
 ) -> None:
-    """Refuse what can't be the outputs of a run, with UnavailableDevice.
+    """Raise UnavailableDevice if these can't be the outputs of a run.
 
-    `forms` are those that the model says, `known` is what was known of the run before it started, and `places` has the
-    memory that it was given for some: that very thing is right.
+    `forms` are the outputs that the model declares, `known` the specs that were known before the run started. `places`
+    has, for some outputs, the memory that the run was given: an output that is this very object is right.
     """
     if not isinstance(outputs, list | tuple) or len(outputs) != len(forms):
         raise UnavailableDevice(
@@ -39,7 +39,7 @@ def require_outputs(
 
 
 def _told(given: object) -> str:
-    """Tell what a backend gave, as far as clients may know it."""
+    """Describe what a backend returned, without contents that clients must not see."""
     match given:
         case None:
             return "None"

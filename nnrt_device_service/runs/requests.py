@@ -1,4 +1,4 @@
-"""Runs of the unary RPC, from their messages to their messages."""
+"""Requests of the unary RPC `Run`, converted to runs."""
 
 from functools import partial
 
@@ -18,10 +18,9 @@ from nnrt_hdi.v2.prepared_model_pb2 import RunRequest
 
 
 def run_of(session: Session, request: RunRequest, cancellation: Cancellation, received_at_ns: int) -> Run:
-    """Make the run that a message asks for. Raises InvalidParameter or UnknownHandle for a request that makes no
-    sense."""
+    """Return the run that a message asks for; raise InvalidParameter or UnknownHandle if the request is invalid."""
     model = session.models.get(request.model_id) or session.model(request.model_id)
-    require_count("inputs", len(request.inputs), len(model.inputs))  # Before they are made: there may be millions.
+    require_count("inputs", len(request.inputs), len(model.inputs))  # Before the loop: there may be millions.
     if request.outputs:
         require_count("regions for outputs", len(request.outputs), len(model.outputs))
     run = Run(session, 0, cancellation, received_at_ns)
@@ -47,7 +46,10 @@ def run_of(session: Session, request: RunRequest, cancellation: Cancellation, re
 
 
 def _data(tensor: IOTensor) -> bytes | None:
-    """The inline bytes of an input, which are as many as it says; None for one in a region. Raises InvalidParameter."""
+    """Return the inline bytes of an input, or None if it lies in a region.
+
+    Raises InvalidParameter if their number isn't that of the input's data type and dimensions.
+    """
     spec = wire.io_spec(tensor)
     if spec.data_type is DataType.UNKNOWN:
         raise InvalidParameter("the data type is UNKNOWN; give one")
@@ -65,12 +67,12 @@ def _input(form: TensorForm, tensor: IOTensor, data: bytes | None) -> tuple[Desc
     described = described_input(form, tensor.data_type, tuple(tensor.dimensions), place)
     if data is None:
         return described, NOT_YET
-    # Of no bytes numpy makes no array, not even an empty one.
+    # numpy makes no array from an empty buffer, not even an empty one.
     return described, np.ndarray(described.shape, described.dtype, data or bytes(described.dtype.itemsize))
 
 
 def inline_bytes(buffer: SharedBuffer) -> bytes:
-    """The bytes of a SharedBuffer that lies in no region. Raises InvalidParameter."""
+    """Return the inline bytes of a SharedBuffer; raise InvalidParameter if it has none."""
     match buffer.WhichOneof("place"):
         case "inline":
             return buffer.inline

@@ -1,4 +1,4 @@
-"""The seconds of compiling that one identity may take."""
+"""Limit of the seconds that the daemon compiles for one identity."""
 
 import threading
 import time
@@ -10,22 +10,22 @@ _HOUR_S = 3600.0
 
 
 class CompileQuota:
-    """So many seconds for each identity, which come back evenly within an hour.
+    """Number of compile seconds that each identity may spend; spent seconds come back evenly within an hour.
 
-    What is under way counts when it has ended, for nobody knows before how long it takes: one identity passes the limit
-    by what is compiled at a time.
+    A compilation counts when it has ended, as its duration is not known before. So one identity can exceed its limit by
+    the compilations that it has under way.
     """
 
     def __init__(self, limit_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """`limit_s` may be 0, for no limit."""
+        """Set a limit of `limit_s` seconds for each identity; 0 means no limit."""
         self._limit_s = limit_s
         self._clock = clock
         self._lock = threading.Lock()
-        # Of identities, when the last of what they have spent comes back. Those who have spent nothing are not here.
+        # Maps an identity to the time when its last spent second comes back. Identities that owe nothing are absent.
         self._whole_again: dict[str, float] = {}
 
     def require_room(self, identity: str) -> None:
-        """Raises OutOfMemory for an identity that has nothing left."""
+        """Raise OutOfMemory if the identity has no compile seconds left."""
         if not self._limit_s:
             return
         with self._lock:
@@ -38,7 +38,7 @@ class CompileQuota:
             )
 
     def spend(self, identity: str, seconds: float) -> None:
-        """Count what has been compiled for an identity."""
+        """Count the seconds that a compilation for the identity took."""
         if not self._limit_s:
             return
         with self._lock:

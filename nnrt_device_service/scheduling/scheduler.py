@@ -1,4 +1,4 @@
-"""Which runs are on the device, and which of those that wait is next."""
+"""Scheduler: decides which runs are on the device, and which waiting run is next."""
 
 import sys
 import threading
@@ -20,16 +20,17 @@ from nnrt_hdi.errors import NnrtError, TimedOut
 
 
 class Scheduler:
-    """Lets a number of runs onto the device at a time, and chooses among the others, as `Flows` says.
+    """Scheduler with a fixed number of slots on the device; `Flows` says in which order waiting runs get them.
 
-    Only time for which somebody waits counts: nobody owes for having been alone.
+    Device time counts only while some run waits: a client that had the device alone owes nothing for it.
 
-    A run with a slot takes the memory for what it makes. One that finds too little left gives its slot back and waits
-    for others to end. Of those the one is next whose identity has spent least, and none takes memory before it: smaller
-    runs that follow each other would keep a large one out for ever. Runs that take none go on meanwhile.
+    A run with a slot takes the memory that it is going to allocate. A run that finds too little memory gives its slot
+    back and waits. Of the runs that wait for memory, the one whose identity has spent least is next, and no other run
+    takes memory before it: a series of small runs could keep a large one waiting for ever. Runs that need no counted
+    memory go on meanwhile.
 
-    A run whose time is over or that is cancelled leaves the queue at once and never starts. Runs are known by their
-    cancellations. While it is suspended, it lets nobody onto the device but the privileged.
+    A waiting run that is cancelled, or whose deadline passes, leaves the queue at once and never starts. Runs are
+    identified by their cancellations. While the scheduler is suspended, only runs of the privileged account start.
     """
 
     def __init__(
@@ -41,21 +42,20 @@ class Scheduler:
         identity_runs: int = sys.maxsize,
         run_bytes: int = sys.maxsize,
     ) -> None:
-        """At most `queued_runs` wait, `identity_runs` of them of one identity. Runs take `run_bytes` in all."""
+        """Let at most `queued_runs` wait, `identity_runs` of one identity, and all runs together take `run_bytes`."""
         self._lock = threading.Lock()
         self._slots = slots
-        # Those that a run may take without a look at who it is; none while it is suspended.
+        # Number of slots that a run may take without a check of its account: 0 while the scheduler is suspended.
         self._free_for_all = slots
         self._suspended_for: NnrtError | None = None
         self._running: dict[Cancellation, SessionFlow] = {}
-        # Those of them whose time counts, for somebody waits or has waited meanwhile.
+        # The running ones whose time counts, because a run waits or has waited since they started.
         self._counted: set[Cancellation] = set()
-        # Of those that are computed together, by what holds their slot.
+        # Runs that are computed together, by the cancellation that has their slot.
         self._joined: dict[Cancellation, Sequence[Joinable]] = {}
-        # Whether a run would not have to wait, as far as one can tell.
+        # Whether a run would probably not have to wait. May be read without the lock.
         self.has_free_slot = True
         self._clock = clock
-        # What runs take.
         self.memory = RunMemory(run_bytes)
         self._flows = Flows(ageing_s)
         self._waiting = Waiting(self._flows, queued_runs, identity_runs)
@@ -70,16 +70,16 @@ class Scheduler:
 
     @property
     def queue_full_ratio(self) -> float:
-        """The part of the places in the queue that is taken: of all, or of those of an identity if that is more."""
+        """Fraction of the queue in use: of the whole queue, or of one identity's share if that is more."""
         with self._lock:
             return self._waiting.full_ratio
 
     def on_device(self) -> list[Cancellation]:
-        """The runs that have a slot."""
+        """Return the runs that have a slot."""
         return list(self._running)
 
     def under_way_ns(self) -> Mapping[Tally, int]:
-        """For how long the runs that have a slot have been on the device, by what will count them."""
+        """Return the nanoseconds that the runs with a slot have been on the device, by the tally that counts them."""
         under_way, now_ns = Counter[Tally](), time.perf_counter_ns()
         with self._lock:
             for cancellation, flow in self._running.items():
@@ -91,17 +91,19 @@ class Scheduler:
         return under_way
 
     def account(self, identity: str, user: str = "", tally: Tally | None = None) -> Account:
-        """An account for a session of that user, of those that the identity has. The tally counts what it runs."""
+        """Return a new account for a session of one of the identity's users; `tally` counts its device time."""
         with self._lock:
             return self._flows.account(identity, user, tally or Tally())
 
     def privilege(self, account: Account) -> None:
-        """Have the runs of this account be next, and no limit keep them from waiting for a slot, nor `suspend`."""
+        """Let runs of this account always go first, regardless of the queue's limits and of `suspend`."""
         self._waiting.privileged = account.flows
 
     def suspend(self, reason: NnrtError) -> None:
-        """Cancel all runs, those that wait and those on the device, and refuse new ones with the same reason, until
-        `resume`."""
+        """Cancel all waiting and running runs with this reason, and refuse new ones with it until `resume`.
+
+        Runs of the privileged account are not affected.
+        """
         with self._lock:
             self._suspended_for = reason
             self._free_for_all = 0
@@ -111,20 +113,19 @@ class Scheduler:
         take_each([partial(run.cancel, reason) for run in runs], "ending the runs of the device")
 
     def resume(self) -> None:
-        """Let everybody onto the device again."""
+        """Let runs of all accounts onto the device again."""
         with self._lock:
             self._suspended_for = None
             self._free_for_all = self._slots
 
     def acquire(self, flow: SessionFlow, cancellation: Cancellation) -> None:
-        """Wait for a slot on the device, to be held until `release`.
+        """Wait for a slot on the device, which the run keeps until `release`.
 
-        Raises OutOfMemory where too many wait already, TimedOut or OperationFailed (cancelled), and what it is
-        suspended for.
+        Raises OutOfMemory if the queue is full, TimedOut or OperationFailed (cancelled), and the reason of `suspend`.
         """
         queued = None
         with self._lock:
-            if len(self._running) < self._free_for_all:  # Then nobody waits for a slot alone.
+            if len(self._running) < self._free_for_all:  # Then only runs that lack memory wait.
                 self._running[cancellation] = flow
                 self.has_free_slot = len(self._running) < self._slots
                 if self._waiting.count:
@@ -141,11 +142,12 @@ class Scheduler:
                 raise
 
     def acquire_together(self, runs: Sequence[Joinable], slot: Cancellation) -> list[Joinable]:
-        """Wait until one of these runs, which are of one bucket and fit into a batch, gets a slot on the device.
+        """Wait until one of these runs gets a slot on the device, and return the runs to compute in it.
 
-        `slot` holds it then until `release`, for the runs that this gives: these, and of those of the bucket that wait
-        in other threads as many as there is room for. Gives none where all of these have been settled meanwhile,
-        because their time was over, or have been computed by other threads.
+        The given runs must be of one bucket and fit into a batch. `slot` has the slot then, until `release`. The
+        returned runs are the given ones, and as many of the bucket's runs that wait in other threads as the batch has
+        room for. Returns an empty list if all given runs have an outcome by then, because their deadlines have passed
+        or other threads have computed them.
         """
         with self._lock:
             if len(self._running) < self._free_for_all:
@@ -168,7 +170,7 @@ class Scheduler:
             while True:
                 with self._lock:
                     for run in runs:
-                        if run.is_over and not run.is_granted:  # For a slot or a thread that computes it.
+                        if run.is_over and not run.is_granted:
                             _leave_queue(self._waiting, run, self._clock())
                             run.settle_if_over()
                     if any(run.is_granted for run in runs):
@@ -187,7 +189,7 @@ class Scheduler:
             raise
 
     def _take(self, runs: Sequence[Joinable], slot: Cancellation) -> list[Joinable]:
-        """Have `slot` hold the slot that one of the runs has got; those that are computed on it."""
+        """Move the slot that one of the runs was granted to `slot`; return the runs to compute in it."""
         now = self._clock()
         leader: Joinable | None = None
         taken = []
@@ -219,10 +221,10 @@ class Scheduler:
         return taken
 
     def reserve(self, cancellation: Cancellation, size_bytes: int) -> None:
-        """Take memory for a run that has a slot, until `release`. Its time on the device so far is counted.
+        """Take memory for a run that has a slot, until `release`, and count its time on the device so far.
 
-        Where too little is left the run waits, without a slot, for both. Raises OutOfMemory for more than there is at
-        all, and TimedOut or OperationFailed (cancelled); a run that waited has no slot then.
+        If too little memory is left, the run gives its slot back and waits for both. Raises OutOfMemory if the size
+        exceeds the limit, and TimedOut or OperationFailed (cancelled); a run that waited has no slot after these.
         """
         self.memory.require_possible(size_bytes)
         with self._lock:
@@ -242,8 +244,7 @@ class Scheduler:
         self._wait(queued)
 
     def release(self, cancellation: Cancellation, busy_ns: int = 0) -> None:
-        """Free the slot and the memory of a run, for those who wait, and count its time. One without a slot has
-        nothing."""
+        """Free the slot and the memory of a run and count its time; does nothing for a run without a slot."""
         with self._lock:
             flow = self._running.pop(cancellation, None)
             if flow is None:
@@ -259,7 +260,7 @@ class Scheduler:
             self.has_free_slot = True
             if self.memory.taken:
                 self.memory.give_back(cancellation)
-            if cancellation not in self._counted:  # Then nobody waits.
+            if cancellation not in self._counted:  # Then no run waits.
                 return
             self._counted.remove(cancellation)
             now = self._clock()
@@ -269,7 +270,7 @@ class Scheduler:
             self._fill(now)
 
     def _wait(self, queued: QueuedRun) -> None:
-        """Wait until a run is granted a slot. Raises TimedOut or OperationFailed (cancelled)."""
+        """Wait until the run is granted a slot; raise TimedOut or OperationFailed (cancelled)."""
         has_waited = False
         try:
             queued.cancellation.on_cancel(queued.wake)
@@ -282,7 +283,7 @@ class Scheduler:
                     now = self._clock()
                     self._waiting.remove(queued, now)
                     if queued.lacks_bytes:
-                        self._fill(now)  # Others may find what it lacked.
+                        self._fill(now)  # Runs that need less memory may start now.
             if queued.is_granted and not has_waited:
                 self.release(queued.cancellation)
         if not queued.is_granted:
@@ -290,7 +291,7 @@ class Scheduler:
             raise TimedOut("the run's time was over before its turn came")
 
     def _enqueued(self, flow: SessionFlow, cancellation: Cancellation) -> QueuedRun:
-        """Have a run wait for a slot. Raises OutOfMemory, and what this is suspended for."""
+        """Add a run to the queue; raise OutOfMemory, and the reason of `suspend`."""
         if flow not in self._waiting.privileged:
             if self._suspended_for is not None:
                 raise self._suspended_for.copy()
@@ -298,24 +299,24 @@ class Scheduler:
         now = self._clock()
         self._count_all(now)
         queued = self._waiting.add(flow, cancellation, now)
-        if self._suspended_for is not None:  # There may be slots.
+        if self._suspended_for is not None:  # A privileged run: slots may be free.
             self._fill(now)
         return queued
 
     def _count_all(self, now: float) -> None:
-        """Have the time of all runs on the device count from now on, for somebody waits."""
+        """Start counting the time of all runs on the device, because a run is about to wait."""
         if not self._waiting.count:
             for running, its_flow in self._running.items():
                 if running not in self._counted:
                     self._start(running, its_flow, now)
 
     def _start(self, cancellation: Cancellation, flow: SessionFlow, now: float) -> None:
-        """Count the time of a run that is on the device."""
+        """Start counting the time of a run that is on the device."""
         self._counted.add(cancellation)
         self._flows.start(flow, now)
 
     def _fill(self, now: float) -> None:
-        """Give the free slots to those who wait, as far as they can start."""
+        """Give free slots to waiting runs that can start."""
         waiting = self._waiting
         while waiting.count and len(self._running) < self._slots and (queued := waiting.next(self.memory, now)):
             self._running[queued.cancellation] = queued.flow
@@ -330,7 +331,7 @@ class Scheduler:
 
 
 def _shares(runs: Sequence[Joinable] | None, flow: SessionFlow, busy_ns: int) -> Iterable[tuple[Tally, int]]:
-    """On whom time on the device counts: where runs are computed together by their rows."""
+    """Return the tallies that count time on the device; runs of a batch share it by their rows."""
     if runs is None:
         return ((flow.tally, busy_ns),)
     rows, counted, shares = sum(run.rows for run in runs), 0, []
@@ -341,7 +342,7 @@ def _shares(runs: Sequence[Joinable] | None, flow: SessionFlow, busy_ns: int) ->
 
 
 def _share(flows: Flows, runs: Sequence[Joinable], leader: SessionFlow, busy_ns: int, now: float) -> None:
-    """Have each of the runs that were computed together pay for its rows, of what the leader has paid for all."""
+    """Charge each run of a batch for its rows, and take back what the leader has paid for the others."""
     rows = sum(run.rows for run in runs)
     for run in runs:
         if run.flow is not leader:
@@ -351,7 +352,7 @@ def _share(flows: Flows, runs: Sequence[Joinable], leader: SessionFlow, busy_ns:
 
 
 def _leave_queue(waiting: Waiting, run: Joinable, now: float) -> None:
-    """Have a run that may be joined wait no more for a slot of its own, if it does."""
+    """Remove a joinable run from the queue, if it waits for a slot of its own."""
     if run.queued is not None:
         queued, run.queued = run.queued, None
         del run.bucket.waiting[run]
@@ -360,7 +361,7 @@ def _leave_queue(waiting: Waiting, run: Joinable, now: float) -> None:
 
 
 def _fairly(bucket: Bucket) -> list[Joinable]:
-    """Those that wait, in the order in which they are taken along: by priority, then one of each session in turn."""
+    """Return the bucket's waiting runs in the order in which they join a batch: by priority, then sessions in turn."""
     turns = Counter[SessionFlow]()
     order = []
     for place, run in enumerate(bucket.waiting):

@@ -64,13 +64,13 @@ class Traces:
         """Have spans made of calls."""
         return TracingInterceptor(self)
 
-    def ended(self, run: Run, times: Times) -> None:
+    def record_success(self, run: Run, times: Times) -> None:
         """Have the span of a run made, whose reply has just been."""
         received_at_ns, *within_ns, served_ns = times
         parts_ns = max(served_ns - sum(within_ns), 0), *within_ns
         self._backlog.put(partial(self._make, *self._about(run), received_at_ns, served_ns, parts_ns))
 
-    def failed(self, run: Run, error: BaseException) -> None:
+    def record_failure(self, run: Run, error: BaseException) -> None:
         """Have the span of a run made that has just failed."""
         began_ns = run.received_at_ns
         took_ns = time.perf_counter_ns() - began_ns
