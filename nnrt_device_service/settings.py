@@ -1,4 +1,4 @@
-"""Every setting of a daemon: its flag, environment variable, default and meaning, said once."""
+"""Settings of a daemon: the one place for their flags, environment variables, defaults and meanings."""
 
 import ipaddress
 import math
@@ -16,19 +16,19 @@ from nnrt_hdi.errors import InvalidParameter, OutOfMemory, UnavailableDevice
 MIB = 1 << 20
 GIB = 1 << 30
 _DAY_S = 86_400.0
-# More of anything than a daemon has threads for.
+# Upper limit of counts: more than a daemon has threads for.
 _MANY = 1 << 16
 
-# What a file or an address space can have.
+# Upper limit of sizes: the most that a file or an address space can have.
 _MOST_BYTES = (1 << 63) - 1
-# What backends call in their options as `serve` has it. One without such an option refuses it.
+# Flags that are passed to the backend as options of the same name. A backend without such an option refuses it.
 _OPTIONS_WITH_A_FLAG = ("provider", "device_index")
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
 class LimitReached(OutOfMemory, code=ReturnCode.MEMORY_ERROR, status="RESOURCE_EXHAUSTED"):
-    """A limit that a setting gives would be passed. `setting` is its flag; clients see an OutOfMemory."""
+    """Error: a limit would be exceeded, whose flag is `setting`. Clients get an OutOfMemory."""
 
     def __init__(self, message: str, setting: str, *, place: str = "") -> None:
         super().__init__(message, place=place)
@@ -39,7 +39,7 @@ class LimitReached(OutOfMemory, code=ReturnCode.MEMORY_ERROR, status="RESOURCE_E
 
 
 class DeviceOut(UnavailableDevice, code=ReturnCode.UNAVAILABLE_DEVICE, status="UNAVAILABLE"):
-    """The canary has found the device ill. `setting` is its flag; clients see an UnavailableDevice."""
+    """Error: the canary has taken the device out of service. Clients get an UnavailableDevice."""
 
     setting = "--canary"
 
@@ -52,7 +52,11 @@ def _setting(
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of `nnrt-device serve`. Flag `--session-bytes`, else NNRT_DEVICE_SESSION_BYTES, else the default."""
+    """Settings of `nnrt-device serve`.
+
+    Each comes from its flag, such as `--session-bytes`, else from its environment variable, such as
+    NNRT_DEVICE_SESSION_BYTES, else it has its default.
+    """
 
     backend: str = _setting("reference", "Backend that serves the device; see `nnrt-device backends`.")
     listen: tuple[str, ...] = _setting(
@@ -230,30 +234,33 @@ class Settings:
 
     @property
     def takes_programs(self) -> bool:
-        """True where clients may send model files in the backend's own format."""
+        """True if clients may send model files in the backend's own format."""
         return self.accept_programs == "always" or (
             self.accept_programs == "auto" and (bool(self.access) or all(map(_is_on_this_host, self.listen)))
         )
 
     @property
     def batching(self) -> Batching | None:
-        """What --batch says. Raises InvalidParameter."""
+        """Parsed value of --batch, or None if it is empty; raises InvalidParameter."""
         try:
             return Batching.of(self.batch) if self.batch else None
         except InvalidParameter as error:
             raise InvalidParameter(error.message, place="--batch") from error
 
     def share_of(self, whole: int) -> int:
-        """How much of something one identity may take."""
+        """Return the share of a limit that one identity may take, rounded up."""
         return math.ceil(whole * self.identity_share)
 
     @property
     def connections_of_a_host(self) -> int:
-        """How many connections may have sessions from one host: each has one, and may be taken over by another."""
+        """Most connections of one host.
+
+        The default is two for each session: one may resume the session of another.
+        """
         return self.host_connections or 2 * self.max_sessions
 
     def require_guarded(self, address: str) -> None:
-        """Raises InvalidParameter for an address that other hosts reach, where nothing keeps strangers out."""
+        """Raise InvalidParameter if other hosts can reach an address and clients need neither token nor certificate."""
         is_guarded = self.tls_cert and (self.tls_client_ca or self.access)
         if not (is_guarded or self.insecure or _is_on_this_host(address)):
             raise InvalidParameter(
@@ -263,7 +270,7 @@ class Settings:
             )
 
     def backend_options(self) -> dict[str, str]:
-        """All that is passed to the backend. Raises click.BadParameter."""
+        """Return the options of the backend; raise click.BadParameter for an invalid --option."""
         options = {}
         for pair in self.option:
             name, equals, value = pair.partition("=")
@@ -273,13 +280,13 @@ class Settings:
         for name in _OPTIONS_WITH_A_FLAG:
             value = getattr(self, name)
             if value and options.setdefault(name, value) != value:
-                said = f"it is {value!r} and option {name} {options[name]!r}; give one of them"
-                raise click.BadParameter(said, param_hint=_flag(name))
+                message = f"it is {value!r} and option {name} {options[name]!r}; give one of them"
+                raise click.BadParameter(message, param_hint=_flag(name))
         return options
 
 
 def _is_on_this_host(address: str) -> bool:
-    """Tell if only processes of this host reach an address."""
+    """Return whether only processes of this host can reach an address."""
     if address.startswith("unix:"):
         return True
     host = address.rpartition(":")[0].strip("[]")
@@ -290,7 +297,7 @@ def _is_on_this_host(address: str) -> bool:
 
 
 class _NumberRange(click.FloatRange):
-    """A range that holds no NaN, which compares with neither end."""
+    """Range of numbers that rejects NaN, which click's range accepts."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)
@@ -300,18 +307,18 @@ class _NumberRange(click.FloatRange):
 
 
 PATHS = ("tls_cert", "tls_key", "tls_client_ca", "access", "audit_log", "store_dir", "cache_key", "report_dir")
-"""The settings that name a file or directory. (In `listen` one may come after unix:, and `audit_log` may be -.)"""
+"""Settings that name a file or directory. (`listen` may also have a path, after unix:, and `audit_log` may be -.)"""
 
 
 def setting_options(function: FunctionT) -> FunctionT:
-    """A click command that takes every setting as an option."""
+    """Add every setting as an option to a click command."""
     for entry in reversed(fields(Settings)):
         function = setting_option(entry.name)(function)
     return function
 
 
 def setting_option(name: str) -> Callable[[FunctionT], FunctionT]:
-    """A click command that takes this setting as an option."""
+    """Return a decorator that adds one setting as an option to a click command."""
     (entry,) = (entry for entry in fields(Settings) if entry.name == name)
     multiple = isinstance(entry.default, tuple)
     least = entry.metadata["least"]
@@ -341,7 +348,7 @@ def _flag(name: str) -> str:
 
 
 def variable_of(name: str) -> str:
-    """The environment variable of a setting."""
+    """Return the name of a setting's environment variable."""
     return f"NNRT_DEVICE_{name.upper()}"
 
 
@@ -352,11 +359,11 @@ def _parsed(**values: Any) -> Settings:
 
 
 def parsed(arguments: Sequence[str]) -> Settings:
-    """The settings of `nnrt-device serve` with these arguments. Raises click.UsageError."""
+    """Return the settings that `nnrt-device serve` has with these arguments; raise click.UsageError."""
     settings: Settings = _parsed.main(list(arguments), "serve", standalone_mode=False)
     return settings
 
 
 def setting_flags() -> dict[str, click.Option]:
-    """Every setting's option, by its flag without the dashes before it."""
+    """Return the click option of every setting, by its flag without the leading dashes."""
     return {_flag(option.name or "")[2:]: option for option in _parsed.params if isinstance(option, click.Option)}

@@ -93,7 +93,7 @@ class ConstantPool:
             self._budget.release(size_bytes)
 
     def _claim(self, sha256: bytes, size_bytes: int, offset: int, length: int) -> Upload:
-        """Return the upload, which only this call may write now; raise InvalidParameter if the bytes aren't its next."""
+        """Return the upload, which only this call may write now; raise InvalidParameter for bytes that aren't next."""
         place = f"constant {sha256.hex()[:12]}"
         with self._lock:
             upload = self._uploads.get(sha256)

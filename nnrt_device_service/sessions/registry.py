@@ -179,7 +179,7 @@ class SessionRegistry:
         session.close(cause)
 
     def forgive_silence(self) -> None:
-        """Count all clients as heard now: this process itself was suspended."""
+        """Count all clients as heard now, because this process itself stood still."""
         for entry in list(self._sessions.values()):
             entry.session.touch()
 

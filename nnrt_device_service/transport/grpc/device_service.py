@@ -1,4 +1,4 @@
-"""The service NnrtDevice: convert, call the device, convert back."""
+"""gRPC service NnrtDevice: converts messages and calls the device."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -85,7 +85,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
         self, request: device_pb2.PrepareFromBuffersRequest, context: Any
     ) -> Iterator[device_pb2.PrepareModelReply]:
         if not request.program_format:
-            # To a backend a vendor's model file is what it would have exported itself.
+            # A vendor's model file is the same to a backend as a cache that it exported itself.
             yield from self.PrepareModelFromModelCache(request, context)
             return
         session = session_of(self._device, context)
@@ -163,8 +163,10 @@ def _part(session: Session, buffer: model_pb2.SharedBuffer) -> Constant | bytes 
 def _uploaded(
     session: Session, chunk: device_pb2.ConstantChunk
 ) -> Iterator[tuple[int, bytes | memoryview | FileRegion]]:
-    """The bytes of a chunk, where they are, and where they begin in their constant. Those in memory of the device are
-    copied, some at a time."""
+    """Yield the bytes of a chunk, each piece with its offset in the constant.
+
+    Bytes in the device's memory come as copied pieces; other bytes are one piece, not copied.
+    """
     if not chunk.HasField("region"):
         yield chunk.offset, expanded(chunk.data, chunk.expanded_bytes)
         return
@@ -179,7 +181,7 @@ def _uploaded(
 
 
 def _program_part(buffer: model_pb2.SharedBuffer) -> Constant | bytes:
-    """A part that never changes, so that its digest says what is loaded."""
+    """Return a part of a program, which must be immutable so that its digest stays right; raise InvalidParameter."""
     if buffer.HasField("constant"):
         return wire.named_constant(buffer.constant)
     if buffer.HasField("inline"):

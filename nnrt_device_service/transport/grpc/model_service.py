@@ -1,4 +1,4 @@
-"""The service PreparedModel: convert, call the device, convert back."""
+"""gRPC service PreparedModel: converts messages and calls the device."""
 
 import time
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
         if inline_bytes >= COUNTED_BYTES:
             session.budget.reserve(inline_bytes)
             release = partial(session.budget.release, inline_bytes)
-            if not context.add_callback(release):  # The call is over already.
+            if not context.add_callback(release):  # The call has ended already.
                 release()
         return reply
 

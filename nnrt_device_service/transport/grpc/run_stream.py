@@ -1,4 +1,4 @@
-"""One RunStream call: the frames on it, one after another."""
+"""One RunStream call: its frames, answered one after another."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -19,10 +19,10 @@ from nnrt_hdi.tensor import Array
 from nnrt_hdi.wire.packet import Bytes
 from nnrt_hdi.wire.run_messages import Chunk
 
-# Where a connection breaks, gRPC has the requests end first, and the call so much later at most.
+# When a connection breaks, gRPC ends the requests first, and the call at most so many seconds later.
 _END_S = 0.5
 _METHOD = "PreparedModel/RunStream"
-# Of what backends compute with.
+# Alignment of tensors that backends compute with.
 _ALIGNMENT = 8
 
 
@@ -44,7 +44,7 @@ class RunStream:
         self._session = session
         self._messages = messages
         self._context = context
-        # Frames that came where chunks were to come.
+        # Frames that came where chunks were expected.
         self._early: Bytes | None = None
         # Whether chunks may still be on their way to a run that has failed.
         self._skips_chunks = False
@@ -53,8 +53,10 @@ class RunStream:
             self._ended.set()
 
     def messages(self) -> Iterator[bytes]:
-        """Make the messages of the call, to its end. Raises InvalidParameter for what can't be cut into frames, or for
-        a chunk that belongs to none."""
+        """Execute the runs of the call, and yield the messages of their replies.
+
+        Raises InvalidParameter for a packet that can't be cut into frames, and for a chunk that belongs to no frame.
+        """
         runs: Sequence[Run] = ()
         try:
             while (packet := self._next_frames()) is not None:
@@ -69,14 +71,14 @@ class RunStream:
                 finally:
                     for run in runs:
                         self._executing.end(run)
-                packet = None  # What was asked must not live until more is.
+                packet = None  # It must not stay in memory until the next packet arrives.
         finally:
             let_go(runs)
             for run in runs:
                 keep_reply(run)
 
     def _answered(self, run: Run) -> Iterator[bytes]:
-        """Make a run, and the messages of its reply. What goes wrong with it is a reply: the stream outlives it."""
+        """Execute a run and yield the messages of its reply; an error becomes a reply and doesn't end the stream."""
         description = run.description
         if run.error is None and description is not None and description.has_chunks:
             try:
@@ -89,7 +91,7 @@ class RunStream:
         yield from messages_of(frame, run, self._message_bytes, is_compressed=is_compressed)
 
     def _receive(self, run: Run) -> None:
-        """Receive the inputs of a run that follow in chunks. Raises as `ChunkedInputs.received`."""
+        """Receive the inputs of a run that follow in chunks; raise what `ChunkedInputs.received` raises."""
         description = run.description
         assert description is not None
         specs = {index: tensor.form.spec for index, tensor in enumerate(description.inputs) if tensor.place == CHUNKS}
@@ -101,7 +103,7 @@ class RunStream:
         run.received_at_ns = perf_counter_ns()
 
     def _next_frames(self) -> Bytes | None:
-        """The next frames; None at the end."""
+        """Return the next frames, or None at the end of the call."""
         early, self._early = self._early, None
         message = early or next(self._messages, None)
         while isinstance(message, Chunk):
@@ -110,12 +112,14 @@ class RunStream:
                     "a chunk came that belongs to no frame; describe a tensor with TENSOR_PLACE_CHUNKS", place=_METHOD
                 )
             message = next(self._messages, None)
-        # Whoever leaves out the padding has the bytes copied.
+        # Frames of a client that leaves out the padding are copied.
         return message if message is None or _begins_aligned(message) else bytes(message)
 
     def _chunks(self) -> Iterator[Bytes]:
-        """The chunks that follow a frame. Raises InvalidParameter where something else does, or nothing, and
-        ConnectionFailed where the call broke."""
+        """Yield the chunks that follow a frame.
+
+        Raises InvalidParameter if other frames or no messages follow, and ConnectionFailed if the connection broke.
+        """
         try:
             for message in self._messages:
                 if not isinstance(message, Chunk):
@@ -130,6 +134,6 @@ class RunStream:
 
 
 def _begins_aligned(frames: Bytes) -> bool:
-    """Tell whether frames begin where tensors in them can be computed with as they are."""
+    """Return whether frames are aligned in memory, so that tensors in them can be used without a copy."""
     address: int = np.frombuffer(frames, np.uint8).__array_interface__["data"][0]
     return address % _ALIGNMENT == 0

@@ -1,4 +1,4 @@
-"""The service DeviceSession: convert, call the device, convert back."""
+"""gRPC service DeviceSession: converts messages and calls the device."""
 
 import threading
 import time
@@ -45,14 +45,14 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
         session_id = session_id_of(context)
         session = self._opened(session_id, context)
         say_about(session.names)
-        # gRPC doesn't tell a half-closed stream from a broken one for sure: only a client that says so is done.
+        # gRPC can't tell a half-closed stream from a broken one for sure, so only Goodbye ends a session at once.
         ending = sessions.close if session_id is None else partial(sessions.detach, hang_up=hang_up)
         hello = None
         try:
             hello = next(requests, None)
             if hello is None or hello.WhichOneof("request") != "hello":
                 raise InvalidParameter("the first message of a session must be Hello", place="DeviceSession.Open")
-            # For logs: on one line, and no longer than a name is.
+            # For logs: on one line, and not too long.
             name, user = hello.hello.client_name[:_CLIENT_NAME_LENGTH], hello.hello.user[:_USER_LENGTH]
             session.client = f"{name!r} of {session.identity} at {context.peer()}"
             session.wants_compression = FEATURE in hello.hello.features
@@ -75,14 +75,14 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
                 ending(session)
 
     def _opened(self, session_id: bytes | None, context: Any) -> Session:
-        """The session that a client opens, or resumes; a refusal is audited."""
+        """Open or resume a session; a refusal goes to the audit log."""
         sessions, hang_up = self._device.sessions, context.cancel
         identity = self._identified(session_id, context)
         try:
             if session_id is not None:
                 return sessions.resume(session_id, hang_up, identity)
             self._device.gate.require_open()
-            # The session exists before Hello, so that a client that never sends one is hung up like any silent client.
+            # Before Hello arrives, so that a client that never sends one is hung up on like any silent client.
             return sessions.open(context.peer(), hang_up, identity)
         except NnrtError as error:
             say_about({"identity": str(identity)})
@@ -90,8 +90,11 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             raise
 
     def _identified(self, session_id: bytes | None, context: Any) -> Identity:
-        """Who calls. Strangers who have been refused too often wait for it, in places of their host; where those are
-        taken, few tokens are looked at. Whoever knows the id of a session is no stranger to its identity."""
+        """Return the caller's identity; delay the refusal of callers that were refused too often.
+
+        The number of delayed calls is limited for each host. If the limit is reached, only few tokens are checked. A
+        caller that knows the id of a session counts in the limit of the session's identity instead.
+        """
         source, refusals = source_of(context.peer()), self._device.refusals
         place = source
         with suppress(UnknownHandle):
@@ -119,7 +122,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
     def _beats(
         self, session: Session, requests: Iterator[session_pb2.SessionRequest]
     ) -> Generator[session_pb2.SessionReply, None, bool]:
-        """Answer beats to the end of the stream; true if the client said goodbye."""
+        """Answer beats until the stream ends; return True if the client sent Goodbye."""
         for request in requests:
             session.touch()
             if stuck := self._device.stuck:

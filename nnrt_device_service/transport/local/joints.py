@@ -1,4 +1,4 @@
-"""Runs of one bucket that have come on several connections of the local socket."""
+"""Batches of runs that came on several connections of the local socket."""
 
 from collections.abc import Collection, Sequence
 from typing import Protocol, runtime_checkable
@@ -14,18 +14,20 @@ from nnrt_hdi.batching import Batching
 
 @runtime_checkable
 class Joins(Served, Protocol):
-    """A connection whose runs are joined with those of others."""
+    """Connection whose runs can be computed together with those of other connections."""
 
     def begin_joined(self) -> Sequence[Run]:
-        """Begin the runs that are to be joined, and give those that could."""
+        """Begin the runs that are to join a batch, and return those without an error."""
 
     def end_joined(self, tried: Collection[Run] = ()) -> bool:
-        """Answer those of the runs that have been tried together, and those that could not begin; whether the
-        connection goes on."""
+        """Answer the runs in `tried`, which a batch has tried, and those that failed to begin.
+
+        Returns whether the connection goes on.
+        """
 
 
 class LocalBatch:
-    """Answers the runs of one bucket together. See `Joint`."""
+    """Answers the runs of one bucket in batches. See `Batcher`."""
 
     def __init__(self, device: Device, batching: Batching) -> None:
         self._executing = device.executing
@@ -39,27 +41,27 @@ class LocalBatch:
         for batch in batches_of(list(waiting), self._batching.max_size):
             hand_over(self._usual_ns(batch))
             self._executing.execute_together(batch)
-            # Those first that have been computed: the others are now, one after another.
+            # Connections with computed runs come first: `end_joined` computes the other runs one after another.
             for connection in dict.fromkeys(waiting[run] for run in sorted(batch, key=lambda run: not run.has_ended)):
                 if not connection.end_joined(batch):
                     ended[connection] = None
         return ended
 
     def _usual_ns(self, runs: Sequence[Run]) -> int | None:
-        """Give each run's share of the time that all usually take; None where they may have to wait."""
+        """Return the usual time of one run divided by the number of runs, or None if the runs may have to wait."""
         usual_ns = runs[0].usual_ns
         may_wait = self._batching.max_delay_us or not self._scheduler.has_free_slot
         return None if may_wait or usual_ns is None else usual_ns // len(runs)
 
 
 class Joints:
-    """Finds what answers the runs of a bucket."""
+    """Batchers by bucket."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        # They live as long as the bucket.
+        # A batcher lives as long as its bucket.
         self._batches: WeakKeyDictionary[Bucket, LocalBatch] = WeakKeyDictionary()
 
-    def of(self, bucket: Bucket) -> LocalBatch:
-        """Find what answers the runs of this bucket."""
+    def find(self, bucket: Bucket) -> LocalBatch:
+        """Return the batcher of a bucket, a new one if there is none."""
         return self._batches.setdefault(bucket, LocalBatch(self._device, bucket.batching))

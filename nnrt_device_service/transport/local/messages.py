@@ -1,4 +1,4 @@
-"""Messages of the local socket: what clients ask there besides runs."""
+"""Messages of the local socket: requests of clients other than runs."""
 
 import os
 import socket
@@ -13,12 +13,12 @@ from nnrt_hdi.errors import InvalidParameter, OperationForbidden
 from nnrt_hdi.v2.local_socket_pb2 import LocalReply, LocalRequest, ShareBuffer
 from nnrt_hdi.wire.packets import send_packet
 
-# What stands for a method in errors and lines of the log.
+# Stands for a method name in errors and log entries.
 PLACE = "the local socket"
 
 
 def answer_message(session: Session, connection: socket.socket, request: LocalRequest, fd: int | None) -> None:
-    """Answer a message, with which a descriptor came that is the caller's, or none. Raises OSError."""
+    """Answer a message, which came with a descriptor or without; the caller closes the descriptor. Raises OSError."""
     for buffer_id in request.released_buffers:
         session.release_buffer(buffer_id)
     reply, descriptors = LocalReply(), list[int]()
@@ -46,7 +46,7 @@ def answer_message(session: Session, connection: socket.socket, request: LocalRe
     try:
         send_packet(connection, reply, descriptors)
     except OSError:
-        if not request.share.buffer_id:  # The client never learns of it, and shares it again.
+        if not request.share.buffer_id:  # The client never learns the id, and shares the memory again.
             session.release_buffer(reply.buffer_id)
         raise
     finally:
@@ -72,7 +72,7 @@ def undecodable(error: DecodeError) -> InvalidParameter:
 
 
 def refuse(connection: socket.socket, error: Exception, session: Session | None = None) -> None:
-    """Say why a connection ends, if anybody listens: nobody ends the wait for one who doesn't."""
+    """Send the reason why a connection ends, without waiting: a client that doesn't read must not block the thread."""
     told = error_to_tell(error, PLACE, session)
     with suppress(OSError):
         connection.setblocking(False)
