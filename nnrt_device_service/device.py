@@ -175,8 +175,10 @@ class Device:
 
     def told_counters(self, usage: Usage | None) -> DeviceCounters:
         """Return the counters of one identity, or of all if `usage` is None, and the load of the device."""
-        running_ns = self.scheduler.under_way_ns()
-        told = self.sessions.told_counters(usage, {**running_ns, **self.models.compilers.scheduler.under_way_ns()})
+        running_ns = self.scheduler.running_ns()
+        counters = self.sessions.snapshot_counters(
+            usage, {**running_ns, **self.models.compilers.scheduler.running_ns()}
+        )
         load = DeviceLoad(
             slots=self._slots,
             busy_s=self.sessions.counters.busy_s(running_ns),
@@ -191,7 +193,7 @@ class Device:
             run_limit_bytes=self._run_limit_bytes,
             batches=self.sessions.counters.batches.told(),
         )
-        return replace(told, load=load)
+        return replace(counters, load=load)
 
     def look_after_work(self) -> None:
         """Cancel runs and compilations that take too long.
@@ -200,18 +202,18 @@ class Device:
         """
         self.stuck = (
             self.stuck
-            or self._run_watch.look(self.scheduler.on_device())
-            or self._stuck_in_what_it_was_asked()
-            or self._compile_watch.look(self.models.compilers.scheduler.on_device())
+            or self._run_watch.end_overdue(self.scheduler.on_device())
+            or self._find_stuck_call()
+            or self._compile_watch.end_overdue(self.models.compilers.scheduler.on_device())
         )
         if self.stuck:
             self.gate.close(0.0)
-        self.freeing.go_on()
+        self.freeing.ensure_thread()
 
-    def _stuck_in_what_it_was_asked(self) -> str:
+    def _find_stuck_call(self) -> str:
         """Return why a backend call besides runs and compilations counts as stuck, or an empty string."""
-        found = (self._run_watch.look([asked], f"an attempt to {doing}") for asked, doing in self.freeing.asked)
-        return next(filter(None, found), "")
+        watch, calls = self._run_watch, self.freeing.backend_calls
+        return next(filter(None, (watch.end_overdue([call], f"an attempt to {doing}") for call, doing in calls)), "")
 
     def close(self, timeout_s: float) -> bool:
         """Close the backend when all work has ended and everything is freed; return whether that was in time.
@@ -221,8 +223,8 @@ class Device:
         ended = self.gate.close(timeout_s)
         ended = self.stop_canary() and ended
         ended = self.telemetry.stop() and ended
-        self.freeing.go_on()
-        self.freeing.settle(FREE_S)
+        self.freeing.ensure_thread()
+        self.freeing.await_queued(FREE_S)
         ended = ended and self.freeing.await_all(timeout_s)
         self.executing.close()
         self.threads.close()

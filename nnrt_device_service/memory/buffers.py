@@ -27,7 +27,7 @@ class Region(NamedTuple):
     data_size: int
 
 
-class FromRegions:
+class DerivedFromRegions:
     """Object derived from regions, which `BufferPool` keeps until a buffer is released."""
 
     __slots__ = ()
@@ -70,7 +70,7 @@ class BufferPool:
         self._lock = threading.Lock()
         self._ids = count(1)
         self._buffers: dict[int, _Buffer] = {}
-        self._kept: dict[tuple[object, bytes], FromRegions] = {}
+        self._kept: dict[tuple[object, bytes], DerivedFromRegions] = {}
         self.kept = self._kept.get
         # Number of buffers released so far.
         self.releases = 0
@@ -85,11 +85,11 @@ class BufferPool:
         _require_length(length, "AllocateBuffer")
         memory = self._allocate_on_device(length, heap) if heap is not None else None
         if memory is not None:
-            return self._added(_Buffer(_NOTHING, memory=memory))
+            return self._add(_Buffer(_NOTHING, memory=memory))
         if to_share:
             with suppress(OutOfMemory):  # Descriptors may be used up, which the daemon's own memory doesn't need.
                 return self._allocate_shared(length)
-        return self._added(_Buffer(self._budget.allocate(length).data))
+        return self._add(_Buffer(self._budget.allocate(length).data))
 
     def _allocate_on_device(self, length: int, heap: DeviceHeap) -> DeviceMemory | None:
         """Allocate memory of the device, which counts until it is freed; that may be later than its release."""
@@ -107,7 +107,7 @@ class BufferPool:
     def _allocate_shared(self, length: int) -> int:
         with self._reserved_shared(length):
             fd, view = shared_memory.allocated(length, "nnrt-buffer")
-        return self._added(_Buffer(view, None, fd, True))
+        return self._add(_Buffer(view, None, fd, True))
 
     def adopt(self, fd: int, length: int, buffer_id: int = 0) -> int:
         """Map the first `length` bytes of a client's shared memory as a buffer, and return its id.
@@ -125,7 +125,7 @@ class BufferPool:
                 return buffer_id
         with self._reserved_shared(length):
             view = shared_memory.mapped(fd, length)
-        return self._added(_Buffer(view, is_shared=True), buffer_id)
+        return self._add(_Buffer(view, is_shared=True), buffer_id)
 
     @contextmanager
     def _reserved_shared(self, length: int) -> Iterator[None]:
@@ -179,7 +179,7 @@ class BufferPool:
             for part in parts:
                 view = flat_bytes(part)
                 self._budget.reserve(view.nbytes)
-                made.append(self._added(_Buffer(view.toreadonly(), owner)))
+                made.append(self._add(_Buffer(view.toreadonly(), owner)))
         except BaseException:
             for buffer_id in made:
                 self.release(buffer_id)
@@ -202,7 +202,7 @@ class BufferPool:
         elif buffer is not _NONE:
             self._budget.release(buffer.nbytes)
 
-    def keep(self, key: tuple[object, bytes], value: FromRegions, region_count: int, releases: int) -> None:
+    def keep(self, key: tuple[object, bytes], value: DerivedFromRegions, region_count: int, releases: int) -> None:
         """Keep an object that was derived from regions, unless a buffer has been released since.
 
         `releases` is the pool's `releases` from before the object was made.
@@ -263,7 +263,7 @@ class BufferPool:
         except KeyError:
             raise UnknownHandle(f"this session has no buffer {buffer_id}") from None
 
-    def _added(self, buffer: _Buffer, chosen_id: int = 0) -> int:
+    def _add(self, buffer: _Buffer, chosen_id: int = 0) -> int:
         """Add a buffer, whose bytes are reserved already, and return its id; an id in use keeps its buffer."""
         with self._lock:
             if chosen_id in self._buffers:  # Another connection has just shared it.

@@ -46,7 +46,7 @@ class ChunkedInputs:
         self._needed_at = time.monotonic()
         budget.on_shortage(self._drop_spare)
 
-    def received(
+    def receive(
         self,
         specs: Mapping[int, TensorSpec],
         chunks: Iterator[memoryview | bytes],
@@ -55,8 +55,8 @@ class ChunkedInputs:
     ) -> dict[int, Array]:
         """Receive the inputs of these specs from chunks that follow each other, and return them by index, read-only.
 
-        `tend` calls `hang_up` to break off the wait for a chunk. Raises OutOfMemory if the inputs don't fit into the
-        budget, InvalidParameter if the chunks don't fit the inputs, TimedOut if none comes for too long, and what
+        `end_stalled` calls `hang_up` to break off the wait for a chunk. Raises OutOfMemory if the inputs don't fit into
+        the budget, InvalidParameter if the chunks don't fit the inputs, TimedOut if none comes for too long, and what
         `cancellation.check` raises.
         """
         ends = list(accumulate(-(-spec.byte_size // _ALIGNMENT) * _ALIGNMENT for spec in specs.values()))
@@ -105,7 +105,7 @@ class ChunkedInputs:
                 reception.heard_at = time.monotonic()
                 reception.cancellation.check()
         except Exception:
-            # If `tend` broke off the wait, raise the reason instead.
+            # If `end_stalled` broke off the wait, raise the reason instead.
             reception.cancellation.check()
             if reception.is_given_up:
                 raise TimedOut("the chunks of its inputs stopped coming; run it again") from None
@@ -113,7 +113,7 @@ class ChunkedInputs:
         finally:
             self._under_way.discard(reception)
 
-    def tend(self, silence_s: float) -> None:
+    def end_stalled(self, silence_s: float) -> None:
         """Break off waits of runs that are cancelled, overdue, or got no chunk for `silence_s`.
 
         Also frees spare memory if no run has needed memory for as long.

@@ -40,9 +40,9 @@ class ConstantPool:
         self._lock = threading.Lock()
         self._uploads: dict[bytes, Upload] = {}
         # Uploads that were dropped while models used them, by digest.
-        self._left: list[tuple[bytes, Upload]] = []
+        self._dropped_in_use: list[tuple[bytes, Upload]] = []
         # Digests of constants that `write` accepts unchecked; see `check_later`.
-        self._later: Collection[bytes] = ()
+        self._checked_later: Collection[bytes] = ()
         self._digester: Digester | None = None
         self._known = KnownParts()
         budget.on_shortage(self._drop_unused)
@@ -61,7 +61,7 @@ class ConstantPool:
             _take(upload, offset, data)
         finally:
             upload.is_being_taken = False
-        if sha256 in self._later and size_bytes >= _LEAST_LATER_BYTES:
+        if sha256 in self._checked_later and size_bytes >= _LEAST_LATER_BYTES:
             if self._digester is not None and not self._is_known(sha256, upload):
                 self._digester.follow(upload)
             return upload.is_complete
@@ -119,7 +119,7 @@ class ConstantPool:
         unchecked must call `require_checked` later.
         """
         with self._lock:
-            self._later, self._known = frozenset(digests), known
+            self._checked_later, self._known = frozenset(digests), known
             self._digester = self._digester or Digester(threads)
 
     def require_checked(self, digests: Iterable[bytes], *, by_files: bool = False) -> None:
@@ -216,12 +216,12 @@ class ConstantPool:
         """Release constants that a model has used."""
         with self._lock:
             for sha256 in digests:
-                left = next((one for one in self._left if one[0] == sha256), None)
+                left = next((one for one in self._dropped_in_use if one[0] == sha256), None)
                 upload = left[1] if left is not None else self._uploads.get(sha256)
                 if upload is not None:
                     upload.users -= 1
                 if left is not None and not left[1].users:
-                    self._left.remove(left)
+                    self._dropped_in_use.remove(left)
                     self._budget.release(left[1].data.size)
 
     def clear(self) -> None:
@@ -245,7 +245,7 @@ class ConstantPool:
         upload = self._uploads.pop(sha256)
         upload.is_dropped = True
         if upload.users:  # It counts in the budget until the last model releases it.
-            self._left.append((sha256, upload))
+            self._dropped_in_use.append((sha256, upload))
         else:
             self._budget.release(upload.data.size)
 
@@ -256,7 +256,7 @@ def _take(upload: Upload, offset: int, data: bytes | memoryview | FileRegion) ->
     if isinstance(data, FileRegion):
         state = data.file.state()
         if state is not None and len(data):
-            data.file.settle(state)
+            data.file.write_back(state)
         data.file.read(room.data, data.start)
         if state is not None and data.file.state() == state:
             origin = state, data.start - offset

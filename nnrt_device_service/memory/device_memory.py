@@ -27,7 +27,7 @@ class DeviceHeap:
         fails.
         """
         try:
-            with self._freeing.asking("allocate a buffer"):
+            with self._freeing.calling_backend("allocate a buffer"):
                 handle = self._allocate(size_bytes)
         except MemoryError as error:
             raise OutOfMemory(f"the device has no {size_bytes} bytes left; release buffers, or ask for less") from error
@@ -83,13 +83,13 @@ class DeviceMemory(DeviceBuffer):
         Raises UnavailableDevice if the device fails, and UnknownHandle if the buffer is freed or about to be.
         """
         if target.nbytes:
-            with self, self._freeing.asking("read a buffer"):
+            with self, self._freeing.calling_backend("read a buffer"):
                 self.handle.read(offset, target)
 
     def write(self, offset: int, data: memoryview) -> None:
         """Copy bytes to `offset`; raise what `read` raises."""
         if data.nbytes:
-            with self, self._freeing.asking("write a buffer"):
+            with self, self._freeing.calling_backend("write a buffer"):
                 self.handle.write(offset, data)
 
 

@@ -42,11 +42,11 @@ class Freeing:
         self._has_freed = threading.Condition(self._lock)
         # Numbers of objects that were counted by `expect`, of those given to `free`, and of those that have been freed.
         self._expected = self._left = self._freed = 0
-        # For each thread: the value of `_left` after its latest `free` in a block of `awaited`.
+        # For each thread: the value of `_left` after its latest `free` in a block of `await_own`.
         self._own = threading.local()
         self._to_free: deque[Callable[[], None]] = deque()
         self._is_under_way = False
-        self._asked: dict[Cancellation, str] = {}
+        self._calls: dict[Cancellation, str] = {}
 
     def expect(self) -> None:
         """Count an object that will be given to `free` one day."""
@@ -62,9 +62,9 @@ class Freeing:
             self._left += 1
             self._own.left = self._left
             self._to_free.append(partial(self._free, doing, close, on_freed))
-        self.go_on()
+        self.ensure_thread()
 
-    def go_on(self) -> None:
+    def ensure_thread(self) -> None:
         """Start the thread if there is something to free and it isn't running; the next call retries if that fails."""
         with self._lock:
             if self._is_under_way or not self._to_free:
@@ -89,40 +89,40 @@ class Freeing:
                 self._has_freed.notify_all()
 
     def _free(self, doing: str, close: Callable[[], object], on_freed: Callable[[], object]) -> None:
-        take_each((partial(self._ask, doing, close), on_freed), "freeing what a session had")
+        take_each((partial(self._call, doing, close), on_freed), "freeing what a session had")
 
-    def _ask(self, doing: str, close: Callable[[], object]) -> None:
-        with self.asking(doing):
+    def _call(self, doing: str, close: Callable[[], object]) -> None:
+        with self.calling_backend(doing):
             close()
 
     @contextmanager
-    def asking(self, doing: str) -> Iterator[None]:
-        """List the block in `asked` while the backend works in it; raise as `device_faults` does."""
+    def calling_backend(self, doing: str) -> Iterator[None]:
+        """List the block in `backend_calls` while the backend works in it; raise as `device_faults` does."""
         cancellation = Cancellation()
         cancellation.began_ns = time.perf_counter_ns()
-        self._asked[cancellation] = doing
+        self._calls[cancellation] = doing
         try:
             with device_faults(doing):
                 yield
         finally:
-            del self._asked[cancellation]
+            del self._calls[cancellation]
 
     @property
-    def asked(self) -> list[tuple[Cancellation, str]]:
+    def backend_calls(self) -> list[tuple[Cancellation, str]]:
         """Backend calls under way besides computing, such as allocating and freeing, with what each does.
 
         The backend doesn't check these cancellations: they only say how long the calls take.
         """
-        return list(self._asked.items())
+        return list(self._calls.items())
 
-    def settle(self, timeout_s: float) -> bool:
+    def await_queued(self, timeout_s: float) -> bool:
         """Wait until everything that has been given to `free` is freed; return whether that was in time."""
         with self._lock:
             left = self._left
             return self._has_freed.wait_for(lambda: self._freed >= left, timeout_s)
 
     @contextmanager
-    def awaited(self, timeout_s: float = _PATIENCE_S) -> Iterator[None]:
+    def await_own(self, timeout_s: float = _PATIENCE_S) -> Iterator[None]:
         """Wait after the block until what this thread gave to `free` in it is freed, at most `timeout_s`.
 
         Objects of other threads may come first, as one thread frees all in order. Without own objects it doesn't wait.

@@ -42,17 +42,17 @@ class MemoryBudget:
         # Bytes in use, in a list that outlives this budget.
         self._used = [0]
         # Bytes that parts still had in use when they were garbage collected.
-        self._left: deque[Sequence[int]] = deque()
+        self._left_by_parts: deque[Sequence[int]] = deque()
         if whole is not None:
             with whole._lock:
                 whole._parts.add(self)
-            # The garbage collector may run under any lock, so the finalizer takes none: `_take_over` does the rest.
-            weakref.finalize(self, whole._left.append, self._used).atexit = False
+            # The garbage collector may run under any lock, so the finalizer takes none; `_collect_from_parts` does.
+            weakref.finalize(self, whole._left_by_parts.append, self._used).atexit = False
 
     @property
     def used_bytes(self) -> int:
         """Bytes that are reserved."""
-        self._take_over()
+        self._collect_from_parts()
         with self._lock:
             return self._used[0]
 
@@ -72,7 +72,7 @@ class MemoryBudget:
     def reserve(self, size_bytes: int) -> None:
         """Reserve bytes, after reclaiming unneeded ones if necessary; raise OutOfMemory if they don't fit."""
         cost = max(size_bytes, LEAST_BYTES)
-        while short := self._short_of(cost):
+        while short := self._try_reserve(cost):
             if cost > short.limit_bytes or not (self._reclaim() or short._reclaim_of_parts()):
                 raise LimitReached(
                     f"{cost} more bytes pass {short._whose} limit of {short.limit_bytes} ({short.used_bytes} are used);"
@@ -107,29 +107,29 @@ class MemoryBudget:
             self.release(size_bytes)
             raise OutOfMemory(f"the daemon's host has no {size_bytes} bytes left; ask for less") from error
 
-    def _short_of(self, cost: int) -> Optional["MemoryBudget"]:
+    def _try_reserve(self, cost: int) -> Optional["MemoryBudget"]:
         """Reserve bytes in this budget and its wholes and return None, or reserve none and return one with too few."""
         if not self._take(cost):
             return self
-        short = self._whole._short_of(cost) if self._whole is not None else None
+        short = self._whole._try_reserve(cost) if self._whole is not None else None
         if short is not None:
             with self._lock:
                 self._used[0] -= cost
         return short
 
     def _take(self, cost: int) -> bool:
-        self._take_over()
+        self._collect_from_parts()
         with self._lock:
             if self._used[0] + cost > self.limit_bytes:
                 return False
             self._used[0] += cost
             return True
 
-    def _take_over(self) -> None:
+    def _collect_from_parts(self) -> None:
         """Release what ended parts had in use. Called without the lock, as no thread may hold locks of two budgets."""
         with suppress(IndexError):
             while True:
-                self._give_back(*self._left.popleft())
+                self._give_back(*self._left_by_parts.popleft())
 
     def _give_back(self, cost: int) -> None:
         with self._lock:
@@ -157,7 +157,7 @@ class SharedBudget(MemoryBudget):
         # Budgets of identities that have sessions.
         self._shares: WeakValueDictionary[str, MemoryBudget] = WeakValueDictionary()
 
-    def of(self, identity: str) -> MemoryBudget:
+    def share(self, identity: str) -> MemoryBudget:
         """Return the budget of all sessions of an identity together."""
         with self._shares_lock:
             budget = self._shares.get(identity)

@@ -42,7 +42,7 @@ class SharedFile:
         if (
             flags & os.O_ACCMODE == os.O_WRONLY
             or flags & (os.O_PATH | os.O_DIRECT)
-            or not _answers_at_once(fd)  # Before fstat, for which a client's own file system could block.
+            or not _reads_without_waiting(fd)  # Before fstat, for which a client's own file system could block.
             or not stat.S_ISREG(os.fstat(fd).st_mode)
         ):
             raise InvalidParameter("the descriptor is not of a regular file that is open for reading", place=_PLACE)
@@ -52,8 +52,8 @@ class SharedFile:
             raise OutOfMemory(f"the file could not be kept: {error.strerror}", place=_PLACE) from error
         weakref.finalize(self, os.close, self._fd).atexit = False
         self._user_id = user_id
-        # State of the file when `settle` last wrote it back.
-        self._settled: Hashable = None
+        # State of the file when `write_back` last wrote it back.
+        self._written_back: Hashable = None
         if has_few_left(self._fd):
             raise OutOfMemory("the daemon has few descriptors left; raise its limit of open files", place=_PLACE)
 
@@ -77,19 +77,19 @@ class SharedFile:
                 f"the client's file can't be read without waiting for it: {error}; send the bytes"
             ) from error
 
-    def settle(self, state: Hashable) -> None:
+    def write_back(self, state: Hashable) -> None:
         """Write the file back, so that `state` changes with every later write.
 
         (Writes through a mapping to pages that are already dirty don't change the file's times.) Raises Unsupported if
         the file can't be written back.
         """
-        if state == self._settled:
+        if state == self._written_back:
             return
         try:
             os.fdatasync(self._fd)
         except OSError as error:
             raise Unsupported(f"the client's file can't be written back: {error.strerror}; send the bytes") from error
-        self._settled = state
+        self._written_back = state
 
     def state(self) -> Hashable:
         """Return a value that differs after each change of the file, and between files and users.
@@ -103,7 +103,7 @@ class SharedFile:
         return status.st_uid, Fingerprint.of(status)
 
 
-def _answers_at_once(fd: int) -> bool:
+def _reads_without_waiting(fd: int) -> bool:
     """Return whether the host supports reading a file without waiting; FUSE and network file systems don't."""
     try:
         os.preadv(fd, [bytearray(1)], 0, os.RWF_NOWAIT)

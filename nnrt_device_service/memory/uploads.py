@@ -70,28 +70,28 @@ class Digester:
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
         self._lock = threading.Lock()
-        self._behind: deque[Upload] = deque()
+        self._undigested: deque[Upload] = deque()
 
     def follow(self, upload: Upload) -> None:
         """Let the thread digest what has arrived. If it can't be started, the check of the constant digests it."""
         with self._lock:
-            if upload in self._behind:
+            if upload in self._undigested:
                 return
-            self._behind.append(upload)
-            is_first = len(self._behind) == 1
+            self._undigested.append(upload)
+            is_first = len(self._undigested) == 1
         if is_first:
             try:
                 self._threads.run(self._digest)
             except OutOfMemory:
                 with self._lock:
-                    self._behind.clear()
+                    self._undigested.clear()
 
     def _digest(self) -> None:
-        while (upload := self._next_behind()) is not None:
+        while (upload := self._next_undigested()) is not None:
             upload.digest_more()
 
-    def _next_behind(self) -> Upload | None:
+    def _next_undigested(self) -> Upload | None:
         with self._lock:
-            while self._behind and (self._behind[0].is_digested or self._behind[0].is_dropped):
-                self._behind.popleft()
-            return self._behind[0] if self._behind else None
+            while self._undigested and (self._undigested[0].is_digested or self._undigested[0].is_dropped):
+                self._undigested.popleft()
+            return self._undigested[0] if self._undigested else None

@@ -37,7 +37,7 @@ class Joined(Joinable):
         # When its batch began (time.perf_counter_ns) and how long it was computed.
         self.began_ns = self.computed_ns = 0
 
-    def give_outcome(self) -> bool:
+    def copy_outcome(self) -> bool:
         """Copy the outcome to the run; return False if the run is to be computed alone."""
         run, outcome = self.run, self.outcome
         if outcome is None:
@@ -45,7 +45,7 @@ class Joined(Joinable):
         if isinstance(outcome, NnrtError):
             run.error = outcome
         elif run.cancellation.is_cancelled:
-            run.error = _why_cancelled(run.cancellation)
+            run.error = _cancel_error(run.cancellation)
         else:
             run.outputs = outcome
         run.began_ns, run.computed_ns = self.began_ns, self.computed_ns
@@ -53,7 +53,7 @@ class Joined(Joinable):
         return True
 
 
-def _why_cancelled(cancellation: Cancellation) -> NnrtError | None:
+def _cancel_error(cancellation: Cancellation) -> NnrtError | None:
     try:
         cancellation.check()
     except NnrtError as error:
@@ -81,12 +81,12 @@ class Batches:
         group = run.model.group
         if group is None or (self._scheduler.has_free_slot and not group.batching.max_delay_us):
             return False
-        bucket = group.bucket([array.shape for array in run.inputs])
+        bucket = group.find_bucket([array.shape for array in run.inputs])
         if bucket is None:
             return False
         joined = Joined(run, bucket)
         self.settle([joined])
-        return joined.give_outcome()
+        return joined.copy_outcome()
 
     def compute_all(self, runs: Sequence[Run]) -> None:
         """Compute runs of one bucket; runs without outputs and error afterwards are to be computed alone."""
@@ -94,7 +94,7 @@ class Batches:
         if joined:
             self.settle(joined)
         for each in joined:
-            each.give_outcome()
+            each.copy_outcome()
 
     def settle(self, runs: Sequence[Joined]) -> None:
         """Wait until each of these runs, which are of one bucket, has an outcome.
@@ -105,7 +105,7 @@ class Batches:
         if bucket.batching.max_delay_us:
             self._gather(bucket, runs)
         else:
-            for batch in batches_of(runs, bucket.batching.max_size):
+            for batch in cut_batches(runs, bucket.batching.max_size):
                 self._compute_all(batch)
         await_outcomes(runs)
 
@@ -120,13 +120,13 @@ class Batches:
             run.cancellation.on_cancel(wake.set)
         with self._lock:
             bucket.gathering += runs
-            gathered = _joined_of(bucket.gathered(bucket.batching.max_size))
+            gathered = _as_joined(bucket.take_gathered(bucket.batching.max_size))
         if not gathered:
             wake.wait(max(until - time.monotonic(), 0.0))
             with self._lock:
-                gathered = _joined_of(bucket.gathered()) if any(run in bucket.gathering for run in runs) else []
+                gathered = _as_joined(bucket.take_gathered()) if any(run in bucket.gathering for run in runs) else []
         try:
-            for batch in batches_of(gathered, bucket.batching.max_size):
+            for batch in cut_batches(gathered, bucket.batching.max_size):
                 self._compute_all(batch)
         except BaseException:  # MemoryError, perhaps. Other threads wait for these runs, which only this one computes.
             for run in gathered:
@@ -139,12 +139,12 @@ class Batches:
             run.settle_if_over()
         left = [run for run in runs if not run.is_settled]
         slot = Cancellation()
-        if batch := _joined_of(self._scheduler.acquire_together(left, slot) if left else ()):
+        if batch := _as_joined(self._scheduler.acquire_together(left, slot) if left else ()):
             self._compute(batch, slot)
 
     def _compute(self, batch: Sequence[Joined], slot: Cancellation) -> None:
         """Compute a batch on the device and give each run its outcome; after a failure each is to run alone."""
-        _end_with_the_last(batch, slot)
+        _cancel_with_last(batch, slot)
         outputs: list[Array] | None = None
         began_ns = slot.began_ns = time.perf_counter_ns()
         try:
@@ -170,7 +170,7 @@ class Batches:
     def _outputs(self, batch: Sequence[Joined], slot: Cancellation) -> list[Array]:
         """Run the model once with all rows and return its outputs."""
         prepared = _model_of(batch[0]).prepared
-        inputs = [_joined(each) for each in zip(*[joined.inputs for joined in batch], strict=True)]
+        inputs = [_join_arrays(each) for each in zip(*[joined.inputs for joined in batch], strict=True)]
         peak_bytes = prepared.sizes(inputs).peak_bytes
         if peak_bytes < UNCOUNTED_BYTES:
             outputs = prepared.run(inputs, slot)
@@ -194,7 +194,7 @@ class Batches:
             return _model_of(batch[0]).prepared.run(inputs, slot)
 
 
-def _joined(arrays: Sequence[Array]) -> Array:
+def _join_arrays(arrays: Sequence[Array]) -> Array:
     """Join one input of all runs; the result is read-only."""
     if len(arrays) == 1:
         return arrays[0]
@@ -203,7 +203,7 @@ def _joined(arrays: Sequence[Array]) -> Array:
     return joined
 
 
-def _joined_of(joinable: Sequence[Joinable]) -> list[Joined]:
+def _as_joined(joinable: Sequence[Joinable]) -> list[Joined]:
     """Narrow the type of a bucket's runs: all of them are `Joined`."""
     return [each for each in joinable if isinstance(each, Joined)]
 
@@ -213,7 +213,7 @@ def _model_of(joined: Joined) -> LoadedModel:
     return joined.run.model
 
 
-def batches_of(runs: Sequence[JoinedT], max_size: int) -> Iterator[list[JoinedT]]:
+def cut_batches(runs: Sequence[JoinedT], max_size: int) -> Iterator[list[JoinedT]]:
     """Cut runs, in order, into batches of at most `max_size` rows."""
     batch: list[JoinedT] = []
     rows = 0
@@ -227,7 +227,7 @@ def batches_of(runs: Sequence[JoinedT], max_size: int) -> Iterator[list[JoinedT]
         yield batch
 
 
-def _end_with_the_last(batch: Sequence[Joined], slot: Cancellation) -> None:
+def _cancel_with_last(batch: Sequence[Joined], slot: Cancellation) -> None:
     """Cancel the batch's slot when all runs are cancelled, and set its deadline to the latest of theirs."""
     others = [None] * len(batch)
 

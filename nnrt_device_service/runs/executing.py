@@ -156,7 +156,7 @@ class Executing:
         began_ns = time.perf_counter_ns()
         model, session, cancellation, scheduler = run.model, run.session, run.cancellation, self.scheduler
         assert model is not None
-        if run.regions and run.placed is None:
+        if run.regions and run.region_tensors is None:
             run.take_inputs()
         model.acquire()
         run.has_model = True
@@ -171,7 +171,7 @@ class Executing:
         scheduler.acquire(session.account.flows[model.rank], cancellation)
         run.has_slot = True
         cancellation.began_ns = run.began_ns = time.perf_counter_ns()
-        sizes, targets = model.prepared.sizes(run.inputs), run.targets
+        sizes, targets = model.prepared.sizes(run.inputs), run.output_regions
         run.known = sizes.outputs
         arrays: Sequence[Array | None] = ()
         if targets is not None:
@@ -212,8 +212,8 @@ class Executing:
                 run.is_as_promised = are_arrays and promised == list(map(_SHAPE_AND_TYPE, run.outputs))
             except (AttributeError, TypeError):  # The outputs are no arrays: `take_outputs` reports that.
                 run.is_as_promised = False
-            if run.placed is not None or not run.is_as_promised:
+            if run.region_tensors is not None or not run.is_as_promised:
                 run.take_outputs(self._device_name)
         run.inputs = []
-        if run.placed is not None:
-            run.let_go()
+        if run.region_tensors is not None:
+            run.release_inputs()

@@ -14,7 +14,7 @@ _REQUEST_ID_BYTES = 4
 _UNKNOWN = "unknown"
 
 
-def error_to_tell(
+def report_error(
     error: BaseException, method: str, session: Session | None = None, *, is_cancelled: bool = False, **what: object
 ) -> NnrtError:
     """Return the error that the client gets, with a new request id, and log it under that id.
@@ -24,7 +24,7 @@ def error_to_tell(
     level DEBUG.
     """
     told = _as_nnrt_error(error, method).of_request(token_hex(_REQUEST_ID_BYTES))
-    unexpected = _unexpected(error)
+    unexpected = _unexpected_cause(error)
     fields = {"identity": _UNKNOWN, **about(), **(session.names if session else {}), **what}
     _log.log(
         logging.ERROR if unexpected else logging.DEBUG if is_cancelled else logging.INFO,
@@ -46,7 +46,7 @@ def _as_nnrt_error(error: BaseException, method: str) -> NnrtError:
     return OperationFailed(f"the daemon failed with {type(error).__name__}; its log has the details", place=method)
 
 
-def _unexpected(error: BaseException) -> BaseException | None:
+def _unexpected_cause(error: BaseException) -> BaseException | None:
     """Return the exception that was not raised on purpose, by the daemon or the backend, or None."""
     if isinstance(error, UnavailableDevice):
         cause = error.__cause__

@@ -35,7 +35,7 @@ _OUTPUT_PLACES = (INLINE, REGION, NOWHERE)
 _head_bytes = request_head.size
 
 
-def runs_of(session: Session, packet: Bytes, received_at_ns: int, *, takes_chunks: bool = False) -> list[Run]:
+def read_runs(session: Session, packet: Bytes, received_at_ns: int, *, takes_chunks: bool = False) -> list[Run]:
     """Return the runs of a packet, in order.
 
     With `takes_chunks`, inputs of a run may follow the packet in chunks if the packet has only one frame. An error in
@@ -55,7 +55,7 @@ def runs_of(session: Session, packet: Bytes, received_at_ns: int, *, takes_chunk
         try:
             at = begin + _head_bytes
             if description_bytes:
-                description = _described(session, number, packet, at, description_bytes, end)
+                description = _read_description(session, number, packet, at, description_bytes, end)
                 at += padded(description_bytes)
             elif (kept := session.descriptions.get(number)) is not None:
                 description = kept
@@ -74,28 +74,28 @@ def runs_of(session: Session, packet: Bytes, received_at_ns: int, *, takes_chunk
             if description.has_chunks and not (takes_chunks and len(frames) == 1):
                 raise InvalidParameter("inputs in chunks are only for a frame that is alone in a message of RunStream")
             if description.has_regions or description.has_chunks:
-                _find_others(run, description, packet, at)
+                _read_regions(run, description, packet, at)
         except Exception as error:
             run.error = error
     return runs
 
 
-def _find_others(run: Run, description: Description, packet: Bytes, at: int) -> None:
+def _read_regions(run: Run, description: Description, packet: Bytes, at: int) -> None:
     """Read the regions of a frame, at offset `at`, and put placeholders for inputs that are not inline."""
     layout = description.layout
     if description.has_regions:
         run.regions = layout.read_regions(packet, at)
-        run.in_regions = bytes(packet[at : at + layout.regions_bytes])
+        run.regions_key = bytes(packet[at : at + layout.regions_bytes])
     inline, run.inputs = iter(run.inputs), []
     for tensor in description.inputs:
-        run.inputs.append(next(inline) if tensor.place == INLINE else NOT_YET)
+        run.inputs.append(next(inline) if tensor.place == INLINE else PLACEHOLDER)
 
 
 # Placeholder of an input that comes from a region or in chunks.
-NOT_YET: Array = np.empty(0, np.uint8)
+PLACEHOLDER: Array = np.empty(0, np.uint8)
 
 
-def _described(session: Session, number: int, packet: Bytes, at: int, size: int, end: int) -> Description:
+def _read_description(session: Session, number: int, packet: Bytes, at: int, size: int, end: int) -> Description:
     """Return the description in a frame, and keep it under its number; raise InvalidParameter or UnknownHandle."""
     if at + size > end:
         raise InvalidParameter(f"a description of {size} bytes passes the end of its frame")
@@ -112,9 +112,9 @@ def _described(session: Session, number: int, packet: Bytes, at: int, size: int,
     inputs, outputs = list[DescribedInput](), list[DescribedOutput]()
     try:
         for tensor, form in zip(message.inputs, model.inputs, strict=True):
-            inputs.append(described_input(form, tensor.data_type, tuple(tensor.dimensions[:]), tensor.place))
+            inputs.append(describe_input(form, tensor.data_type, tuple(tensor.dimensions[:]), tensor.place))
         for tensor, form in zip(message.outputs, model.outputs, strict=True):
-            outputs.append(_expected(form, tensor))
+            outputs.append(_read_output(form, tensor))
     except InvalidParameter as error:
         is_input = len(inputs) < len(model.inputs)
         what, index = ("input", len(inputs)) if is_input else ("output", len(outputs))
@@ -135,7 +135,7 @@ def _described(session: Session, number: int, packet: Bytes, at: int, size: int,
     return description
 
 
-def described_input(form: TensorForm, data_type: int, shape: Shape, place: int) -> DescribedInput:
+def describe_input(form: TensorForm, data_type: int, shape: Shape, place: int) -> DescribedInput:
     """Return the description of a client's input; raise InvalidParameter if the model doesn't take such an input."""
     if data_type == form.data_type and form.dtype is not None:
         if place == INLINE and _fits(shape, form.shape):
@@ -148,7 +148,7 @@ def described_input(form: TensorForm, data_type: int, shape: Shape, place: int) 
     raise InvalidParameter(f"it is {sent.name.lower()}{format_shape(shape_of(shape))}; the model takes {form.spec}")
 
 
-def _expected(form: TensorForm, tensor: TensorDescription) -> DescribedOutput:
+def _read_output(form: TensorForm, tensor: TensorDescription) -> DescribedOutput:
     """Return the output that a client expects; raise InvalidParameter if the model can't give such an output."""
     place, data_type, dtype = tensor.place, tensor.data_type, form.dtype
     if place not in _OUTPUT_PLACES:

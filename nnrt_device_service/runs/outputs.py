@@ -23,7 +23,7 @@ def require_outputs(
     """
     if not isinstance(outputs, list | tuple) or len(outputs) != len(forms):
         raise UnavailableDevice(
-            f"the device {device_name!r} gave {_told(outputs)} for the outputs of a run; they must be a list of"
+            f"the device {device_name!r} gave {_text(outputs)} for the outputs of a run; they must be a list of"
             f" {len(forms)}"
         )
     for index, (form, output) in enumerate(zip(forms, outputs, strict=True)):
@@ -34,11 +34,11 @@ def require_outputs(
         if not is_array or form.dtype not in (None, output.dtype) or not spec.accepts(output.shape):
             name = f" {form.name!r}" if form.name else ""
             raise UnavailableDevice(
-                f"the device {device_name!r} gave {_told(output)} for output {index}{name} of a run; it must be {spec}"
+                f"the device {device_name!r} gave {_text(output)} for output {index}{name} of a run; it must be {spec}"
             )
 
 
-def _told(given: object) -> str:
+def _text(given: object) -> str:
     """Describe what a backend returned, without contents that clients must not see."""
     match given:
         case None:

@@ -6,7 +6,7 @@ from typing import Protocol, cast
 
 import numpy as np
 
-from nnrt_device_service.runs.failures import error_to_tell
+from nnrt_device_service.runs.failures import report_error
 from nnrt_device_service.runs.run import Run
 from nnrt_device_service.sessions.descriptions import CHUNKS, INLINE, NOWHERE, REGION
 from nnrt_device_service.sessions.run_registry import KnownRun
@@ -49,7 +49,7 @@ class Replies:
 
         A reply longer than `most_bytes` is kept for AwaitRun, and the frame says so. If `most_bytes` is 0, outputs that
         are too long for the frame are in `run.chunked`, and a reply of COUNTED_BYTES or more counts in the session's
-        budget until `let_go`. The first branch is fast, for small runs.
+        budget until `release_reply_bytes`. The first branch is fast, for small runs.
         """
         session, description, outputs = run.session, run.description, run.outputs
         if (
@@ -60,7 +60,7 @@ class Replies:
             and not session.wants_compression
         ):
             if description.writes_regions:
-                outputs = self._inline(run)
+                outputs = self._inline_outputs(run)
             now, received_at_ns, queued_ns, computed_ns = (
                 perf_counter_ns(),
                 run.received_at_ns,
@@ -73,7 +73,7 @@ class Replies:
             copied_ns, in_bytes, out_bytes = copied_in_ns + copied_out_ns, description.in_bytes, description.out_bytes
             session.usage.count_run(queued_ns, copied_ns, computed_ns, in_bytes, out_bytes)
         else:
-            frame = self._other_frame(run, method, most_bytes)
+            frame = self._full_frame(run, method, most_bytes)
         run.outputs = ()
         if run.held_bytes is None:
             run.reply = frame
@@ -81,21 +81,21 @@ class Replies:
                 session.runs.wake()
         return frame
 
-    def _other_frame(self, run: Run, method: str, most_bytes: int) -> bytes:
+    def _full_frame(self, run: Run, method: str, most_bytes: int) -> bytes:
         """Make a frame that doesn't consist only of the promised outputs, or is long."""
         if run.is_unknown:
             return reply_with_outcome(run.id, _NO_TIMES, _UNKNOWN)
         try:
             if run.error is not None:
                 raise run.error
-            return self._told(run, most_bytes)
+            return self._success_frame(run, most_bytes)
         except BaseException as error:
             run.chunked = ()
-            return self._failed(run, error, method)
+            return self._failure_frame(run, error, method)
         finally:
             run.error = None  # Its traceback would keep the run and all that the run refers to alive.
 
-    def _inline(self, run: Run) -> list[Array]:
+    def _inline_outputs(self, run: Run) -> list[Array]:
         """Return the outputs that the client wants and that are not in their regions."""
         assert run.description is not None
         return [
@@ -104,18 +104,18 @@ class Replies:
             if expected.place == INLINE or (expected.place == REGION and not run.is_written)
         ]
 
-    def _told(self, run: Run, most_bytes: int) -> bytes:
+    def _success_frame(self, run: Run, most_bytes: int) -> bytes:
         """Make the frame of a successful run; raise OutOfMemory if the session has no room for the reply."""
-        times, description, inline = run.times(), run.description, self._inline(run)
+        times, description, inline = run.times(), run.description, self._inline_outputs(run)
         assert description is not None
         inline_bytes = sum(array.nbytes for array in inline)
         if inline_bytes <= (most_bytes or self._most_inline(run)) and run.is_as_promised and not description.profile:
             frame = description.layout.reply(run.id, times, inline)
         else:
-            frame = self._with_outcome(run, times, inline)
+            frame = self._outcome_frame(run, times, inline)
         size_bytes = len(frame) + sum(array.nbytes for array in run.chunked)
         if most_bytes and size_bytes > most_bytes:
-            frame = self._kept(run, times, frame)
+            frame = self._keep_for_await_run(run, times, frame)
         elif not most_bytes and size_bytes >= COUNTED_BYTES:
             run.session.budget.reserve(size_bytes)
             run.reserved_bytes = size_bytes
@@ -127,7 +127,7 @@ class Replies:
         most_bytes = min(INLINE_BYTES, self._message_bytes)
         return min(UNCOMPRESSED_BYTES, most_bytes) if run.session.wants_compression else most_bytes
 
-    def _with_outcome(self, run: Run, times: Times, inline: Sequence[Array]) -> bytes:
+    def _outcome_frame(self, run: Run, times: Times, inline: Sequence[Array]) -> bytes:
         """Make a frame that describes its outputs, and put those that follow it in chunks into `run.chunked`."""
         outcome = RunOutcome()
         chunked = beyond_inline((array.nbytes for array in inline), self._most_inline(run))
@@ -135,17 +135,17 @@ class Replies:
         assert run.description is not None
         for array, expected in zip(run.outputs, run.description.outputs, strict=True):
             is_elsewhere = expected.place == NOWHERE or (expected.place == REGION and run.is_written)
-            told = outcome.outputs.add(
+            described = outcome.outputs.add(
                 data_type=wire.number(data_type_of(array.dtype)),
                 place=cast("TensorPlace", expected.place if is_elsewhere else next(places)),
             )
-            told.dimensions.extend(array.shape)
+            described.dimensions.extend(array.shape)
         wire.add_operator_times(outcome, run.operators, self._message_bytes)
         run.chunked = [inline[index] for index in sorted(chunked)]
         here = [array for index, array in enumerate(inline) if index not in chunked]
         return reply_with_outcome(run.id, times, outcome.SerializeToString(), here)
 
-    def _kept(self, run: Run, times: Times, frame: bytes) -> bytes:
+    def _keep_for_await_run(self, run: Run, times: Times, frame: bytes) -> bytes:
         """Keep a reply that is too long, for AwaitRun, and make a frame that says so; raise OutOfMemory."""
         runs = run.session.runs
         run.was_too_long = True
@@ -159,10 +159,10 @@ class Replies:
             )
         return reply_with_outcome(run.id, times, _KEPT)
 
-    def _failed(self, run: Run, error: BaseException, method: str) -> bytes:
+    def _failure_frame(self, run: Run, error: BaseException, method: str) -> bytes:
         """Make the frame of a failed run; log and count the failure."""
         description, is_cancelled = run.description, run.cancellation.is_cancelled
-        told = error_to_tell(
+        error_sent = report_error(
             error,
             method,
             run.session,
@@ -170,10 +170,10 @@ class Replies:
             model=description.model_id if description is not None else 0,
             run=run.id,
         )
-        run.session.usage.count_ended_run(told, was_cancelled=is_cancelled)
+        run.session.usage.count_ended_run(error_sent, was_cancelled=is_cancelled)
         if description is not None and description.traceparent and self._tracer is not None:
             self._tracer.record_failure(run, error)
-        return error_frame(run, told)
+        return error_frame(run, error_sent)
 
     def message(self, run: Run) -> tuple[RunReply, int]:
         """Return the reply message of a run of the unary RPC `Run`, and the bytes of outputs in it.
@@ -185,7 +185,7 @@ class Replies:
             if run.error is not None:
                 raise run.error
             assert description is not None
-            inline_bytes = sum(array.nbytes for array in self._inline(run))
+            inline_bytes = sum(array.nbytes for array in self._inline_outputs(run))
             if inline_bytes > self._message_bytes:
                 raise LimitReached(
                     f"the outputs have {inline_bytes} bytes, a message at most {self._message_bytes};"
@@ -198,10 +198,10 @@ class Replies:
             run.error = None  # Its traceback would keep the run alive.
             raise
         reply = RunReply()
-        self._fill(run, reply)
+        self._fill_message(run, reply)
         return reply, inline_bytes
 
-    def _fill(self, run: Run, reply: RunReply) -> None:
+    def _fill_message(self, run: Run, reply: RunReply) -> None:
         model, description = run.model, run.description
         assert model is not None and description is not None
         regions = iter(run.regions[3 * [tensor.place for tensor in description.inputs].count(REGION) :])
@@ -238,7 +238,7 @@ _UNKNOWN = RunOutcome(is_unknown=True).SerializeToString()
 _KEPT = RunOutcome(kept=True).SerializeToString()
 
 
-def let_go(runs: Sequence[Run]) -> None:
+def release_reply_bytes(runs: Sequence[Run]) -> None:
     """Release the budget bytes of replies that have been sent."""
     for run in runs:
         if run.reserved_bytes:
@@ -256,11 +256,11 @@ def keep_reply(run: Run) -> None:
     """Keep the reply of a run whose stream or connection has ended, for AwaitRun to fetch."""
     if run.reply is None:  # Not even an error reply could be made.
         failed = OperationFailed("the daemon failed to end the run; run it again")
-        run.session.runs.finish(run, error_frame(run, error_to_tell(failed, "AwaitRun", run.session, run=run.id)))
+        run.session.runs.finish(run, error_frame(run, report_error(failed, "AwaitRun", run.session, run=run.id)))
     run.session.runs.keep(run)
 
 
-def messages_of(frame: bytes, run: KnownRun, message_bytes: int, *, is_compressed: bool) -> Iterator[bytes]:
+def reply_messages(frame: bytes, run: KnownRun, message_bytes: int, *, is_compressed: bool) -> Iterator[bytes]:
     """Yield the messages of a reply: its frame, and the chunks of outputs that follow it."""
     yield frames_message(frame)
     for piece in pieces(map(np.ascontiguousarray, run.chunked), message_bytes):

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from nnrt_device_service.runs.frames import NOT_YET, described_input, require_count
+from nnrt_device_service.runs.frames import PLACEHOLDER, describe_input, require_count
 from nnrt_device_service.runs.run import Run
 from nnrt_device_service.sessions.descriptions import INLINE, REGION, DescribedInput, DescribedOutput, Description
 from nnrt_device_service.sessions.session import Session
@@ -17,7 +17,7 @@ from nnrt_hdi.v2.model_pb2 import BufferRegion, IOTensor, SharedBuffer
 from nnrt_hdi.v2.prepared_model_pb2 import RunRequest
 
 
-def run_of(session: Session, request: RunRequest, cancellation: Cancellation, received_at_ns: int) -> Run:
+def read_run(session: Session, request: RunRequest, cancellation: Cancellation, received_at_ns: int) -> Run:
     """Return the run that a message asks for; raise InvalidParameter or UnknownHandle if the request is invalid."""
     model = session.models.get(request.model_id) or session.model(request.model_id)
     require_count("inputs", len(request.inputs), len(model.inputs))  # Before the loop: there may be millions.
@@ -27,9 +27,9 @@ def run_of(session: Session, request: RunRequest, cancellation: Cancellation, re
     regions: list[BufferRegion] = []
     inputs = []
     for index, (tensor, form) in enumerate(zip(request.inputs, model.inputs, strict=True)):
-        data = wire.at_place(f"input {index}", partial(_data, tensor))
+        data = wire.at_place(f"input {index}", partial(_read_inline, tensor))
         named = f"input {index}" + (f" {form.name!r}" if form.name else "")
-        described, array = wire.at_place(named, partial(_input, form, tensor, data))
+        described, array = wire.at_place(named, partial(_read_input, form, tensor, data))
         if described.place == REGION:
             regions.append(tensor.data.region)
         inputs.append(described)
@@ -45,7 +45,7 @@ def run_of(session: Session, request: RunRequest, cancellation: Cancellation, re
     return run
 
 
-def _data(tensor: IOTensor) -> bytes | None:
+def _read_inline(tensor: IOTensor) -> bytes | None:
     """Return the inline bytes of an input, or None if it lies in a region.
 
     Raises InvalidParameter if their number isn't that of the input's data type and dimensions.
@@ -62,11 +62,11 @@ def _data(tensor: IOTensor) -> bytes | None:
     return data
 
 
-def _input(form: TensorForm, tensor: IOTensor, data: bytes | None) -> tuple[DescribedInput, Array]:
+def _read_input(form: TensorForm, tensor: IOTensor, data: bytes | None) -> tuple[DescribedInput, Array]:
     place = INLINE if data is not None else REGION
-    described = described_input(form, tensor.data_type, tuple(tensor.dimensions), place)
+    described = describe_input(form, tensor.data_type, tuple(tensor.dimensions), place)
     if data is None:
-        return described, NOT_YET
+        return described, PLACEHOLDER
     # numpy makes no array from an empty buffer, not even an empty one.
     return described, np.ndarray(described.shape, described.dtype, data or bytes(described.dtype.itemsize))
 

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from time import perf_counter_ns
 
 from nnrt_device_service.runs.outputs import require_outputs
-from nnrt_device_service.runs.tensors import OutputRegions, Placed, frozen_copy, placed_in
+from nnrt_device_service.runs.tensors import OutputRegions, RegionTensors, find_tensors, frozen_copy
 from nnrt_device_service.sessions.descriptions import Description
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.run_registry import KnownRun
@@ -32,8 +32,6 @@ class Run(KnownRun):
         "error",
         "has_model",
         "has_slot",
-        "held",
-        "in_regions",
         "inputs",
         "is_as_promised",
         "is_inside",
@@ -42,13 +40,15 @@ class Run(KnownRun):
         "known",
         "model",
         "operators",
+        "output_regions",
         "outputs",
-        "placed",
         "received_at_ns",
+        "region_tensors",
         "regions",
+        "regions_key",
         "reserved_bytes",
+        "resources",
         "session",
-        "targets",
     )
 
     def __init__(self, session: Session, run_id: int, cancellation: Cancellation, received_at_ns: int = 0) -> None:
@@ -70,10 +70,10 @@ class Run(KnownRun):
         # buffer_id, offset and size in bytes of each region: three numbers each, those of inputs first.
         self.regions: Sequence[int] = ()
         # Key of the region tensors that are kept for later runs; empty if none are kept.
-        self.in_regions = b""
-        self.placed: Placed | None = None
-        self.targets: OutputRegions | None = None
-        self.held: ExitStack | None = None
+        self.regions_key = b""
+        self.region_tensors: RegionTensors | None = None
+        self.output_regions: OutputRegions | None = None
+        self.resources: ExitStack | None = None
         # What the run still has to give back: the drain gate, the model, the slot, and bytes of the session's budget.
         self.is_inside = self.has_model = self.has_slot = False
         self.reserved_bytes = 0
@@ -111,16 +111,16 @@ class Run(KnownRun):
         """
         description = self.description
         assert description is not None
-        self.placed = placed = placed_in(self.session, description, self.regions, self.in_regions)
-        self.targets = placed.targets
-        for index, array in enumerate(placed.inputs):
+        self.region_tensors = tensors = find_tensors(self.session, description, self.regions, self.regions_key)
+        self.output_regions = tensors.targets
+        for index, array in enumerate(tensors.inputs):
             if array is not None:
                 self.inputs[index] = array
-        if placed.holds:
-            with ExitStack() as held:
-                placed.hold(self.session, held)
-                self.held = held.pop_all()
-        for index in placed.copied:
+        if tensors.needs_reserve:
+            with ExitStack() as resources:
+                tensors.reserve(self.session, resources)
+                self.resources = resources.pop_all()
+        for index in tensors.copied:
             self.inputs[index] = frozen_copy(self.inputs[index])
 
     def take_outputs(self, device_name: str) -> None:
@@ -129,32 +129,32 @@ class Run(KnownRun):
         The run fails if these can't be its outputs, if the device fails, or if the run was cancelled.
         """
         assert self.model is not None
-        targets, placed, description = self.targets, self.placed, self.description
+        targets, tensors, description = self.output_regions, self.region_tensors, self.description
         places = targets.arrays if targets is not None else ()
         try:
             require_outputs(device_name, self.model.outputs, self.outputs, self.known, places)
             if targets is not None:
                 self.cancellation.check()  # After a cancellation the client may use the memory for other runs.
-                self.is_written = targets.take(self.outputs)
-            if placed is not None:
-                self.outputs = placed.sendable(self.outputs, self.is_written)
+                self.is_written = targets.write(self.outputs)
+            if tensors is not None:
+                self.outputs = tensors.make_sendable(self.outputs, self.is_written)
         except Exception as error:
             self.is_as_promised, self.outputs, self.error = False, (), error
         else:
             if description is not None:
                 self.is_as_promised = description.is_kept_by(self.outputs, is_written=self.is_written)
 
-    def let_go(self) -> None:
+    def release_inputs(self) -> None:
         """Release the inputs, and what they and the outputs in regions use."""
         self.inputs = []
-        held, self.held, self.placed = self.held, None, None
-        if held is not None:
-            held.close()
+        resources, self.resources, self.region_tensors = self.resources, None, None
+        if resources is not None:
+            resources.close()
 
     def fail(self, error: BaseException) -> None:
         """Note the error of the run; an unexpected one becomes UnavailableDevice if the run was on the device."""
         self.outputs = ()
-        self.error = failed_on_device(error) if self.began_ns else error
+        self.error = _device_error(error) if self.began_ns else error
 
     def times(self) -> tuple[int, int, int, int, int, int]:
         """Return the times of a successful run in nanoseconds, in the order in which the head of a reply has them."""
@@ -163,7 +163,7 @@ class Run(KnownRun):
         return received_at_ns, queued_ns, self.copied_in_ns, self.computed_ns, now - done_ns, now - received_at_ns
 
 
-def failed_on_device(error: BaseException) -> BaseException:
+def _device_error(error: BaseException) -> BaseException:
     """Return the error that a client gets for an exception of a backend."""
     if isinstance(error, NnrtError | MemoryError):
         return error

@@ -6,7 +6,7 @@ from copy import copy
 
 import numpy as np
 
-from nnrt_device_service.memory.buffers import FromRegions, Region
+from nnrt_device_service.memory.buffers import DerivedFromRegions, Region
 from nnrt_device_service.memory.device_memory import DeviceMemory, DevicePlace
 from nnrt_device_service.memory.freeing import device_faults
 from nnrt_device_service.sessions.descriptions import REGION, Description
@@ -100,7 +100,7 @@ class OutputRegions:
         first, end = self._spans.get(region.buffer_id, (0, 0))
         return region.offset < end and first < region.offset + region.data_size
 
-    def take(self, outputs: Sequence[Array]) -> bool:
+    def write(self, outputs: Sequence[Array]) -> bool:
         """Copy the outputs that aren't in their regions yet, and return whether all are there now.
 
         Copies none and returns False if one is larger than its region. Raises UnavailableDevice if the device fails.
@@ -134,7 +134,7 @@ def may_stay(model: LoadedModel) -> bool:
     return model.prepared.takes_device_buffers and model.group is None
 
 
-class Placed(FromRegions):
+class RegionTensors(DerivedFromRegions):
     """Tensors of a run that lie in regions, checked: inputs that are read there, and inputs that are copied first.
 
     Later runs with the same description and regions use the same object.
@@ -143,9 +143,9 @@ class Placed(FromRegions):
     __slots__ = (
         "_copied_bytes",
         "_description",
-        "_left",
         "_may_stay",
         "_memories",
+        "_read_in_place",
         "_targets",
         "copied",
         "inputs",
@@ -167,7 +167,7 @@ class Placed(FromRegions):
         self.copied: list[int] = []
         self._copied_bytes = 0
         # Inputs that the run reads in place, where the client may write meanwhile.
-        self._left: list[Array] = []
+        self._read_in_place: list[Array] = []
         # All inputs, as arrays at their regions; None for an input in no region.
         self.inputs: list[Array | None] = []
         for index, region in enumerate(read):
@@ -184,21 +184,21 @@ class Placed(FromRegions):
         return targets if targets is None or targets.are_known else copy(targets)
 
     @property
-    def holds(self) -> bool:
-        """True if a run has to call `hold`, as it uses the device's memory or large copies.
+    def needs_reserve(self) -> bool:
+        """True if a run has to call `reserve`, as it uses the device's memory or large copies.
 
         (Copies can be large although the budget counts their regions: each input may name the same region.)
         """
         return self._copied_bytes >= UNCOUNTED_BYTES or bool(self._memories)
 
-    def hold(self, session: Session, held: ExitStack) -> None:
+    def reserve(self, session: Session, resources: ExitStack) -> None:
         """Keep the device's memory and reserve bytes for the copies of one run, until the exit stack is closed.
 
         Raises UnknownHandle if a buffer has been released, and OutOfMemory.
         """
         for memory in self._memories:
-            held.enter_context(memory)
-        held.enter_context(session.budget.reserved(self._copied_bytes))
+            resources.enter_context(memory)
+        resources.enter_context(session.budget.reserved(self._copied_bytes))
 
     def _input(self, session: Session, index: int, region: Region) -> Array:
         """Return an input as an array at its region.
@@ -221,7 +221,7 @@ class Placed(FromRegions):
         # numpy makes no array from an empty buffer, not even an empty one.
         array: Array = np.ndarray(tensor.shape, tensor.dtype, place if place.nbytes else bytes(tensor.dtype.itemsize))
         if is_read_in_place and array.flags.aligned and not (self._targets and self._targets.may_touch(region)):
-            self._left.append(array)
+            self._read_in_place.append(array)
             return array
         return self._copy(index, array)
 
@@ -230,34 +230,34 @@ class Placed(FromRegions):
         self._copied_bytes += tensor.nbytes
         return tensor
 
-    def sendable(self, outputs: Sequence[Array], is_written: bool) -> Sequence[Array]:
+    def make_sendable(self, outputs: Sequence[Array], is_written: bool) -> Sequence[Array]:
         """Return the outputs, with copies of those to be sent that share memory with an input or lie on the device.
 
         (The client may write to its inputs before the reply is sent.) Raises UnavailableDevice if the device fails.
         """
-        if not (self._left or self._memories):
+        if not (self._read_in_place or self._memories):
             return outputs
         described = self._description.outputs
         return [
-            output if is_written and described[index].place == REGION else _apart(_on_host(output), self._left)
+            output if is_written and described[index].place == REGION else _apart(_on_host(output), self._read_in_place)
             for index, output in enumerate(outputs)
         ]
 
 
-def placed_in(session: Session, description: Description, regions: Sequence[int], key: bytes) -> Placed:
+def find_tensors(session: Session, description: Description, regions: Sequence[int], key: bytes) -> RegionTensors:
     """Return the tensors of a run that lie in regions, each given by three numbers.
 
-    With a `key` the result is kept for later runs with the same description and regions. Raises what `Placed` raises.
+    With a `key` the result is kept for later runs with the same description and regions. Raises as `RegionTensors`.
     """
     buffers = session.buffers
     kept = buffers.kept((description.token, key)) if key else None
-    if isinstance(kept, Placed):
+    if isinstance(kept, RegionTensors):
         return kept
     releases = buffers.releases
-    placed = Placed(session, description, list(map(Region, regions[::3], regions[1::3], regions[2::3])))
+    tensors = RegionTensors(session, description, list(map(Region, regions[::3], regions[1::3], regions[2::3])))
     if key:
-        buffers.keep((description.token, key), placed, len(regions) // 3, releases)
-    return placed
+        buffers.keep((description.token, key), tensors, len(regions) // 3, releases)
+    return tensors
 
 
 def frozen_copy(tensor: Array) -> Array:

@@ -22,14 +22,14 @@ class CompileQuota:
         self._clock = clock
         self._lock = threading.Lock()
         # Maps an identity to the time when its last spent second comes back. Identities that owe nothing are absent.
-        self._whole_again: dict[str, float] = {}
+        self._repaid_at: dict[str, float] = {}
 
     def require_room(self, identity: str) -> None:
         """Raise OutOfMemory if the identity has no compile seconds left."""
         if not self._limit_s:
             return
         with self._lock:
-            owes_s = self._whole_again.get(identity, 0.0) - self._clock()
+            owes_s = self._repaid_at.get(identity, 0.0) - self._clock()
         if owes_s >= _HOUR_S:
             raise LimitReached(
                 f"{identity} has had the daemon compile for {owes_s / _HOUR_S * self._limit_s:.1f} s within an hour;"
@@ -43,6 +43,6 @@ class CompileQuota:
             return
         with self._lock:
             now = self._clock()
-            self._whole_again = {name: at for name, at in self._whole_again.items() if at > now}
-            owes_from = self._whole_again.get(identity, now)
-            self._whole_again[identity] = owes_from + seconds * _HOUR_S / self._limit_s
+            self._repaid_at = {name: at for name, at in self._repaid_at.items() if at > now}
+            owes_from = self._repaid_at.get(identity, now)
+            self._repaid_at[identity] = owes_from + seconds * _HOUR_S / self._limit_s

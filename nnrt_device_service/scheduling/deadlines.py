@@ -18,7 +18,7 @@ class Deadlines:
         self._changed = threading.Condition()
         self._runs: dict[Cancellation, float] = {}
         # When the thread wakes next.
-        self._looks_at = -math.inf
+        self._wakes_at = -math.inf
         self._has_thread = self._is_over = False
 
     def add(self, run: Cancellation) -> None:
@@ -34,7 +34,7 @@ class Deadlines:
                 start_thread(self._watch, "deadlines")
                 self._has_thread = True
             self._runs[run] = deadline
-            if deadline < self._looks_at:
+            if deadline < self._wakes_at:
                 self._changed.notify()
 
     def discard(self, run: Cancellation) -> None:
@@ -50,16 +50,16 @@ class Deadlines:
             self._changed.notify()
 
     def _watch(self) -> None:
-        while (overdue := self._next()) is not None:
+        while (overdue := self._pop_overdue()) is not None:
             overdue.expire()
 
-    def _next(self) -> Cancellation | None:
+    def _pop_overdue(self) -> Cancellation | None:
         """Wait for the next run whose deadline has passed, forget and return it; return None after `close`."""
         with self._changed:
             while not self._is_over:
                 run = min(self._runs, key=self._runs.__getitem__, default=None)
-                self._looks_at = math.inf if run is None else self._runs[run]
-                left_s = self._looks_at - time.monotonic()
+                self._wakes_at = math.inf if run is None else self._runs[run]
+                left_s = self._wakes_at - time.monotonic()
                 if run is not None and left_s <= 0:
                     del self._runs[run]
                     return run

@@ -41,11 +41,11 @@ class FairQueue(Generic[FlowT]):
     and so overtakes every flow in the end: even an endless series of new flows can't keep a waiting flow from its turn.
     """
 
-    __slots__ = ("_active", "_clock", "_looked_at", "_running", "_starts", "_waiting")
+    __slots__ = ("_active", "_advanced_at", "_clock", "_running", "_starts", "_waiting")
 
     def __init__(self) -> None:
         self._clock = 0.0
-        self._looked_at = 0.0
+        self._advanced_at = 0.0
         self._active = 0  # Flows with a run that waits or is on the device.
         self._running = 0
         self._starts = 0
@@ -117,8 +117,8 @@ class FairQueue(Generic[FlowT]):
 
     def _advance(self, now: float) -> None:
         if self._running:
-            self._clock += _PACE * (now - self._looked_at) * self._running / self._active
-        self._looked_at = now
+            self._clock += _PACE * (now - self._advanced_at) * self._running / self._active
+        self._advanced_at = now
 
     def _catch_up(self, flow: FlowT, now: float) -> None:
         if flow.waiting or (flow.running and flow.last_start == self._starts):

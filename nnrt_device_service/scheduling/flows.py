@@ -19,18 +19,18 @@ def _nothing() -> None:
 class PriorityClass:
     """Runs of one user that have the same priority rank, and since when none of the waiting ones got a slot."""
 
-    __slots__ = ("flows", "rank", "since")
+    __slots__ = ("flows", "rank", "waits_since")
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self.flows: FairQueue[SessionFlow] = FairQueue()
-        self.since = 0.0
+        self.waits_since = 0.0
 
 
 class IdentityFlow(Flow):
     """Runs of one identity, whose share of the device its users divide."""
 
-    __slots__ = ("ahead", "lacking", "named", "users")
+    __slots__ = ("lacking", "users", "users_ahead", "users_by_name")
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,15 +38,15 @@ class IdentityFlow(Flow):
         self.lacking = 0
         self.users: FairQueue[UserFlow] = FairQueue()
         # A user stays while a session's account refers to it, or while it is in `users_ahead`.
-        self.named: WeakValueDictionary[str, UserFlow] = WeakValueDictionary()
-        self.ahead: set[UserFlow] = set()
+        self.users_by_name: WeakValueDictionary[str, UserFlow] = WeakValueDictionary()
+        self.users_ahead: set[UserFlow] = set()
 
     def user(self, name: str) -> "UserFlow":
         """Return the user of that name, a new one if it is not known."""
-        self.ahead = set(filter(self.users.is_ahead, self.ahead))
-        known = self.named.get(name)
+        self.users_ahead = set(filter(self.users.is_ahead, self.users_ahead))
+        known = self.users_by_name.get(name)
         if known is None:
-            known = self.named[name] = UserFlow(self)
+            known = self.users_by_name[name] = UserFlow(self)
         return known
 
 
@@ -62,7 +62,7 @@ class UserFlow(Flow):
 
     def next_class(self, now: float, ageing_s: float) -> PriorityClass:
         waiting = [each for each in self.classes if each.flows]
-        return max(waiting, key=lambda each: (each.rank + (now - each.since) // ageing_s, now - each.since))
+        return max(waiting, key=lambda each: (each.rank + (now - each.waits_since) // ageing_s, now - each.waits_since))
 
 
 class SessionFlow(Flow):
@@ -77,7 +77,7 @@ class SessionFlow(Flow):
         self.priority_class = priority_class
         self.queued: deque[QueuedRun] = deque()
 
-    def spent_in_all(self, now: float) -> tuple[float, float]:
+    def spent_by_owners(self, now: float) -> tuple[float, float]:
         """Return the seconds that its identity and its user have spent."""
         return self.user.identity.spent_by(now), self.user.spent_by(now)
 
@@ -122,21 +122,21 @@ class Flows:
         self._ageing_s = ageing_s
         self._identities: FairQueue[IdentityFlow] = FairQueue()
         # An identity stays while one of its users does.
-        self._named: WeakValueDictionary[str, IdentityFlow] = WeakValueDictionary()
-        self._ahead: set[IdentityFlow] = set()
+        self._identities_by_name: WeakValueDictionary[str, IdentityFlow] = WeakValueDictionary()
+        self._identities_ahead: set[IdentityFlow] = set()
 
     def account(self, identity: str, user: str, tally: Tally) -> Account:
         """Return a new account for a session of one of the identity's users."""
-        self._ahead = set(filter(self._identities.is_ahead, self._ahead))
-        known = self._named.get(identity)
+        self._identities_ahead = set(filter(self._identities.is_ahead, self._identities_ahead))
+        known = self._identities_by_name.get(identity)
         if known is None:
-            known = self._named[identity] = IdentityFlow()
+            known = self._identities_by_name[identity] = IdentityFlow()
         return Account(known.user(user), tally)
 
     @property
     def most_of_identity(self) -> int:
         """Number of waiting runs of the identity that has the most."""
-        return max((each.waiting + each.lacking for each in self._named.values()), default=0)
+        return max((each.waiting + each.lacking for each in self._identities_by_name.values()), default=0)
 
     def __iter__(self) -> Iterator[QueuedRun]:
         """Iterate over the runs that wait for a slot."""
@@ -149,7 +149,7 @@ class Flows:
     def enqueue(self, flow: SessionFlow, now: float) -> None:
         """Count one more waiting run of the flow."""
         if not flow.priority_class.flows:
-            flow.priority_class.since = now
+            flow.priority_class.waits_since = now
         flow.priority_class.flows.enqueue(flow, now)
         flow.user.identity.users.enqueue(flow.user, now)
         self._identities.enqueue(flow.user.identity, now)
@@ -159,7 +159,7 @@ class Flows:
         flow.priority_class.flows.dequeue(flow, now)
         flow.user.identity.users.dequeue(flow.user, now)
         self._identities.dequeue(flow.user.identity, now)
-        self._remember(flow.user)
+        self._remember_spending(flow.user)
 
     def start(self, flow: SessionFlow, now: float) -> None:
         """Count time of one more run of the flow that is on the device."""
@@ -172,7 +172,7 @@ class Flows:
         flow.priority_class.flows.stop(flow, now)
         flow.user.identity.users.stop(flow.user, now)
         self._identities.stop(flow.user.identity, now)
-        self._remember(flow.user)
+        self._remember_spending(flow.user)
 
     def charge(self, flow: SessionFlow, seconds: float, now: float) -> None:
         """Add seconds to what the flow has spent, for a run that was computed in the slot of another flow.
@@ -182,22 +182,22 @@ class Flows:
         flow.priority_class.flows.charge(flow, seconds, now)
         flow.user.identity.users.charge(flow.user, seconds, now)
         self._identities.charge(flow.user.identity, seconds, now)
-        self._remember(flow.user)
+        self._remember_spending(flow.user)
 
-    def next_of(self, identity: IdentityFlow, now: float) -> QueuedRun:
+    def take_next(self, identity: IdentityFlow, now: float) -> QueuedRun:
         """Remove the identity's next run from its queue and return it."""
         chosen = identity.users.next(now).next_class(now, self._ageing_s)
-        chosen.since = now
+        chosen.waits_since = now
         return chosen.flows.next(now).queued.popleft()
 
     def next_identity(self, now: float) -> IdentityFlow | None:
         """Return the identity whose run starts next, or None. Runs that wait for memory don't count here."""
         return self._identities.next(now) if self._identities else None
 
-    def _remember(self, user: UserFlow) -> None:
+    def _remember_spending(self, user: UserFlow) -> None:
         """Keep an idle user and identity that spent more than new ones start with, lest they return as new ones."""
         identity = user.identity
         if not (user.running or user.waiting) and identity.users.is_ahead(user):
-            identity.ahead.add(user)
+            identity.users_ahead.add(user)
         if not (identity.running or identity.waiting) and self._identities.is_ahead(identity):
-            self._ahead.add(identity)
+            self._identities_ahead.add(identity)

@@ -15,7 +15,7 @@ from nnrt_hdi.tensor import Array, Shape
 # member already has a bucket for them.
 MOST_SHAPES = 64
 # Shapes of a run's inputs without their first dimension, the rows.
-Rests = tuple[Shape, ...]
+RowShapes = tuple[Shape, ...]
 
 
 class Group:
@@ -30,14 +30,14 @@ class Group:
         self.batching = batching
         self._lock = threading.Lock()
         # A bucket stays while a member, a description or a run refers to it.
-        self._buckets: WeakValueDictionary[Rests, Bucket] = WeakValueDictionary()
+        self._buckets: WeakValueDictionary[RowShapes, Bucket] = WeakValueDictionary()
 
-    def bucket(self, rests: Rests, *, is_new: bool) -> "Bucket | None":
+    def find_bucket(self, row_shapes: RowShapes, *, is_new: bool) -> "Bucket | None":
         """Return the bucket of runs with these shapes; if there is none, a new one if `is_new`, else None."""
         with self._lock:
-            found = self._buckets.get(rests)
+            found = self._buckets.get(row_shapes)
             if found is None and is_new:
-                found = self._buckets[rests] = Bucket(self.batching)
+                found = self._buckets[row_shapes] = Bucket(self.batching)
             return found
 
 
@@ -49,23 +49,23 @@ class Member:
     def __init__(self, group: Group) -> None:
         self.batching = group.batching
         self._group = group
-        self._buckets: dict[Rests, Bucket] = {}
+        self._buckets: dict[RowShapes, Bucket] = {}
 
-    def bucket(self, shapes: Sequence[Shape]) -> "Bucket | None":
+    def find_bucket(self, shapes: Sequence[Shape]) -> "Bucket | None":
         """Return the bucket of a run with inputs of these shapes, or None if the run can't join a batch."""
         rows = shapes[0][0]
         if not 0 < rows <= self.batching.max_size:
             return None
-        rests = []
+        row_shapes = []
         for shape in shapes:
             if shape[0] != rows:
                 return None
-            rests.append(shape[1:])
-        key = tuple(rests)
+            row_shapes.append(shape[1:])
+        key = tuple(row_shapes)
         found = self._buckets.get(key)
         if found is None:
             has_room = len(self._buckets) < MOST_SHAPES
-            found = self._group.bucket(key, is_new=has_room)
+            found = self._group.find_bucket(key, is_new=has_room)
             if found is not None and has_room:
                 self._buckets[key] = found
         return found

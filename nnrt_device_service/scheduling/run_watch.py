@@ -19,12 +19,12 @@ class CompileWatch:
         self._max_compile_s = max_compile_s
         self._stuck_s = stuck_s
 
-    def look(self, compiling: Iterable[Cancellation]) -> str:
+    def end_overdue(self, compiling: Iterable[Cancellation]) -> str:
         """Cancel compilations that take too long; return why the device counts as stuck, or an empty string."""
-        found = (self.look_at(cancellation, cancellation.on_device_s) for cancellation in compiling)
+        found = (self.end_if_overdue(cancellation, cancellation.on_device_s) for cancellation in compiling)
         return next(filter(None, found), "")
 
-    def look_at(self, cancellation: Cancellation, taken_s: float) -> str:
+    def end_if_overdue(self, cancellation: Cancellation, taken_s: float) -> str:
         """Do the same for one compilation, which has taken `taken_s` so far."""
         overdue_s = taken_s - self._max_compile_s
         if not self._max_compile_s or overdue_s <= 0:
@@ -52,19 +52,19 @@ class RunWatch:
         self._stuck_s = stuck_s
         self._compile_watch = compile_watch
 
-    def look(self, running: Iterable[Cancellation], what: str = "a run") -> str:
+    def end_overdue(self, running: Iterable[Cancellation], what: str = "a run") -> str:
         """Cancel runs that take too long; return why the device counts as stuck, or an empty string.
 
         `what` is what the returned text calls one of them.
         """
-        found = (self._look_at(cancellation, what) for cancellation in running)
+        found = (self._end_if_overdue(cancellation, what) for cancellation in running)
         return next(filter(None, found), "")
 
-    def _look_at(self, cancellation: Cancellation, what: str) -> str:
+    def _end_if_overdue(self, cancellation: Cancellation, what: str) -> str:
         # Read once, and before the other times: the compilation may end meanwhile.
         since_ns = cancellation.compiling_since_ns
         if since_ns is not None:
-            return self._compile_watch.look_at(cancellation, (time.perf_counter_ns() - since_ns) / 1e9)
+            return self._compile_watch.end_if_overdue(cancellation, (time.perf_counter_ns() - since_ns) / 1e9)
         on_device_s, overdue_s = cancellation.on_device_s, cancellation.overdue_s
         if self._stuck_s and overdue_s > self._stuck_s:
             return (

@@ -14,7 +14,7 @@ from nnrt_device_service.host.steps import take_each
 from nnrt_device_service.scheduling.flows import Account, Flows, QueuedRun, SessionFlow
 from nnrt_device_service.scheduling.joinable import Bucket, Joinable, await_change
 from nnrt_device_service.scheduling.run_memory import RunMemory
-from nnrt_device_service.scheduling.waiting import Waiting
+from nnrt_device_service.scheduling.waiting import WaitingRuns
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.errors import NnrtError, TimedOut
 
@@ -46,7 +46,7 @@ class Scheduler:
         self._lock = threading.Lock()
         self._slots = slots
         # Number of slots that a run may take without a check of its account: 0 while the scheduler is suspended.
-        self._free_for_all = slots
+        self._open_slots = slots
         self._suspended_for: NnrtError | None = None
         self._running: dict[Cancellation, SessionFlow] = {}
         # The running ones whose time counts, because a run waits or has waited since they started.
@@ -58,7 +58,7 @@ class Scheduler:
         self._clock = clock
         self.memory = RunMemory(run_bytes)
         self._flows = Flows(ageing_s)
-        self._waiting = Waiting(self._flows, queued_runs, identity_runs)
+        self._waiting = WaitingRuns(self._flows, queued_runs, identity_runs)
 
     @property
     def running(self) -> int:
@@ -78,7 +78,7 @@ class Scheduler:
         """Return the runs that have a slot."""
         return list(self._running)
 
-    def under_way_ns(self) -> Mapping[Tally, int]:
+    def running_ns(self) -> Mapping[Tally, int]:
         """Return the nanoseconds that the runs with a slot have been on the device, by the tally that counts them."""
         under_way, now_ns = Counter[Tally](), time.perf_counter_ns()
         with self._lock:
@@ -86,7 +86,7 @@ class Scheduler:
                 if (began_ns := cancellation.began_ns) is None:
                     continue
                 joined = self._joined.get(cancellation)
-                for tally, on_device_ns in _shares(joined, flow, max(now_ns - began_ns, 0)):
+                for tally, on_device_ns in _split_busy_time(joined, flow, max(now_ns - began_ns, 0)):
                     under_way[tally] += on_device_ns
         return under_way
 
@@ -106,7 +106,7 @@ class Scheduler:
         """
         with self._lock:
             self._suspended_for = reason
-            self._free_for_all = 0
+            self._open_slots = 0
             privileged = self._waiting.privileged
             runs = [run for run, flow in self._running.items() if flow not in privileged]
             runs += [each.cancellation for each in self._waiting if each.flow not in privileged]
@@ -116,7 +116,7 @@ class Scheduler:
         """Let runs of all accounts onto the device again."""
         with self._lock:
             self._suspended_for = None
-            self._free_for_all = self._slots
+            self._open_slots = self._slots
 
     def acquire(self, flow: SessionFlow, cancellation: Cancellation) -> None:
         """Wait for a slot on the device, which the run keeps until `release`.
@@ -125,13 +125,13 @@ class Scheduler:
         """
         queued = None
         with self._lock:
-            if len(self._running) < self._free_for_all:  # Then only runs that lack memory wait.
+            if len(self._running) < self._open_slots:  # Then only runs that lack memory wait.
                 self._running[cancellation] = flow
                 self.has_free_slot = len(self._running) < self._slots
                 if self._waiting.count:
-                    self._start(cancellation, flow, self._clock())
+                    self._count_running(cancellation, flow, self._clock())
             else:
-                queued = self._enqueued(flow, cancellation)
+                queued = self._enqueue(flow, cancellation)
         if queued is not None:
             self._wait(queued)
         if cancellation.is_cancelled or cancellation.deadline is not None:
@@ -150,18 +150,18 @@ class Scheduler:
         or other threads have computed them.
         """
         with self._lock:
-            if len(self._running) < self._free_for_all:
+            if len(self._running) < self._open_slots:
                 self._running[slot] = runs[0].flow
                 self.has_free_slot = len(self._running) < self._slots
                 if self._waiting.count:
-                    self._start(slot, runs[0].flow, self._clock())
+                    self._count_running(slot, runs[0].flow, self._clock())
                 self._joined[slot] = taken = list(runs)
                 return taken
             wake = threading.Event()
             for run in runs:
                 run.wakes.append(wake)
                 try:
-                    run.begin_to_wait(self._enqueued(run.flow, run.cancellation), wake)
+                    run.begin_to_wait(self._enqueue(run.flow, run.cancellation), wake)
                 except NnrtError as error:
                     run.settle(error)
         for run in runs:
@@ -174,7 +174,7 @@ class Scheduler:
                             _leave_queue(self._waiting, run, self._clock())
                             run.settle_if_over()
                     if any(run.is_granted for run in runs):
-                        return self._take(runs, slot)
+                        return self._take_batch(runs, slot)
                 if all(run.is_settled for run in runs):
                     return []
                 await_change(runs, wake)
@@ -188,7 +188,7 @@ class Scheduler:
                 self.release(run.cancellation)
             raise
 
-    def _take(self, runs: Sequence[Joinable], slot: Cancellation) -> list[Joinable]:
+    def _take_batch(self, runs: Sequence[Joinable], slot: Cancellation) -> list[Joinable]:
         """Move the slot that one of the runs was granted to `slot`; return the runs to compute in it."""
         now = self._clock()
         leader: Joinable | None = None
@@ -211,13 +211,13 @@ class Scheduler:
             taken.append(run)
         assert leader is not None
         room = leader.bucket.batching.max_size - sum(run.rows for run in taken)
-        for other in _fairly(leader.bucket):
+        for other in _in_fair_order(leader.bucket):
             if other.rows <= room and not other.is_over:
                 room -= other.rows
                 _leave_queue(self._waiting, other, now)
                 taken.append(other)
         self._joined[slot] = taken
-        self._fill(now)
+        self._fill_slots(now)
         return taken
 
     def reserve(self, cancellation: Cancellation, size_bytes: int) -> None:
@@ -235,12 +235,12 @@ class Scheduler:
                 self.memory.take(cancellation, size_bytes)
                 return
             now = self._clock()
-            self._count_all(now)
+            self._count_all_running(now)
             flow = self._running.pop(cancellation)
             self._counted.remove(cancellation)
             self._flows.stop(flow, now)
             queued = self._waiting.add_lacking(flow, cancellation, size_bytes)
-            self._fill(now)
+            self._fill_slots(now)
         self._wait(queued)
 
     def release(self, cancellation: Cancellation, busy_ns: int = 0) -> None:
@@ -253,7 +253,7 @@ class Scheduler:
             joined = None
             if self._joined:
                 joined = self._joined.pop(cancellation, None)
-                for tally, its_ns in _shares(joined, flow, busy_ns):
+                for tally, its_ns in _split_busy_time(joined, flow, busy_ns):
                     tally.busy_ns += its_ns
             else:
                 flow.tally.busy_ns += busy_ns
@@ -266,8 +266,8 @@ class Scheduler:
             now = self._clock()
             self._flows.stop(flow, now)
             if joined is not None:
-                _share(self._flows, joined, flow, busy_ns, now)
-            self._fill(now)
+                _charge_by_rows(self._flows, joined, flow, busy_ns, now)
+            self._fill_slots(now)
 
     def _wait(self, queued: QueuedRun) -> None:
         """Wait until the run is granted a slot; raise TimedOut or OperationFailed (cancelled)."""
@@ -283,44 +283,44 @@ class Scheduler:
                     now = self._clock()
                     self._waiting.remove(queued, now)
                     if queued.lacks_bytes:
-                        self._fill(now)  # Runs that need less memory may start now.
+                        self._fill_slots(now)  # Runs that need less memory may start now.
             if queued.is_granted and not has_waited:
                 self.release(queued.cancellation)
         if not queued.is_granted:
             queued.cancellation.check()
             raise TimedOut("the run's time was over before its turn came")
 
-    def _enqueued(self, flow: SessionFlow, cancellation: Cancellation) -> QueuedRun:
+    def _enqueue(self, flow: SessionFlow, cancellation: Cancellation) -> QueuedRun:
         """Add a run to the queue; raise OutOfMemory, and the reason of `suspend`."""
         if flow not in self._waiting.privileged:
             if self._suspended_for is not None:
                 raise self._suspended_for.copy()
             self._waiting.require_room(flow)
         now = self._clock()
-        self._count_all(now)
+        self._count_all_running(now)
         queued = self._waiting.add(flow, cancellation, now)
         if self._suspended_for is not None:  # A privileged run: slots may be free.
-            self._fill(now)
+            self._fill_slots(now)
         return queued
 
-    def _count_all(self, now: float) -> None:
+    def _count_all_running(self, now: float) -> None:
         """Start counting the time of all runs on the device, because a run is about to wait."""
         if not self._waiting.count:
             for running, its_flow in self._running.items():
                 if running not in self._counted:
-                    self._start(running, its_flow, now)
+                    self._count_running(running, its_flow, now)
 
-    def _start(self, cancellation: Cancellation, flow: SessionFlow, now: float) -> None:
+    def _count_running(self, cancellation: Cancellation, flow: SessionFlow, now: float) -> None:
         """Start counting the time of a run that is on the device."""
         self._counted.add(cancellation)
         self._flows.start(flow, now)
 
-    def _fill(self, now: float) -> None:
+    def _fill_slots(self, now: float) -> None:
         """Give free slots to waiting runs that can start."""
         waiting = self._waiting
         while waiting.count and len(self._running) < self._slots and (queued := waiting.next(self.memory, now)):
             self._running[queued.cancellation] = queued.flow
-            self._start(queued.cancellation, queued.flow, now)
+            self._count_running(queued.cancellation, queued.flow, now)
             waiting.leave(queued, now)
             if queued.lacks_bytes:
                 self.memory.take(queued.cancellation, queued.lacks_bytes)
@@ -330,7 +330,7 @@ class Scheduler:
         self.has_free_slot = len(self._running) < self._slots
 
 
-def _shares(runs: Sequence[Joinable] | None, flow: SessionFlow, busy_ns: int) -> Iterable[tuple[Tally, int]]:
+def _split_busy_time(runs: Sequence[Joinable] | None, flow: SessionFlow, busy_ns: int) -> Iterable[tuple[Tally, int]]:
     """Return the tallies that count time on the device; runs of a batch share it by their rows."""
     if runs is None:
         return ((flow.tally, busy_ns),)
@@ -341,7 +341,7 @@ def _shares(runs: Sequence[Joinable] | None, flow: SessionFlow, busy_ns: int) ->
     return shares
 
 
-def _share(flows: Flows, runs: Sequence[Joinable], leader: SessionFlow, busy_ns: int, now: float) -> None:
+def _charge_by_rows(flows: Flows, runs: Sequence[Joinable], leader: SessionFlow, busy_ns: int, now: float) -> None:
     """Charge each run of a batch for its rows, and take back what the leader has paid for the others."""
     rows = sum(run.rows for run in runs)
     for run in runs:
@@ -351,16 +351,16 @@ def _share(flows: Flows, runs: Sequence[Joinable], leader: SessionFlow, busy_ns:
             flows.charge(leader, -seconds, now)
 
 
-def _leave_queue(waiting: Waiting, run: Joinable, now: float) -> None:
+def _leave_queue(waiting: WaitingRuns, run: Joinable, now: float) -> None:
     """Remove a joinable run from the queue, if it waits for a slot of its own."""
     if run.queued is not None:
         queued, run.queued = run.queued, None
         del run.bucket.waiting[run]
-        queued.flow.priority_class.since = now
+        queued.flow.priority_class.waits_since = now
         waiting.remove(queued, now)
 
 
-def _fairly(bucket: Bucket) -> list[Joinable]:
+def _in_fair_order(bucket: Bucket) -> list[Joinable]:
     """Return the bucket's waiting runs in the order in which they join a batch: by priority, then sessions in turn."""
     turns = Counter[SessionFlow]()
     order = []

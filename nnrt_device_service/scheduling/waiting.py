@@ -8,7 +8,7 @@ from nnrt_device_service.settings import LimitReached
 from nnrt_hdi.backend import Cancellation
 
 
-class Waiting:
+class WaitingRuns:
     """Queue of a scheduler: at most `most` runs, and at most `most_of_identity` of one identity. Not thread-safe."""
 
     def __init__(self, flows: Flows, most: int, most_of_identity: int) -> None:
@@ -83,10 +83,10 @@ class Waiting:
         for flow in self.privileged:
             if flow.queued:
                 return flow.queued.popleft()
-        lacking = min(self.lacking, key=lambda each: each.flow.spent_in_all(now), default=None)
+        lacking = min(self.lacking, key=lambda each: each.flow.spent_by_owners(now), default=None)
         if lacking is not None and not memory.has_left(lacking.lacks_bytes):
             lacking = None
         identity = self._flows.next_identity(now)
         if identity is None or (lacking and lacking.flow.user.identity.spent_by(now) <= identity.spent_by(now)):
             return lacking
-        return self._flows.next_of(identity, now)
+        return self._flows.take_next(identity, now)

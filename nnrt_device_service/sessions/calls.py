@@ -26,15 +26,15 @@ class Calls:
         self._under_way: Counter[str] = Counter()
         self._streams_waiting = 0
 
-    def plain(self, end: Callable[[], object]) -> AbstractContextManager[None]:
+    def count_call(self, end: Callable[[], object]) -> AbstractContextManager[None]:
         """Count a call that is not a stream while the block lasts; `end` is called if the session ends first.
 
         Raises OutOfMemory beyond the limit.
         """
         return self._counted("calls under way", self._settings.session_calls, "--session-calls", end)
 
-    def control(self, end: Callable[[], object]) -> AbstractContextManager[None]:
-        """Count a call that awaits or cancels runs, as `plain` does.
+    def count_control_call(self, end: Callable[[], object]) -> AbstractContextManager[None]:
+        """Count a call that awaits or cancels runs, as `count_call` does.
 
         These calls have a limit of their own, equal to that of streams, so that no other calls can keep them out.
         """
@@ -45,8 +45,8 @@ class Calls:
         return len(self._local_connections)
 
     @contextmanager
-    def local_connection(self, end: Callable[[], object]) -> Iterator[None]:
-        """Count a connection of the local socket, as `plain` does.
+    def count_local_connection(self, end: Callable[[], object]) -> Iterator[None]:
+        """Count a connection of the local socket, as `count_call` does.
 
         The limit is one for each stream, and one for sharing memory. A connection that `break_off` has returned doesn't
         count any more, though a run on it may go on.
@@ -67,8 +67,8 @@ class Calls:
             with self._lock:
                 self._local_connections.discard(place)
 
-    def stream(self, end: Callable[[], object]) -> AbstractContextManager[None]:
-        """Count a stream of any kind, as `plain` does.
+    def count_stream(self, end: Callable[[], object]) -> AbstractContextManager[None]:
+        """Count a stream of any kind, as `count_call` does.
 
         At the limit this waits for streams that end: a client may open one right after it has cancelled another.
         """

@@ -107,7 +107,7 @@ class Description:
         # the run's turn has come.
         self.bucket: Bucket | None = None
         if model.group is not None and not (self.has_regions or self.has_chunks or profile):
-            self.bucket = model.group.bucket([tensor.shape for tensor in inputs])
+            self.bucket = model.group.find_bucket([tensor.shape for tensor in inputs])
         # Whether runs need no thread while they are on the device.
         is_startable = isinstance(model.prepared, StartableModel) and model.group is None
         self.is_startable = is_startable and not (self.has_chunks or profile)

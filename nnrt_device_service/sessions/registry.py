@@ -81,11 +81,11 @@ class SessionRegistry:
         is none.
         """
         with self._lock:
-            evicted = self._in_the_way(identity)
+            evicted = self._find_evicted(identity)
             if evicted is not None:
                 del self._sessions[evicted.session.id]
             usage = self.counters.open(identity)
-            session = Session(self._settings, client, self._freeing, self.held.of(str(identity)), identity, usage)
+            session = Session(self._settings, client, self._freeing, self.held.share(str(identity)), identity, usage)
             session.on_closed = partial(self.counters.close, usage)
             self._sessions[session.id] = _Entry(session, hang_up)
         if evicted is not None:
@@ -100,12 +100,12 @@ class SessionRegistry:
     def own_session(self, identity: Identity) -> Session:
         """Return a session of the daemon itself, which has no stream and doesn't count in the limits of sessions."""
         usage = self.counters.open(identity)
-        budget = self.held.of(str(identity))
+        budget = self.held.share(str(identity))
         session = Session(self._settings, f"the {identity}", self._freeing, budget, identity, usage)
         session.on_closed = partial(self.counters.close, usage)
         return session
 
-    def told_counters(self, usage: Usage | None, under_way_ns: Mapping[Tally, int]) -> DeviceCounters:
+    def snapshot_counters(self, usage: Usage | None, under_way_ns: Mapping[Tally, int]) -> DeviceCounters:
         """Return the counters of one identity, or of all if `usage` is None.
 
         `under_way_ns` are the times of what is on the device now, which the counters include.
@@ -120,7 +120,7 @@ class SessionRegistry:
             connections[session.usage.identity] += session.calls.local_connection_count + (entry.hang_up is not None)
         return self.counters.told(usage, connections, held_bytes, under_way_ns)
 
-    def _in_the_way(self, identity: Identity) -> _Entry | None:
+    def _find_evicted(self, identity: Identity) -> _Entry | None:
         """Return the session to close before the identity opens one, or None; raise OutOfMemory if all are attached."""
         most, everybody = self._settings.max_sessions, list(self._sessions.values())
         own = [entry for entry in everybody if entry.session.identity.is_same(identity)]
@@ -138,7 +138,7 @@ class SessionRegistry:
             setting = "--identity-share"
         raise LimitReached(f"{said}; close sessions, try again later, or raise it", setting)
 
-    def of(self, session_id: bytes) -> Session:
+    def find(self, session_id: bytes) -> Session:
         return self._entry(session_id).session
 
     def resume(self, session_id: bytes, hang_up: Callable[[], object], identity: Identity = ANYBODY) -> Session:
@@ -183,10 +183,10 @@ class SessionRegistry:
         for entry in list(self._sessions.values()):
             entry.session.touch()
 
-    def tend_chunked_inputs(self) -> None:
+    def end_stalled_inputs(self) -> None:
         """End the streams on which the rest of an input doesn't come, and free spare memory of chunked inputs."""
         for entry in list(self._sessions.values()):
-            entry.session.chunked_inputs.tend(self._settings.heartbeat_timeout_s)
+            entry.session.chunked_inputs.end_stalled(self._settings.heartbeat_timeout_s)
 
     def hang_up_silent(self) -> Sequence[Session]:
         """End the streams of sessions that have been silent for too long, and return these sessions."""

@@ -190,17 +190,17 @@ class Session:
 
     def discard(self, prepared: PreparedModel, undo: ExitStack) -> None:
         """Close a model that no client gets, and close `undo` after it."""
-        with self._freeing.awaited():
+        with self._freeing.await_own():
             LoadedModel(prepared, self._freeing, undo.pop_all().close).release()
 
     def hold_for_model(self, size_bytes: int, undo: ExitStack) -> None:
         """Reserve the bytes that a model takes besides uploaded constants, until `undo`; raise OutOfMemory."""
         self.budget.reserve(size_bytes)
-        undo.callback(self._let_go_of_model, size_bytes)
+        undo.callback(self._release_model_bytes, size_bytes)
         with self._lock:
             self._model_bytes += size_bytes
 
-    def _let_go_of_model(self, size_bytes: int) -> None:
+    def _release_model_bytes(self, size_bytes: int) -> None:
         self.budget.release(size_bytes)
         with self._lock:
             self._model_bytes -= size_bytes

@@ -152,13 +152,13 @@ class Daemon:
         self._warn_of_few_threads()
         if self._local_socket is not None:
             self._local_socket.start()
-        self._device.start_canary(self._change_condition)
+        self._device.start_canary(self._report_condition)
         self._device.telemetry.start()
         before = set(threading.enumerate())
         self._server.start()
         self._serving = set(threading.enumerate()) - before
         self._health.set(ALIVE, health_pb2.HealthCheckResponse.SERVING)
-        self._tell_health()
+        self._update_health()
         if self._settings.health_listen:
             self._health_port = HealthPort(self._settings.health_listen, self._health, self._calls)
         if self._settings.metrics_listen:
@@ -237,12 +237,12 @@ class Daemon:
     def _has_lost_its_rights(self, session: Session) -> bool:
         return not self._identities.still_holds(session.identity)
 
-    def _change_condition(self) -> None:
+    def _report_condition(self) -> None:
         """Report that the canary has taken the device out of service, or has put it back."""
-        self._tell_health()
+        self._update_health()
         tell_condition(self._device.info.device_name, self._device.out)
 
-    def _tell_health(self) -> None:
+    def _update_health(self) -> None:
         """Let the health service say whether the device takes work."""
         is_out = self._device.status is DeviceStatus.OFFLINE
         reply = health_pb2.HealthCheckResponse
@@ -263,7 +263,7 @@ class Daemon:
         rounds.take("store", self._require_whole_store)
         rounds.take("work", self._look_after_work, after_standstill=lambda: None)
         rounds.take("memory", lambda: memory.look(len(sessions), time.monotonic()))
-        rounds.take("inputs", sessions.tend_chunked_inputs)
+        rounds.take("inputs", sessions.end_stalled_inputs)
         rounds.take("rights", self._cut_off_those_without_rights)
         rounds.take("cut-off", sessions.close_cut_off)
         rounds.take("silence", self._hang_up_silent, after_standstill=sessions.forgive_silence)

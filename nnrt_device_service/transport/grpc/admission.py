@@ -55,7 +55,7 @@ def session_of(device: Device, context: Any) -> Session:
     session_id = session_id_of(context)
     if session_id is None:
         raise UnknownHandle(f"the call names no session; send its id as metadata {SESSION_METADATA!r}")
-    session = device.sessions.of(session_id)
+    session = device.sessions.find(session_id)
     session.touch()
     return session
 
@@ -73,7 +73,7 @@ def count_error(device: Device, context: Any, method: str, error: NnrtError) -> 
     if method == _OPEN:
         return  # Its servicer counts it, as only that knows the identity.
     try:
-        usage = device.sessions.of(session_id_of(context) or b"").usage
+        usage = device.sessions.find(session_id_of(context) or b"").usage
     except UnknownHandle:
         usage = device.sessions.counters.of(None)
     if method == _RUN:
@@ -99,7 +99,7 @@ class _ForeignCalls:
     def counted(self, method: str, context: Any) -> Iterator[None]:
         try:
             self._threads.require_thread()
-            with self._connections.counted(context.peer()), self._placed(method, context):
+            with self._connections.counted(context.peer()), self._counted_in_method(method, context):
                 yield
         except InvalidParameter as error:  # A request that can't be read. Other services make their own errors.
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
@@ -107,7 +107,7 @@ class _ForeignCalls:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
 
     @contextmanager
-    def _placed(self, method: str, context: Any) -> Iterator[None]:
+    def _counted_in_method(self, method: str, context: Any) -> Iterator[None]:
         with self._lock:
             calls = self._calls.setdefault(method, {})
             oldest = next(iter(calls)) if len(calls) >= FOREIGN_CALLS else None
@@ -178,18 +178,18 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
             return handler
         method, is_ours = details.method.removeprefix(OUR_SERVICES), details.method.startswith(OUR_SERVICES)
         counted, work = (self._counted, self._work) if is_ours else (self._foreign_calls.counted, _no_work)
-        read_each = RequestReader(method, handler.request_deserializer).each
+        read_all = RequestReader(method, handler.request_deserializer).read_all
         behavior = getattr(handler, arity_of(handler))
-        request_of = iter if handler.request_streaming else _only
+        request_of = iter if handler.request_streaming else _only_request
 
         def call(requests: Iterator[Any], context: Any) -> Any:
-            with counted(method, context) as budget, closing(read_each(requests, budget)) as messages:
+            with counted(method, context) as budget, closing(read_all(requests, budget)) as messages:
                 request = request_of(messages)
                 with work(method, context):
                     return behavior(request, context)
 
         def stream(requests: Iterator[Any], context: Any) -> Iterator[Any]:
-            with counted(method, context) as budget, closing(read_each(requests, budget)) as messages:
+            with counted(method, context) as budget, closing(read_all(requests, budget)) as messages:
                 request = request_of(messages)
                 with work(method, context):
                     yield from behavior(request, context)
@@ -252,11 +252,11 @@ def _no_work(method: str, context: Any) -> Iterator[None]:
 
 def _counter_of(session: Session, method: str) -> Callable[[Callable[[], object]], AbstractContextManager[None]]:
     if method in _STREAMS:
-        return session.calls.stream
-    return session.calls.control if method in _CONTROL_CALLS else session.calls.plain
+        return session.calls.count_stream
+    return session.calls.count_control_call if method in _CONTROL_CALLS else session.calls.count_call
 
 
-def _only(requests: Iterator[Any]) -> Any:
+def _only_request(requests: Iterator[Any]) -> Any:
     for request in requests:
         return request
     raise InvalidParameter("the call ended without a request; send one")

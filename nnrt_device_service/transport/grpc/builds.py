@@ -33,7 +33,7 @@ class Builds:
         self._device = device
         self._settings = settings
 
-    def built(
+    def build(
         self, session: Session, context: Any, request: PrepareRequest, make: Callable[[Build], Outcome]
     ) -> Iterator[device_pb2.PrepareModelReply]:
         """Yield the replies to a request for a model; `make` makes the model."""
@@ -42,13 +42,13 @@ class Builds:
         def prepare(progress: Progress) -> Outcome:
             return make(Build(session, config, progress, wire.batching(request)))
 
-        yield from self._prepared(session, context, prepare, request.request_id)
+        yield from self._compile(session, context, prepare, request.request_id)
 
-    def _prepared(
+    def _compile(
         self, session: Session, context: Any, prepare: Callable[[Progress], Outcome], request_id: bytes = b""
     ) -> Iterator[device_pb2.PrepareModelReply]:
         """Yield the replies of a compilation: its progress while it goes on, then its outcome."""
-        if (made := _made_before(session, request_id)) is not None:
+        if (made := _find_made(session, request_id)) is not None:
             yield _prepare_reply(made)
             return
         replies: queue.SimpleQueue[device_pb2.PrepareModelReply | None] = queue.SimpleQueue()
@@ -67,7 +67,7 @@ class Builds:
             if not is_sending:
                 session.release_model(model_id)
 
-        def wanted() -> Outcome:
+        def prepare_or_release() -> Outcome:
             outcome = prepare(progress)
             if isinstance(outcome, Prepared):
                 release = partial(release_unsent, outcome.model_id)
@@ -78,19 +78,19 @@ class Builds:
         # The block waits for the compilation even if the client has gone: until then it uses what belongs to this call
         # (its count in the session, its memory, the drain gate).
         began = time.monotonic()
-        compiled = self._device.threads.submit(partial(copy_context().run, wanted))
+        compiled = self._device.threads.submit(partial(copy_context().run, prepare_or_release))
         compiled.add_done_callback(lambda _: replies.put(None))
         try:
             yield from iter(replies.get, None)
         finally:
             wait([compiled])
-        outcome = self._audited(session, compiled.result, began)
+        outcome = self._audit_outcome(session, compiled.result, began)
         is_sending = True
         if isinstance(outcome, Prepared):
             session.remember(request_id, outcome)
         yield _prepare_reply(outcome)
 
-    def _audited(self, session: Session, result: Callable[[], Outcome], began: float) -> Outcome:
+    def _audit_outcome(self, session: Session, result: Callable[[], Outcome], began: float) -> Outcome:
         """Return the outcome of a compilation, and write it to the audit log unless constants are missing."""
         about = {"session": session.label, "seconds": round(time.monotonic() - began, 3)}
         write = partial(self._device.audit.write, "model", session.identity, **about)
@@ -104,7 +104,7 @@ class Builds:
         return outcome
 
 
-def _made_before(session: Session, request_id: bytes) -> Prepared | None:
+def _find_made(session: Session, request_id: bytes) -> Prepared | None:
     """Return the model that a request with this id has already made, in case its reply was lost, or None."""
     if request_id:
         require_request_id(request_id)

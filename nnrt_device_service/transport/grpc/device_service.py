@@ -70,7 +70,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
         self, request: device_pb2.PrepareModelRequest, context: Any
     ) -> Iterator[device_pb2.PrepareModelReply]:
         session = session_of(self._device, context)
-        yield from self._builds.built(
+        yield from self._builds.build(
             session, context, request, partial(self._models.prepare, wire.SentModel(request.model))
         )
 
@@ -79,7 +79,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
     ) -> Iterator[device_pb2.PrepareModelReply]:
         session = session_of(self._device, context)
         buffers = _parts(request, partial(_part, session))
-        yield from self._builds.built(session, context, request, partial(self._models.restore, buffers))
+        yield from self._builds.build(session, context, request, partial(self._models.restore, buffers))
 
     def PrepareOfflineModel(
         self, request: device_pb2.PrepareFromBuffersRequest, context: Any
@@ -90,7 +90,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
             return
         session = session_of(self._device, context)
         program = Program(request.program_format, _parts(request, _program_part))
-        yield from self._builds.built(session, context, request, partial(self._models.load_program, program))
+        yield from self._builds.build(session, context, request, partial(self._models.load_program, program))
 
     def UploadConstants(
         self, requests: Iterator[device_pb2.ConstantChunk], context: Any
@@ -102,7 +102,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
             for chunk in (chunk for message in requests for chunk in (message, *message.more)):
                 sha256, size_bytes = (chunk.sha256, chunk.size_bytes) if chunk.sha256 else (sha256, size_bytes)
                 unfinished.add(sha256)
-                for offset, data in _uploaded(session, chunk):
+                for offset, data in _read_chunk(session, chunk):
                     if session.constants.write(sha256, size_bytes, offset, data):
                         unfinished.discard(sha256)
                         completed += 1
@@ -121,7 +121,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
 
     def ReleaseBuffer(self, request: device_pb2.ReleaseBufferRequest, context: Any) -> device_pb2.ReleaseBufferReply:
         session = session_of(self._device, context)
-        with self._device.freeing.awaited():
+        with self._device.freeing.await_own():
             session.release_buffer(request.buffer_id)
         return device_pb2.ReleaseBufferReply()
 
@@ -160,7 +160,7 @@ def _part(session: Session, buffer: model_pb2.SharedBuffer) -> Constant | bytes 
     return inline_bytes(buffer)
 
 
-def _uploaded(
+def _read_chunk(
     session: Session, chunk: device_pb2.ConstantChunk
 ) -> Iterator[tuple[int, bytes | memoryview | FileRegion]]:
     """Yield the bytes of a chunk, each piece with its offset in the constant.

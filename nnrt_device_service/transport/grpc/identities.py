@@ -26,25 +26,25 @@ class Identities:
         self._access = access
         self._tickets = tickets
 
-    def of(self, context: Any, may_look: Callable[[], bool] = lambda: True) -> Identity:
+    def identify(self, context: Any, may_look: Callable[[], bool] = lambda: True) -> Identity:
         """Return the caller's identity.
 
         Raises ConnectionFailed if the daemon has an access file that doesn't know the caller, and OutOfMemory if the
         caller sent a token and `may_look` returns False.
         """
-        shown = self._shown(context)
-        if shown.token and not may_look():
+        credentials = self._read_credentials(context)
+        if credentials.token and not may_look():
             raise OutOfMemory(
-                f"so many callers at {shown.host} have shown wrong tokens that yours was not looked at; try again in a"
+                f"callers at {credentials.host} sent too many wrong tokens, so yours was not checked; try again in a"
                 " second"
             )
-        return shown.identity() if self._access is None else self._access.identity(shown)
+        return credentials.identity() if self._access is None else self._access.identity(credentials)
 
     def still_holds(self, identity: Identity) -> bool:
         """Return whether the access file still has the identity of a client, in no lesser role."""
         return self._access is None or self._access.still_holds(identity)
 
-    def _shown(self, context: Any) -> Credentials:
+    def _read_credentials(self, context: Any) -> Credentials:
         names = context.auth_context().get("x509_common_name", [b""])
         host = host_of(context.peer())
         # Tickets count only on the Unix socket that they are for: other callers may not be able to reach it.
@@ -53,7 +53,7 @@ class Identities:
             host=host,
             token=_token(_metadata(context, "authorization") or ""),
             certificate=names[0].decode(errors="replace"),
-            user_id=self._tickets.user_of(ticket) if ticket else None,
+            user_id=self._tickets.redeem(ticket) if ticket else None,
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 
 from nnrt_device_service.host.log_context import one_call
-from nnrt_device_service.runs.failures import error_to_tell
+from nnrt_device_service.runs.failures import report_error
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.wire import rich_status
 from nnrt_hdi.wire.run_messages import read_message, serialized
@@ -84,6 +84,6 @@ def _translating(context: Any, method: str, on_error: OnError) -> Iterator[None]
         except (grpc.RpcError, GeneratorExit):
             raise  # The client is gone: gRPC ends the handler itself.
         except BaseException as error:  # With SystemExit from a backend's code gRPC would never end the call.
-            told = error_to_tell(error, method)
-            on_error(context, method, told)
-            context.abort_with_status(rich_status(told))
+            error_sent = report_error(error, method)
+            on_error(context, method, error_sent)
+            context.abort_with_status(rich_status(error_sent))

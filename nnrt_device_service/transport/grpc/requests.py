@@ -44,7 +44,7 @@ class RequestReader:
         elif method in _DATA:  # gRPC has a limit itself.
             self._most_bytes = None
 
-    def each(self, requests: Iterator[bytes], budget: MemoryBudget | None) -> Generator[Any, None, None]:
+    def read_all(self, requests: Iterator[bytes], budget: MemoryBudget | None) -> Generator[Any, None, None]:
         """Yield the messages, each counted in the budget until the next one is asked for.
 
         Raises what `read` raises, and OutOfMemory if a message doesn't fit into the budget.

@@ -9,8 +9,8 @@ import grpc
 import numpy as np
 
 from nnrt_device_service.device import Device
-from nnrt_device_service.runs.frames import runs_of
-from nnrt_device_service.runs.replies import Replies, keep_reply, let_go, messages_of
+from nnrt_device_service.runs.frames import read_runs
+from nnrt_device_service.runs.replies import Replies, keep_reply, release_reply_bytes, reply_messages
 from nnrt_device_service.runs.run import Run
 from nnrt_device_service.sessions.descriptions import CHUNKS
 from nnrt_device_service.sessions.session import Session
@@ -60,24 +60,24 @@ class RunStream:
         runs: Sequence[Run] = ()
         try:
             while (packet := self._next_frames()) is not None:
-                let_go(runs)
-                former, runs = runs, runs_of(self._session, packet, perf_counter_ns(), takes_chunks=True)
+                release_reply_bytes(runs)
+                former, runs = runs, read_runs(self._session, packet, perf_counter_ns(), takes_chunks=True)
                 for run in runs:
                     self._executing.begin(run, former)
                     former = ()
                 try:
                     for run in runs:
-                        yield from self._answered(run)
+                        yield from self._answer(run)
                 finally:
                     for run in runs:
                         self._executing.end(run)
                 packet = None  # It must not stay in memory until the next packet arrives.
         finally:
-            let_go(runs)
+            release_reply_bytes(runs)
             for run in runs:
                 keep_reply(run)
 
-    def _answered(self, run: Run) -> Iterator[bytes]:
+    def _answer(self, run: Run) -> Iterator[bytes]:
         """Execute a run and yield the messages of its reply; an error becomes a reply and doesn't end the stream."""
         description = run.description
         if run.error is None and description is not None and description.has_chunks:
@@ -88,14 +88,14 @@ class RunStream:
         self._executing.execute(run)
         self._skips_chunks = run.error is not None
         frame, is_compressed = self._replies.frame(run, _METHOD), self._session.wants_compression
-        yield from messages_of(frame, run, self._message_bytes, is_compressed=is_compressed)
+        yield from reply_messages(frame, run, self._message_bytes, is_compressed=is_compressed)
 
     def _receive(self, run: Run) -> None:
-        """Receive the inputs of a run that follow in chunks; raise what `ChunkedInputs.received` raises."""
+        """Receive the inputs of a run that follow in chunks; raise what `ChunkedInputs.receive` raises."""
         description = run.description
         assert description is not None
         specs = {index: tensor.form.spec for index, tensor in enumerate(description.inputs) if tensor.place == CHUNKS}
-        arrived: dict[int, Array] = self._session.chunked_inputs.received(
+        arrived: dict[int, Array] = self._session.chunked_inputs.receive(
             specs, self._chunks(), run.cancellation, self._context.cancel
         )
         for index, array in arrived.items():

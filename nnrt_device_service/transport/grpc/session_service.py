@@ -43,7 +43,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
     def Open(self, requests: Iterator[session_pb2.SessionRequest], context: Any) -> Iterator[session_pb2.SessionReply]:
         sessions, hang_up = self._device.sessions, context.cancel
         session_id = session_id_of(context)
-        session = self._opened(session_id, context)
+        session = self._open_session(session_id, context)
         say_about(session.names)
         # gRPC can't tell a half-closed stream from a broken one for sure, so only Goodbye ends a session at once.
         ending = sessions.close if session_id is None else partial(sessions.detach, hang_up=hang_up)
@@ -63,7 +63,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             self._audit(what, session, peer=context.peer(), client=name, user=user)
             ending = partial(sessions.detach, hang_up=hang_up)
             yield session_pb2.SessionReply(welcome=self._welcome(session))
-            if (yield from self._beats(session, requests)):
+            if (yield from self._answer_beats(session, requests)):
                 ending = partial(sessions.close, cause="the client said goodbye")
         except NnrtError as error:
             session.usage.count_error(error)
@@ -71,13 +71,13 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
                 ending = partial(sessions.close, cause=str(error))
             raise
         finally:
-            with self._device.freeing.awaited():
+            with self._device.freeing.await_own():
                 ending(session)
 
-    def _opened(self, session_id: bytes | None, context: Any) -> Session:
+    def _open_session(self, session_id: bytes | None, context: Any) -> Session:
         """Open or resume a session; a refusal goes to the audit log."""
         sessions, hang_up = self._device.sessions, context.cancel
-        identity = self._identified(session_id, context)
+        identity = self._identify(session_id, context)
         try:
             if session_id is not None:
                 return sessions.resume(session_id, hang_up, identity)
@@ -89,7 +89,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             self._audit_refusal(str(identity), identity, context, error)
             raise
 
-    def _identified(self, session_id: bytes | None, context: Any) -> Identity:
+    def _identify(self, session_id: bytes | None, context: Any) -> Identity:
         """Return the caller's identity; delay the refusal of callers that were refused too often.
 
         The number of delayed calls is limited for each host. If the limit is reached, only few tokens are checked. A
@@ -98,10 +98,10 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
         source, refusals = source_of(context.peer()), self._device.refusals
         place = source
         with suppress(UnknownHandle):
-            place = str(self._device.sessions.of(session_id or b"").identity)
+            place = str(self._device.sessions.find(session_id or b"").identity)
         with refusals.place(place) as has_place:
             try:
-                return self._identities.of(context, lambda: has_place or refusals.may_look(place))
+                return self._identities.identify(context, lambda: has_place or refusals.may_look(place))
             except NnrtError as error:
                 is_audited, is_over = self._audit_refusal(source, None, context, error), threading.Event()
                 if has_place and not is_audited and context.add_callback(is_over.set):
@@ -119,7 +119,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
     def _audit_end(self, since: float, session: Session, cause: str) -> None:
         self._audit("session ended", session, cause=cause, seconds=round(time.monotonic() - since, 3))
 
-    def _beats(
+    def _answer_beats(
         self, session: Session, requests: Iterator[session_pb2.SessionRequest]
     ) -> Generator[session_pb2.SessionReply, None, bool]:
         """Answer beats until the stream ends; return True if the client sent Goodbye."""

@@ -58,7 +58,7 @@ class Tickets:
         self._listeners.append((listener, who))
         start_thread(lambda: self._accept(listener), "tickets")
 
-    def user_of(self, ticket: bytes) -> int | None:
+    def redeem(self, ticket: bytes) -> int | None:
         """Return the user id of a ticket and invalidate it, or return None for an invalid one."""
         now = time.monotonic()
         with self._lock:
@@ -91,7 +91,7 @@ class Tickets:
     def _new(self, user_id: int) -> bytes:
         ticket, now = secrets.token_bytes(TICKET_BYTES), time.monotonic()
         with self._lock:
-            self._forget_the_ended(now)
+            self._forget_expired(now)
             tickets = self._given.pop(user_id, {})
             while tickets and (len(tickets) >= _MOST_PER_USER or next(iter(tickets.values())) < now):
                 del tickets[next(iter(tickets))]
@@ -99,7 +99,7 @@ class Tickets:
             self._given[user_id] = tickets
         return ticket
 
-    def _forget_the_ended(self, now: float) -> None:
+    def _forget_expired(self, now: float) -> None:
         """Forget users without valid tickets. The first user is the one whose latest ticket is oldest."""
         while self._given:
             user_id, tickets = next(iter(self._given.items()))

@@ -13,14 +13,14 @@ from time import perf_counter_ns
 from google.protobuf.message import DecodeError
 
 from nnrt_device_service.device import Device
-from nnrt_device_service.runs.frames import runs_of
+from nnrt_device_service.runs.frames import read_runs
 from nnrt_device_service.runs.replies import Replies, keep_reply
 from nnrt_device_service.runs.run import Run
 from nnrt_device_service.sessions.session import Session
-from nnrt_device_service.transport.local.joints import Joints
+from nnrt_device_service.transport.local.batchers import LocalBatchers
 from nnrt_device_service.transport.local.messages import PLACE, answer_message, end_connection, refuse, undecodable
 from nnrt_device_service.transport.local.reactor import Reactor
-from nnrt_device_service.transport.local.served import QUICK_NS, HandOver, Joint
+from nnrt_device_service.transport.local.served import QUICK_NS, Batcher, HandOver
 from nnrt_hdi.errors import InvalidParameter, OutOfMemory
 from nnrt_hdi.limits import LOCAL_PACKET_BYTES
 from nnrt_hdi.v2 import local_socket_pb2
@@ -32,18 +32,18 @@ _log = logging.getLogger(__name__)
 # If a run of a packet had to wait so long for the device, the runs after it wait in threads of their own.
 _LONG_NS = 1_000_000
 # Most runs of a packet that wait in threads of their own.
-_APART = 8
+_MOST_WAITING_THREADS = 8
 
 
 class LocalConnection:
-    """Connection of a session's client. See `Served`."""
+    """Connection of a session's client. See `ServedConnection`."""
 
     def __init__(
         self,
         device: Device,
         replies: Replies,
         reactor: Reactor,
-        joints: Joints,
+        batchers: LocalBatchers,
         session: Session,
         connection: socket.socket,
         resources: ExitStack,
@@ -56,7 +56,7 @@ class LocalConnection:
         self._executing = device.executing
         self._replies = replies
         self._reactor = reactor
-        self._joints = joints
+        self._batchers = batchers
         self._socket = connection
         self._resources = [resources]
         # Runs of the latest packet. The registry has them until the next packet shows that their replies arrived.
@@ -74,8 +74,8 @@ class LocalConnection:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def serve(self, hand_over: HandOver) -> bool | Joint:
-        """Answer one packet. See `Served`."""
+    def serve(self, hand_over: HandOver) -> bool | Batcher:
+        """Answer one packet. See `ServedConnection`."""
         try:
             if self._may_share:
                 begin = self._socket.recv(LOCAL_PACKET_BYTES, PEEK)
@@ -89,7 +89,7 @@ class LocalConnection:
             if len(packet) > LOCAL_PACKET_BYTES:
                 raise InvalidParameter(f"a packet has over {LOCAL_PACKET_BYTES} bytes; send less")
             if packet[0] == FIRST_BYTE:
-                runs = runs_of(self.session, packet, received_at_ns)
+                runs = read_runs(self.session, packet, received_at_ns)
                 former, self._latest = self._latest, runs
                 return self._serve_runs(runs, former, hand_over)
             self._answer_message(local_socket_pb2.LocalRequest.FromString(packet), None)
@@ -161,7 +161,7 @@ class LocalConnection:
 
     # ---- runs
 
-    def _serve_runs(self, runs: Sequence[Run], former: Sequence[Run], hand_over: HandOver) -> bool | Joint:
+    def _serve_runs(self, runs: Sequence[Run], former: Sequence[Run], hand_over: HandOver) -> bool | Batcher:
         """Answer the runs of a packet, start them, or return the batcher that is to answer them."""
         scheduler, description = self._device.scheduler, runs[0].description
         bucket = description.bucket if description is not None else None
@@ -177,7 +177,7 @@ class LocalConnection:
         if bucket is not None and (len(runs) > 1 or bucket.batching.max_delay_us or not self._reactor.has_found_one):
             self._joined = runs
             self._forget(former)
-            return self._joints.find(bucket)
+            return self._batchers.find(bucket)
         if are_startable:
             self._start_all(runs, former, hand_over)
             return True
@@ -194,7 +194,7 @@ class LocalConnection:
                 frames.append(self._replies.frame(run, PLACE, LOCAL_PACKET_BYTES))
                 if not had_free_slot and at < len(runs) and perf_counter_ns() - asked_ns >= _LONG_NS:
                     hand_over(None)
-                    self._answer_apart(frames, runs[at:])
+                    self._answer_in_threads(frames, runs[at:])
                     return True
             if len(frames) == 1:
                 self._socket.send(frames[0])
@@ -210,12 +210,12 @@ class LocalConnection:
         for run in former:
             self.session.runs.forget(run)
 
-    def _answer_apart(self, frames: Sequence[bytes], runs: Sequence[Run]) -> None:
+    def _answer_in_threads(self, frames: Sequence[bytes], runs: Sequence[Run]) -> None:
         """Send replies, then execute the remaining runs in threads of their own."""
         try:
             self._send(frames)
         finally:  # Even if the client is gone: it may fetch the replies with AwaitRun.
-            self._do_apart(self._answer, runs)
+            self._call_in_threads(self._answer, runs)
 
     def _answer(self, run: Run) -> None:
         """Execute a run that has begun, and send its reply."""
@@ -223,8 +223,8 @@ class LocalConnection:
         with suppress(OSError):  # The client is gone, which the reactor will find.
             self._send([self._replies.frame(run, PLACE, LOCAL_PACKET_BYTES)])
 
-    def _do_apart(self, do: Callable[[Run], None], runs: Sequence[Run]) -> None:
-        """Call `do`, which may wait for the device, for all runs in up to _APART threads, and wait for all calls."""
+    def _call_in_threads(self, do: Callable[[Run], None], runs: Sequence[Run]) -> None:
+        """Call `do`, which may wait for the device, for each run in a few threads, and wait for all calls."""
         left, ended = deque(runs), threading.Semaphore(0)
 
         def work() -> None:
@@ -241,7 +241,7 @@ class LocalConnection:
                     ended.release()
 
         with suppress(OutOfMemory):  # No threads are left: those that were started do the rest.
-            for _ in runs[1:_APART]:
+            for _ in runs[1:_MOST_WAITING_THREADS]:
                 self._device.threads.run(work)
         work()
         for _ in runs:
@@ -257,7 +257,7 @@ class LocalConnection:
         for at, run in enumerate(runs):
             if not self._device.scheduler.has_free_slot:
                 hand_over(None)
-                self._do_apart(self._start, runs[at:])
+                self._call_in_threads(self._start, runs[at:])
                 return
             self._start(run)
 

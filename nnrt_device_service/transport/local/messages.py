@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from google.protobuf.message import DecodeError
 
-from nnrt_device_service.runs.failures import error_to_tell
+from nnrt_device_service.runs.failures import report_error
 from nnrt_device_service.sessions.session import Session
 from nnrt_hdi import wire
 from nnrt_hdi.errors import InvalidParameter, OperationForbidden
@@ -29,7 +29,7 @@ def answer_message(session: Session, connection: socket.socket, request: LocalRe
                     raise InvalidParameter(
                         "no descriptor came with it; send one, where no frame has come", place="ShareBuffer"
                     )
-                reply.buffer_id = _shared(session, fd, request.share)
+                reply.buffer_id = _adopt(session, fd, request.share)
             case "map":
                 mapped, reply.length = session.buffers.descriptor(request.map.buffer_id)
                 descriptors.append(mapped)
@@ -40,9 +40,9 @@ def answer_message(session: Session, connection: socket.socket, request: LocalRe
                     raise InvalidParameter("the packet has no request that is known; send one")
                 reply.done = True
     except Exception as error:
-        told = error_to_tell(error, PLACE, session)
-        session.usage.count_error(told)
-        reply = LocalReply(error=wire.error_detail(told))
+        error_sent = report_error(error, PLACE, session)
+        session.usage.count_error(error_sent)
+        reply = LocalReply(error=wire.error_detail(error_sent))
     try:
         send_packet(connection, reply, descriptors)
     except OSError:
@@ -54,7 +54,7 @@ def answer_message(session: Session, connection: socket.socket, request: LocalRe
             os.close(descriptor)
 
 
-def _shared(session: Session, fd: int, share: ShareBuffer) -> int:
+def _adopt(session: Session, fd: int, share: ShareBuffer) -> int:
     if not share.is_file:
         return session.buffers.adopt(fd, share.length, share.buffer_id)
     assert session.local_peer is not None
@@ -73,7 +73,7 @@ def undecodable(error: DecodeError) -> InvalidParameter:
 
 def refuse(connection: socket.socket, error: Exception, session: Session | None = None) -> None:
     """Send the reason why a connection ends, without waiting: a client that doesn't read must not block the thread."""
-    told = error_to_tell(error, PLACE, session)
+    error_sent = report_error(error, PLACE, session)
     with suppress(OSError):
         connection.setblocking(False)
-        send_packet(connection, LocalReply(error=wire.error_detail(told)))
+        send_packet(connection, LocalReply(error=wire.error_detail(error_sent)))

@@ -12,7 +12,7 @@ from functools import partial
 from queue import SimpleQueue
 
 from nnrt_device_service.host.threads import start_thread
-from nnrt_device_service.transport.local.served import QUICK_NS, Event, HandOver, Joint, Served
+from nnrt_device_service.transport.local.served import QUICK_NS, Batcher, Event, HandOver, ServedConnection
 from nnrt_device_service.transport.local.turns import Turns
 from nnrt_hdi.errors import OutOfMemory
 
@@ -33,10 +33,10 @@ class _Leader:
 
     __slots__ = ("has_handed_over", "joined", "served", "serving")
 
-    def __init__(self, joined: "defaultdict[Joint, list[Served]]") -> None:
+    def __init__(self, joined: "defaultdict[Batcher, list[ServedConnection]]") -> None:
         self.has_handed_over = False
         # Connections being served now, and how many times `serving` has been served so far.
-        self.serving: Sequence[Served] = ()
+        self.serving: Sequence[ServedConnection] = ()
         self.served = 0
         # Connections that wait to be answered together.
         self.joined = joined
@@ -56,15 +56,15 @@ class Reactor:
         self._name = name
         self._epoll = select.epoll()
         self._lock = threading.Lock()
-        self._connections: dict[int, Served] = {}
+        self._connections: dict[int, ServedConnection] = {}
         # Whether only one connection was ready when the leader last waited, so no other is served after it.
         self.has_found_one = False
         # Connections that the leader must not serve now, with the number of reasons: another thread serves them, or
         # `set_aside` was called.
-        self._away: dict[Served, int] = {}
-        # The connections in `_away` that are not registered with the epoll.
-        self._parked: set[Served] = set()
-        self._turns = Turns(self._connections, self._away)
+        self._paused: dict[ServedConnection, int] = {}
+        # The connections in `_paused` that are not registered with the epoll.
+        self._unregistered: set[ServedConnection] = set()
+        self._turns = Turns(self._connections, self._paused)
         self._leader = _Leader(defaultdict(list))
         # Descriptor that was served last, and how many times in a row before that.
         self._latest_fd, self._streak = -1, 0
@@ -86,7 +86,7 @@ class Reactor:
         start_thread(partial(self._work, self._leader), self._name)
         start_thread(self._watch_over, self._name)
 
-    def add(self, connection: Served) -> None:
+    def add(self, connection: ServedConnection) -> None:
         """Serve a connection until it ends, and then close it; close it at once if the reactor can't serve it."""
         try:
             with self._lock:
@@ -99,28 +99,28 @@ class Reactor:
             _log.warning("%s: a connection can't be served: %s", self._name, error)
         self._close(connection)
 
-    def set_aside(self, connection: Served) -> None:
+    def set_aside(self, connection: ServedConnection) -> None:
         """Stop serving a connection until `take_back`. Its `serve` may call this."""
         with self._lock:
-            self._keep_away((connection,))
+            self._pause((connection,))
 
-    def take_back(self, connection: Served) -> None:
+    def take_back(self, connection: ServedConnection) -> None:
         """Serve a connection again after `set_aside`. Any thread may call this."""
         with self._lock:
-            self._let_back((connection,))
+            self._unpause((connection,))
 
-    def _keep_away(self, connections: Sequence[Served]) -> None:
+    def _pause(self, connections: Sequence[ServedConnection]) -> None:
         for connection in connections:
-            self._away[connection] = self._away.get(connection, 0) + 1
+            self._paused[connection] = self._paused.get(connection, 0) + 1
 
-    def _let_back(self, connections: Sequence[Served]) -> None:
+    def _unpause(self, connections: Sequence[ServedConnection]) -> None:
         for connection in connections:
-            self._away[connection] -= 1
-            if self._away[connection]:
+            self._paused[connection] -= 1
+            if self._paused[connection]:
                 continue
-            del self._away[connection]
-            if connection in self._parked:
-                self._parked.remove(connection)
+            del self._paused[connection]
+            if connection in self._unregistered:
+                self._unregistered.remove(connection)
                 self._epoll.register(connection.fileno(), select.EPOLLIN)
 
     def stop(self) -> None:
@@ -153,26 +153,26 @@ class Reactor:
 
     def _lead(self, leader: _Leader) -> None:
         """Serve all connections until another thread leads. One function, for speed."""
-        hand_over, turns = partial(self._expect, leader), self._turns
+        hand_over, turns = partial(self._hand_over_if_long, leader), self._turns
         if leader.joined:
             self._answer_joined(leader, hand_over)
         while not (leader.has_handed_over or self._is_over):
             # Drop the references to the latest connection before waiting for the next request.
-            connection: Served | None = None
-            goes_on: bool | Joint = False
+            connection: ServedConnection | None = None
+            goes_on: bool | Batcher = False
             cohort = turns.cohort
-            ready: Sequence[Event] = self._epoll.poll() if cohort is None else turns.next_of(cohort, self._epoll)
-            chosen = ready if len(ready) == 1 else turns.chosen(ready)
+            ready: Sequence[Event] = self._epoll.poll() if cohort is None else turns.next_events(cohort, self._epoll)
+            chosen = ready if len(ready) == 1 else turns.choose(ready)
             if (cohort := turns.cohort) is not None:
                 cohort.count(chosen)
             self.has_found_one = len(ready) == 1 and cohort is None
             for fd, _ in chosen:
                 with self._lock:
                     connection = self._connections.get(fd)
-                    if connection in self._away:  # While it is ready, `poll` would return at once again and again.
-                        if connection not in self._parked:
+                    if connection in self._paused:  # While it is ready, `poll` would return at once again and again.
+                        if connection not in self._unregistered:
                             self._epoll.unregister(fd)
-                            self._parked.add(connection)
+                            self._unregistered.add(connection)
                         connection = None
                     if connection is None:
                         continue
@@ -201,32 +201,32 @@ class Reactor:
         """Answer the connections in `leader.joined`, except those that the next leader takes over meanwhile."""
         while leader.joined:
             with self._lock:
-                joint = next(iter(leader.joined))
-                leader.serving = connections = leader.joined.pop(joint)
+                batcher = next(iter(leader.joined))
+                leader.serving = connections = leader.joined.pop(batcher)
             if self._watchdog_sleeps:
                 self._watchdog_sleeps = False
                 self._watchdog_wakes.set()
             try:
-                ended = joint.answer(connections, hand_over)
+                ended = batcher.answer(connections, hand_over)
             except BaseException:
                 _log.exception("%s: %d connections could not be served", self._name, len(connections))
                 ended = connections
             self._finish(leader, connections, ended)
 
-    def _join(self, leader: _Leader, connection: Served, joint: Joint) -> None:
-        """Note that `joint` will answer the connection together with others."""
+    def _join(self, leader: _Leader, connection: ServedConnection, batcher: Batcher) -> None:
+        """Note that `batcher` will answer the connection together with others."""
         with self._lock:
             leader.serving = ()
             leader.served += 1
-            leader.joined[joint].append(connection)
+            leader.joined[batcher].append(connection)
 
-    def _finish(self, leader: _Leader, served: Sequence[Served], ended: Collection[Served]) -> None:
+    def _finish(self, leader: _Leader, served: Sequence[ServedConnection], ended: Collection[ServedConnection]) -> None:
         """Note that connections have been served, and close those that have ended."""
         with self._lock:
             leader.serving = ()
             leader.served += 1
             if leader.has_handed_over:
-                self._let_back(served)
+                self._unpause(served)
             for connection in ended:
                 self._epoll.unregister(connection.fileno())
                 del self._connections[connection.fileno()]
@@ -235,13 +235,13 @@ class Reactor:
         for connection in ended:
             self._close(connection)
 
-    def _close(self, connection: Served) -> None:
+    def _close(self, connection: ServedConnection) -> None:
         try:
             connection.close()
         except Exception:
             _log.exception("%s: a connection could not be closed", self._name)
 
-    def _expect(self, leader: _Leader, usual_ns: int | None) -> None:
+    def _hand_over_if_long(self, leader: _Leader, usual_ns: int | None) -> None:
         """Hand over before work that usually takes `usual_ns`, unless it is short enough; None means not known."""
         if usual_ns is None or usual_ns >= (_SHORT_NS if self._streak >= _ALONE else QUICK_NS):
             self._hand_over(leader)
@@ -254,11 +254,11 @@ class Reactor:
         with self._lock:
             if leader.has_handed_over or not leader.serving or served not in (None, leader.served):
                 return
-            self._keep_away(leader.serving)
+            self._pause(leader.serving)
             try:
                 self._appoint(_Leader(leader.joined))
             except OutOfMemory as error:  # No thread is left, so this one goes on leading.
-                self._let_back(leader.serving)
+                self._unpause(leader.serving)
                 if served is None:  # Not from the watchdog, which tries again and again.
                     _log.warning("%s: %s; others wait", self._name, error)
             else:

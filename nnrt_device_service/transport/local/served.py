@@ -11,7 +11,7 @@ QUICK_NS = 200_000
 HandOver = Callable[[int | None], None]
 
 
-class Served(Protocol):
+class ServedConnection(Protocol):
     """Connection that a reactor serves."""
 
     @property
@@ -24,7 +24,7 @@ class Served(Protocol):
 
     def fileno(self) -> int: ...
 
-    def serve(self, hand_over: HandOver) -> "bool | Joint":
+    def serve(self, hand_over: HandOver) -> "bool | Batcher":
         """Answer what has arrived, without waiting for more, and return whether the connection goes on.
 
         Or return a Batcher, which answers it together with other connections that are ready. An exception ends the
@@ -35,10 +35,10 @@ class Served(Protocol):
         """Release the connection, which the reactor serves no more."""
 
 
-class Joint(Protocol):
+class Batcher(Protocol):
     """Answers several connections together."""
 
-    def answer(self, connections: Sequence[Served], hand_over: HandOver) -> Collection[Served]:
+    def answer(self, connections: Sequence[ServedConnection], hand_over: HandOver) -> Collection[ServedConnection]:
         """Answer what these connections have received, and return those that don't go on.
 
         The reactor calls this after it has asked all ready connections, and doesn't serve these meanwhile. An exception

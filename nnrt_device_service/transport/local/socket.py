@@ -16,8 +16,8 @@ from nnrt_device_service.host.peer import peer_of
 from nnrt_device_service.host.threads import start_thread
 from nnrt_device_service.runs.replies import Replies
 from nnrt_device_service.sessions.session import Session
+from nnrt_device_service.transport.local.batchers import LocalBatchers
 from nnrt_device_service.transport.local.connection import LocalConnection
-from nnrt_device_service.transport.local.joints import Joints
 from nnrt_device_service.transport.local.messages import PLACE, end_connection, refuse, undecodable
 from nnrt_device_service.transport.local.reactor import Reactor
 from nnrt_hdi.errors import InvalidParameter, OperationForbidden, OutOfMemory
@@ -44,7 +44,7 @@ class LocalSocket:
         """Bind the socket to a new abstract name; raise OSError if the host has no such sockets."""
         self._device = device
         self._replies = replies
-        self._joints = Joints(device)
+        self._batchers = LocalBatchers(device)
         self._reactor = Reactor("local-socket")
         self._stopped = threading.Event()
         self._unattached = threading.Semaphore(_UNATTACHED)
@@ -93,16 +93,16 @@ class LocalSocket:
             resources.enter_context(connection)
             try:
                 try:
-                    session = self._attached(connection)
+                    session = self._read_attach(connection)
                 finally:
                     self._unattached.release()
                 if session is not None:
-                    resources.enter_context(session.calls.local_connection(partial(end_connection, connection)))
+                    resources.enter_context(session.calls.count_local_connection(partial(end_connection, connection)))
                     send_packet(connection, local_socket_pb2.LocalReply(done=True))
                     taken = resources.pop_all()
                     self._reactor.add(
                         LocalConnection(
-                            self._device, self._replies, self._reactor, self._joints, session, connection, taken
+                            self._device, self._replies, self._reactor, self._batchers, session, connection, taken
                         )
                     )
             except OSError:
@@ -110,7 +110,7 @@ class LocalSocket:
             except Exception as error:
                 refuse(connection, error)
 
-    def _attached(self, connection: socket.socket) -> Session | None:
+    def _read_attach(self, connection: socket.socket) -> Session | None:
         """Return the session that a new connection attaches itself to, or None if it sends nothing."""
         connection.settimeout(_ATTACH_S)
         data, _ = receive_packet(connection)
@@ -124,7 +124,7 @@ class LocalSocket:
             raise undecodable(error) from error
         if request.WhichOneof("request") != "attach":
             raise InvalidParameter("the first request on the local socket must be Attach")
-        session = self._device.sessions.of(request.attach.session_id)
+        session = self._device.sessions.find(request.attach.session_id)
         try:
             session.identity.require(Role.RUN, PLACE)
             session.attach(peer_of(connection))

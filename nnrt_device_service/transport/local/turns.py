@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from itertools import chain, count, islice, zip_longest
 
-from nnrt_device_service.transport.local.served import Event, Served
+from nnrt_device_service.transport.local.served import Event, ServedConnection
 
 # Number of sessions whose requests find warm caches: four for each processor.
 WARM = 4 * (os.cpu_count() or 1)
@@ -64,10 +64,10 @@ class _Cohort:
 class Turns:
     """Chooses among ready connections: one request of each user at a time, and a cohort if there are many sessions."""
 
-    def __init__(self, connections: Mapping[int, Served], away: Collection[Served]) -> None:
-        """Choose among the connections, which are given by their descriptors, except those in `away`."""
+    def __init__(self, connections: Mapping[int, ServedConnection], paused: Collection[ServedConnection]) -> None:
+        """Choose among the connections, which are given by their descriptors, except those in `paused`."""
         self._connections = connections
-        self._away = away
+        self._paused = paused
         # Cohort that is served now while others wait, if any.
         self.cohort: _Cohort | None = None
         # Whether the latest requests were answered in batches. Then no cohort is made: larger batches are better.
@@ -133,7 +133,7 @@ class Turns:
         idle = []
         for event in ready:
             connection = self._connections.get(event[0])
-            if connection is None or connection in self._away:
+            if connection is None or connection in self._paused:
                 idle.append(event)
             else:
                 users[connection.user].setdefault(connection.session, []).append(event)

@@ -5,15 +5,15 @@ from typing import Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
 from nnrt_device_service.device import Device
-from nnrt_device_service.runs.batches import batches_of
+from nnrt_device_service.runs.batches import cut_batches
 from nnrt_device_service.runs.run import Run
 from nnrt_device_service.scheduling.joinable import Bucket
-from nnrt_device_service.transport.local.served import HandOver, Served
+from nnrt_device_service.transport.local.served import HandOver, ServedConnection
 from nnrt_hdi.batching import Batching
 
 
 @runtime_checkable
-class Joins(Served, Protocol):
+class JoiningConnection(ServedConnection, Protocol):
     """Connection whose runs can be computed together with those of other connections."""
 
     def begin_joined(self) -> Sequence[Run]:
@@ -26,7 +26,7 @@ class Joins(Served, Protocol):
         """
 
 
-class LocalBatch:
+class LocalBatcher:
     """Answers the runs of one bucket in batches. See `Batcher`."""
 
     def __init__(self, device: Device, batching: Batching) -> None:
@@ -34,11 +34,11 @@ class LocalBatch:
         self._scheduler = device.scheduler
         self._batching = batching
 
-    def answer(self, connections: Sequence[Served], hand_over: HandOver) -> Collection[Served]:
-        ours = [connection for connection in connections if isinstance(connection, Joins)]  # All of them.
+    def answer(self, connections: Sequence[ServedConnection], hand_over: HandOver) -> Collection[ServedConnection]:
+        ours = [connection for connection in connections if isinstance(connection, JoiningConnection)]  # All of them.
         waiting = {run: connection for connection in ours for run in connection.begin_joined()}
         ended = dict.fromkeys([connection for connection in ours if not connection.end_joined()])
-        for batch in batches_of(list(waiting), self._batching.max_size):
+        for batch in cut_batches(list(waiting), self._batching.max_size):
             hand_over(self._usual_ns(batch))
             self._executing.execute_together(batch)
             # Connections with computed runs come first: `end_joined` computes the other runs one after another.
@@ -54,14 +54,14 @@ class LocalBatch:
         return None if may_wait or usual_ns is None else usual_ns // len(runs)
 
 
-class Joints:
+class LocalBatchers:
     """Batchers by bucket."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
         # A batcher lives as long as its bucket.
-        self._batches: WeakKeyDictionary[Bucket, LocalBatch] = WeakKeyDictionary()
+        self._batches: WeakKeyDictionary[Bucket, LocalBatcher] = WeakKeyDictionary()
 
-    def find(self, bucket: Bucket) -> LocalBatch:
+    def find(self, bucket: Bucket) -> LocalBatcher:
         """Return the batcher of a bucket, a new one if there is none."""
-        return self._batches.setdefault(bucket, LocalBatch(self._device, bucket.batching))
+        return self._batches.setdefault(bucket, LocalBatcher(self._device, bucket.batching))
