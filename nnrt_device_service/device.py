@@ -159,7 +159,7 @@ class Device:
 
     def _set_out(self, why: str) -> None:
         """Suspend all work for a reason, or resume it if the reason is empty."""
-        reason = DeviceOut(f"the device is out: {why}; have it done by another one, or when this one is back")
+        reason = DeviceOut(f"the device is out: {why}; use another device, or try again when this one is back")
         for scheduler in (self.scheduler, self.models.compilers.scheduler):
             scheduler.suspend(reason) if why else scheduler.resume()
 

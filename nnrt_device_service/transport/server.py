@@ -288,7 +288,7 @@ class Daemon:
 
     def _cut_off_those_without_rights(self) -> None:
         over = self._device.sessions.cut_off(self._has_lost_its_rights, "its identity was taken away")
-        _log_clients(over, "client %s is no more let in as it was; its session is over")
+        _log_clients(over, "the access file no longer admits client %s as before; its session is over")
 
     def _hang_up_silent(self) -> None:
         silent = self._device.sessions.hang_up_silent()

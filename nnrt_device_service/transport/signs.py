@@ -35,7 +35,7 @@ class SignsOfLife:
     def look(self) -> None:
         hanging = self._rounds.hanging(self._every_s or _HANGING_S)
         if hanging and hanging != self._hanging:
-            _log.critical("a step of the watch hangs (%s): the daemon gives no sign of life", ", ".join(hanging))
+            _log.critical("a step of the watch hangs (%s): the daemon sends no signs of life", ", ".join(hanging))
         self._hanging, now = hanging, time.monotonic()
         if not hanging and self._every_s and now - self._told_at >= self._every_s - self._rounds.interval_s / 2:
             self._told_at = now

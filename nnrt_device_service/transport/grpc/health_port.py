@@ -48,7 +48,7 @@ class HealthPort:
         except (RuntimeError, ValueError) as error:
             raise InvalidParameter(f"can't listen there: {error}", place=f"--health-listen {address!r}") from error
         self._server.start()
-        _log.info("telling health on %s:%d", address.rpartition(":")[0], port)
+        _log.info("health service on %s:%d", address.rpartition(":")[0], port)
 
     def stop(self) -> None:
         """Stop now."""

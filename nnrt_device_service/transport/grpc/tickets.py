@@ -53,7 +53,7 @@ class Tickets:
             listener.listen()
         except OSError as error:
             listener.close()
-            _log.warning("clients at unix:%s count as one, for nobody can ask who they are: %s", path, error)
+            _log.warning("all clients at unix:%s count as one: the daemon can't learn their users: %s", path, error)
             return
         self._listeners.append((listener, who))
         start_thread(lambda: self._accept(listener), "tickets")

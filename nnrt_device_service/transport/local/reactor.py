@@ -260,7 +260,7 @@ class Reactor:
             except OutOfMemory as error:  # No thread is left, so this one goes on leading.
                 self._unpause(leader.serving)
                 if served is None:  # Not from the watchdog, which tries again and again.
-                    _log.warning("%s: %s; others wait", self._name, error)
+                    _log.warning("%s: %s; other connections wait", self._name, error)
             else:
                 leader.has_handed_over = True
                 leader.joined = defaultdict(list)
