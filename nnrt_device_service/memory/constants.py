@@ -167,11 +167,11 @@ class ConstantPool:
 
     def hold(self, graph: Graph) -> Graph | MissingConstants:
         """Return the graph with the data of all its constants, kept until `release`, or the missing constants."""
-        held = self.hold_all(list(_by_digest(graph)))
-        if isinstance(held, MissingConstants):
-            return held
+        found = self.hold_all(list(_by_digest(graph)))
+        if isinstance(found, MissingConstants):
+            return found
         constants = {
-            index: constant if constant.data is not None else _typed(constant, held[constant.sha256], graph, index)
+            index: constant if constant.data is not None else _typed(constant, found[constant.sha256], graph, index)
             for index, constant in graph.constants.items()
         }
         return graph.with_constants(constants)
@@ -205,11 +205,11 @@ class ConstantPool:
     @contextmanager
     def holding(self, constants: Collection[Constant]) -> Iterator[None]:
         """Keep constants while the block lasts, if all of them are complete."""
-        held = self.hold_all(constants, is_checked=False)
+        found = self.hold_all(constants, is_checked=False)
         try:
             yield
         finally:
-            if not isinstance(held, MissingConstants):
+            if not isinstance(found, MissingConstants):
                 self.release(constant.sha256 for constant in constants)
 
     def release(self, digests: Iterable[bytes]) -> None:

@@ -186,9 +186,9 @@ class Batches:
         self, batch: Sequence[Joined], slot: Cancellation, inputs: Sequence[Array], peak_bytes: int
     ) -> list[Array]:
         """Run a batch whose memory is counted: in each session's budget by its rows, and in the scheduler."""
-        with ExitStack() as held:
+        with ExitStack() as reserved:
             for run in batch:
-                held.enter_context(run.run.session.budget.reserved(peak_bytes * run.rows // len(inputs[0])))
+                reserved.enter_context(run.run.session.budget.reserved(peak_bytes * run.rows // len(inputs[0])))
             self._scheduler.reserve(slot, peak_bytes)
             slot.began_ns = time.perf_counter_ns()
             return _model_of(batch[0]).prepared.run(inputs, slot)

@@ -23,19 +23,19 @@ def report_error(
     more fields of the log entry (`log_context.FIELDS`). If the client cancelled the request itself, the entry is at
     level DEBUG.
     """
-    told = _as_nnrt_error(error, method).of_request(token_hex(_REQUEST_ID_BYTES))
+    answer = _as_nnrt_error(error, method).of_request(token_hex(_REQUEST_ID_BYTES))
     unexpected = _unexpected_cause(error)
     fields = {"identity": _UNKNOWN, **about(), **(session.names if session else {}), **what}
     _log.log(
         logging.ERROR if unexpected else logging.DEBUG if is_cancelled else logging.INFO,
         "%s was answered %s: %s",
         method,
-        told.code.name,
-        f"{told}: {error}" if isinstance(error, MemoryError) else told,
+        answer.code.name,
+        f"{answer}: {error}" if isinstance(error, MemoryError) else answer,
         exc_info=None if isinstance(error, MemoryError) else unexpected,
-        extra={**fields, "request": told.request_id, "error_code": told.code.name},
+        extra={**fields, "request": answer.request_id, "error_code": answer.code.name},
     )
-    return told
+    return answer
 
 
 def _as_nnrt_error(error: BaseException, method: str) -> NnrtError:

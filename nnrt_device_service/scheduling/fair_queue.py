@@ -46,10 +46,10 @@ class FairQueue(Generic[FlowT]):
     def __init__(self) -> None:
         self._clock = 0.0
         self._advanced_at = 0.0
-        self._active = 0  # Flows with a run that waits or is on the device.
+        self._active = 0  # Number of flows with a run that waits or is on the device.
         self._running = 0
         self._starts = 0
-        self._waiting: dict[FlowT, None] = {}  # A set in the order in which they began to wait.
+        self._waiting: dict[FlowT, None] = {}  # Used as a set, in the order in which flows began to wait.
 
     def __bool__(self) -> bool:
         """Return whether any flow waits."""

@@ -15,7 +15,7 @@ class CompileWatch:
     """
 
     def __init__(self, max_compile_s: float, stuck_s: float) -> None:
-        """Either may be 0, for no bound."""
+        """Cancel after `max_compile_s`, and count as stuck `stuck_s` after that; 0 means no limit."""
         self._max_compile_s = max_compile_s
         self._stuck_s = stuck_s
 
@@ -47,7 +47,7 @@ class RunWatch:
     """
 
     def __init__(self, max_run_s: float, stuck_s: float, compile_watch: CompileWatch) -> None:
-        """Either may be 0, for no bound."""
+        """Cancel after `max_run_s`; count as stuck `stuck_s` after a cancellation or deadline. 0 means no limit."""
         self._max_run_s = max_run_s
         self._stuck_s = stuck_s
         self._compile_watch = compile_watch

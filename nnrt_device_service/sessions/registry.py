@@ -68,11 +68,11 @@ class SessionRegistry:
 
     def held_by_kind(self) -> dict[str, int]:
         """Return the bytes in use by kind; their sum is approximate, as sessions change meanwhile."""
-        held = Counter[str]()
+        sizes = Counter[str]()
         for entry in list(self._sessions.values()):
-            held.update(entry.session.held_by_kind())
-        kinds = {kind: held[kind] for kind in HELD_KINDS}
-        return {**kinds, "other": max(self.held.used_bytes - held.total(), 0)}
+            sizes.update(entry.session.held_by_kind())
+        kinds = {kind: sizes[kind] for kind in HELD_KINDS}
+        return {**kinds, "other": max(self.held.used_bytes - sizes.total(), 0)}
 
     def open(self, client: str, hang_up: Callable[[], object], identity: Identity = ANYBODY) -> Session:
         """Open a session, whose stream `hang_up` ends.
@@ -132,11 +132,12 @@ class SessionRegistry:
         if longest_away.hang_up is None:
             return longest_away
         if is_full:
-            said, setting = f"the daemon serves {len(everybody)} clients, its limit (--max-sessions)", "--max-sessions"
+            setting = "--max-sessions"
+            why = f"the daemon serves {len(everybody)} clients, its limit ({setting})"
         else:
-            said = f"{identity} has {len(own)} sessions, its limit (--identity-share of --max-sessions)"
+            why = f"{identity} has {len(own)} sessions, its limit (--identity-share of --max-sessions)"
             setting = "--identity-share"
-        raise LimitReached(f"{said}; close sessions, try again later, or raise it", setting)
+        raise LimitReached(f"{why}; close sessions, try again later, or raise it", setting)
 
     def find(self, session_id: bytes) -> Session:
         return self._entry(session_id).session

@@ -66,7 +66,7 @@ class CheckedModel:
 
 
 class Session:
-    """Models, buffers, uploads and runs of one client."""
+    """Session of one client, with its models, buffers, uploads and runs."""
 
     # Accounts of its runs and of its compilations. `Device.open_account` sets them when the client has named its user;
     # before that no call can name the session.
@@ -78,13 +78,13 @@ class Session:
         settings: Settings,
         client: str,
         freeing: Freeing,
-        held: MemoryBudget | None = None,
+        whole_budget: MemoryBudget | None = None,
         identity: Identity = ANYBODY,
         usage: Usage | None = None,
     ) -> None:
         """Make a session.
 
-        `freeing` closes its models. `held` is the budget of all sessions of the identity. `usage` has their counters.
+        `freeing` closes its models. `whole_budget` is the budget of the identity's sessions, `usage` their counters.
         """
         self.id = secrets.token_bytes(16)
         # Name in logs. The id is a secret; these few digits are too few to guess the rest.
@@ -102,7 +102,7 @@ class Session:
         # Process at the other end of the local socket, once it has attached itself.
         self.local_peer: Peer | None = None
         self.last_heard = time.monotonic()
-        self.budget = MemoryBudget(settings.session_bytes, held)
+        self.budget = MemoryBudget(settings.session_bytes, whole_budget)
         self.constants = ConstantPool(self.budget)
         self.buffers = BufferPool(self.budget, settings.session_buffers)
         self.files = FilePool(self.budget)

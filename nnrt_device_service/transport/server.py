@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 # Service name for which the health service always answers SERVING, whatever the state of the device.
 ALIVE = "alive"
 
-# More than a host has ports.
+# Upper limit of connections: the number of ports.
 _MANY = 1 << 16
 # Seconds that calls get to end by themselves when the daemon stops.
 _STOP_GRACE_S = 0.5
@@ -111,7 +111,7 @@ class Daemon:
             options=[
                 ("grpc.max_receive_message_length", message_bytes),
                 ("grpc.max_send_message_length", message_bytes),
-                ("grpc.so_reuseport", 0),  # A second daemon on the same port must fail, not share it.
+                ("grpc.so_reuseport", 0),  # Else a second daemon could share the port instead of failing.
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", 5000),
                 ("grpc.keepalive_permit_without_calls", 1),
                 ("grpc.server_handshake_timeout_ms", int(_HANDSHAKE_S * 1000)),

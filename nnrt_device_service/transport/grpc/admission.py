@@ -25,7 +25,7 @@ FOREIGN_CALLS = 16
 
 _OPEN = "DeviceSession/Open"
 _RUN = "PreparedModel/Run"
-# Calls that last as long as the client likes.
+# Calls whose duration the client decides.
 _STREAMS = {"NnrtDevice/UploadConstants", "NnrtDevice/WriteBuffer", "NnrtDevice/ReadBuffer", "PreparedModel/RunStream"}
 # Calls that wait for runs whose streams were lost, or that cancel runs.
 _CONTROL_CALLS = {"PreparedModel/AwaitRun", "PreparedModel/CancelRuns"}

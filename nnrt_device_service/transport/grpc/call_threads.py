@@ -37,7 +37,7 @@ class CallThreads(Executor):
             self._is_refusing = False
         except OutOfMemory as error:
             self._refused.put(call)
-            if not self._is_refusing:  # Once, for clients may try again and again.
+            if not self._is_refusing:  # Log it once, as clients may retry often.
                 _log.warning("calls are refused: %s", error.message)
             self._is_refusing = True
         return future

@@ -51,5 +51,5 @@ class HealthPort:
         _log.info("health service on %s:%d", address.rpartition(":")[0], port)
 
     def stop(self) -> None:
-        """Stop now."""
+        """Close the port and end its calls now."""
         self._server.stop(None)

@@ -27,7 +27,7 @@ _ALIGNMENT = 8
 
 
 class RunStream:
-    """Answers the frames of a call, each with a frame and the chunks of its outputs."""
+    """One RunStream call, whose frames are answered with frames and the chunks of outputs."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class RunStream:
         self._context = context
         # Frames that came where chunks were expected.
         self._early: Bytes | None = None
-        # Whether chunks may still be on their way to a run that has failed.
+        # Whether to skip chunks: those of a run that has failed may still arrive.
         self._skips_chunks = False
         self._ended = threading.Event()
         if not context.add_callback(self._ended.set):

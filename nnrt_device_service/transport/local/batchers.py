@@ -35,7 +35,7 @@ class LocalBatcher:
         self._batching = batching
 
     def answer(self, connections: Sequence[ServedConnection], hand_over: HandOver) -> Collection[ServedConnection]:
-        ours = [connection for connection in connections if isinstance(connection, JoiningConnection)]  # All of them.
+        ours = [connection for connection in connections if isinstance(connection, JoiningConnection)]
         waiting = {run: connection for connection in ours for run in connection.begin_joined()}
         ended = dict.fromkeys([connection for connection in ours if not connection.end_joined()])
         for batch in cut_batches(list(waiting), self._batching.max_size):

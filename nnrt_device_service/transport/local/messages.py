@@ -62,8 +62,8 @@ def _adopt(session: Session, fd: int, share: ShareBuffer) -> int:
 
 
 def end_connection(connection: socket.socket) -> None:
-    """End a connection, from any thread."""
-    with suppress(OSError):  # It has ended.
+    """End a connection. Any thread may call this."""
+    with suppress(OSError):  # It may have ended already.
         connection.shutdown(socket.SHUT_RDWR)
 
 

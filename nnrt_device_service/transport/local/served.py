@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Protocol
 
-# A descriptor and what is ready there, as `select` gives them.
+# A descriptor, and the bits of what is ready there, as `select` returns them.
 Event = tuple[int, int]
 # Work shorter than this ends before another thread could have taken over.
 QUICK_NS = 200_000
