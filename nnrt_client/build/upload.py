@@ -192,7 +192,7 @@ def _have_read(build: BuildTask, wanted: list[tuple[Part, int]]) -> list[tuple[P
                 },
             )
             for part, received in in_files
-            for buffer_id in (here.buffer_of_file(part.file),)
+            for buffer_id in (here.share_file(part.file),)
             for offset in range(received, part.size_bytes, _READ_BYTES)
         ]
         chunks[0].more.extend(chunks[1:])
@@ -283,7 +283,7 @@ def _chunks(
         for offset, size in _pieces(part, message_bytes, received):
             piece = part.piece(offset, size)
             chunk = device_pb2.ConstantChunk(sha256=part.sha256, size_bytes=part.size_bytes, offset=offset)
-            if compressor is not None and (packed := compressor.packed(piece)) is not None:
+            if compressor is not None and (packed := compressor.compress(piece)) is not None:
                 chunk.data, chunk.expanded_bytes = packed, len(piece)
             else:
                 chunk.data = bytes(piece)
