@@ -135,9 +135,7 @@ def _do(work: Work) -> None:
         while (more := _next()) is not None:
             more()
             del more
-    except (
-        Exception
-    ):  # For example, no memory is left. A waiting thread starts another thread for an errand that has not begun.
+    except Exception:  # No memory, perhaps. A waiting thread starts another thread for an errand that has not begun.
         _log.exception("a thread of errands ends")
 
 
@@ -155,9 +153,7 @@ def _next() -> Work | None:
     _idle.append(box)
     with suppress(queue.Empty):
         return box.get(timeout=_IDLE_S)
-    with suppress(
-        ValueError
-    ):  # Another thread took the queue: it is about to put work there, or was interrupted before it could.
+    with suppress(ValueError):  # Another thread took the queue, and is about to put work there, or was interrupted.
         _idle.remove(box)
         return None
     with suppress(queue.Empty):

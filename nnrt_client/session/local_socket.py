@@ -231,11 +231,7 @@ class LocalSocket(LockOwner):
                 _, descriptors = self._ask(request, expected=1)
             (fd,) = descriptors
             memory = SharedMemory(fd, size_bytes)
-        except (
-            NnrtError,
-            OSError,
-            ValueError,
-        ) as error:  # For example, the session has more buffers than it may share.
+        except (NnrtError, OSError, ValueError) as error:  # More buffers than the session may share, perhaps.
             _log.info("memory of the device is not mapped: %s", error)
             return None
         return memory if memory.is_sealed else None

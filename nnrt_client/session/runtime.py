@@ -247,9 +247,7 @@ class Runtime(fork.LockOwner, Closable):
             why = f"{device.name} is {_condition(device, status)}"
             since = f"; since {canary.for_s:.0f} s" if canary and canary.is_out else ""
             self._known.leave_out(address, UnavailableDevice(f"{why}{since}"))
-            return Look(
-                device, status, UnavailableDevice(why)
-            )  # Without the time, so that equal states give equal looks.
+            return Look(device, status, UnavailableDevice(why))  # No time in it: equal states give equal looks.
         self._known.take_back(device)
         return Look(device, status)
 
