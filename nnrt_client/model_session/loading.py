@@ -12,7 +12,7 @@ from typing import Generic, TypedDict, TypeVar
 from nnrt_client.build.build_task import BuildReport, Progress
 from nnrt_client.build.compilation import Compilation, compilation_of
 from nnrt_client.build.options import Options
-from nnrt_client.build.sources import no_programs
+from nnrt_client.build.sources import unsupported_program
 from nnrt_client.build.way import Way
 from nnrt_client.model.model import Model, model_of, parts_of
 from nnrt_client.model.program import ONNX, Program
@@ -163,7 +163,7 @@ class Loading:
     def _built_program(self, device: Device, progress: Progress | None) -> Compilation:
         """The compilation of an ONNX file as it is, built. What a cache would hold is the file itself."""
         if ONNX not in device.capabilities.program_formats:  # Before the file is read.
-            raise no_programs(device, ONNX)
+            raise unsupported_program(device, ONNX)
         return _build(compilation_of(self._program(), device), self._options, progress)
 
     def _built_in_parts(self, device: Device, build: Callable[[Model], Compilation]) -> PartitionDispatcher:

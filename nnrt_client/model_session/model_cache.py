@@ -67,12 +67,12 @@ class ModelCache:
         self._model = model
         self._options = options
 
-    def found(self, device: Device) -> CompiledModel | None:
+    def find(self, device: Device) -> CompiledModel | None:
         """Read the compiled model, if it is there and sound. The daemon checks the large parts when they arrive."""
         entry = self._store.find(self._key(device))
         return None if entry is None else self._store.load(entry, in_files=True)
 
-    def refused(self, device: Device, compiled: CompiledModel, why: NnrtError) -> None:
+    def handle_refusal(self, device: Device, compiled: CompiledModel, why: NnrtError) -> None:
         """Remove what a device doesn't take, unless it takes it from others."""
         if not isinstance(why, OperationForbidden):
             self._store.remove(self._key(device), str(why))

@@ -96,7 +96,7 @@ def open_model(
             return _imported(onnx_source(source), view.nbytes, shapes, constants)
         return _of_container(view, view.nbytes, shapes, constants, is_offline_shaped)
     path = Path(source)
-    with model_file.named(path):
+    with model_file.errors_naming(path):
         head, size_bytes = _beginning(path)
         if not _is_onnx(head, path):
             try:
@@ -135,7 +135,7 @@ def is_onnx(source: Source) -> bool:
     """Tell if a file, or the bytes of one, is read as an ONNX model. Raises as `open_model` does for others."""
     if not isinstance(source, str | os.PathLike):
         return _is_onnx(_view(source)[:_HEAD_BYTES].tobytes())
-    with model_file.named(Path(source)):
+    with model_file.errors_naming(Path(source)):
         return _is_onnx(_beginning(Path(source))[0], Path(source))
 
 
