@@ -159,8 +159,7 @@ class Compilation(LockOwner, Configuration, Closable):
 
         Raises:
             InvalidParameter: The model is unfinished or malformed, there is no source or more than one, an option is
-                bad, or
-                the compilation has been built or closed.
+                bad, or the compilation has been built or closed.
             OperationForbidden: The device doesn't offer an option.
             OperationFailed: There is no such device, it doesn't take the model (with every reason), or `cancel` was
                 called.
@@ -168,8 +167,7 @@ class Compilation(LockOwner, Configuration, Closable):
             InvalidFile: The cache or the offline model can't be used.
             SaveCacheFailed: Only the cache was not written; the model is built.
             UnavailableDevice: The device was not reached, as with ConnectionFailed and TimedOut; `build` may be called
-                again.
-                This holds for every error found before the device was asked, too.
+                again. This holds for every error found before the device was asked, too.
         """
         elsewhere(copy_context().run, self._build, progress, when_interrupted=self.cancel)
 

@@ -53,7 +53,7 @@ class ModelTensor:
 
     @property
     def model(self) -> "Model":
-        """The model that the tensor belongs to."""
+        """Model that the tensor belongs to."""
         return self._model
 
     @property
@@ -151,8 +151,7 @@ class Model:
 
         Raises:
             InvalidParameter: There are not as many zero points and bits as scales, or bits other than 8. As in NNRt,
-                the tensor
-                is then not quantized any more.
+                the tensor is then not quantized any more.
             OperationForbidden: The model is finished.
         """
         if not isinstance(quant_param, QuantParam):
@@ -231,8 +230,7 @@ class Model:
         Raises:
             OperationForbidden: The model is not finished.
             InvalidParameter: The parts form no graph: there is a cycle, or a tensor with no source or with two. The
-                message
-                says where.
+                message says where.
             InvalidPath: The directory is missing or not accessible.
             OperationFailed: Writing fails.
         """
@@ -339,24 +337,17 @@ class Model:
         Args:
             type: Type of the operation.
             *operands: Tensors, or values that become constants: arrays as they are; other numbers in the data type of
-                the first
-                tensor operand (FLOAT32 if that is quantized), or as INT32 or INT64 where the operation takes integers
-                    (axes,
-                shapes).
+                the first tensor operand (FLOAT32 if that is quantized), or as INT32 or INT64 where the operation takes
+                integers (axes, shapes).
             output: Tensor to write, or description of one to add; a sequence for several. Without it, shape and data
-                type are
-                inferred.
+                type are inferred.
             quant: Quantization of the output, a sequence for several. The output of quantized operands is quantized,
-                too. A
-                tensor given as `output` has its own parameters, and the output of an operation that only moves data
-                    keeps those
-                of its operand.
+                too. A tensor given as `output` has its own parameters, and the output of an operation that only moves
+                data keeps those of its operand.
             name: Name of the operation and its output; several outputs are `<name>:<position>`.
             **parameters: Parameters of the operation, named like the attributes of HDI's struct in snake_case, but
-                `activation`
-                for activationType and `global_` for global. Values are numbers, booleans, sequences or members of the
-                    API's
-                enums. None or an empty sequence stands for the default.
+                `activation` for activationType and `global_` for global. Values are numbers, booleans, sequences or
+                members of the API's enums. None or an empty sequence stands for the default.
 
         Returns:
             The output; a tuple of them for operations that may have several.

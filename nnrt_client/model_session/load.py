@@ -71,8 +71,7 @@ def load(
         UnavailableDevice: The device can't be reached; the message has each address and its reason.
         ConnectionFailed: The daemon refuses the client.
         OperationFailed: All addresses answer and none is that device, or the device doesn't take the model. Where
-            several
-            ways were tried the error has the reasons of all.
+            several ways were tried the error has the reasons of all.
         NnrtError: Other errors of `Compilation.build`.
     """
     if on_death != "raise":

@@ -73,20 +73,17 @@ class LoadOptions(TypedDict, total=False):
         constants: Values that inputs always have, by name: `{"sr": 16000}` makes a model without the input sr.
         ways: Ways in which the model may go to the device, in the order in which they are tried.
         cache: Directory for compiled models; True for the user's (see `cache_directory`), False for none. The session
-            writes
-            there what the device has compiled, if the device can restore it and the daemon doesn't store it itself.
-                `close`
-            ends the writing, see `wait_until_cached`. A file that goes as it is needs no cache.
+            writes there what the device has compiled, if the device can restore it and the daemon doesn't store it
+            itself. `close` ends the writing, see `wait_until_cached`. A file that goes as it is needs no cache.
         fallback: "cpu" or a Fallback, for a file that goes in none of the ways: it is cut into parts that the device
-            runs
-            and parts that ONNX Runtime runs here. `ways` may then name "partition", to try that earlier.
+            runs and parts that ONNX Runtime runs here. `ways` may then name "partition", to try that earlier.
         float16: Whether the device may compute in half precision.
         performance_mode: How the device trades speed against power.
         priority: Priority of the model's runs among those of the same user.
         extensions: Attributes for the backend, which refuses those that it doesn't know.
         batching: How the daemon computes waiting runs together with those of other sessions that ask for the same of
-            the
-            same model. The model then goes as operators, and must compute the rows of its inputs apart from each other.
+            the same model. The model then goes as operators, and must compute the rows of its inputs apart from each
+            other.
     """
 
     shapes: Shapes | None
@@ -136,7 +133,7 @@ class Loading:
     def digest(self) -> bytes:
         """Digest that tells the model from others, on every host.
 
-        This opens the model, and raises as `load_on` does, without the errors of a device.
+        This opens the model, and raises as `load_on` does, except for a device's errors.
         """
         if Way.OPERATORS in self._ways:
             try:

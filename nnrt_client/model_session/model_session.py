@@ -116,8 +116,7 @@ class ModelSession(Closable):
 
         Args:
             inputs: Inputs by name, or in the model's order. What has `__array__`, DLPack or the buffer protocol is read
-                where it
-                is, and must have the model's data type. Lists and numbers are converted.
+                where it is, and must have the model's data type. Lists and numbers are converted.
             outputs: Names of the outputs wanted, or a map from names to tensors to write them to (or None); without it,
                 all.
             writable: Whether the arrays must be writable, for which some have to be copied; else they are read-only.

@@ -124,7 +124,7 @@ class Pool(Closable):
 
         It returns when there are as many replicas as are wanted, or all devices have been tried. There is one replica
         at least; others join as soon as they can. A run that a device fails, or whose daemon dies, is made again on
-        another device, but not a run with tensors.
+        another device, unless it has tensors.
 
         Args:
             model: As for `load`.

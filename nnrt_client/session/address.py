@@ -24,7 +24,7 @@ class Address:
             try:
                 found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
             except (OSError, ValueError):
-                return  # An address that only gRPC understands.
+                return  # Only gRPC understands such an address.
             self._targets = [(family, target) for family, _, _, _, target in found]
 
     @property

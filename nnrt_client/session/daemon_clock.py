@@ -42,7 +42,7 @@ class DaemonClock:
     def offset_ns(self) -> int | None:
         """Offset of the best answer, or None before the first.
 
-        It is 0 wherever that is within the error, because all daemons on this host have offset 0.
+        It is 0 if 0 is within the error, because all daemons on this host have offset 0.
         """
         best = self._best()
         if best is None:

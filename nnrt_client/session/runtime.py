@@ -53,8 +53,7 @@ class Runtime(fork.LockOwner, Closable):
         addresses: HOST:PORT or unix:PATH, or names behind which addresses are found, such as dns:///HOST:PORT and
             file:///PATH (docs/fleet.md has them all). Without them the runtime takes those in the environment variable
             NNRT_DEVICES, separated by commas. It watches names from first use: it uses the addresses that they gain,
-                and
-            begins nothing new at those that they lose.
+            and begins nothing new at those that they lose.
         settings: Settings of its sessions.
 
     Raises:
@@ -92,8 +91,7 @@ class Runtime(fork.LockOwner, Closable):
 
         Args:
             listener: Called at once, in this thread, with all addresses known now as added; then with each change, in a
-                thread
-                of the runtime, one at a time. What it raises is logged.
+                thread of the runtime, one at a time. What it raises is logged.
 
         Returns:
             Function that ends the watch.
@@ -109,7 +107,7 @@ class Runtime(fork.LockOwner, Closable):
     def answers(self) -> dict[str, Device | None]:
         """Ask all daemons now; return per address the device that answers and takes work, or None if none does."""
         answers = self._ask_all()
-        self._log_left_out()
+        self._tell()
         return answers
 
     def devices(self) -> list[Device]:
@@ -119,7 +117,7 @@ class Runtime(fork.LockOwner, Closable):
         device of the same name is left out, too.
         """
         devices = self._find_answering()
-        self._log_left_out()
+        self._tell()
         return devices
 
     def device(self, which: str | int = 0) -> Device:
@@ -129,8 +127,7 @@ class Runtime(fork.LockOwner, Closable):
 
         Raises:
             UnavailableDevice: The device was not found, and some addresses have no device to use; the message has each
-                with its
-                reason.
+                with its reason.
             OperationFailed: All addresses answer and none is that device, or the runtime has no addresses.
             InvalidParameter: `which` is neither a text nor a number.
             OperationForbidden: The runtime is closed.
@@ -138,11 +135,12 @@ class Runtime(fork.LockOwner, Closable):
         """
         device = self._find(which)
         if device is None:
-            raise self._not_found_error(which)
-        self._log_left_out()
+            raise self._why_not(which)
+        self._tell()
         return device
 
-    def _not_found_error(self, which: str | int) -> NnrtError:
+    def _why_not(self, which: str | int) -> NnrtError:
+        """Return the error of a device that was not found."""
         if not self._members.given:
             what = "" if which == 0 else f"{which!r} is no HOST:PORT, and "
             return OperationFailed(f"{what}no addresses are known; give a device's address, or set {DEVICES_VARIABLE}")
@@ -165,7 +163,7 @@ class Runtime(fork.LockOwner, Closable):
             OperationForbidden: The runtime is closed.
         """
         device = self._find(which)
-        self._log_left_out()
+        self._tell()
         return device
 
     def _find(self, which: str | int) -> Device | None:
@@ -251,7 +249,8 @@ class Runtime(fork.LockOwner, Closable):
         self._known.take_back(device)
         return Look(device, status)
 
-    def _log_left_out(self) -> None:
+    def _tell(self) -> None:
+        """Log which addresses have been left out since the last such log; an error that is raised says it itself."""
         self._known.log_left_out()
 
     def _connect(self, address: str) -> Device:

@@ -122,8 +122,8 @@ class StagingPool:
     def leased(self, rooms: Sequence[Room], forms: Sequence[Form]) -> list[Array]:
         """Make read-only arrays of these data types and shapes over these parts of one memory.
 
-        The parts must be all that are in use of the memory. The pool takes the memory back when the last array is gone.
-        With `_MOST_LEASES` others under way, the arrays are copies.
+        The parts must be all of the memory that are in use. The pool takes the memory back when the last array is gone.
+        If there are `_MOST_LEASES` leases already, the arrays are copies, and the memory comes back at once.
         """
         memory = rooms[0].memory
         self.take_ended()

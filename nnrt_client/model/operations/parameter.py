@@ -23,7 +23,7 @@ class Parameter:
     """Parameter of an operation: the attribute of HDI's struct that it fills, and the tensors that it is read from.
 
     The first of `tensor_types` and `data_types` are those to write. `counts` are the numbers of elements that it may
-    have; without any it may have each. With `or_like_input` it may also have the data type of the first input.
+    have; if empty, any number. With `or_like_input` it may also have the data type of the first input.
     """
 
     attr: str

@@ -17,8 +17,7 @@ class Fallback:
     Attributes:
         device: "cpu", the only device there is here.
         smallest_part: Operators that any other part must have to go to the device. Operators that compute only
-            integers, as
-            shape arithmetic does, don't count. With 1 everything goes there that can.
+            integers, as shape arithmetic does, don't count. With 1 everything goes there that can.
     """
 
     device: str = CPU
