@@ -99,7 +99,7 @@ class Compilation(LockOwner, Configuration, Closable):
 
     @property
     def is_built(self) -> bool:
-        """Whether a build has succeeded, until `close`."""
+        """True from a build that has succeeded until `close`."""
         return self._state is State.BUILT
 
     @property
@@ -109,7 +109,7 @@ class Compilation(LockOwner, Configuration, Closable):
 
     @property
     def origin(self) -> Origin | None:
-        """How the build got its model; None before it has succeeded."""
+        """Origin of the model that the build got; None before it has succeeded."""
         return self._report.origin if self._report else None
 
     # ---- caches

@@ -41,7 +41,7 @@ Several = Literal[
 
 @dataclass(frozen=True, slots=True)
 class ModelTensor:
-    """Tensor of a model: its index there, and its description. The model makes it."""
+    """Tensor of a model: its index there, and its description. Made by the model."""
 
     index: int
     _model: "Model" = field(repr=False)
@@ -89,7 +89,7 @@ class Model:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the model is finished."""
+        """True once the model is finished."""
         return self._parts.is_finished
 
     @property

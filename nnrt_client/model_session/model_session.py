@@ -36,7 +36,7 @@ Wanted = Collection[str] | Mapping[str, RunTensor[Any] | None]
 class NamedOutputs(dict[str, Any]):
     """Outputs of a run by name, in the order asked for: arrays, or the tensors that were given for them.
 
-    `ModelSession.run` and the like make it.
+    Made by `ModelSession.run` and the like.
     """
 
     __slots__ = ("_result",)
@@ -52,7 +52,7 @@ class NamedOutputs(dict[str, Any]):
 
 
 class ModelSession(Closable):
-    """Model on a device, ready to run from any number of threads. `load` makes it.
+    """Model on a device, ready to run from any number of threads. Made by `load`.
 
     Its inputs and outputs go by name. When the daemon dies the session is over: load the model again, there or on
     another device. ReloadedSession and PooledSession do so themselves.
@@ -101,7 +101,7 @@ class ModelSession(Closable):
 
     @property
     def way(self) -> Way:
-        """How the device got the model; `report.passed_over` says why not in an earlier way."""
+        """Way in which the device got the model; `report.passed_over` says why not in an earlier one."""
         return self.report.way
 
     def run(

@@ -40,7 +40,7 @@ _DEFAULT_RULE = Rule(RETRIES, PATIENCE_S)
 
 
 class PooledSession(ModelSession):
-    """Model on several devices, of which each run takes one. `Pool.load` makes it, or `load` with several devices."""
+    """Model on several devices, of which each run takes one. Made by `Pool.load`, or by `load` with several devices."""
 
     def __init__(self, executor: Executor, replicas: Replicas, pool: "Pool", resources: ExitStack) -> None:
         """Make a session of replicas, of which there is one at least; it closes `resources` when it is closed."""

@@ -20,8 +20,8 @@ class ReloadedSession(ModelSession):
     """Session whose next run loads the model again after the daemon has died, by the same call of `load`.
 
     The model goes to the restarted daemon, or to the first device of NNRT_DEVICES that answers. A run that was under
-    way raises UnavailableDevice, once. A run that had not been sent goes on, unless it has tensors. `load` with
-    `on_death="reload"` makes such a session.
+    way raises UnavailableDevice, once. A run that had not been sent goes on, unless it has tensors. Made by `load` with
+    `on_death="reload"`.
     """
 
     def __init__(self, load_again: LoadAgain, progress: Progress | None, wait_s: float) -> None:

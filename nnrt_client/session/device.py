@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class Device(LockOwner):
-    """Accelerator behind a daemon, made by a Runtime.
+    """Accelerator behind a daemon. Made by a Runtime.
 
     It outlives its daemon: when the daemon has been restarted, the next call connects again. What was prepared on the
     old instance stays dead.
@@ -78,7 +78,7 @@ class Device(LockOwner):
 
     @property
     def is_connected(self) -> bool:
-        """Whether the daemon lives, as far as the session knows; no daemon is asked."""
+        """True while the daemon lives, as far as the session knows; no daemon is asked."""
         return self._latest.is_alive
 
     def status(self) -> DeviceStatus:
