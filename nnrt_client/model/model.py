@@ -69,11 +69,9 @@ class Model:
     """Model under construction, which never changes again once it is finished.
 
     Tensors are added first, then the operations that read and write them. Then the inputs and outputs are named, and
-    the model is finished. A method that takes a tensor takes a `ModelTensor` or its index. After `finish` every method
-    that would change the model raises OperationForbidden. A call that raises has changed nothing, unless its
-    description says so.
-
-    Operations are added tensor by tensor as in NNRt, or by `apply`, which makes the tensors itself.
+    the model is finished. Operations are added tensor by tensor as in NNRt, or by `apply`, which makes the tensors
+    itself. A method that takes a tensor takes a `ModelTensor` or its index. After `finish` every method that would
+    change the model raises OperationForbidden. A call that raises has changed nothing, unless its description says so.
 
     Only one thread at a time may build a model, because the methods that change it take no lock. Any number of threads
     and compilations may use a finished model.
@@ -108,14 +106,13 @@ class Model:
         return tuple(added.declared.type for added in self._parts.operations)
 
     def add_tensor(self, desc: TensorDesc) -> ModelTensor:
-        """Append a tensor with this description, which is copied.
+        """Append a tensor with this description, which is copied; a dimension of -1 is known only in a run.
 
-        A dimension of -1 is known only in a run. The tensor is a data tensor without data or quantization.
+        It is a data tensor without data or quantization.
 
         Raises:
             InvalidParameter: `desc` is no TensorDesc, a dimension is 0 or below -1, or the tensor has more than 2^32 -
                 1 bytes.
-            OperationForbidden: The model is finished.
         """
         if not isinstance(desc, TensorDesc):
             raise InvalidParameter(f"the desc is {desc!r}; give a TensorDesc")
@@ -126,7 +123,6 @@ class Model:
 
         Raises:
             InvalidParameter: As `add_tensor` does, and for an impossible value.
-            OperationForbidden: The model is finished.
         """
         if not isinstance(tensor, LegacyTensor):
             raise InvalidParameter(f"the tensor is {tensor!r}; give a LegacyTensor")
@@ -135,13 +131,11 @@ class Model:
         return ModelTensor(self._parts.append(TensorRecord(checked._to_desc(), checked.type, quant=quant)), self)
 
     def set_tensor_data(self, tensor: TensorRef, data: Array | np.generic | Buffer) -> None:
-        """Set the elements of a constant or parameter: an array of its data type, or bytes.
-
-        Data that may change are copied.
+        """Set the elements of a constant or parameter: an array of its data type, or bytes. What may change is copied.
 
         Raises:
             InvalidParameter: The length is not the tensor's, or the tensor has data already.
-            OperationForbidden: The tensor has unknown dimensions or is an input or output, or the model is finished.
+            OperationForbidden: The tensor has unknown dimensions, or is an input or output.
         """
         self._parts.require_open()
         self._parts.set_data(_index(self, tensor), data)
@@ -150,9 +144,8 @@ class Model:
         """Quantize a tensor with these parameters, which are copied, instead of earlier ones.
 
         Raises:
-            InvalidParameter: There are not as many zero points and bits as scales, or bits other than 8. As in NNRt,
-                the tensor is then not quantized any more.
-            OperationForbidden: The model is finished.
+            InvalidParameter: Scales, zero points and bits differ in number, or bits are not 8. As in NNRt, the tensor
+                is not quantized any more then.
         """
         if not isinstance(quant_param, QuantParam):
             raise InvalidParameter(f"the parameters are {quant_param!r}; give a QuantParam")
@@ -181,7 +174,6 @@ class Model:
 
         Raises:
             InvalidParameter: The operation doesn't take what it is given, see `nnrt_client.model.operations`.
-            OperationForbidden: The model is finished.
         """
         _require_lists(parameters=parameters, inputs=inputs, outputs=outputs)
         parts = self._parts
@@ -193,13 +185,11 @@ class Model:
         parts.operations.append(OperationRecord(declared, reads, writes, attrs, name))
 
     def specify_inputs_and_outputs(self, inputs: Sequence[TensorRef], outputs: Sequence[TensorRef]) -> None:
-        """Name the inputs and outputs of a run, in this order.
-
-        A tensor that is named as an input loses its data.
+        """Name the inputs and outputs of a run, in this order; a tensor that is named as an input loses its data.
 
         Raises:
             InvalidParameter: There are none or more than 200 of them, or a tensor is both or is a parameter.
-            OperationForbidden: This has succeeded before, or the model is finished.
+            OperationForbidden: This has succeeded before.
         """
         _require_lists(inputs=inputs, outputs=outputs)
         parts = self._parts
@@ -215,7 +205,7 @@ class Model:
         which then raises InvalidParameter.
 
         Raises:
-            OperationForbidden: There are no operations, inputs or outputs, or the model is finished.
+            OperationForbidden: There are no operations, inputs or outputs.
         """
         self._parts.finish()
 
@@ -229,8 +219,7 @@ class Model:
 
         Raises:
             OperationForbidden: The model is not finished.
-            InvalidParameter: The parts form no graph: there is a cycle, or a tensor with no source or with two. The
-                message says where.
+            InvalidParameter: The parts form no graph: there is a cycle, or a tensor with no source or with two.
             InvalidPath: The directory is missing or not accessible.
             OperationFailed: Writing fails.
         """
@@ -240,7 +229,7 @@ class Model:
     def load(cls, path: str | PathLike[str]) -> Self:
         """Load the model in a file that `save` wrote, finished and with the same graph and digest.
 
-        Its tensors are those of the graph, so indices may differ from before. Where two operations become the same
+        Indices may differ from before, because its tensors are those of the graph. Where two operations become the same
         node, `operations` has the general one: CONV2D for DEPTHWISE_CONV2D_NATIVE.
 
         Raises:
@@ -289,8 +278,7 @@ class Model:
     ) -> ModelTensor:
         """Append a constant with these elements, copied as by `set_tensor_data`.
 
-        Plain numbers become BOOL, INT32 or FLOAT32. With `quant` the elements stand for the real numbers scale *
-        (element - zero point).
+        Plain numbers become BOOL, INT32 or FLOAT32. With `quant`, elements stand for scale * (element - zero point).
         """
         elements = operand_array(array, None, is_index=False)
         return ModelTensor(self._parts.append_array(elements, format, name, quant), self)
@@ -354,7 +342,6 @@ class Model:
 
         Raises:
             InvalidParameter: The operation doesn't take what it is given.
-            OperationForbidden: The model is finished.
         """
         declared = operation_of(type)
         outputs = () if output is None else output if isinstance(output, Sequence) else (output,)

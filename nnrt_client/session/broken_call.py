@@ -32,8 +32,8 @@ class BrokenCall:
         """
         error.__traceback__ = None
         details = error.details() or ""
-        if (told := wire.error_detail_of(error)) is not None:
-            return cls(details, told, is_told=True)
+        if (detail := wire.error_detail_of(error)) is not None:
+            return cls(details, detail, is_told=True)
         status = error.code()
         if status in _CUT_OFF:
             return cls(details)

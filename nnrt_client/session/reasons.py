@@ -52,5 +52,5 @@ def joined_reasons(reasons: Mapping[str, NnrtError]) -> NnrtError:
     if len(reasons) == 1:
         ((address, error),) = reasons.items()
         return error.at(f"device at {address}")
-    told = "; ".join(f"{address}: {error}" for address, error in reasons.items())
-    return common_class(reasons.values())(f"no device takes the model: {told}")
+    listed = "; ".join(f"{address}: {error}" for address, error in reasons.items())
+    return common_class(reasons.values())(f"no device takes the model: {listed}")
