@@ -51,9 +51,9 @@ class Runtime(fork.LockOwner, Closable):
 
     Args:
         addresses: HOST:PORT or unix:PATH, or names behind which addresses are found, such as dns:///HOST:PORT and
-            file:///PATH (docs/guides/fleet.md has them all). Without them the runtime takes those in the environment variable
-            NNRT_DEVICES, separated by commas. It watches names from first use: it uses the addresses that they gain,
-            and begins nothing new at those that they lose.
+            file:///PATH (docs/guides/fleet.md has them all). Without them the runtime takes those in the environment
+            variable NNRT_DEVICES, separated by commas. It watches names from first use: it uses the addresses that they
+            gain, and begins nothing new at those that they lose.
         settings: Settings of its sessions.
 
     Raises:

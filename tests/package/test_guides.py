@@ -102,11 +102,10 @@ def check(command: click.Command, name: str, words: list[str]) -> None:
     """Have click read the words as it does for a user, but run nothing."""
     if words == ["--help"] or words == ["--version"]:
         return
-    context = command.make_context(name, list(words), resilient_parsing=True)
     if isinstance(command, click.Group):
-        rest = [*context._protected_args, *context.args]
-        found, child, behind = command.resolve_command(context, rest)
-        assert child is not None, f"{name} has no command {found!r}"
-        check(child, f"{name} {found}", behind)
+        found, *behind = words
+        assert found in command.commands, f"{name} has no command {found!r}"
+        check(command.commands[found], f"{name} {found}", behind)
         return
+    context = command.make_context(name, list(words), resilient_parsing=True)
     command.make_parser(context).parse_args(list(words))

@@ -6,9 +6,9 @@
         ...
         return node.combined_output(x, [axis], "adds up along")
 
-docs/reference/operators.md quotes the docstring's condition; the docstring is one sentence that begins with "Keep rows apart".
-The function gets the node and the forms of its operands. It is called only if an operand has rows or counts them:
-otherwise the results are the same for all rows. It refuses operands with which the operator mixes rows.
+docs/reference/operators.md quotes the docstring's condition; the docstring is one sentence that begins with "Keep rows
+apart". The function gets the node and the forms of its operands. It is called only if an operand has rows or counts
+them: otherwise the results are the same for all rows. It refuses operands with which the operator mixes rows.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
