@@ -20,9 +20,9 @@ def daemon_commands() -> str:
 
 
 def _sections(group: click.Group, name: str, level: int = 2) -> Iterator[str]:
-    for command_name, command in sorted(group.commands.items()):
-        if command.hidden:
-            continue
+    for command_name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), command_name)
+        assert command is not None
         full_name = f"{name} {command_name}"
         context = click.Context(command, info_name=full_name)
         pieces = " ".join(command.collect_usage_pieces(context))

@@ -104,8 +104,9 @@ def check(command: click.Command, name: str, words: list[str]) -> None:
         return
     if isinstance(command, click.Group):
         found, *behind = words
-        assert found in command.commands, f"{name} has no command {found!r}"
-        check(command.commands[found], f"{name} {found}", behind)
+        child = command.get_command(click.Context(command), found)
+        assert child is not None, f"{name} has no command {found!r}"
+        check(child, f"{name} {found}", behind)
         return
     context = command.make_context(name, list(words), resilient_parsing=True)
     command.make_parser(context).parse_args(list(words))
