@@ -21,8 +21,8 @@ def daemon_commands() -> str:
 
 def _sections(group: click.Group, name: str, level: int = 2) -> Iterator[str]:
     for command_name in group.list_commands(click.Context(group)):
-        command = group.get_command(click.Context(group), command_name)
-        assert command is not None
+        if (command := group.get_command(click.Context(group), command_name)) is None:
+            raise LookupError(f"{name} lists a command {command_name!r} that it doesn't have")
         full_name = f"{name} {command_name}"
         context = click.Context(command, info_name=full_name)
         pieces = " ".join(command.collect_usage_pieces(context))
