@@ -1,7 +1,7 @@
 """Draw deploy/monitoring/dashboard.json from a real run, as docs/assets/dashboard.svg.
 
     pip install -e '.[test,pictures]'
-    PYTHONPATH=tests python docs/dashboard_picture.py
+    PYTHONPATH=tests python docs/site/dashboard_picture.py
 
 Three daemons are used by three people for a minute and a half, and scraped by a Prometheus, which must be on PATH. Half
 way one of the devices computes wrong numbers for a while: its canary takes it out.

@@ -1,13 +1,15 @@
-"""Diagrams of the site: Mermaid's text, drawn as SVG when the site is built, in the colours of the page around it."""
+"""Sphinx's directive `mermaid`: a diagram from text, drawn as SVG when the site is built, in the colors of the page."""
 
 import re
 from typing import Any
 
+from docutils import nodes
+from docutils.parsers.rst import Directive
 from mmdr import _mmdr as mermaid
 
 _DRAWER = "mermaid-rs-renderer"
-# The drawer's colours, and the variables of assets/diagrams.css that stand for them in light and in dark.
-_COLOURS = {
+# The drawer's colors, and the variables of assets/diagrams.css that stand for them in light and in dark.
+_COLORS = {
     "#0F172A": "text",
     "#64748B": "line",
     "#94A3B8": "border",
@@ -18,15 +20,25 @@ _COLOURS = {
     "#FFF7ED": "note",
     "#FFFFFF": "page",
 }
-_COLOUR = re.compile("|".join(_COLOURS))
+_COLOR = re.compile("|".join(_COLORS))
 
 
-def draw(source: str, language: str, css_class: str, options: Any, md: Any, **_: Any) -> str:
-    """Return a Mermaid block as HTML; `pymdownx.superfences` calls this for each block of the language `mermaid`.
+class Mermaid(Directive):  # type: ignore[misc]
+    """Diagram of Mermaid's text."""
 
-    Raises:
-        ValueError: The text is no Mermaid diagram.
-    """
-    svg = mermaid.render(source, _DRAWER)
-    svg = _COLOUR.sub(lambda colour: f"var(--diagram-{_COLOURS[colour[0]]})", svg)
-    return f'<div class="diagram">{svg}</div>'
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        """Return the drawing as HTML; a text that is no diagram is an error of the page."""
+        try:
+            svg = mermaid.render("\n".join(self.content), _DRAWER)
+        except ValueError as error:
+            raise self.error(f"this is no Mermaid diagram: {error}") from error
+        svg = _COLOR.sub(lambda color: f"var(--diagram-{_COLORS[color[0]]})", svg)
+        return [nodes.raw("", f'<div class="diagram">{svg}</div>', format="html")]
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Register the directive."""
+    app.add_directive("mermaid", Mermaid)
+    return {"parallel_read_safe": True}

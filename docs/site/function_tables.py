@@ -43,4 +43,3 @@ def _row(function: Function) -> str:
     instead = ", ".join(f"`{name}`" for name in function.counterpart.split(", ")) if function.counterpart else "–"
     note = " ".join((inspect.getdoc(function.call) or "").split())
     return f"| `{function.name}({parameters})` | {function.returns} | {instead} | {note} |"
-

@@ -19,7 +19,6 @@ NODE_TESTS = ROOT / "tests/onnx_import/node_tests.json"
 PROGRAM_TESTS = ROOT / "tests/onnx_import/program_node_tests.json"
 
 
-
 def counts() -> str:
     """Return how many of ONNX's node tests pass, as NNRt's operators and as the file is."""
     imported, programs = json.loads(NODE_TESTS.read_text()), json.loads(PROGRAM_TESTS.read_text())
@@ -104,4 +103,3 @@ def _unmapped() -> Iterator[str]:
             reasons.setdefault(reason_of("", schema.name, newest), []).append(schema.name)
     for reason, names in sorted(reasons.items()):
         yield f"| {', '.join(sorted(names))} | {reason} |"
-

@@ -52,7 +52,7 @@ def index() -> str:
     for family, declared in _families():
         lines.append(f"- [{family}](operators/{family}.md): " + ", ".join(_link(family, each) for each in declared))
     family_of = {each.node_type: family for family, declared in _families() for each in declared}
-    family_of |= {node_type: _OTHERS for node_type in set(OPERATORS) - set(family_of)}
+    family_of |= dict.fromkeys(set(OPERATORS) - set(family_of), _OTHERS)
     node_types = sorted(OPERATORS, key=lambda node_type: node_type.name)
     links = ", ".join(f"[{each.name}](operators/{family_of[each]}.md#node-{each.name.lower()})" for each in node_types)
     return "\n".join([*lines, "", "Node types: " + links])
@@ -85,14 +85,13 @@ def _page(family: str, declared: Sequence[Operation]) -> Iterator[str]:
 
 
 def _link(family: str, operation: Operation) -> str:
-    return f"[{operation.type.name}](operators/{family}.md#{operation.type.name.lower()})"
+    return f"[{operation.type.name}](operators/{family}.md#operation-{operation.type.name.lower()})"
 
 
 def _section(node_type: NodeType, operations: list[Operation]) -> Iterator[str]:
     """The operations of a family that become the same node."""
     yield ""
-    yield "".join(f'<a id="{operation.type.name.lower()}"></a>' for operation in operations)
-    yield ""
+    yield from (f"(operation-{operation.type.name.lower()})=" for operation in operations)
     yield f"## {', '.join(operation.type.name for operation in operations)}"
     yield ""
     for operation in operations:
@@ -117,7 +116,7 @@ def _outputs(operation: Operation) -> str:
 
 
 def _node(operator: Operator) -> Iterator[str]:
-    yield f'<a id="node-{operator.node_type.name.lower()}"></a>'
+    yield f"(node-{operator.node_type.name.lower()})="
     yield ""
     # A docstring is prose with its formula first; line breaks in it mean nothing.
     yield " ".join(operator.doc.split())
@@ -214,4 +213,3 @@ def _conversion(node_type: NodeType) -> Graph:
     x, y = TensorSpec(DataType.FLOAT32, ()), TensorSpec(DataType.INT8, (), quant=(QuantParam(1.0, 0),))
     attrs = {"src_t": int(x.data_type), "dst_t": int(y.data_type)}
     return Graph((x, y), (Node(node_type, (0,), (1,), attrs),), (0,), (1,))
-

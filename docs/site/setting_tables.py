@@ -1,7 +1,8 @@
-"""Tables of settings, from the dataclass that declares them."""
+"""Tables of settings, from the dataclasses that declare them."""
 
-from dataclasses import fields
+from dataclasses import MISSING, fields
 
+from nnrt_client import Settings as ClientSettings
 from nnrt_device_service.settings import Settings
 
 
@@ -13,4 +14,14 @@ def daemon_settings() -> str:
         shown = f"`{default}`" if default not in ("", False) else ""
         flag, variable = entry.name.replace("_", "-"), entry.name.upper()
         rows.append(f"| `--{flag}` | `NNRT_DEVICE_{variable}` | {shown} | {entry.metadata['help']} |")
+    return "\n".join(rows)
+
+
+def client_settings() -> str:
+    """Return one row for each setting of a client: field, environment variable, default, meaning."""
+    rows = ["| field | environment | default | meaning |", "|---|---|---|---|"]
+    for entry in fields(ClientSettings):
+        variable = f"`{name}`" if (name := entry.metadata.get("variable")) else ""
+        default = "" if entry.default in (MISSING, ()) else f"`{entry.default}`"
+        rows.append(f"| `{entry.name}` | {variable} | {default} | {entry.metadata['help']} |")
     return "\n".join(rows)

@@ -1,6 +1,6 @@
-"""Draw docs/assets/top.svg and top-users.svg: `nnrt top` on four daemons of which two are in trouble, as users load them.
+"""Draw docs/assets/top.svg and top-users.svg: `nnrt top` on four daemons under load, of which two are in trouble.
 
-PYTHONPATH=tests python docs/top_picture.py
+PYTHONPATH=tests python docs/site/top_picture.py
 """
 
 import io

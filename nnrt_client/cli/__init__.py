@@ -1,4 +1,4 @@
-"""The command `nnrt`: what an operator or a developer asks from a shell."""
+"""Command `nnrt` for operators and developers."""
 
 import logging
 import sys

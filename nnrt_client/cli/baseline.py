@@ -1,4 +1,4 @@
-"""The same ONNX file in ONNX Runtime in this process, beside a device: measured in turns."""
+"""Baseline of `nnrt bench`: the same ONNX file in ONNX Runtime in this process, measured in turns with the device."""
 
 import os
 import statistics
@@ -17,7 +17,7 @@ from nnrt_hdi.errors import OperationFailed
 from nnrt_hdi.tensor import Array
 
 _ROUNDS = 11
-# So long is a round on each side, if the number of runs in it allows.
+# Seconds of a round on each side, if the number of runs allows.
 _ROUND_S = 0.1
 _MOST_RUNS = 100
 
@@ -29,7 +29,7 @@ Run = Callable[[], Outputs]
 class Comparison:
     """Latencies of both sides, one run at a time: medians, and quartiles of the rounds' ratios.
 
-    `apart` is the largest difference of an output, as a part of its largest element.
+    `apart` is the largest difference of an output, as a fraction of its largest element.
     """
 
     in_process_ms: float
@@ -40,7 +40,7 @@ class Comparison:
     threads: int
 
     def described(self) -> dict[str, Any]:
-        """Give it for --json."""
+        """Return the comparison for --json."""
         return {
             "threads": self.threads,
             "in_process_ms": round(self.in_process_ms, 4),
@@ -52,11 +52,16 @@ class Comparison:
 
 
 class Baseline:
-    """A session of ONNX Runtime in this process, with the options that the onnxruntime backend has on processors."""
+    """Session of ONNX Runtime in this process, with the options of the onnxruntime backend on a CPU."""
 
     def __init__(self, model: Path, threads: int | None, constants: Mapping[str, Any]) -> None:
-        """Raises Unsupported where ONNX Runtime is missing, OperationFailed where it refuses the file, InvalidParameter
-        for constants that don't fit."""
+        """Open the session.
+
+        Raises:
+            Unsupported: ONNX Runtime is missing.
+            OperationFailed: ONNX Runtime refuses the file.
+            InvalidParameter: A constant doesn't fit.
+        """
         onnxruntime = require_onnxruntime("--baseline measures the model")
         self.threads = threads or _processors()
         options = onnxruntime.SessionOptions()
@@ -65,7 +70,7 @@ class Baseline:
         options.log_severity_level = 4
         try:
             self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # It has a class of its own for each code.
+        except Exception as error:  # ONNX Runtime has a class for each code.
             raise OperationFailed(f"ONNX Runtime in process refuses it: {error}", place=f"{model}") from error
         self._names = [output.name for output in self._session.get_outputs()]
         types = {one.name: one.type for one in self._session.get_inputs()}
@@ -75,14 +80,14 @@ class Baseline:
         }
 
     def run(self, inputs: Mapping[str, Array]) -> Outputs:
-        """Run, and give the outputs by name. Raises OperationFailed."""
+        """Run and return the outputs by name. Raise OperationFailed."""
         try:
             return dict(zip(self._names, self._session.run(None, {**inputs, **self._constants}), strict=True))
         except Exception as error:
             raise OperationFailed(f"ONNX Runtime in process fails: {error}") from error
 
     def compared(self, remote: Run, inputs: Mapping[str, Array]) -> Comparison:
-        """Measure both in turns; each goes first in every other round."""
+        """Measure both sides in turns; each goes first in every other round."""
 
         def here() -> Outputs:
             return self.run(inputs)
@@ -103,7 +108,7 @@ class Baseline:
 
 
 def _apart(remote: Outputs, local: Outputs) -> float:
-    """The largest difference. Raises OperationFailed for other shapes, which nobody should compare the times of."""
+    """Return the largest difference. Raise OperationFailed for other shapes, whose times mean nothing."""
     largest = 0.0
     for name, mine in remote.items():
         other = local[name]
@@ -114,7 +119,7 @@ def _apart(remote: Outputs, local: Outputs) -> float:
         there, here = np.asarray(mine, np.float64), np.asarray(other, np.float64)
         unlike = ~((there == here) | (np.isnan(there) & np.isnan(here)))
         if unlike.any():
-            difference = float(np.abs(there[unlike] - here[unlike]).max())  # Not a number, if one of them is none.
+            difference = float(np.abs(there[unlike] - here[unlike]).max())  # NaN if one of them is NaN.
             scale = float(np.abs(here[np.isfinite(here)]).max(initial=0.0)) or 1.0
             largest = max(largest, np.inf if np.isnan(difference) else difference / scale)
     return largest
@@ -130,7 +135,7 @@ def _median_s(run: Run, count: int) -> float:
 
 
 def _dtype(type_: str) -> np.dtype[Any]:
-    """The data type of `tensor(int64)`."""
+    """Return the data type of a text such as `tensor(int64)`."""
     name = type_.removeprefix("tensor(").removesuffix(")")
     return np.dtype({"float": "float32", "double": "float64"}.get(name, name))
 

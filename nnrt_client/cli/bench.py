@@ -1,4 +1,4 @@
-"""`nnrt bench`: measure a device running a model, by the number of runs in flight or by their rate."""
+"""`nnrt bench`: measure a model on a device, by the number of runs in flight or by their rate."""
 
 import csv
 import io
@@ -53,14 +53,14 @@ from nnrt_hdi.files import container
 _RANGE = re.compile(r"([0-9]{1,9})(?::([0-9]{1,9})(?::([0-9]{1,9}))?)?")
 _MOST_IN_FLIGHT = 1024
 _PERCENTILES = (50.0, 90.0, 95.0, 99.0)
-# Of those the ones that a terminal has room for.
+# Percentiles that a terminal has room for.
 _PRINTED = (50.0, 90.0, 99.0)
 _LOADS = {"concurrency": "in flight", "rate": "runs/s asked"}
 _PARTS = ("queue", "transfer", "compute")
 
 
 class _Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generic from click 8.4 on.
-    """START, START:END or START:END:STEP."""
+    """Parameter START, START:END or START:END:STEP."""
 
     name = "START[:END[:STEP]]"
 
@@ -140,12 +140,11 @@ def bench(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Measure how MODEL runs with some runs always in flight, or arriving at a rate: throughput, and latency.
+    """Measure throughput and latency of MODEL with a number of runs in flight, or with runs arriving at a rate.
 
-    Each load is measured in windows until the last three differ by at most --stability percent from their mean, in
-    throughput and latency; those three are what is shown. At a rate the latency of a run counts from when it was to
-    start, and the throughput need not be stable. Inputs without --input are random, with 1 for each dimension that no
-    --shape settles.
+    Each load is measured in windows until throughput and latency of the last three are within --stability percent of
+    their mean; these three are shown. With --rate the latency counts from when a run should have started, and the
+    throughput need not be stable. Inputs without --input are random; dimensions without --shape are 1.
     """
     context = click.get_current_context()
     if rate is not None and context.get_parameter_source("concurrency") is not ParameterSource.DEFAULT:
@@ -212,7 +211,7 @@ def _row(kind: str, one: Measurement, percentiles: Sequence[float]) -> dict[str,
 
 
 def _parts_row(one: Measurement) -> dict[str, Any]:
-    """Milliseconds of all parts of a typical run and of slow ones; None where runs don't say."""
+    """Return the milliseconds of all parts of a typical run and of slow runs; None if runs have no times."""
     return {
         f"{which}_{part}_ms": None if times is None else parts_ms(times)[part]
         for which, times in (("typical", one.typical), ("slow", one.slow))
@@ -223,7 +222,7 @@ def _parts_row(one: Measurement) -> dict[str, Any]:
 def _print(
     kind: str, measured: Sequence[Measurement], rows: Sequence[dict[str, Any]], percentiles: Sequence[float]
 ) -> None:
-    """Two tables, each of which fits a terminal: the load, and what the time of a run goes into."""
+    """Print two tables that fit a terminal: the loads, and the parts of a run's time."""
     load = {kind: _LOADS[kind]}
     latency = {"mean_ms": "mean", **{f"p{percentile:g}_ms": f"p{percentile:g}" for percentile in percentiles}}
     _print_columns(load | {"runs_per_s": "runs/s"} | latency | {"stable": "stable"}, rows)

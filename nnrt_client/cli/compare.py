@@ -1,4 +1,4 @@
-"""`nnrt compare`: do two devices compute the same, and if not, from which operator on?"""
+"""`nnrt compare`: whether two devices compute the same, and if not, from which operator on."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -64,8 +64,8 @@ def compare(
 ) -> None:
     """Run MODEL on two devices with the same inputs, and name the first operator whose result differs.
 
-    Give --device twice. Results differ where |a - b| > atol + rtol |a|, a being that of the first device; inputs
-    without --input are random. Exit code 1 if an output differs.
+    Give --device twice. Results differ where |a - b| > atol + rtol |a|, with a from the first device. Inputs without
+    --input are random. Exit code 1 if an output differs.
     """
     if len(devices) != 2:
         raise click.UsageError(f"--device is given {len(devices)} times; give two devices")
@@ -95,7 +95,7 @@ def compare(
 def _outputs(
     found: OpenedModel, device: Device, arrays: Mapping[str, Array], options: Options, timeout_ms: int
 ) -> Mapping[str, Array]:
-    """Run the model on a device with these inputs."""
+    """Run the model on a device and return the outputs."""
     with build_bar(f"{device.name}:") as progress:
         session = loaded(found.source, device, options, cache=False, progress=progress)
     with session:

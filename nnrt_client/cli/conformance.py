@@ -1,4 +1,4 @@
-"""`nnrt conformance`: whether a daemon does what the contract says, and its answers are right."""
+"""`nnrt conformance`: whether a daemon follows the contract and computes right answers."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from nnrt_client.cli.failures import exiting_with
 from nnrt_client.cli.options import POSITIVE, Number, identity_options, settings_with
 from nnrt_hdi.files import container
 
-# As `nnrt_client.conformance.case` has them, which takes long to import: the cases are many.
+# As in `nnrt_client.conformance.case`, which takes long to import.
 LEVELS = ("contract", "operators", "values", "quantized", "float16", "graphs", "concurrency", "caches", "death")
 _NOT_TRIED = 2
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -62,11 +62,11 @@ def conformance(
     timeout: float,
     return_s: float,
 ) -> None:
-    """Try whether the daemon at ADDRESS does what the contract says, and computes what is right.
+    """Try whether the daemon at ADDRESS follows the contract and computes right answers.
 
-    ADDRESS is HOST:PORT, unix:PATH, or a name such as dns:///HOST:PORT. Exit code 1 where an answer is wrong, the
-    daemon ends, or it breaks the contract; what it refuses is no fault. Exit code 2 where nothing can be tried, as
-    there is no daemon, or a file can't be written.
+    ADDRESS is HOST:PORT, unix:PATH, or a name such as dns:///HOST:PORT. Exit code 1 if an answer is wrong, the daemon
+    ends, or it breaks the contract; a refusal is no fault. Exit code 2 if nothing can be tried, for example without a
+    daemon, or if a file can't be written.
     """
     from nnrt_client.cli.conformance_run import Files, list_trials, try_all
 
@@ -74,7 +74,7 @@ def conformance(
         list_trials(levels, only, quick=quick)
         return
     files = Files(json_file, junit_file)
-    # A daemon that is busy is late, and a kit that takes it for dead raises a false alarm.
+    # A busy daemon is late; taking it for dead would be a false alarm.
     patience = {f"{bound}_timeout_s": max(timeout / 4, 5.0) for bound in ("connect", "heartbeat", "query")}
     with exiting_with(_NOT_TRIED):
         for file in filter(None, (json_file, junit_file)):

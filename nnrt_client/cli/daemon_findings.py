@@ -1,4 +1,4 @@
-"""Look at a daemon, for `nnrt doctor`: how it is, what it refuses and why, and where the time of a run goes."""
+"""Checks of a daemon for `nnrt doctor`: state, limits, refusals, and the times of a run."""
 
 import statistics
 from collections.abc import Iterator, Sequence
@@ -23,19 +23,19 @@ from nnrt_hdi.counters import DeviceCounters
 from nnrt_hdi.errors import Unsupported
 from nnrt_hdi.run_times import RunTimes
 
-# What every daemon of this version has.
+# Features that every daemon of this version has.
 _FEATURES = (CHUNKS, COUNTERS)
-# Share of a limit from which on it is worth raising.
+# Fraction of a limit from which on it is worth raising.
 _NEAR = 0.8
 _OFTEN = 0.01
 _RUNS, _RUN_TIMEOUT_MS = 100, 10_000
-# Of such a small run, beyond which something is in its way.
+# A small run that takes longer is held up by something.
 _SLOW_RUN_NS = 5_000_000
 _ELEMENTS = 256
 
-# What is to be done about refusals for another reason than a limit, by their causes.
+# Advice for refusals that no limit caused, by cause.
 _CAUSES = {
-    "--canary": "the device was out meanwhile: docs/operations.md, The canary",
+    "--canary": "the device was out meanwhile: docs/guides/watch.md, Canary",
     "OPERATION_FORBIDDEN": "give who needs it a higher role: nnrt-device keys token FOLDER NAME --role ROLE --replace",
     "CONNECTION_EXCEPTION": "clients came that the --access file doesn't name; look in the --audit-log who",
     "INVALID_PARAMETER": "clients sent what no device can run; their errors name the place",
@@ -44,7 +44,7 @@ _CAUSES = {
 
 
 def version(device: Device) -> Iterator[Finding]:
-    """Look whether the daemon can what this client can."""
+    """Check whether the daemon has the features of this client."""
     welcome, info = device._session().welcome, device.info
     lacking = [feature for feature in _FEATURES if feature not in welcome.features]
     found = f"{device.name} by {info.backend_name} {info.backend_version}; protocol 2.{welcome.protocol_minor}"
@@ -56,7 +56,7 @@ def version(device: Device) -> Iterator[Finding]:
 
 
 def state(look: Look) -> Iterator[Finding]:
-    """Look whether the device takes work."""
+    """Check whether the device takes work."""
     if look.why or look.status is None:
         yield problem(
             "state",
@@ -68,7 +68,7 @@ def state(look: Look) -> Iterator[Finding]:
 
 
 def canary(device: Device) -> Iterator[Finding]:
-    """Look what the daemon has found by trying its device."""
+    """Check the findings of the canary."""
     found = device.canary()
     if found is None:
         yield ok(
@@ -80,13 +80,13 @@ def canary(device: Device) -> Iterator[Finding]:
         f" the last took {found.last_ns / 1e6:.2f} ms, where {found.usual_ns / 1e6:.2f} ms are usual"
     )
     if found.wrong or found.late or found.failed:
-        yield advise("canary", said, "the daemon's log says when and how; docs/operations.md, what to do")
+        yield advise("canary", said, "the daemon's log says when and how; docs/guides/alerts.md")
     else:
         yield ok("canary", said)
 
 
 def counted(device: Device) -> Iterator[Finding]:
-    """Look how near the daemon is to its limits, and what it has refused and failed since its start."""
+    """Check the daemon's limits, and its refusals and failures since its start."""
     try:
         counters = device.counters()
     except Unsupported as error:
@@ -101,14 +101,14 @@ def counted(device: Device) -> Iterator[Finding]:
 
 
 def limits(counters: DeviceCounters) -> Iterator[Finding]:
-    """Look how near what is in use is to its limit."""
+    """Check how near usage is to each limit."""
     load = counters.load
     if load is None:
         return
     held_bytes = sum(load.held_bytes.values())
     uses = {
         "--queued-runs": (load.queued, load.queued_limit, f"{load.queued} of {load.queued_limit} runs wait"),
-        # One of them is the doctor's.
+        # One session is the doctor's.
         "--max-sessions": (
             load.sessions - 1,
             load.sessions_limit,
@@ -125,13 +125,13 @@ def limits(counters: DeviceCounters) -> Iterator[Finding]:
     }
     near = {flag: found for flag, (used, limit, found) in uses.items() if limit and used > _NEAR * limit}
     for flag, found in near.items():
-        yield advise("limits", found, f"nnrt-device serve {flag} with more, or another device (docs/fleet.md)")
+        yield advise("limits", found, f"nnrt-device serve {flag} with more, or another device (docs/guides/fleet.md)")
     if not near:
         yield ok("limits", "; ".join(found for _, _, found in uses.values()))
 
 
 def failures(work: Work, whose: str) -> Iterator[Finding]:
-    """Look how many runs fail."""
+    """Check how many runs fail."""
     ended = work.runs + work.failures
     found = f"{work.failures:,} of {ended:,} runs{whose} failed or took too long, in {work.seconds:,.0f} s"
     if work.failures > _OFTEN * ended:
@@ -141,7 +141,7 @@ def failures(work: Work, whose: str) -> Iterator[Finding]:
 
 
 def refusals(work: Work, whose: str) -> Iterator[Finding]:
-    """Look what was refused, and by which limit."""
+    """Check what was refused, and by which limit."""
     if not work.refusals:
         yield ok("refusals", f"none{whose}")
     for cause, count in sorted(work.refused.items(), key=lambda item: -item[1]):
@@ -151,7 +151,7 @@ def refusals(work: Work, whose: str) -> Iterator[Finding]:
 
 
 def store(device: Device, work: Work) -> Iterator[Finding]:
-    """Look whether models are compiled again that have been compiled before."""
+    """Check whether models are compiled again that were compiled before."""
     compiled = work.counted.models.get(Origin.COMPILED.name, 0)
     found = (
         f"{sum(work.counted.models.values())} models, {compiled} of them compiled, in {work.counted.compile_s:.1f} s"
@@ -163,7 +163,7 @@ def store(device: Device, work: Work) -> Iterator[Finding]:
 
 
 def trial(device: Device) -> Iterator[Finding]:
-    """Run a small model a few times, and look where the time goes."""
+    """Run a small model a few times, and check where the time goes."""
     model, ones = _addition(), np.ones(_ELEMENTS, np.float32)
     (support,) = model.supported_operations(device)
     if not support.supported:
@@ -173,7 +173,7 @@ def trial(device: Device) -> Iterator[Finding]:
         compilation.build()
         with Executor(compilation) as executor:
             results = [executor.run_sync([ones], timeout_ms=_RUN_TIMEOUT_MS) for _ in range(_RUNS)]
-    times = [result.times for result in results[1:] if result.times is not None]  # The first one has everything made.
+    times = [result.times for result in results[1:] if result.times is not None]  # The first run sets everything up.
     if any(result[0].tolist() != [3.0] * _ELEMENTS for result in results):
         yield problem("trial run", "1 + 2 is not 3 there", "nnrt-device serve --canary 5 takes it out while that is so")
     elif not times:
@@ -183,7 +183,7 @@ def trial(device: Device) -> Iterator[Finding]:
 
 
 def slowest(times: Sequence[RunTimes]) -> Iterator[Finding]:
-    """Look which parts of these runs took most."""
+    """Report which parts of these runs took most."""
     usual = RunTimes._make(int(statistics.median(part)) for part in zip(*times, strict=True))
     slowest_ms = max(each.total_ns for each in times) / 1e6
     found = (
@@ -193,13 +193,13 @@ def slowest(times: Sequence[RunTimes]) -> Iterator[Finding]:
     if usual.slowest == "queued":
         yield advise("trial run", found, "nnrt top --by user says who else uses the device")
     elif usual.total_ns > _SLOW_RUN_NS:
-        yield advise("trial run", found, f"docs/operations.md, Why was a run slow, has what helps: {usual.slowest}")
+        yield advise("trial run", found, f"docs/guides/slow-runs.md says what helps: {usual.slowest}")
     else:
         yield ok("trial run", found)
 
 
 def _addition() -> Model:
-    """y = x + 2."""
+    """Return the model y = x + 2."""
     model = Model()
     x = model.input((_ELEMENTS,), name="x")
     y = model.apply(OperationType.ADD, x, np.array([2], np.float32))

@@ -1,4 +1,4 @@
-"""`nnrt devices --watch`: what comes, goes and changes, as it happens."""
+"""`nnrt devices --watch`: show changes of devices as they happen."""
 
 import queue
 import sys
@@ -15,7 +15,7 @@ from nnrt_client.session.membership import AddressChange
 from nnrt_client.session.runtime import Look, Runtime
 from nnrt_hdi.closable import Closable
 
-# How often each device is asked, and what is shown is drawn again.
+# Seconds between two questions to each device, and between two drawings.
 _EVERY_S = 0.5
 _COLUMNS = ("name", "status", "load", "address", "found by", "why it takes no work")
 
@@ -26,10 +26,7 @@ Load = Callable[[Device], str]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that has changed about an address.
-
-    It is known (`added`), or not any more (`removed`), or what is there answers otherwise than before (`status`).
-    """
+    """Change of an address: it is `added`, it is `removed`, or its `status` has changed."""
 
     kind: str
     address: str
@@ -67,7 +64,7 @@ class Event:
 
 
 class _Follower:
-    """A thread that asks the daemon at an address again and again, until `stop`."""
+    """Thread that asks the daemon at an address repeatedly, until `stop`."""
 
     def __init__(self, runtime: Runtime, added: Event, tell: Callable[[Event], None]) -> None:
         self._runtime, self._tell = runtime, tell
@@ -87,7 +84,7 @@ class _Follower:
 
 
 class DeviceWatch(Closable):
-    """Follows the addresses of a runtime, and the devices there."""
+    """Watch of a runtime's addresses and the devices there."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -96,7 +93,7 @@ class DeviceWatch(Closable):
         self._end = runtime.watch(self._news.put)
 
     def close(self) -> None:
-        """Follow nothing any more. Idempotent."""
+        """Stop watching. Idempotent."""
         self._end()
         for follower in self._followers.values():
             follower.stop()
@@ -107,7 +104,7 @@ class DeviceWatch(Closable):
         return [follower.latest for follower in self._followers.values()]
 
     def events(self) -> Iterator[Event]:
-        """Wait a while for something new, and give it."""
+        """Wait a while for events and yield them."""
         try:
             news = self._news.get(timeout=_EVERY_S)
         except queue.Empty:
@@ -133,7 +130,7 @@ class DeviceWatch(Closable):
 
 
 def show_changes(runtime: Runtime, load: Load, *, as_json: bool) -> None:
-    """Show what changes until somebody interrupts it: in a table on a terminal, else as a line for each event."""
+    """Show changes until interrupted: in a table on a terminal, else as one line per event."""
     with DeviceWatch(runtime) as watch:
         if sys.stdout.isatty() and not as_json:
             with live_table(_COLUMNS) as draw:

@@ -1,4 +1,4 @@
-"""`nnrt devices`: which devices there are, and how they are."""
+"""`nnrt devices`: list devices and their state."""
 
 import time
 from dataclasses import asdict
@@ -18,7 +18,7 @@ from nnrt_client.settings import addresses_from_environment
 from nnrt_hdi.backend import Capabilities, Telemetry
 from nnrt_hdi.errors import OperationFailed, Unsupported
 
-# A device tells its load with each sign of life, four of which come in this time.
+# A device reports its load in heartbeats, four of which come in this time.
 _HEARTBEAT_TIMEOUT_S = 2.0
 _POLL_S = 0.01
 
@@ -33,8 +33,8 @@ _POLL_S = 0.01
 def devices(addresses: tuple[str, ...], as_json: bool, counters: bool, watch: bool, timeout: float) -> None:
     """List the devices at ADDRESS: HOST:PORT, unix:PATH, or a name such as dns:///HOST:PORT.
 
-    Without any it is those in NNRT_DEVICES; without that, all that are found on this host and this link. Exit code 1 if
-    one of the addresses does not answer, or none is found.
+    Without ADDRESS, list those in NNRT_DEVICES; without that, all that are found on this host and this link. Exit code
+    1 if an address does not answer, or no device is found.
     """
     given = addresses or addresses_from_environment()
     settings = settings_with(
@@ -81,14 +81,14 @@ def _print(rows: list[dict[str, Any]], *, with_ways: bool) -> None:
 
 
 def _await_load(found: list[Device], longest_s: float) -> None:
-    """Wait for the first sign of life of each; one that doesn't come has no load to show."""
+    """Wait for the first heartbeat of each device; without it there is no load to show."""
     deadline = time.monotonic() + longest_s
     while time.monotonic() < deadline and any(device.is_connected and not _is_heard(device) for device in found):
         time.sleep(_POLL_S)
 
 
 def _is_heard(device: Device) -> bool:
-    return device.state.sessions > 0  # Ours is one.
+    return device.state.sessions > 0  # One session is ours.
 
 
 def _described(device: Device, runtime: Runtime, addresses: list[str]) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def _load_of(device: Device) -> dict[str, Any] | None:
 def _counted(device: Device) -> dict[str, Any]:
     try:
         counters = device.counters()
-    except Unsupported:  # An earlier daemon.
+    except Unsupported:  # An older daemon.
         return {"uptime_s": None, "counters": None}
     return {"uptime_s": counters.uptime_s, "counters": [asdict(each) for each in counters.identities]}
 

@@ -1,4 +1,4 @@
-"""`nnrt doctor`: what is in the way of a daemon's being found, used and fast, and what to type."""
+"""`nnrt doctor`: look for what keeps a daemon from being found, used, or fast, and say what to type."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -36,10 +36,10 @@ _SILENT = (
 @json_option
 @click.option("--timeout", type=POSITIVE, default=5.0, show_default=True, help="Seconds that a daemon gets to answer.")
 def doctor(addresses: tuple[str, ...], as_json: bool, timeout: float) -> None:
-    """Look at this host, the way to the daemons at ADDRESS, and at these; say what is wrong, and what to type.
+    """Check this host, the daemons at ADDRESS, and the way to them; say what is wrong, and what to type.
 
-    It is HOST:PORT, unix:PATH, or a name such as dns:///HOST:PORT. Without any it is those in NNRT_DEVICES; without
-    that, all that are found on this host and this link. Exit code 1 where there is a problem.
+    ADDRESS is HOST:PORT, unix:PATH, or a name such as dns:///HOST:PORT. Without it, check those in NNRT_DEVICES;
+    without that, all that are found on this host and this link. Exit code 1 if there is a problem.
     """
     given = addresses or addresses_from_environment()
     settings = settings_with(
@@ -59,12 +59,15 @@ def doctor(addresses: tuple[str, ...], as_json: bool, timeout: float) -> None:
 
 
 def _names(runtime: Runtime, given: Sequence[str], settings: Settings) -> list[Finding]:
-    """Look what is behind the names that were given, or found where none was."""
+    """Check what the given names lead to, or what was found without any."""
     if not given and runtime.addresses:
         return [ok(_NAMES, f"found by themselves: {', '.join(runtime.addresses)}")]
     if not given:
         return [advise(_NAMES, "none is given", nothing_found(settings))]
-    failures, advice = runtime._members.failures(), "look how it is spelled, and what is behind it: docs/fleet.md"
+    failures, advice = (
+        runtime._members.failures(),
+        "look how it is spelled, and what is behind it: docs/guides/fleet.md",
+    )
     return [
         problem(name, failures[name], advice)
         if name in failures
@@ -74,7 +77,7 @@ def _names(runtime: Runtime, given: Sequence[str], settings: Settings) -> list[F
 
 
 def _daemon_findings(runtime: Runtime, address: str, settings: Settings) -> list[Finding]:
-    """Look at the way to a daemon, and at the daemon as far as the way leads."""
+    """Check the way to a daemon, and the daemon if it can be reached."""
     findings = examined({"connection": partial(way.connection, address, settings)})
     if _are_good(findings) and not address.startswith("unix:"):
         findings += examined({"TLS": partial(way.encryption, address, settings)})

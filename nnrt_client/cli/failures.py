@@ -1,4 +1,4 @@
-"""Failures of commands: each becomes one line, and an exit code."""
+"""Failures of commands: one line and an exit code each."""
 
 import errno
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ INTERRUPTED = 130
 
 
 class Commands(click.Group):
-    """Commands whose failures are one line on the standard error, and never a traceback."""
+    """Group of commands whose failures are one line on standard error, never a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -28,7 +28,7 @@ class Commands(click.Group):
 
 @contextmanager
 def exiting_with(code: int) -> Iterator[None]:
-    """Have failures in the block exit with this code, where the usual one says something else."""
+    """Exit with this code if the block fails, because the usual code means something else."""
     try:
         yield
     except (NnrtError, OSError, MemoryError) as error:
@@ -37,7 +37,7 @@ def exiting_with(code: int) -> Iterator[None]:
 
 
 def _told(error: NnrtError | OSError | MemoryError) -> str:
-    """The line of a failure. Raises the error where nobody reads any more: no failure of ours, click ends quietly."""
+    """Return the line of a failure. Raise a broken pipe again: click then ends quietly."""
     if isinstance(error, MemoryError):
         return "there is not enough memory"
     if isinstance(error, NnrtError):

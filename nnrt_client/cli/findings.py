@@ -1,4 +1,4 @@
-"""Findings of `nnrt doctor`: one for each thing that it looks at."""
+"""Findings of `nnrt doctor`."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -9,17 +9,17 @@ from nnrt_hdi.errors import NnrtError, OperationForbidden
 
 
 class Verdict(Enum):
-    """A judgement of something that was looked at."""
+    """Judgement of a finding."""
 
     OK = "ok"
-    # It works, and would better.
+    # It works, but could be better.
     ADVICE = "advice"
     PROBLEM = "problem"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A thing that was looked at, what was found there, and what to type or to do, if anything."""
+    """Finding: what was checked, the result, and what to type or do, if anything."""
 
     about: str
     verdict: Verdict
@@ -27,7 +27,7 @@ class Finding:
     advice: str = ""
 
     def described(self) -> dict[str, Any]:
-        """The finding for --json."""
+        """Return the finding for --json."""
         return {**asdict(self), "verdict": self.verdict.value}
 
 
@@ -44,7 +44,7 @@ def problem(about: str, found: str, advice: str = "") -> Finding:
 
 
 def refused(about: str, error: NnrtError) -> Finding:
-    """A problem that an error tells of, and what the error says would be right."""
+    """Return an error as a problem with its advice."""
     found, _, advice = error.message.partition("; ")
     return problem(about, found, advice)
 
@@ -53,8 +53,10 @@ Check = Callable[[], Iterable[Finding]]
 
 
 def examined(checks: Mapping[str, Check]) -> list[Finding]:
-    """Make checks one after another. One that fails is a problem itself, unless this client may not make it; the others
-    are made all the same."""
+    """Run checks one after another and return the findings.
+
+    A check that fails is a problem itself, unless this client may not make it; the others still run.
+    """
     findings: list[Finding] = []
     for about, check in checks.items():
         try:

@@ -1,4 +1,4 @@
-"""Look at this host, for `nnrt doctor`: what it lets the client have, and what else decides how fast it is."""
+"""Checks of this host for `nnrt doctor`: what it allows, and what decides its speed."""
 
 import os
 import platform
@@ -17,13 +17,13 @@ from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.host_limits import core_limit, memory_limit, thread_limit
 from nnrt_hdi.shared_memory import SharedMemory
 
-# A session has about ten threads and as many descriptors, and a large tensor one or two more.
+# A session needs about ten threads and descriptors, a large tensor one or two descriptors more.
 _FEW_DESCRIPTORS, _FEW_THREADS = 256, 64
 _LITTLE_MEMORY = 1 << 30
 _FEW_CORES = 2
 # Variables with a proxy that gRPC uses.
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
-# Variables that gRPC reads, which of their values cost something (None: all), and what.
+# Variables that gRPC reads, the values that cost something (None: all), and what they cost.
 _COSTLY = {
     "GRPC_VERBOSITY": (("debug", "info"), "gRPC logs every step"),
     "GRPC_TRACE": (None, "gRPC logs every step"),
@@ -33,7 +33,7 @@ _PROC, _SYS = Path("/proc"), Path("/sys")
 
 
 def host_findings(addresses: Sequence[str], settings: Settings) -> list[Finding]:
-    """Look at this host, with these daemons in mind."""
+    """Check this host for the use of these daemons."""
     return examined(
         {
             "versions": _versions,
@@ -118,7 +118,7 @@ def _memory() -> Iterator[Finding]:
 
 
 def cores(system: Path = _SYS, processes: Path = _PROC) -> Iterator[Finding]:
-    """Look at how many cores there are for the client, and how fast and how busy they are."""
+    """Check number, speed and load of the cores."""
     limit = core_limit()
     found = f"{limit.value:g}, by {limit.source}"
     if limit.value < _FEW_CORES:
@@ -140,7 +140,7 @@ def cores(system: Path = _SYS, processes: Path = _PROC) -> Iterator[Finding]:
 
 
 def _pressure(path: Path) -> float | None:
-    """Percentage of the last ten seconds in which something waited; None where the kernel doesn't tell."""
+    """Return the percentage of the last ten seconds in which something waited, or None if the kernel doesn't say."""
     try:
         some = path.read_text().splitlines()[0].split()
     except OSError:
@@ -160,7 +160,7 @@ def _shared_memory() -> Iterator[Finding]:
 
 
 def huge_pages(system: Path = _SYS) -> Iterator[Finding]:
-    """Look at whether large arrays may lie in huge pages."""
+    """Check whether large arrays may lie in huge pages."""
     path = system / "kernel/mm/transparent_hugepage/enabled"
     if not path.exists():
         yield ok("huge pages", "the kernel has none")

@@ -1,4 +1,4 @@
-"""Images as inputs: a PNG becomes the array that a model takes."""
+"""Images as inputs: PNG files as arrays."""
 
 from pathlib import Path
 
@@ -17,10 +17,14 @@ _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
 
 def image_array(path: Path, spec: TensorSpec) -> Array:
-    """A PNG as an input: grey, RGB or RGBA as the model's channels are, UINT8 0..255 or real numbers 0..1.
+    """Return a PNG as an input: gray, RGB or RGBA by the model's channels; UINT8 0..255 or real numbers 0..1.
 
-    Nothing is scaled or cropped. Raises UsageError without Pillow, InvalidParameter where the model takes no such
-    image, InvalidFile where the file is none.
+    Nothing is scaled or cropped.
+
+    Raises:
+        UsageError: Pillow is missing.
+        InvalidParameter: The model takes no such image.
+        InvalidFile: The file is no PNG.
     """
     try:
         from PIL import Image
@@ -41,12 +45,12 @@ def image_array(path: Path, spec: TensorSpec) -> Array:
 
 
 def channel_axis(spec: TensorSpec, place: str) -> int | None:
-    """Find the dimension of an input that holds the channels of an image, if any. Raises InvalidParameter."""
+    """Return the dimension of an input that has the channels, or None. Raise InvalidParameter."""
     if spec.numpy_dtype.kind == "f" or spec.numpy_dtype == np.uint8:
         if spec.rank == 2:
             return None
         last, first = spec.rank - 1, spec.rank - 3
-        # What ONNX files call nothing is imported as NCHW, with the channels last too.
+        # ONNX inputs are imported as NCHW, even if their channels are last.
         candidates = [last] if spec.format.name == Format.NHWC.name else [first, last]
         for axis in candidates if spec.rank in (3, 4) else ():
             if spec.shape[axis] in _MODES:
@@ -57,7 +61,7 @@ def channel_axis(spec: TensorSpec, place: str) -> int | None:
 
 
 def as_input(pixels: Array, spec: TensorSpec, axis: int | None) -> Array:
-    """Bytes in rows, columns and channels, in the layout and data type of an input."""
+    """Return pixels (rows, columns, channels) in the layout and data type of an input."""
     planes = pixels.transpose(2, 0, 1) if axis == spec.rank - 3 and spec.rank > 2 else pixels
     if spec.numpy_dtype == np.uint8:
         return planes
@@ -65,7 +69,7 @@ def as_input(pixels: Array, spec: TensorSpec, axis: int | None) -> Array:
 
 
 def _shape(spec: TensorSpec, axis: int | None, height: int, width: int, place: str) -> tuple[int, ...]:
-    """The shape of the image as the input has it. Raises InvalidParameter where it does not fit."""
+    """Return the image's shape as an input. Raise InvalidParameter if it doesn't fit."""
     if axis is None:
         shape: tuple[int, ...] = (height, width)
     else:

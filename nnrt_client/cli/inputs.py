@@ -1,4 +1,4 @@
-"""Inputs of a run: out of files, out of images, or random."""
+"""Inputs of a run: from files, from images, or random."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ from nnrt_hdi.text import escape_for_terminal
 
 Shape = tuple[int, ...]
 
-# Of .npy and .npz files.
+# First bytes of .npy and .npz files.
 _BEGINNINGS = (b"\x93NUMPY", b"PK")
 
 
@@ -29,11 +29,15 @@ def gathered(
     *,
     takes_one: bool = False,
 ) -> dict[str, Array]:
-    """An array for each input of a model: those of the options --input, and random ones if there is a seed.
+    """Return an array for each input of a model: from --input, or random if there is a seed.
 
-    `takes_one`: dimensions that stay open are 1, and a line on stderr says so; else they are refused.
-    Raises UsageError for options that don't fit the model, InvalidPath, InvalidFile and InvalidParameter for files
-    that don't.
+    With `takes_one`, open dimensions become 1, and a line on stderr says so; else they are refused.
+
+    Raises:
+        UsageError: An option doesn't fit the model.
+        InvalidPath: A file can't be opened.
+        InvalidFile: A file is no array or image.
+        InvalidParameter: An array doesn't fit the input.
     """
     names = distinct_names("input", [spec.name for spec in inputs])
     specs = {name: replace(spec, name=name) for name, spec in zip(names, inputs, strict=True)}
@@ -62,10 +66,10 @@ def gathered(
 
 
 def _read(option: str, specs: Mapping[str, TensorSpec]) -> dict[str, Array]:
-    """The arrays that one --input names."""
+    """Return the arrays of one --input."""
     name, separator, rest = option.partition("=")
     path = Path(rest if separator else option)
-    if path.exists() and not path.is_file():  # Of a pipe the other end may never come.
+    if path.exists() and not path.is_file():  # The other end of a pipe may never come.
         raise InvalidPath("it is no regular file", place=f"{path}")
     if path.suffix == ".npz":
         if separator:
@@ -87,16 +91,16 @@ def _require_known(option: str, name: str, specs: Mapping[str, TensorSpec]) -> N
 
 
 def _loaded(path: Path) -> dict[str, Array]:
-    """The arrays of an .npz file, or the one of an .npy file. Files are never unpickled."""
+    """Return the arrays of an .npz or .npy file. Files are never unpickled."""
     with path.open("rb") as file:
         head = file.read(len(_BEGINNINGS[0]))
-    if not head.startswith(_BEGINNINGS):  # numpy would speak of pickles.
+    if not head.startswith(_BEGINNINGS):  # numpy's own message would be about pickles.
         raise InvalidFile(
             f"it is no array file, or damaged: it begins with {head!r}; give an .npy, .npz or .png file",
             place=f"{path}",
         )
     try:
-        # Mapped, so that memory is taken only for what is really there.
+        # Mapped, so that memory is used only for what is really there.
         with np.errstate(over="ignore"):
             loaded: Any = np.load(path, mmap_mode="r", allow_pickle=False)
         if isinstance(loaded, np.ndarray):
@@ -105,12 +109,12 @@ def _loaded(path: Path) -> dict[str, Array]:
             return dict(loaded)
     except (OSError, MemoryError):
         raise
-    except Exception as error:  # Of what is in a header numpy has Python's own parser speak.
+    except Exception as error:  # numpy lets Python's parser raise about a header.
         raise InvalidFile(f"it is no array file, or damaged: {error}", place=f"{path}") from error
 
 
 def _random(spec: TensorSpec, shape: Shape | None, random: np.random.Generator) -> Array:
-    """Random elements: 0..1 for real numbers, any of 8 bits, and else 0 or 1, which are indices of anything."""
+    """Return random elements: 0..1 for real numbers, any for 8 bits, else 0 or 1, which are valid indices."""
     if shape is None and spec.is_dynamic:
         raise click.UsageError(
             f"input {spec.name!r} is {spec}; give its array by --input, or its shape by --shape {spec.name}=..."

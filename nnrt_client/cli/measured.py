@@ -1,4 +1,4 @@
-"""Writes what devices measure of themselves as people read it."""
+"""Formats telemetry for people."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from nnrt_hdi.backend import Telemetry
 
 
 def measured(telemetry: Telemetry) -> Mapping[str, str]:
-    """The figures that a device tells, by the titles of their columns."""
+    """Return the device's measurements by column title."""
     texts: dict[str, str] = {}
     if telemetry.utilization is not None:
         texts["in use"] = f"{100 * telemetry.utilization:.0f} %"

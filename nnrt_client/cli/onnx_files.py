@@ -1,4 +1,4 @@
-"""ONNX files as the commands speak of them: what they hold, what is in the way of an import, and what to type then."""
+"""ONNX files in commands: their contents, what prevents an import, and what to type."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nnrt_client.onnx_import.contents import Contents
     from nnrt_client.onnx_import.header import DeclaredTensor
 
-# Sizes to try an import with, of dimensions that a file leaves open: of the first, and of all others.
+# Sizes to try for open dimensions: of the first, and of all others.
 _BATCH, _SIZE = 1, 128
 _LONGEST_VALUE = 200
 
@@ -27,20 +27,20 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Nodes that can't be imported for the same reason, and options with which they can."""
+    """Obstacle: nodes that can't be imported for the same reason, and options that help."""
 
     problems: Sequence[Problem]
     to_type: Sequence[str]
 
     @property
     def title(self) -> str:
-        """Name the first of the nodes."""
+        """Name of the first node."""
         first, others = self.problems[0], len(self.problems) - 1
         name = f"{first.operator} {first.node!r}".strip() if first.operator else "the model"
         return f"{name} and {others} more" if others else name
 
     def described(self) -> dict[str, Any]:
-        """Give it for --json."""
+        """Return the obstacle for --json."""
         return {
             "operator": self.problems[0].operator,
             "nodes": [problem.node for problem in self.problems],
@@ -50,7 +50,7 @@ class Obstacle:
 
 
 def contents_of(model: Path) -> Contents:
-    """What an ONNX file says of itself. Raises Unsupported where the package onnx is missing."""
+    """Return the contents of an ONNX file. Raise Unsupported if the package onnx is missing."""
     try:
         from nnrt_client.onnx_import.contents import contents
     except ImportError as error:
@@ -59,9 +59,9 @@ def contents_of(model: Path) -> Contents:
 
 
 def obstacles(model: Path, settled: Settled, contents: Contents, error: Unsupported) -> list[Obstacle]:
-    """What is in the way of an import, with shapes that were tried, and help.
+    """Return what prevents an import, with shapes that were tried and help.
 
-    Which input could be a constant the reason says itself.
+    The reason itself says which input could be a constant.
     """
     problems = error.problems if isinstance(error, NotImported) else (Problem(error.message),)
     options, left = _tried(model, settled, contents, problems)
@@ -69,7 +69,7 @@ def obstacles(model: Path, settled: Settled, contents: Contents, error: Unsuppor
 
 
 def definite_shapes(inputs: Sequence[DeclaredTensor], settled: Settled) -> dict[str, Shape]:
-    """A shape for each input that leaves dimensions open: as large for the same name everywhere."""
+    """Return a shape for each input with open dimensions; the same name gets the same size."""
     known = {*settled.shapes, *settled.constants}
     open_inputs = [one for one in inputs if one.shape is not None and not one.is_fixed and one.name not in known]
     sizes = {dim: _SIZE for one in open_inputs for dim in one.shape or () if isinstance(dim, str)}
@@ -84,14 +84,14 @@ def definite_shapes(inputs: Sequence[DeclaredTensor], settled: Settled) -> dict[
 
 
 def shape_options(shapes: Mapping[str, Shape]) -> list[str]:
-    """Shapes as they are typed."""
+    """Return shapes as options."""
     return [f"--shape {name}={','.join(map(str, shape))}" for name, shape in shapes.items()]
 
 
 def _tried(
     model: Path, settled: Settled, contents: Contents, problems: Sequence[Problem]
 ) -> tuple[list[str], Sequence[Problem]]:
-    """Options with which some of the problems are gone, and the problems that are left with them."""
+    """Return options that solve some problems, and the problems that are left."""
     definite = definite_shapes(contents.inputs, settled)
     if not definite:
         return [], problems
@@ -100,7 +100,7 @@ def _tried(
     except NotImported as error:
         left = {(problem.operator, problem.node) for problem in error.problems}
         return shape_options(definite), [one for one in problems if (one.operator, one.node) in left]
-    except NnrtError:  # Other sizes may do; which, nobody knows.
+    except NnrtError:  # Other sizes may work.
         return [], problems
     return shape_options(definite), ()
 
@@ -109,7 +109,7 @@ def _tried(
 
 
 def named_dims(found: OpenedModel, contents: Contents) -> dict[str, list[int | str]]:
-    """The dimensions of each input and output: a number, the file's name, or a question mark."""
+    """Return the dimensions of each input and output: a number, the file's name, or a question mark."""
     declared = {one.name: one.shape for one in (*contents.inputs, *contents.outputs)}
     return {
         spec.name: [
@@ -122,12 +122,12 @@ def named_dims(found: OpenedModel, contents: Contents) -> dict[str, list[int | s
 
 
 def declared_dims(tensor: DeclaredTensor) -> list[int | str] | None:
-    """The dimensions as the file has them."""
+    """Return the dimensions as the file has them."""
     return None if tensor.shape is None else ["?" if dim is None else dim for dim in tensor.shape]
 
 
 def described_contents(contents: Contents) -> dict[str, Any]:
-    """What a file says of itself, for --json."""
+    """Return the contents of a file for --json."""
     return {
         "producer": contents.producer,
         "opsets": dict(contents.opsets),
@@ -138,7 +138,7 @@ def described_contents(contents: Contents) -> dict[str, Any]:
 
 
 def print_contents(contents: Contents) -> None:
-    """Where a file comes from, and what was put into it besides the network."""
+    """Print where a file comes from, and what it contains besides the network."""
     opsets = ", ".join(f"{domain} {version}" for domain, version in contents.opsets.items())
     print_line(f"operator sets: {opsets}; producer: {contents.producer or 'not said'}")
     for name, value in contents.metadata.items():
@@ -146,7 +146,7 @@ def print_contents(contents: Contents) -> None:
 
 
 def print_obstacles(model: Path, contents: Contents, found: Sequence[Obstacle]) -> None:
-    """A table of what is in the way, and below it what to type."""
+    """Print a table of the obstacles, and what to type."""
     print_table(
         ("ONNX node", "why NNRt's operators can't say it"), [(one.title, one.problems[0].reason) for one in found]
     )

@@ -1,4 +1,4 @@
-"""Runs that arrive at a rate, whether the device keeps up or not, as requests of many users do."""
+"""Open loop: runs arrive at a rate, whether the device keeps up or not, like requests of many users."""
 
 import time
 
@@ -11,10 +11,10 @@ _MOST_WAITING = 1024
 
 
 class OpenLoop(Loop):
-    """Starts runs at times of a Poisson process, `rate` per second on average.
+    """Load that starts runs by a Poisson process, `rate` per second on average.
 
-    The latency of a run counts from when it was to start. Who started the next one only when a run had ended would not
-    see what a slow run does to those behind it.
+    The latency counts from when a run should have started. Starting each run after the end of the one before would hide
+    how a slow run delays those behind it.
     """
 
     def __init__(self, runs: Runs, rate: float, seed: int) -> None:
@@ -30,7 +30,7 @@ class OpenLoop(Loop):
         self._schedule()
 
     def _window(self, seconds: float, least_runs: int) -> Window:
-        """Raise OperationFailed where more and more runs wait."""
+        """Keep the load up for a window. Raise OperationFailed if more and more runs wait."""
         began = now = time.perf_counter()
         ended: list[RunTime] = []
         while now - began < seconds or len(ended) < least_runs:

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands have."""
+"""Arguments and options that several commands share."""
 
 import json
 import math
@@ -33,7 +33,7 @@ from nnrt_hdi.batching import Batching
 from nnrt_hdi.enums import PerformanceMode
 from nnrt_hdi.errors import InvalidParameter
 
-# Before the names of settings in the context of a command.
+# Prefix of settings' names in the context of a command.
 _SETTING = "nnrt_client.settings."
 _SHAPE = re.compile(r"[0-9]{1,18}(,[0-9]{1,18})*")
 
@@ -42,13 +42,13 @@ CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What --shape and --constant say of the inputs of a model."""
+    """Values of --shape and --constant for a model's inputs."""
 
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     constants: Mapping[str, Any] = field(default_factory=dict)
 
     def shaped(self, shapes: Mapping[str, tuple[int, ...]]) -> "Settled":
-        """Settle more shapes."""
+        """Return a copy with more shapes."""
         return Settled({**self.shapes, **shapes}, self.constants)
 
 
@@ -56,7 +56,7 @@ Pairs = tuple[tuple[str, Any], ...]
 
 
 class Number(click.FloatRange):
-    """A number in a range: neither `nan`, which is in every one, nor `inf`."""
+    """Number in a range, without `nan` and `inf`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)
@@ -66,7 +66,7 @@ class Number(click.FloatRange):
 
 
 class Named(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generic from click 8.4 on.
-    """NAME=VALUE, neither of them empty."""
+    """Parameter NAME=VALUE, neither of them empty."""
 
     name = "NAME=VALUE"
 
@@ -79,19 +79,19 @@ class Named(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generic
         return self.read(name, given, param, ctx)
 
     def read(self, name: str, given: str, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The pair, its value as the option has it."""
+        """Return the name and the parsed value."""
         return name, given
 
 
 class Extension(Named):
-    """NAME=VALUE for a backend."""
+    """Parameter NAME=VALUE for a backend."""
 
     def read(self, name: str, given: str, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return name, given.encode(errors="surrogateescape")
 
 
 class Shape(Named):
-    """NAME=1,3,224,224: the shape of an input."""
+    """Parameter NAME=1,3,224,224: the shape of an input."""
 
     name = "NAME=DIM,..."
 
@@ -102,7 +102,7 @@ class Shape(Named):
 
 
 class ConstantValue(Named):
-    """NAME=16000: what an input always is."""
+    """Parameter NAME=16000: the constant value of an input."""
 
     name = "NAME=VALUE"
 
@@ -116,7 +116,7 @@ class ConstantValue(Named):
 
 
 def _is_tensor(value: Any) -> bool:
-    """JSON is a number, a truth value, or nested lists of such."""
+    """Return whether a JSON value is a number, a boolean, or nested lists of these."""
     if isinstance(value, list):
         return all(_is_tensor(item) for item in value)
     return isinstance(value, bool | int | float)
@@ -153,12 +153,12 @@ seed_option = click.option("--seed", default=0, show_default=True, help="Seed of
 
 
 def mermaid_option(what: str) -> Callable[[CommandT], CommandT]:
-    """Make the option --mermaid of a command, a file that `what` says is written."""
+    """Return the option --mermaid, the file for the drawing that `what` describes."""
     return click.option("--mermaid", type=click.Path(path_type=Path), help=what)
 
 
 def settling_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that say what its model's inputs are like; it gets them as `settled`."""
+    """Add --shape and --constant to a command, which gets them as `settled`."""
 
     @click.option(
         "--shape",
@@ -185,7 +185,7 @@ def settling_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def fallback_options(text: str) -> Callable[[CommandT], Callable[..., None]]:
-    """Give a command the options that say what runs on this host; it gets them as `fallback`."""
+    """Add --fallback and --smallest-part to a command, which gets them as `fallback`."""
 
     def bundling(command: CommandT) -> Callable[..., None]:
         @click.option("--fallback", "host", type=click.Choice([CPU]), help=text)
@@ -209,7 +209,7 @@ def fallback_options(text: str) -> Callable[[CommandT], Callable[..., None]]:
 
 
 def run_timeout_option(seconds: float) -> Callable[[CommandT], CommandT]:
-    """Give a command the option that says how long a run may take; it gets that as `run_timeout_ms`."""
+    """Add the timeout of runs to a command, which gets it as `run_timeout_ms`."""
     return click.option(
         "--run-timeout",
         "run_timeout_ms",
@@ -222,7 +222,7 @@ def run_timeout_option(seconds: float) -> Callable[[CommandT], CommandT]:
 
 
 def building_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that say how a model is compiled; it gets them as `options`."""
+    """Add the options of compiling to a command, which gets them as `options`."""
 
     @click.option("--float16", is_flag=True, help="Compute in half precision.")
     @click.option(
@@ -280,7 +280,7 @@ _IDENTITY_OPTIONS = {
 
 
 def identity_options(command: CommandT) -> CommandT:
-    """Give a command the options that say who it is to daemons, and which it trusts."""
+    """Add the options of TLS and identity to a command."""
     for name, (variable, text) in reversed(_IDENTITY_OPTIONS.items()):
         command = click.option(
             name,
@@ -295,7 +295,7 @@ def identity_options(command: CommandT) -> CommandT:
 
 
 def device_option(*, required: bool = False, multiple: bool = False) -> Callable[[CommandT], CommandT]:
-    """Give a command the option that names its device, or devices, and those that say who it is there."""
+    """Add --device and the options of TLS and identity to a command."""
     text = "HOST:PORT, unix:PATH, a name such as dns:///HOST:PORT, or what a device of NNRT_DEVICES is called"
     rest = "." if required else "; the first of NNRT_DEVICES if it is not given."
     names = ("--device", "devices") if multiple else ("--device",)
@@ -305,25 +305,25 @@ def device_option(*, required: bool = False, multiple: bool = False) -> Callable
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """What --device and --replicas say of where a model is to run: on one device, or on several."""
+    """Values of --device and --replicas: one device, or several."""
 
     given: tuple[str, ...]
     replicas: int | None
 
     def require_known(self) -> None:
-        """Raise UsageError where nobody says at which addresses they are."""
+        """Raise UsageError if no address is given."""
         for device in self.given or (None,):
             require_addresses(device)
 
     @property
     def wanted(self) -> dict[str, Any]:
-        """Arguments of `load`."""
+        """Arguments for `load`."""
         device = list(self.given) if len(self.given) > 1 else next(iter(self.given), None)
         return {"device": device, "replicas": self.replicas}
 
 
 def devices_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that name its devices, and those that say who it is there; it gets `devices`."""
+    """Add --device, --replicas, and the options of TLS and identity to a command, which gets them as `devices`."""
 
     @click.option(
         "--device",
@@ -349,18 +349,18 @@ def devices_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def settings_with(**bounds: Any) -> Settings:
-    """Settings with these bounds, and with what the command's options say of who it is to daemons."""
+    """Return settings with these limits, and with TLS and identity from the command's options."""
     given = click.get_current_context().meta.items()
     return Settings(**{key.removeprefix(_SETTING): value for key, value in given if key.startswith(_SETTING)}, **bounds)
 
 
 def runtime_for(device: str | None, settings: Settings) -> Runtime:
-    """A runtime that can find a device. Raises UsageError where nobody says at which addresses."""
+    """Return a runtime that can find a device. Raise UsageError if no address is given."""
     return Runtime(require_addresses(device), settings)
 
 
 def require_addresses(device: str | None) -> tuple[str, ...]:
-    """The addresses where a device may be. Raises UsageError where nobody says any."""
+    """Return the addresses where a device may be. Raise UsageError if none is given."""
     addresses = addresses_to_ask_for(device)
     if not addresses:
         what = "there is no device" if device is None else f"{device!r} is no address"
@@ -370,5 +370,5 @@ def require_addresses(device: str | None) -> tuple[str, ...]:
 
 
 def opened(model: Path, settled: Settled) -> OpenedModel:
-    """The model of a command. An offline one has its shapes; those given count for its inputs all the same."""
+    """Return the model of a command. Given shapes count for the inputs of an offline model, too."""
     return open_model(model, settled.shapes, constants=settled.constants, is_offline_shaped=True)

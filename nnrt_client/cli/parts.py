@@ -1,4 +1,4 @@
-"""`nnrt explain --fallback`: which parts of an ONNX model a device runs, and why the others run here."""
+"""`nnrt explain --fallback`: which parts of an ONNX model a device runs, and why others run on this host."""
 
 from pathlib import Path
 
@@ -19,11 +19,11 @@ _COLUMNS = ("", "runs on", "operators", "crossing")
 def explain_parts(
     model: Path, device: Device, settled: Settled, fallback: Fallback, mermaid: Path | None, as_json: bool
 ) -> None:
-    """Print the parts, and write a drawing of them. Nothing is built, and no weights are sent."""
+    """Print the parts and write a drawing. Nothing is built, no weights are sent."""
     if not is_onnx(model):
         raise OperationFailed("only ONNX models are cut into parts", place=f"{model}")
     with reading(model):
-        # Not at the top: other models need none of the packages that this does.
+        # Imported here, because other models don't need these packages.
         from nnrt_client.model_session.partition.build import explained
 
         graph, placement, parts = explained(model, device, settled.shapes, settled.constants, fallback.smallest_part)

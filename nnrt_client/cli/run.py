@@ -1,4 +1,4 @@
-"""`nnrt run`: one run of a model on arrays and images out of files."""
+"""`nnrt run`: run a model once on arrays and images from files."""
 
 import io
 import re
@@ -92,7 +92,7 @@ def run(
     times: bool,
     as_json: bool,
 ) -> None:
-    """Run MODEL once, and say what comes out; with --output keep it.
+    """Run MODEL once and print a summary of the outputs; --output keeps them.
 
     A PNG becomes UINT8 0..255 or real numbers 0..1, in the layout of the input; its size must be that of the input.
     """
@@ -144,14 +144,14 @@ def run(
 
 
 def _where(session: ModelSession) -> str:
-    """The device that made the run."""
+    """Return the device that made the run."""
     if isinstance(session, PooledSession):
         return next((member.name for member in session.pool.members() if member.runs), session.device.name)
     return session.device.name
 
 
 def _written(directory: Path, outputs: dict[str, Array]) -> dict[str, Path]:
-    """Write each output into a file of its own, which is complete when it appears."""
+    """Write each output into a file, which is complete when it appears; return the paths."""
     directory.mkdir(exist_ok=True)
     files: dict[str, Path] = {}
     for index, (name, array) in enumerate(outputs.items()):
@@ -164,13 +164,13 @@ def _written(directory: Path, outputs: dict[str, Array]) -> dict[str, Path]:
 
 
 def _file_name(name: str, index: int) -> str:
-    """A name that stays in its directory, whatever the model calls its output."""
+    """Return a file name that stays in its directory, whatever the output is called."""
     safe = _NOT_IN_FILE_NAMES.sub("_", name).lstrip(".")[:_LONGEST_FILE_NAME]
     return safe or f"output{index}"
 
 
 def _npy(array: Array) -> Iterable[Buffer]:
-    """The array as an .npy file, without a copy of its elements."""
+    """Return an .npy file as pieces, without copying the elements."""
     whole = np.ascontiguousarray(array)
     head = io.BytesIO()
     np.lib.format.write_array_header_1_0(head, np.lib.format.header_data_from_array_1_0(whole))

@@ -1,4 +1,4 @@
-"""Daemons asked again and again how they are and what they have counted."""
+"""Sampling of daemons: state and counters at intervals."""
 
 import queue
 import threading
@@ -15,18 +15,18 @@ from nnrt_hdi.errors import NnrtError, Unsupported
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer of the daemon at an address: how it is, and what it has counted, if it tells."""
+    """Answer of a daemon: its state, and its counters if it has them."""
 
     look: Look
     state: DeviceState = field(default_factory=DeviceState)
-    # Drawn at each start of the daemon; counters of another instance have begun anew.
+    # New at each start of the daemon; the counters of another instance start at zero.
     instance_id: bytes = b""
     counters: DeviceCounters | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The latest answer at an address, and what that instance of the daemon had counted at the look before.
+    """Latest answer at an address, with the counters of the same instance in the sample before.
 
     `silent_s` is how long the daemon has been asked without an answer.
     """
@@ -38,7 +38,7 @@ class Sample:
 
 
 class _Follower:
-    """A thread that asks the daemon at an address every so many seconds, until `stop`."""
+    """Thread that asks the daemon at an address at intervals, until `stop`."""
 
     def __init__(self, runtime: Runtime, address: str, every_s: float, told: "queue.SimpleQueue[object]") -> None:
         self._runtime, self._address, self._every_s, self._told = runtime, address, every_s, told
@@ -77,16 +77,16 @@ class _Follower:
         device = look.device
         try:
             counters = device.counters()
-        except Unsupported:  # An earlier daemon.
+        except Unsupported:  # An older daemon.
             counters = None
         except NnrtError as error:  # It has died since.
             return Answer(Look(device, None, error))
-        # Of the instance that has answered, which may be another one than before.
+        # Of the instance that answered, which may be a new one.
         return Answer(look, device.state, device._latest.welcome.instance_id, counters)
 
 
 class Sampler(Closable):
-    """Follows the addresses of a runtime, those that come and go included; each is asked in a thread of its own."""
+    """Sampler of a runtime's addresses as they come and go; each has a thread of its own."""
 
     def __init__(self, runtime: Runtime, every_s: float) -> None:
         self._runtime, self._every_s = runtime, every_s
@@ -95,24 +95,24 @@ class Sampler(Closable):
         self._end = runtime.watch(self._follow)
 
     def close(self) -> None:
-        """Ask nobody any more. Idempotent."""
+        """Stop asking. Idempotent."""
         self._end()
         for follower in list(self._followers.values()):
             follower.stop()
 
     @property
     def samples(self) -> list[Sample]:
-        """The latest sample of each address, in the order of the addresses."""
+        """Latest sample of each address, in the order of the addresses."""
         followers = dict(self._followers)
         return [followers[address].sample for address in self._runtime.addresses if address in followers]
 
     @property
     def failures(self) -> dict[str, str]:
-        """Names that lead to no address now, and why."""
+        """Names that lead to no address now, with the reason."""
         return self._runtime._members.failures()
 
     def wait_rounds(self, rounds: int, timeout_s: float) -> None:
-        """Wait until every daemon has answered, or failed to, so many times; that long at most."""
+        """Wait until every daemon has answered or failed `rounds` times, at most `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         while any(follower.rounds < rounds for follower in list(self._followers.values())):
             try:

@@ -1,4 +1,4 @@
-"""The pages of `nnrt top`."""
+"""Pages of `nnrt top`."""
 
 import time
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ _UNKNOWN = "-"
 
 
 class Column(NamedTuple):
-    """A column. Where not all fit, those of the highest rank are left out."""
+    """Column; if not all fit, those of the highest rank are left out."""
 
     title: str
     rank: int
@@ -38,7 +38,7 @@ class Column(NamedTuple):
 
 
 class FittingTable:
-    """A table with as many of its columns as fit where it is drawn. Its texts are safe for a terminal."""
+    """Table with as many columns as fit; its texts are safe for a terminal."""
 
     def __init__(self, columns: Sequence[Column], rows: Sequence[Sequence[RenderableType]]) -> None:
         self._columns = columns
@@ -79,7 +79,7 @@ _DEVICE_COLUMNS = (
     Column("batch", 13),
     Column("address", 11, is_number=False),
 )
-# Only where a device tells of it, see `measured`.
+# Shown only if a device measures it; see `measured`.
 _MEASURED_COLUMNS = (
     Column("in use", 11),
     Column("temp", 11),
@@ -90,7 +90,7 @@ _MEASURED_COLUMNS = (
 
 
 def device_page(view: View) -> RenderableType:
-    """A line for each device, what those measure that measure anything, and why those that take no work don't."""
+    """Return a line for each device, with telemetry if there is any, and reasons of devices that take no work."""
     figures = [measured(device.telemetry) for device in view.devices]
     told = [column for column in _MEASURED_COLUMNS if any(column.title in each for each in figures)]
     rows = [
@@ -135,8 +135,7 @@ _USER_COLUMNS = (
 
 
 def user_page(view: View) -> RenderableType:
-    """A line for each user, whose share is that of the devices' time since the look before; device time and runs are
-    those since the daemons' starts."""
+    """Return a line for each user: its share of device time since the last sample, and totals since the start."""
     table = FittingTable(_USER_COLUMNS, [_user_row(user) for user in view.users])
     return Group(_headline(view.devices), "", table, *_notes(view))
 
@@ -157,14 +156,14 @@ def _user_row(user: UserView) -> Sequence[RenderableType]:
 
 
 def _share(share: float | None) -> tuple[RenderableType, RenderableType]:
-    """A share as a number, and as a bar."""
+    """Return a share as a number and as a bar."""
     return (
         (Text(_UNKNOWN), "") if share is None else (Text(f"{100 * share:.0f} %"), ProgressBar(1.0, share, _BAR_WIDTH))
     )
 
 
 def _rates(work: Work | None) -> Sequence[Text]:
-    """Runs, failures and refusals per second, and how long a run takes."""
+    """Return runs, failures and refusals per second, and the time of a run."""
     if work is None:
         return [Text(_UNKNOWN)] * 4
     failures, refusals = work.per_s(work.failures), work.per_s(work.refusals)
@@ -187,7 +186,7 @@ def _headline(devices: Sequence[DeviceView]) -> Text:
 
 
 def _notes(view: View) -> Sequence[RenderableType]:
-    """Why names lead nowhere and devices take no work, and of which only a part is seen."""
+    """Return notes: names without an address, devices without work, and devices that show only this identity."""
     notes = [_text(f"{name}: {why}") for name, why in view.failures.items()]
     notes += [_text(_said(device.name or device.address, device.why)) for device in view.devices if device.why]
     own = [device.name or device.address for device in view.devices if not device.sees_all]

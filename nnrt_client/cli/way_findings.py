@@ -1,4 +1,4 @@
-"""What `nnrt doctor` finds on the way to a daemon: from its address to how fast bytes get there and back."""
+"""Checks of the way to a daemon for `nnrt doctor`: from the address to the bandwidth."""
 
 import socket
 import ssl
@@ -20,15 +20,15 @@ from nnrt_client.tensors.device_buffer import DeviceBuffer
 _UNIX = "unix:"
 _SOON_S, _DAY_S = 30 * 86400.0, 86400.0
 _ROUND_TRIPS = 32
-# Of one copy to the daemon and back: a first one, and where that was quick, a second one that says more.
+# Bytes copied to the daemon and back: first few, then, if that was quick, more.
 _SMALL_BYTES, _LARGE_BYTES = 1 << 20, 1 << 24
 _QUICK_S = 0.25
-# A link of 100 Mbit/s, below which what compression saves is more than what it costs.
+# 100 Mbit/s; below, compression saves more than it costs.
 _SLOW_BYTES_PER_S = 12.5e6
 
 
 def connection(address: str, settings: Settings) -> Iterator[Finding]:
-    """Look whether somebody listens there, and how long it takes to get there."""
+    """Check whether somebody listens, and how long connecting takes."""
     about = "connection"
     began = time.perf_counter()
     try:
@@ -53,7 +53,7 @@ def connection(address: str, settings: Settings) -> Iterator[Finding]:
 
 
 def _connect(address: str, timeout_s: float) -> None:
-    """Connect to an address, and hang up. Raises ValueError for what is none, OSError where nobody is there."""
+    """Connect and hang up. Raise ValueError for a wrong address, OSError if nobody listens."""
     if address.startswith(_UNIX):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.settimeout(timeout_s)
@@ -66,7 +66,7 @@ def _connect(address: str, timeout_s: float) -> None:
 
 
 def encryption(address: str, settings: Settings) -> Iterator[Finding]:
-    """Look whether both ends speak TLS, and whom the certificate is for and how long."""
+    """Check whether both ends use TLS, and the certificate's hosts and expiry."""
     if wrong := what_is_wrong(address, settings):
         found, _, advice = wrong.partition("; ")
         yield problem("TLS", found, advice)
@@ -78,7 +78,7 @@ def encryption(address: str, settings: Settings) -> Iterator[Finding]:
         yield advise(
             "TLS",
             "none: whoever is on the way reads and changes what passes",
-            "nnrt-device keys server; docs/security.md",
+            "nnrt-device keys server; docs/guides/secure.md",
         )
 
 
@@ -99,7 +99,7 @@ def _certificate(address: str, settings: Settings) -> Iterator[Finding]:
 
 
 def round_trip(device: Device) -> Iterator[Finding]:
-    """Look how long a question and its answer take."""
+    """Check how long a call takes."""
     times_ms = []
     for _ in range(_ROUND_TRIPS):
         began = time.perf_counter()
@@ -113,7 +113,7 @@ def round_trip(device: Device) -> Iterator[Finding]:
 
 
 def side_channel(device: Device) -> Iterator[Finding]:
-    """Look whether tensors go through shared memory, and why not."""
+    """Check whether tensors travel through shared memory, and why not."""
     session = device._session()
     is_local = Address(device.address).is_local
     if session.local_socket is not None:
@@ -136,7 +136,7 @@ def side_channel(device: Device) -> Iterator[Finding]:
 
 
 def bandwidth(device: Device) -> Iterator[Finding]:
-    """Look how fast bytes get to the daemon and back, with no more than 16 MiB."""
+    """Check the bandwidth to the daemon and back, with at most 16 MiB."""
     up, down, size_bytes = _copied(device, _SMALL_BYTES)
     if up + down < _QUICK_S:
         up, down, size_bytes = _copied(device, _LARGE_BYTES)
@@ -151,11 +151,11 @@ def bandwidth(device: Device) -> Iterator[Finding]:
 
 
 def _copied(device: Device, size_bytes: int) -> tuple[float, float, int]:
-    """How many seconds so many bytes take to the daemon, and back."""
+    """Return the seconds that bytes take to the daemon, and back."""
     data = np.random.default_rng(0).bytes(size_bytes)
     buffer = DeviceBuffer(device._session(), size_bytes)
     try:
-        buffer.write(memoryview(data[:1]))  # What is done only once is done.
+        buffer.write(memoryview(data[:1]))  # Sets everything up before the measurement.
         began = time.perf_counter()
         buffer.write(memoryview(data))
         written = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The work of devices within some seconds, and for whom: differences of what their daemons count."""
+"""Work of devices within some seconds, by identity: differences of daemons' counters."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -11,23 +11,23 @@ from typing_extensions import Self
 from nnrt_hdi.counters import DeviceCounters, Durations, IdentityCounters
 
 NOTHING = IdentityCounters("")
-# What an identity has now; all else has grown since the daemon's start.
+# Present values of an identity; everything else counts since the daemon's start.
 HELD_NOW = ("sessions", "connections", "held_bytes")
 _FAILURES = ("failed", "timed_out")
-# Errors that say that something broke; the others say that something was refused.
+# Codes of faults; other errors are refusals.
 _FAULTS = ("FAILED", "TIMEOUT", "UNAVAILABLE_DEVICE")
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What was counted within some seconds."""
+    """Work counted within some seconds."""
 
     counted: IdentityCounters
     seconds: float
 
     @classmethod
     def together(cls, works: Iterable[Self]) -> Self:
-        """The work of several devices within about the same time."""
+        """Return the sum of the work of several devices in about the same time."""
         each = list(works)
         return cls(total(work.counted for work in each), max((work.seconds for work in each), default=0.0))
 
@@ -38,7 +38,7 @@ class Work:
 
     @property
     def failures(self) -> int:
-        """Runs that failed, or whose time was over."""
+        """Runs that failed or were late."""
         return sum(self.counted.runs.get(result, 0) for result in _FAILURES)
 
     @property
@@ -53,35 +53,34 @@ class Work:
 
     @property
     def mean_s(self) -> float | None:
-        """Mean time of a run in the daemon; None where none was done."""
+        """Mean time of a run in the daemon; None without runs."""
         return self.counted.served.mean_s if self.counted.served.count else None
 
     @property
     def p99_s(self) -> float | None:
-        """Time in the daemon that one run of a hundred takes longer than, right within a factor of two; None where none
-        was done."""
+        """p99 of the time in the daemon, right within a factor of two; None without runs."""
         return self.counted.served.quantile_s(0.99) if self.counted.served.count else None
 
     def per_s(self, amount: float) -> float:
-        """So much of it within a second."""
+        """Return an amount per second."""
         return amount / self.seconds if self.seconds else 0.0
 
 
 def work_of_all(now: DeviceCounters, before: DeviceCounters | None) -> Work:
-    """What a device has done since `before`, or since its daemon's start."""
+    """Return a device's work since `before`, or since its daemon's start."""
     known = total(before.identities) if before else NOTHING
     return Work(_grown(total(now.identities), known), _seconds(now, before))
 
 
 def work_of_each(now: DeviceCounters, before: DeviceCounters | None) -> dict[str, Work]:
-    """What it has done for each identity; all that it ever has, for one that was away so long that it began anew."""
+    """Return the work for each identity; all of it for an identity whose counters started again."""
     known = {each.identity: each for each in before.identities} if before else {}
     seconds = _seconds(now, before)
     return {each.identity: Work(_grown(each, known.get(each.identity, NOTHING)), seconds) for each in now.identities}
 
 
 def busy_share(now: DeviceCounters, before: DeviceCounters | None) -> float | None:
-    """Share of a device's slots that runs had meanwhile, from 0 to 1; None where its daemon doesn't tell."""
+    """Return the utilization of a device's slots meanwhile, 0 to 1; None if the daemon doesn't say."""
     if now.load is None or not now.load.slots:
         return None
     known_s = before.load.busy_s if before and before.load else 0.0
@@ -90,12 +89,12 @@ def busy_share(now: DeviceCounters, before: DeviceCounters | None) -> float | No
 
 
 def total(counters: Iterable[IdentityCounters]) -> IdentityCounters:
-    """What identities have had together."""
+    """Return the sum over identities."""
     return reduce(_sum, counters, NOTHING)
 
 
 def sees_all(counters: DeviceCounters) -> bool:
-    """Tell whether a daemon tells of all identities: then those that are not counted by themselves are among them."""
+    """Return whether the counters show all identities: then the sum of the others is among them."""
     return any(not each.identity for each in counters.identities)
 
 
@@ -121,7 +120,7 @@ def _combined(
 
 
 def _each(one: Any, other: Any, how: Callable[[Any, Any], Any]) -> Any:
-    """A number, durations, or numbers by their names."""
+    """Return a combination of numbers, durations, or mappings of numbers."""
     if isinstance(one, Mapping):
         return {name: how(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
     return how(one, other)

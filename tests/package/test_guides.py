@@ -1,4 +1,4 @@
-"""What the pages for users show runs: their Python against real daemons, their commands as far as they can be parsed."""
+"""Examples on the pages for users run: Python against real daemons; of commands the options are checked."""
 
 import re
 import shlex
@@ -18,7 +18,8 @@ from source_files import ROOT
 from nnrt_client.cli import main as nnrt
 from nnrt_device_service.cli import main as nnrt_device
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("start/*.md")), *sorted((ROOT / "docs").glob("guides/*.md"))]
+FOLDERS = ("start", "guides", "reference", "reference/python", "explanation")
+PAGES = [ROOT / "README.md", *(page for folder in FOLDERS for page in sorted((ROOT / "docs" / folder).glob("*.md")))]
 COMMANDS = {"nnrt": nnrt, "nnrt-device": nnrt_device}
 # What pages call model.onnx.
 POOLING = """
@@ -29,8 +30,20 @@ pooling (float[N, 3, 224, 224] image) => (float[N, 3, 1, 1] means) { means = Glo
 END = "\x1e"
 
 
-def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+# A block of Python, and what it prints where the page says so.
+PYTHON = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
+
+
+def programs(page: Path) -> list[tuple[str, str]]:
+    """Return the page's blocks of Python with what they print; one of a file, whose first line names it, is in it."""
+    found = []
+    for block, prints in PYTHON.findall(page.read_text()):
+        first, _, rest = block.partition("\n")
+        if first.startswith("# ") and (ROOT / first[2:]).is_file():
+            assert rest in (ROOT / first[2:]).read_text()
+        else:
+            found.append((block, prints))
+    return found
 
 
 def named(page: Path) -> str:
@@ -38,7 +51,7 @@ def named(page: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=named)
+@pytest.mark.parametrize("page", [page for page in PAGES if programs(page)], ids=named)
 def test_python_runs(
     page: Path,
     onnxruntime_daemon: DaemonProcess,
@@ -54,21 +67,23 @@ def test_python_runs(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     onnx.save(parser.parse_model(POOLING), tmp_path / "model.onnx")
     np.save(tmp_path / "image.npy", np.ones((1, 3, 224, 224), "f4"))
-    program = "".join(f"{block}\nprint({END!r}, flush=True)\n" for block in blocks(page, "python"))
+    shown = programs(page)
+    program = "".join(f"{block}\nprint({END!r}, flush=True)\n" for block, _ in shown)
     program = program.replace("127.0.0.1:50051", onnxruntime_daemon.address)
     program = program.replace("127.0.0.1:50052", shared_daemon.address)
     ended = subprocess.run(
         [sys.executable, "-W", "error", "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=100
     )
     assert ended.returncode == 0, ended.stderr
-    shown = re.findall(r"^```python\n.*?^```\n(?:\n```text\n(.*?)^```)?", page.read_text(), re.DOTALL | re.MULTILINE)
-    for printed, says in zip(ended.stdout.split(f"{END}\n"), shown, strict=False):
-        assert not says or printed == says
+    *printed, rest = ended.stdout.split(f"{END}\n")
+    assert rest == ""
+    for (_, says), prints in zip(shown, printed, strict=True):
+        assert not says or prints == says
 
 
 def commands(page: Path) -> Iterator[list[str]]:
     """Yield the words of each command of ours in the page's shell blocks."""
-    for block in blocks(page, "(?:console|shell)"):
+    for block in re.findall(r"^```console\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
         for line in block.replace("\\\n", " ").splitlines():
             for part in re.split(r"&&|\||;", line.removeprefix("$ ")):
                 words = shlex.split(part, comments=True)
@@ -87,11 +102,11 @@ def check(command: click.Command, name: str, words: list[str]) -> None:
     """Have click read the words as it does for a user, but run nothing."""
     if words == ["--help"] or words == ["--version"]:
         return
-    context = command.make_context(name, list(words), resilient_parsing=True)
     if isinstance(command, click.Group):
-        rest = [*context._protected_args, *context.args]
-        found, child, behind = command.resolve_command(context, rest)
+        found, *behind = words
+        child = command.get_command(click.Context(command), found)
         assert child is not None, f"{name} has no command {found!r}"
         check(child, f"{name} {found}", behind)
         return
+    context = command.make_context(name, list(words), resilient_parsing=True)
     command.make_parser(context).parse_args(list(words))
