@@ -36,3 +36,14 @@ def test_every_example_is_listed() -> None:
     assert {"c", "oh_nn_add.py"} <= examples
     assert [name for name in sorted(examples) if f"]({name})" not in listed] == []
     assert "](examples/README.md)" in (ROOT / "README.md").read_text()
+
+
+def test_install_lists_every_extra() -> None:
+    (section,) = re.findall(r"optional-dependencies\]\n(.*?)\n\[", (ROOT / "pyproject.toml").read_text(), re.DOTALL)
+    extras = set(re.findall(r"^([a-z0-9]+) = \[", section, re.MULTILINE))
+    page = (ROOT / "docs/start/install.md").read_text()
+    assert {"all", "onnx", "test"} <= extras
+    assert [extra for extra in sorted(extras) if f"`{extra}`" not in page] == []
+    (together,) = re.findall(r'^all = \["nnrt\[(.*)\]"\]', section, re.MULTILINE)
+    (row,) = re.findall(r"^\| `all` \| (.*) \|$", page, re.MULTILINE)
+    assert re.findall(r"`(\w+)`", row) == together.split(",")

@@ -21,11 +21,31 @@ from nnrt_device_service.cli import main as nnrt_device
 FOLDERS = ("start", "guides", "reference", "reference/python", "explanation")
 PAGES = [ROOT / "README.md", *(page for folder in FOLDERS for page in sorted((ROOT / "docs" / folder).glob("*.md")))]
 COMMANDS = {"nnrt": nnrt, "nnrt-device": nnrt_device}
-# What pages call model.onnx.
-POOLING = """
+# Models that pages have.
+MODELS = {
+    "model.onnx": """
 <ir_version: 8, opset_import: ["": 17]>
 pooling (float[N, 3, 224, 224] image) => (float[N, 3, 1, 1] means) { means = GlobalAveragePool(image) }
-"""
+""",
+    "detector.onnx": """
+<ir_version: 8, opset_import: ["": 17]>
+detector (float[1, 3, 64, 64] image) => (int64[K, 3] chosen)
+<float[5, 3, 1, 1] weight = {0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+ int64[2] sizes = {4, 1}, int64[3] of_boxes = {1, -1, 4}, int64[3] of_scores = {1, 1, -1},
+ int64 most = {10}, float overlap = {0.5}, float least = {0.1}>
+{
+    found = Conv<strides = [16, 16]>(image, weight)
+    likely = Sigmoid(found)
+    corners, certain = Split<axis = 1>(likely, sizes)
+    last = Transpose<perm = [0, 2, 3, 1]>(corners)
+    boxes = Reshape(last, of_boxes)
+    scores = Reshape(certain, of_scores)
+    chosen = NonMaxSuppression(boxes, scores, most, overlap, least)
+}
+""",
+}
+# Run by tests/on_ray/test_page.py.
+OF_RAY = ROOT / "docs/guides/ray.md"
 # What a page's blocks print ends with this, each.
 END = "\x1e"
 
@@ -51,7 +71,7 @@ def named(page: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if programs(page)], ids=named)
+@pytest.mark.parametrize("page", [page for page in PAGES if programs(page) and page != OF_RAY], ids=named)
 def test_python_runs(
     page: Path,
     onnxruntime_daemon: DaemonProcess,
@@ -59,13 +79,14 @@ def test_python_runs(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The blocks of a page follow each other in one program, in a folder with `model.onnx` and `image.npy`.
+    """The blocks of a page follow each other in one program, in a folder with `image.npy` and the models.
 
     `127.0.0.1:50051` is a daemon of ONNX Runtime, `127.0.0.1:50052` one of the reference backend. A block of the
     language `text` right behind one of Python is what that prints.
     """
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    onnx.save(parser.parse_model(POOLING), tmp_path / "model.onnx")
+    for name, text in MODELS.items():
+        onnx.save(parser.parse_model(text), tmp_path / name)
     np.save(tmp_path / "image.npy", np.ones((1, 3, 224, 224), "f4"))
     shown = programs(page)
     program = "".join(f"{block}\nprint({END!r}, flush=True)\n" for block, _ in shown)
