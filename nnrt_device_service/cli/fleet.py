@@ -20,7 +20,7 @@ from nnrt_device_service.cli.table import new_table, print_table
 from nnrt_device_service.fleet.control import ask
 from nnrt_device_service.fleet.discovery import found_specs, host_name
 from nnrt_device_service.fleet.fleet_file import read_fleet
-from nnrt_device_service.fleet.shown import drain_alone, shown_alone
+from nnrt_device_service.fleet.shown import drain_unsupervised, unsupervised_rows
 from nnrt_device_service.fleet.spec import DeviceSpec
 from nnrt_device_service.fleet.state_directory import Record, State, StateDirectory, default_state_directory
 from nnrt_device_service.fleet.supervisor import Supervisor
@@ -145,7 +145,7 @@ def ps(state_dir: Path | None, as_json: bool) -> None:
     devices = ask(directory.control, {"do": "ps"}, click.echo)
     is_supervised = devices is not None
     if devices is None:
-        devices = shown_alone(directory)
+        devices = unsupervised_rows(directory)
     if as_json:
         click.echo(json.dumps({"supervised": is_supervised, "devices": devices}, indent=2))
         return
@@ -174,7 +174,7 @@ def drain(state_dir: Path | None, names: list[str]) -> None:
     """Let daemons finish what is under way, and end. They stay down until `restart`."""
     directory = existing(state_dir)
     if ask(directory.control, {"do": "drain", "names": names}, click.echo) is None:
-        for name in drain_alone(directory, names):
+        for name in drain_unsupervised(directory, names):
             click.echo(f"{name} is drained")
 
 
