@@ -236,7 +236,7 @@ class Counters:
                 self._others.add(self._known.pop(longest_away))
 
     def of(self, identity: Identity | None) -> Usage:
-        """Return the counters for a call of an identity without a session; the common ones if it has none of its own."""
+        """Return the counters for a call without a session: the identity's own, or the common ones if it has none."""
         with self._lock:
             return self._others if identity is None else self._known.get(str(identity), self._others)
 

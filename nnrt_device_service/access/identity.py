@@ -31,8 +31,8 @@ ROLES = tuple(map(str, Role))
 class Identity:
     """Identity of a client, from an authority other than the client's own claim."""
 
-    # Source of the name: "name" is the access file; "certificate"; "user" is a user of this host, from the kernel; "host"
-    # is the client's address, if nothing else is known.
+    # Source of the name: "name" is the access file, "certificate" TLS, "user" the kernel (a user of this host), "host"
+    # the client's address, if nothing else is known.
     kind: str
     name: str
     role: Role = Role.ADMINISTER

@@ -87,7 +87,7 @@ class Refusals:
 
     @contextmanager
     def place(self, source: str) -> Iterator[bool]:
-        """Reserve one of the source's waiting places during the block, in which an unknown caller waits for its refusal.
+        """Reserve a waiting place of the source during the block, in which an unknown caller waits for its refusal.
 
         Yields whether a place was free.
         """

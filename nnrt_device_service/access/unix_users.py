@@ -12,6 +12,6 @@ def _shared_user() -> int:
         return _USUAL
 
 
-# The kernel gives this id for all users that the daemon's user namespace doesn't know, such as those of other containers,
-# and for `nobody`. Many users share it, so it identifies no client.
+# The kernel gives this id for `nobody`, and for all users that the daemon's user namespace doesn't know, such as those
+# of other containers. Many users share it, so it identifies no client.
 SHARED_USER = _shared_user()

@@ -55,7 +55,7 @@ class WatchedFiles(Generic[ContentT]):
             return
         if stamps != self._seen:
             self._seen, self._seen_at, self._read_at, self._has_failed = stamps, now, now, False
-        # The second condition is for clocks that differ, such as that of a file server.
+        # The second condition is for clocks that differ, such as a file server's.
         is_settled = all(stamp is None or _is_settled(stamp) for stamp in stamps) or now - self._seen_at > _SETTLED_S
         if is_settled and now >= self._read_at:
             self._read_again(stamps, now)
@@ -88,5 +88,5 @@ def _stamp_of(path: Path) -> Fingerprint | None:
 
 
 def _is_settled(stamp: Fingerprint) -> bool:
-    """Return whether the file is complete: it was written a while ago, or moved here after it was written."""
+    """Return whether the file seems complete: written a while ago, or moved here after it was written."""
     return stamp.written_ns < stamp.changed_ns or stamp.changed_ns < time.time_ns() - int(_SETTLED_S * 1e9)

@@ -190,9 +190,7 @@ class _Reading:
                 raise ValueError(f"it is {value!r}; use true or false")
             return value
         if option.multiple:
-            return (
-                tuple(map(self._resolve_unix_path, _checked_texts(value))) if key == "listen" else _checked_texts(value)
-            )
+            return tuple(map(self._resolve_unix_path, _as_texts(value))) if key == "listen" else _as_texts(value)
         if isinstance(option.type, (click.types.IntParamType, click.types.FloatParamType)):
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise ValueError(f"it is {value!r}; use a number")
@@ -262,7 +260,7 @@ def _with_counted_port(address: str, index: int) -> str:
     return f"{counted[1]}{int(counted[2]) + index}" if counted else address
 
 
-def _checked_texts(value: Any) -> tuple[str, ...]:
+def _as_texts(value: Any) -> tuple[str, ...]:
     texts = (value,) if isinstance(value, str) else value
     if not (isinstance(texts, (list, tuple)) and texts and all(isinstance(text, str) for text in texts)):
         raise ValueError(f"it is {value!r}; use a text, or a list of texts")

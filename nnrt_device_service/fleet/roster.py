@@ -91,11 +91,9 @@ class Roster:
             daemon.begin()
 
     def _supervised(self, record: Record) -> SupervisedDaemon:
-        return SupervisedDaemon(
-            record, self._directory, is_one_shot=self._is_one_shot, on_change=self._hasten_first_restart
-        )
+        return SupervisedDaemon(record, self._directory, is_one_shot=self._is_one_shot, on_change=self._hasten_restart)
 
-    def _hasten_first_restart(self) -> None:
+    def _hasten_restart(self) -> None:
         """Hasten the backed-off daemon that may start earliest if no daemon is ready or starting."""
         daemons = self._daemons.values()
         waiting = [daemon for daemon in daemons if daemon.state is State.BACKING_OFF]
