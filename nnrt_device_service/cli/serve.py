@@ -1,4 +1,4 @@
-"""The command `nnrt-device serve`."""
+"""Command `nnrt-device serve`."""
 
 import gc
 import logging
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 def serve(**values: Any) -> None:
     """Serve one device until SIGTERM.
 
-    When it is ready it prints one line: "listening on" and the addresses.
+    Prints one line when it is ready: "listening on" and the addresses.
     """
     settings = Settings(**values)
     keep_freed_memory()
@@ -45,7 +45,7 @@ def serve(**values: Any) -> None:
         device = reporter.device = Device(backend, settings, info)
         log.device = device.info.device_name
         daemon = Daemon(device, settings)
-        # No collection of garbage looks again at what stays as long as the daemon.
+        # Keep the garbage collector from scanning objects that live as long as the daemon.
         gc.freeze()
         addresses = daemon.start(settings.listen)
     except BackendSkipped as reason:
@@ -56,11 +56,11 @@ def serve(**values: Any) -> None:
     stop_signals.wait()
     if not daemon.drain():
         logging.shutdown()
-        os._exit(0)  # The interpreter would wait for the thread of a run that can't be stopped.
+        os._exit(0)  # A normal exit would wait for the thread of a run that can't be stopped.
 
 
 def _claim_accelerator(info: DeviceInfo, settings: Settings) -> None:
-    """Raises OperationForbidden where another daemon serves it, and a supervisor keeps this one."""
+    """Claim a GPU or accelerator. If another daemon has it, raise OperationForbidden under a supervisor, else warn."""
     if info.device_type not in (DeviceType.GPU, DeviceType.ACCELERATOR):
         return
     try:

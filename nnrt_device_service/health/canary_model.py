@@ -11,8 +11,8 @@ from nnrt_hdi.graph import Constant, Graph, Node
 from nnrt_hdi.tensor import Array, QuantParam, TensorSpec
 
 _ROWS = 64
-# By data type: number of features, largest input, largest bias. Weights are -1, 0 and 1, so that the data type represents
-# every partial sum exactly, in any order of summation.
+# By data type: number of features, largest input, largest bias. Weights are -1, 0 and 1, so that the data type
+# represents every partial sum exactly, in any order of summation.
 _SIZES = {DataType.FLOAT32: (256, 7, 256), DataType.FLOAT16: (256, 7, 256), DataType.INT8: (64, 1, 63)}
 _ELEMENTWISE = (DataType.FLOAT32, DataType.FLOAT16, DataType.INT32, DataType.INT8)
 # Quantization in which each number represents itself.
@@ -44,7 +44,7 @@ def candidates() -> Iterator[CanaryModel]:
 
 
 def first_taken(check: Callable[[Graph], Graph]) -> CanaryModel:
-    """Return the first model that `check` accepts, with the graph that `check` returns. Raises Unsupported if none is."""
+    """Return the first model that `check` accepts, with the graph it returns. Raises Unsupported if it accepts none."""
     reasons = []
     for model in candidates():
         try:

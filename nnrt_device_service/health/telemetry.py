@@ -18,7 +18,7 @@ _STOP_S = 5.0
 
 
 class TelemetryWatch:
-    """Reader of a backend's telemetry, in a thread of its own, so that a hook that raises or hangs disturbs nothing else.
+    """Reader of a backend's telemetry in a thread of its own, so that a hook that raises or hangs disturbs nothing.
 
     Logs each kind of failure once in the daemon's lifetime.
     """

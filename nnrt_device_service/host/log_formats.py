@@ -21,9 +21,8 @@ class TextFormatter(logging.Formatter):
 
     def formatException(self, ei: Any) -> str:  # logging's name
         lines = super().formatException(ei).split("\n")
-        return "\n".join(
-            f"  {escape_for_terminal(line)}" for line in lines
-        )  # The indent distinguishes these lines from log events.
+        # The indent distinguishes these lines from log events.
+        return "\n".join(f"  {escape_for_terminal(line)}" for line in lines)
 
 
 class JsonFormatter(logging.Formatter):

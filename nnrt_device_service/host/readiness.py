@@ -34,7 +34,10 @@ def tell_ready(what: str, addresses: list[str], out: str = "") -> None:
 
 
 def tell_kind(*, is_shared: bool) -> None:
-    """Notify the supervisor whether daemons may share the device, as they do a CPU. Otherwise they run in turn."""
+    """Notify the supervisor whether daemons may share the device, as they do a CPU.
+
+    If they may not, the supervisor starts a new daemon only after the former one has ended.
+    """
     notify(**{SHARED: "1" if is_shared else ""})
 
 
