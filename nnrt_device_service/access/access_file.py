@@ -95,7 +95,7 @@ class AccessFile:
 
     def still_holds(self, identity: Identity) -> bool:
         """Return whether the file still gives the client's credential to this identity, with no lesser role."""
-        found = self._files.content().known.get(identity.known_by)
+        found = self._files.content().known.get(identity.credential)
         return found is not None and found.is_same(identity) and found.role >= identity.role
 
 

@@ -24,21 +24,21 @@ class Tally:
     The scheduler counts it, under the scheduler's lock, which it has at that moment anyway.
     """
 
-    __slots__ = ("busy_ns", "told_ns")
+    __slots__ = ("busy_ns", "reported_ns")
 
     def __init__(self) -> None:
         self.busy_ns = 0
         # Value of the last snapshot, which included work in progress. Later snapshots never go below it.
-        self.told_ns = 0
+        self.reported_ns = 0
 
     def add(self, other: "Tally") -> None:
         """Add the time of another tally, at least what its last snapshot reported."""
-        self.busy_ns += max(other.busy_ns, other.told_ns)
+        self.busy_ns += max(other.busy_ns, other.reported_ns)
 
-    def told_s(self, under_way_ns: int) -> float:
+    def snapshot_s(self, under_way_ns: int) -> float:
         """Return the seconds, including `under_way_ns` of work that is still on the device."""
-        self.told_ns = max(self.told_ns, self.busy_ns + under_way_ns)
-        return self.told_ns / 1e9
+        self.reported_ns = max(self.reported_ns, self.busy_ns + under_way_ns)
+        return self.reported_ns / 1e9
 
 
 class _Histogram:
@@ -168,9 +168,9 @@ class Usage:
                 held_bytes=held_bytes,
                 opened_sessions=self.opened_sessions,
                 runs={result: count for result, count in runs.items() if count},
-                run_s=self.runs.told_s(under_way_ns.get(self.runs, 0)),
+                run_s=self.runs.snapshot_s(under_way_ns.get(self.runs, 0)),
                 models=dict(self._models),
-                compile_s=self.compilations.told_s(under_way_ns.get(self.compilations, 0)),
+                compile_s=self.compilations.snapshot_s(under_way_ns.get(self.compilations, 0)),
                 errors=dict(self._errors),
                 in_bytes=self._in_bytes,
                 out_bytes=self._out_bytes,
@@ -205,7 +205,7 @@ class Counters:
         # Ordered by the time at which the identities opened their latest sessions.
         self._known: OrderedDict[str, Usage] = OrderedDict()
         self._others = Usage()
-        self._told_busy_ns = 0
+        self._reported_busy_ns = 0
         self._away = 0
         self.batches = BatchCounter()
 
@@ -265,8 +265,8 @@ class Counters:
         """Return the seconds that runs of all identities have been on the device. Never decreases."""
         tallies = [usage.runs for usage in self._all()]
         busy_ns = sum(tally.busy_ns + under_way_ns.get(tally, 0) for tally in tallies)
-        self._told_busy_ns = max(self._told_busy_ns, busy_ns)
-        return self._told_busy_ns / 1e9
+        self._reported_busy_ns = max(self._reported_busy_ns, busy_ns)
+        return self._reported_busy_ns / 1e9
 
     def _all(self) -> list[Usage]:
         with self._lock:

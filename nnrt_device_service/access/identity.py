@@ -37,7 +37,7 @@ class Identity:
     name: str
     role: Role = Role.ADMINISTER
     # Kind and value of the credential in the access file that proved the identity.
-    known_by: tuple[str, str] = field(default=("", ""), compare=False, repr=False)
+    credential: tuple[str, str] = field(default=("", ""), compare=False, repr=False)
     # User id from the kernel, for clients of a Unix socket.
     user_id: int | None = field(default=None, compare=False)
 

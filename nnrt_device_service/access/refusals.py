@@ -38,7 +38,7 @@ class _Source:
         may_look: Callers beyond the waiting limit whose tokens may be checked now.
         as_of: Time at which both were computed last.
         counted: Refusals only counted since the last summary.
-        places: Callers that wait now, or may.
+        places: Waiting places that callers occupy.
     """
 
     may_audit: float = BURST
@@ -67,7 +67,7 @@ class Refusals:
         self._lock = threading.Lock()
         self._sources: dict[str, _Source] = {}
         self._places = 0
-        self._told_at = time.monotonic()
+        self._summarized_at = time.monotonic()
 
     def __len__(self) -> int:
         return len(self._sources)
@@ -118,10 +118,10 @@ class Refusals:
     def summarize(self, is_last: bool = False) -> None:
         """Audit how many refusals were only counted, once a minute or if `is_last`, and forget idle sources."""
         now = time.monotonic()
-        passed_s = now - self._told_at
+        passed_s = now - self._summarized_at
         if passed_s < _SUMMARY_S and not is_last:
             return
-        self._told_at = now
+        self._summarized_at = now
         with self._lock:
             counts = {source: known.counted for source, known in self._sources.items() if known.counted}
             for source, known in list(self._sources.items()):

@@ -66,13 +66,12 @@ class WatchedFiles(Generic[ContentT]):
             content = self._read()
         except NnrtError as error:
             if not self._has_failed:
-                _log.error("what %s said before counts on: %s", names, error)
+                _log.error("%s: the former content stays in force: %s", names, error)
             # A lack of descriptors, for example, may pass.
             self._has_failed, self._read_at = True, now + _RETRY_S
             return
-        if (
-            self._present_stamps() == stamps
-        ):  # Otherwise the files changed meanwhile, and the next call reads them again.
+        # Otherwise the files changed meanwhile, and the next call reads them again.
+        if self._present_stamps() == stamps:
             self._content, self._stamps = content, stamps
             _log.info("read again: %s", names)
 

@@ -29,7 +29,7 @@ def cache() -> None:
     """List, verify or remove the models in a daemon's store. The daemon may be running."""
 
 
-def _on_store(function: Callable[..., None]) -> Callable[..., None]:
+def _store_command(function: Callable[..., None]) -> Callable[..., None]:
     """Make a command that gets the StoreDirectory of --store-dir, and whether to print JSON."""
 
     @setting_option("store_dir")
@@ -39,7 +39,7 @@ def _on_store(function: Callable[..., None]) -> Callable[..., None]:
         if not store_dir:
             raise click.UsageError(f"give --store-dir, or set {variable_of('store_dir')}")
         directory = StoreDirectory(Path(store_dir))
-        with _errors_told(store_dir):
+        with _click_errors(store_dir):
             directory.require_store()
             function(directory, **options)
 
@@ -47,7 +47,7 @@ def _on_store(function: Callable[..., None]) -> Callable[..., None]:
 
 
 @cache.command()
-@_on_store
+@_store_command
 def ls(directory: StoreDirectory, as_json: bool) -> None:
     """List the models, most recently used first."""
     rows = [described(entry) for entry in reversed(directory.entries())]
@@ -69,7 +69,7 @@ def ls(directory: StoreDirectory, as_json: bool) -> None:
 
 
 @cache.command()
-@_on_store
+@_store_command
 def verify(directory: StoreDirectory, as_json: bool) -> None:
     """Read all models and list the damaged ones. Removes nothing.
 
@@ -89,7 +89,7 @@ def verify(directory: StoreDirectory, as_json: bool) -> None:
 
 @cache.command()
 @click.option("--damaged", is_flag=True, help="Only the models that `verify` lists.")
-@_on_store
+@_store_command
 def clear(directory: StoreDirectory, as_json: bool, damaged: bool) -> None:
     """Remove all models. Daemons can still use models that they have loaded."""
     entries = directory.entries()
@@ -116,7 +116,7 @@ def _size(size_bytes: int) -> str:
 
 
 @contextmanager
-def _errors_told(store_dir: str) -> Iterator[None]:
+def _click_errors(store_dir: str) -> Iterator[None]:
     try:
         yield
     except InvalidPath as error:

@@ -141,7 +141,7 @@ def up(
 @on_fleet
 def ps(state_dir: Path | None, as_json: bool) -> None:
     """List the daemons of this host, with a supervisor or without one."""
-    directory = existing(state_dir)
+    directory = resolve_state_directory(state_dir)
     devices = ask(directory.control, {"do": "ps"}, click.echo)
     is_supervised = devices is not None
     if devices is None:
@@ -172,7 +172,7 @@ def ps(state_dir: Path | None, as_json: bool) -> None:
 @_on_devices
 def drain(state_dir: Path | None, names: list[str]) -> None:
     """Let daemons finish their work in progress and end. They stay down until `restart`."""
-    directory = existing(state_dir)
+    directory = resolve_state_directory(state_dir)
     if ask(directory.control, {"do": "drain", "names": names}, click.echo) is None:
         for name in drain_unsupervised(directory, names):
             click.echo(f"{name} is drained")
@@ -183,12 +183,12 @@ def drain(state_dir: Path | None, names: list[str]) -> None:
 @_on_devices
 def restart(state_dir: Path | None, names: list[str], rolling: bool) -> None:
     """Drain daemons and start them again."""
-    directory = existing(state_dir)
+    directory = resolve_state_directory(state_dir)
     if ask(directory.control, {"do": "restart", "names": names, "rolling": rolling}, click.echo) is None:
         raise click.ClickException(f"no supervisor looks after {directory.path}; `nnrt-device up` starts one")
 
 
-def existing(state_dir: Path | None) -> StateDirectory:
+def resolve_state_directory(state_dir: Path | None) -> StateDirectory:
     """Return the state directory at the path, or else this user's default. Raises InvalidPath without a default."""
     return StateDirectory((state_dir or default_state_directory()).absolute())
 

@@ -56,13 +56,7 @@ _replace = click.option("--replace", "replaces", is_flag=True, help="Replace exi
 
 @keys.command()
 @_folder
-@click.option(
-    "--host",
-    "hosts",
-    multiple=True,
-    required=True,
-    help="Host name or address by which clients reach the daemon. May be repeated.",
-)
+@click.option("--host", "hosts", multiple=True, required=True, help="Host or address of the daemon. May be repeated.")
 @_days
 @_replace
 def server(folder: Path, hosts: tuple[str, ...], days: int, replaces: bool) -> None:
@@ -70,14 +64,14 @@ def server(folder: Path, hosts: tuple[str, ...], days: int, replaces: bool) -> N
     with only_writer_of(folder):
         authority = _authority(folder)
         certificate, key = authority.issue_server(re.sub(r"[^A-Za-z0-9._-]", "_", hosts[0]), hosts, days, replaces)
-    _tell(
+    _print_written(
         [
-            *_of_authority(authority),
+            *_authority_rows(authority),
             (certificate, "the daemon's certificate", "--tls-cert"),
             (key, "its key, for nobody else", "--tls-key"),
         ],
         f"nnrt-device keys token {folder} NAME --role compile",
-        f"nnrt-device serve --listen {_addressed(hosts[0])} --tls-cert {certificate} --tls-key {key}"
+        f"nnrt-device serve --listen {_example_address(hosts[0])} --tls-cert {certificate} --tls-key {key}"
         f" --access {folder / _ACCESS}",
     )
 
@@ -94,9 +88,9 @@ def client(folder: Path, name: str, role: str, days: int, replaces: bool) -> Non
     with only_writer_of(folder), new_entry(folder / _ACCESS, identity, "certificate", name, replaces=True):
         authority = _authority(folder)
         certificate, key = authority.issue_client(name, days, replaces)
-    _tell(
+    _print_written(
         [
-            *_of_authority(authority),
+            *_authority_rows(authority),
             (certificate, f"the certificate of {name}", "NNRT_TLS_CERT"),
             (key, "its key, for nobody else", "NNRT_TLS_KEY"),
             (folder / _ACCESS, f"now with {name}, role {role}", "--access"),
@@ -114,7 +108,7 @@ def token(folder: Path, name: str, role: str, replaces: bool) -> None:
     """Make a client's token and enter it in FOLDER/access."""
     with only_writer_of(folder):
         path = issue_token(folder, folder / _ACCESS, Identity("name", name, Role[role.upper()]), replaces)
-    _tell(
+    _print_written(
         [
             (path, f"the token of {name}, for nobody else", "NNRT_TOKEN_FILE"),
             (folder / _ACCESS, f"now with {name}, role {role}", "--access"),
@@ -131,7 +125,7 @@ def _authority(folder: Path) -> "Authority":
     return Authority(folder)
 
 
-def _of_authority(authority: "Authority") -> list[tuple[Path, str, str]]:
+def _authority_rows(authority: "Authority") -> list[tuple[Path, str, str]]:
     if not authority.is_new:
         return []
     return [
@@ -140,11 +134,11 @@ def _of_authority(authority: "Authority") -> list[tuple[Path, str, str]]:
     ]
 
 
-def _addressed(host: str) -> str:
+def _example_address(host: str) -> str:
     return f"[{host}]:50051" if ":" in host else f"{host}:50051"
 
 
-def _tell(written: list[tuple[Path, str, str]], *next_commands: str) -> None:
+def _print_written(written: list[tuple[Path, str, str]], *next_commands: str) -> None:
     """Print the written files and the next commands."""
     table = new_table()
     for column in ("written", "what it is", "for"):

@@ -19,9 +19,7 @@ def systemd() -> None:
 @click.option(
     "--file", type=click.Path(dir_okay=False, path_type=Path), help="Fleet file for nnrt-fleet.service; see `up`."
 )
-@click.option(
-    "--folder", type=click.Path(file_okay=False, path_type=Path), help="Folder for the units, instead of systemd's own."
-)
+@click.option("--folder", type=click.Path(file_okay=False, path_type=Path), help="Folder other than systemd's own.")
 def install(is_user: bool, is_printed: bool, file: Path | None, folder: Path | None) -> None:
     """Write the units nnrt-device@.service and nnrt-fleet.service, for this interpreter."""
     try:

@@ -23,7 +23,7 @@ class Condition:
         self._on_change = on_change
         self._changed = asyncio.Event()
         # Last STATUS that the daemon sent (empty while it is ready), and why the supervisor killed it.
-        self.said = ""
+        self.status = ""
         self.killed_for = ""
 
     def change(self, state: State, why: str) -> None:
@@ -50,9 +50,9 @@ class Condition:
         if self.killed_for:
             return f"it {self.killed_for} and was killed"
         if code is None:
-            return self.said or "it ended"
+            return self.status or "it ended"
         if code < 0:
             return f"it was ended by {signal.Signals(-code).name}"
         if code in _MEANINGS:
             return f"it ended with {code}: {_MEANINGS[ExitCode(code)]}"
-        return self.said if code and self.said else f"it ended with {code}; see its log"
+        return self.status if code and self.status else f"it ended with {code}; see its log"

@@ -102,5 +102,5 @@ class Roster:
         if waiting and not any(serve):
             first = min(waiting, key=lambda daemon: daemon.pause.may_end_at)
             if first.pause.hasten():
-                said = "%s is started again sooner, for no device serves"
+                said = "%s is started again sooner because no device serves"
                 _log.warning(said, first.name, extra={"device": first.name})

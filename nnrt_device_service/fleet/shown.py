@@ -10,7 +10,7 @@ from nnrt_device_service.fleet.state_directory import Record, State, StateDirect
 from nnrt_hdi.errors import InvalidParameter
 
 
-def shown(record: Record, process: Process | None, directory: StateDirectory) -> dict[str, Any]:
+def daemon_row(record: Record, process: Process | None, directory: StateDirectory) -> dict[str, Any]:
     """Return the row of a daemon as JSON. `process` is None if the daemon doesn't run."""
     return {
         "name": record.spec.name,
@@ -33,7 +33,7 @@ def unsupervised_rows(directory: StateDirectory) -> list[dict[str, Any]]:
         if process is None and record.state is not State.FAILED:
             record.state = State.DRAINED if record.is_drained else State.FAILED
             record.why = "" if record.is_drained else "it ended, unsupervised"
-        rows.append(shown(record, process, directory))
+        rows.append(daemon_row(record, process, directory))
         if process is not None:
             process.close()
     return rows

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from nnrt_device_service.host.claim import chosen_by
+from nnrt_device_service.host.claim import device_key
 from nnrt_device_service.settings import Settings, parsed
 
 WATCHDOG_S = 30.0
@@ -39,7 +39,7 @@ class DeviceSpec:
         """Backend options and environment variables that decide which accelerator the daemon gets."""
         try:
             settings = self.settings()
-            return chosen_by(settings.backend, settings.backend_options(), {**os.environ, **dict(self.environment)})
+            return device_key(settings.backend, settings.backend_options(), {**os.environ, **dict(self.environment)})
         except click.UsageError:  # Arguments of another version.
             return self.arguments
 

@@ -80,7 +80,7 @@ class StateDirectory:
         self._place = f"--state-dir {str(path)!r}"
 
     @contextmanager
-    def taken(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Hold the lock of the only supervisor during the block. Makes the directory if it is missing.
 
         Raises InvalidPath if the directory can't be used, and OperationForbidden if another supervisor has the lock.
@@ -95,20 +95,20 @@ class StateDirectory:
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             about = self.path.stat()
             lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        with os.fdopen(lock, "r+b", buffering=0) as held:
+        with os.fdopen(lock, "r+b", buffering=0) as file:
             if about.st_uid != os.geteuid() or about.st_mode & 0o077:
                 raise InvalidPath("others than you may use it; take one of mode 0700 that is yours", place=self._place)
             try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise OperationForbidden(
-                    f"the supervisor with pid {held.read().decode().strip() or '?'} looks after the daemons here; stop"
+                    f"the supervisor with pid {file.read().decode().strip() or '?'} looks after the daemons here; stop"
                     " it, or use another directory",
                     place=self._place,
                 ) from error
             with self.usable():
-                held.truncate()
-                held.write(f"{os.getpid()}\n".encode())
+                file.truncate()
+                file.write(f"{os.getpid()}\n".encode())
             yield
 
     @contextmanager
@@ -136,7 +136,7 @@ class StateDirectory:
             new.write_text(json.dumps(record.as_json()))
             new.replace(path)
         except OSError as error:
-            _log.error("how %s is can't be written down: %s", record.spec.name, error)
+            _log.error("the record of %s can't be written: %s", record.spec.name, error)
 
     def remove(self, name: str) -> None:
         (self._records / f"{name}.json").unlink(missing_ok=True)

@@ -102,8 +102,8 @@ class SupervisedDaemon:
 
     def handle_notice(self, fields: Mapping[str, str]) -> None:
         """Apply a notice from the daemon to its record and state, and restart its time limit."""
-        said = self.condition.said
-        self.condition.said = "" if "READY" in fields or OUT in fields else fields.get("STATUS", said)
+        said = self.condition.status
+        self.condition.status = "" if "READY" in fields or OUT in fields else fields.get("STATUS", said)
         if fields.get("EXIT_STATUS", "").isdecimal():
             self.record.last_exit = int(fields["EXIT_STATUS"])
         if SHARED in fields:
@@ -127,9 +127,7 @@ class SupervisedDaemon:
 
     def _handle_fault(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and task.exception() is not None:
-            _log.error(
-                "%s is not looked after any more", self.name, exc_info=task.exception(), extra={"device": self.name}
-            )
+            _log.error("%s is no longer supervised", self.name, exc_info=task.exception(), extra={"device": self.name})
             self._set_state(State.FAILED, f"its supervisor has a fault: {task.exception()!r}")
 
     async def _supervise(self) -> None:
@@ -149,7 +147,7 @@ class SupervisedDaemon:
 
     def _start(self) -> None:
         spec, record, condition = self.record.spec, self.record, self.condition
-        condition.said = condition.killed_for = ""
+        condition.status = condition.killed_for = ""
         self._ready_at = None
         record.process, record.last_exit = None, None
         environment = {
@@ -168,11 +166,11 @@ class SupervisedDaemon:
                 with self._directory.open_log(self.name) as log:
                     self.process = Process.start(command, environment, log.fileno(), self._prepare)
         except OSError as error:
-            condition.said = f"it could not be started: {error}"
+            condition.status = f"it could not be started: {error}"
             return
         except subprocess.SubprocessError:
             self._is_refused = True
-            condition.said = f"it may not run with nice {spec.nice}, or on processors {spec.cpus or 'of its own'}"
+            condition.status = f"it may not run with nice {spec.nice}, or on processors {spec.cpus or 'of its own'}"
             return
         record.process = self.process.identity
         self._set_state(State.STARTING)

@@ -12,7 +12,7 @@ from typing import Any
 from nnrt_device_service.fleet.control import Say, serve_control
 from nnrt_device_service.fleet.notify_socket import NotifySocket
 from nnrt_device_service.fleet.roster import Roster
-from nnrt_device_service.fleet.shown import shown
+from nnrt_device_service.fleet.shown import daemon_row
 from nnrt_device_service.fleet.spec import DeviceSpec
 from nnrt_device_service.fleet.state_directory import Record, State, StateDirectory
 from nnrt_device_service.fleet.supervised import SupervisedDaemon
@@ -70,7 +70,7 @@ class Supervisor:
         """
         specs = await self._source()
         async with AsyncExitStack() as stack:
-            stack.enter_context(self._directory.taken())
+            stack.enter_context(self._directory.locked())
             with self._directory.usable():
                 notices = NotifySocket(self._directory.notify)
             stack.callback(notices.close)
@@ -136,9 +136,9 @@ class Supervisor:
             try:
                 specs = await self._source()
             except NnrtError as error:
-                _log.error("nothing changes: %s", error)
+                _log.error("the devices stay unchanged: %s", error)
             else:
-                _log.info("reading again which devices there are: %s", ", ".join(spec.name for spec in specs))
+                _log.info("read the devices again: %s", ", ".join(spec.name for spec in specs))
                 await self._roster.apply(specs)
             notify(READY=1)
 
@@ -180,7 +180,7 @@ class Supervisor:
                     await self._restart(daemons, say, rolling=request["rolling"])
             case other:
                 raise InvalidParameter(f"there is nothing called {other!r}; use ps, drain or restart")
-        return [shown(daemon.record, daemon.process, self._directory) for daemon in self._roster]
+        return [daemon_row(daemon.record, daemon.process, self._directory) for daemon in self._roster]
 
     async def _drain(self, daemons: list[SupervisedDaemon], say: Say) -> None:
         async def drain(daemon: SupervisedDaemon) -> None:

@@ -154,7 +154,7 @@ class Canary:
         self._set_out = set_out
         self._on_change = on_change
         self._random = np.random.default_rng()
-        self._told = CanaryState()
+        self._state = CanaryState()
         self._changed_at = time.monotonic()
         self._usual: deque[int] = deque(maxlen=_KNOWN)
         # Consecutive late, and consecutive right, trials.
@@ -162,23 +162,23 @@ class Canary:
         # Verdict for which the device is suspended.
         self._out_by = Verdict.RIGHT
         # Run that was abandoned, and may still be on the device.
-        self._left: Future[Any] | None = None
+        self._abandoned: Future[Any] | None = None
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
     @property
     def is_out(self) -> bool:
-        return self._told.is_out
+        return self._state.is_out
 
     @property
     def state(self) -> CanaryState:
         """State of the canary now. Any thread may read it."""
-        return replace(self._told, for_s=time.monotonic() - self._changed_at)
+        return replace(self._state, for_s=time.monotonic() - self._changed_at)
 
     @property
     def _period_s(self) -> float:
         """Seconds between trials: the setting, or more if the model takes long."""
-        return max(self._interval_s, self._told.usual_ns / 1e9 * _SHARE)
+        return max(self._interval_s, self._state.usual_ns / 1e9 * _SHARE)
 
     @property
     def pause_s(self) -> float:
@@ -201,7 +201,7 @@ class Canary:
         if self._thread is not None:
             self._thread.join(_END_S)
         self._session.close()
-        return self._left is None or bool(wait([self._left], _END_S).done)
+        return self._abandoned is None or bool(wait([self._abandoned], _END_S).done)
 
     def _watch(self) -> None:
         while not self._stopped.wait(self.pause_s):
@@ -212,9 +212,9 @@ class Canary:
 
     def try_once(self) -> None:
         """Run a trial now, unless an abandoned run is still on the device."""
-        if self._left is not None and not self._left.done():
+        if self._abandoned is not None and not self._abandoned.done():
             return
-        self._left = None
+        self._abandoned = None
         try:
             trial = self._trial()
         except (OutOfMemory, MemoryError) as error:  # A limit of the host or daemon, no fault of the device.
@@ -228,25 +228,25 @@ class Canary:
         is_right, is_late = trial.verdict is Verdict.RIGHT, trial.verdict is Verdict.LATE
         self._late = self._late + 1 if is_late else 0
         self._right = self._right + 1 if is_right else 0
-        if is_right and trial.answer_ns and self._told.runs:  # The first run warms up.
+        if is_right and trial.answer_ns and self._state.runs:  # The first run warms up.
             self._usual.append(trial.answer_ns)
-        told = self._told
-        self._told = replace(
-            told,
-            runs=told.runs + 1,
-            wrong=told.wrong + (trial.verdict is Verdict.WRONG),
-            late=told.late + is_late,
-            failed=told.failed + (trial.verdict is Verdict.FAILED),
-            last_ns=trial.answer_ns or told.last_ns,
+        former = self._state
+        self._state = replace(
+            former,
+            runs=former.runs + 1,
+            wrong=former.wrong + (trial.verdict is Verdict.WRONG),
+            late=former.late + is_late,
+            failed=former.failed + (trial.verdict is Verdict.FAILED),
+            last_ns=trial.answer_ns or former.last_ns,
             usual_ns=int(statistics.median(self._usual)) if self._usual else 0,
         )
         has_answered = trial.answer_ns > 0
-        if told.is_out:
+        if former.is_out:
             if self._right >= _RIGHT_IN_A_ROW:
                 self._change("")
             elif not is_right and trial.verdict is not self._out_by:
                 self._out_by = trial.verdict
-                self._told = replace(self._told, why=trial.why)
+                self._state = replace(self._state, why=trial.why)
         elif not is_right and not (is_late and has_answered and self._late < _LATE_IN_A_ROW):
             self._out_by = trial.verdict
             self._change(trial.why)
@@ -255,7 +255,7 @@ class Canary:
         """Suspend the device for a reason, or resume it if the reason is empty."""
         self._set_out(why)
         for_s, self._changed_at = time.monotonic() - self._changed_at, time.monotonic()
-        self._told = replace(self._told, is_out=bool(why), why=why)
+        self._state = replace(self._state, is_out=bool(why), why=why)
         if why:
             _log.error("the device is out until its canary is right again: %s", why)
         else:
@@ -276,7 +276,7 @@ class Canary:
         cancellation = Cancellation()
         ending = self._threads.submit(partial(self._execute, [given], cancellation))
         if why := self._why_no_end(ending, cancellation):
-            self._left = ending
+            self._abandoned = ending
             cancellation.cancel(OperationFailed(why))
             return Trial(Verdict.LATE, why)
         try:
@@ -290,7 +290,7 @@ class Canary:
             return Trial(Verdict.FAILED, f"its canary failed{cause}")
         if why := why_wrong(answer, right, self._tolerance):
             return Trial(Verdict.WRONG, why, answer_ns)
-        usual_ns = self._told.usual_ns
+        usual_ns = self._state.usual_ns
         if len(self._usual) >= _LEARNING and answer_ns > max(usual_ns * _SLOWER, usual_ns + self._late_s * 1e9):
             if self._prepared.had_company:
                 return Trial(Verdict.RIGHT)
@@ -304,7 +304,7 @@ class Canary:
         Adds up the intervals between checks instead of reading a clock, so that time in which this process itself stood
         still doesn't count.
         """
-        longest_s = max(self._period_s / 2, _LEAST_S) if self._told.runs else _WARM_UP_S
+        longest_s = max(self._period_s / 2, _LEAST_S) if self._state.runs else _WARM_UP_S
         look_s = min(longest_s, self._turn_s) / _LOOKS
         alone_s, beside_others_s, is_on_device = 0.0, 0.0, False
         while not self._stopped.is_set() and alone_s < longest_s and beside_others_s < self._turn_s:

@@ -26,8 +26,8 @@ class TelemetryWatch:
     def __init__(self, backend: Backend, every_s: float = _EVERY_S) -> None:
         self._backend = backend
         self._every_s = every_s
-        self._told: Telemetry | None = None
-        self._told_at = time.monotonic()
+        self._latest: Telemetry | None = None
+        self._read_at = time.monotonic()
         self._logged: set[str] = set()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -35,7 +35,7 @@ class TelemetryWatch:
     def start(self) -> None:
         """Start reading if the backend implements `telemetry`. Raises OutOfMemory if no thread can be started."""
         if type(self._backend).telemetry is not Backend.telemetry:
-            self._told_at = time.monotonic()
+            self._read_at = time.monotonic()
             self._thread = start_thread(self._run, "telemetry")
 
     def stop(self) -> bool:
@@ -50,21 +50,21 @@ class TelemetryWatch:
         """Latest figures, or None if there are none or they are stale."""
         if self._thread is None:
             return None
-        silent_s = time.monotonic() - self._told_at
+        silent_s = time.monotonic() - self._read_at
         if silent_s > _ROUNDS * self._every_s:
-            self._log_once("the backend has not told its telemetry for %.0f s", silent_s)
+            self._log_once("the backend has sent no telemetry for %.0f s", silent_s)
             return None
-        return self._told
+        return self._latest
 
     def _run(self) -> None:
         while True:
             try:
                 told = self._backend.telemetry()
-                self._told = None if told is None else self._checked(told)
+                self._latest = None if told is None else self._checked(told)
             except BaseException:  # SystemExit, too, would end the thread.
-                self._told = None
-                self._log_once("the backend fails to tell its telemetry", exc_info=True)
-            self._told_at = time.monotonic()
+                self._latest = None
+                self._log_once("the backend failed to read its telemetry", exc_info=True)
+            self._read_at = time.monotonic()
             if self._stopped.wait(self._every_s):
                 return
 
@@ -72,7 +72,7 @@ class TelemetryWatch:
         plausible = told.plausible()
         for name, figure in asdict(told).items():
             if figure is not None and getattr(plausible, name) is None:
-                self._log_once(f"the backend tells a {name} that can't be, which counts as none: %r", figure)
+                self._log_once(f"the backend's {name} is impossible and is ignored: %r", figure)
         return plausible
 
     def _log_once(self, message: str, *arguments: object, exc_info: bool = False) -> None:

@@ -24,8 +24,8 @@ _MOST_ASKED = 4096
 _CHOOSING = ("VISIBLE_DEVICES", "_AFFINITY_MASK")
 
 
-def chosen_by(backend: str, options: Mapping[str, str], environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what selects a daemon's accelerator. Daemons with different selections have different accelerators."""
+def device_key(backend: str, options: Mapping[str, str], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what selects a daemon's accelerator. Daemons with different keys have different accelerators."""
     variables = {name: value for name, value in environment.items() if name.endswith(_CHOOSING)}
     return (backend, *(f"{name}={value}" for each in (options, variables) for name, value in sorted(each.items())))
 

@@ -38,7 +38,7 @@ class LogHandler(logging.Handler):
         self.recent: deque[str] = deque(maxlen=_RECENT_LINES)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._tell_left_out()
+        self._log_left_out()
         identity = fields_of(record).get("identity")
         is_bounded = identity is not None and record.levelno > logging.DEBUG
         if not is_bounded or self._bound.lets(str(identity), is_error=record.levelno >= logging.ERROR):
@@ -47,12 +47,12 @@ class LogHandler(logging.Handler):
     def flush(self) -> None:
         """Log how many lines were left out in the past seconds."""
         with self._locked():
-            self._tell_left_out()
+            self._log_left_out()
 
     def close(self) -> None:
         """Log how many lines were left out so far, and close the handler."""
         with self._locked():
-            self._tell_left_out(is_last=True)
+            self._log_left_out(is_last=True)
         super().close()
 
     @contextmanager
@@ -63,7 +63,7 @@ class LogHandler(logging.Handler):
         finally:
             self.release()
 
-    def _tell_left_out(self, *, is_last: bool = False) -> None:
+    def _log_left_out(self, *, is_last: bool = False) -> None:
         for identity, count in self._bound.left_out(is_last=is_last).items():
             said = f"{count} lines about {identity} are left out here: there were too many in a second"
             self._put(_line(logging.WARNING, said, identity=identity))
@@ -109,10 +109,10 @@ class LineBound:
         self._errors.clear()
         self._others.clear()
         left_out, self._left_out = self._left_out, Counter()
-        told = dict(left_out.most_common(LINES_A_SECOND))
-        if left := left_out.total() - sum(told.values()):
-            told[OTHERS] = left
-        return told
+        counts = dict(left_out.most_common(LINES_A_SECOND))
+        if left := left_out.total() - sum(counts.values()):
+            counts[OTHERS] = left
+        return counts
 
 
 def set_up_log(format: str, *, is_verbose: bool = False) -> LogHandler:

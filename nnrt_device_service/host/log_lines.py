@@ -15,16 +15,16 @@ _STANDARD_ERROR = 2
 class LogLines(ABC):
     """Writer of lines. After lost lines, a line with their number precedes the next one."""
 
-    def __init__(self, said_of_lost: Callable[[int], str]) -> None:
+    def __init__(self, format_lost: Callable[[int], str]) -> None:
         """Set the function that makes the line about a number of lost lines."""
-        self._said_of_lost = said_of_lost
+        self._format_lost = format_lost
         self._lock = threading.Lock()
         self._lost = 0
 
     def write(self, line: str) -> None:
         """Write a line. Raises OSError for the first of several lost lines."""
         with self._lock:
-            lines = [self._said_of_lost(self._lost), line] if self._lost else [line]
+            lines = [self._format_lost(self._lost), line] if self._lost else [line]
             try:
                 self._put("".join(f"{line}\n" for line in lines).encode(errors="backslashreplace"))
                 self._lost = 0
@@ -54,7 +54,7 @@ class StandardErrorLines(LogLines):
             self._is_cut = bool(rest)
 
 
-def never_wait_for_a_reader() -> None:
+def unblock_standard_error() -> None:
     """Make all writes of this process to standard error fail, instead of block, when its pipe or socket is full.
 
     A pipe is opened again, so that other processes that write to it still block. A socket, such as the journal's, can't

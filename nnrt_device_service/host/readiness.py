@@ -33,7 +33,7 @@ def tell_ready(what: str, addresses: list[str], out: str = "") -> None:
     notify(READY=1, STATUS=f"serving {what} on {', '.join(addresses)}", **_addresses(addresses), **_out(out))
 
 
-def tell_kind(*, is_shared: bool) -> None:
+def notify_sharing(*, is_shared: bool) -> None:
     """Notify the supervisor whether daemons may share the device, as they do a CPU.
 
     If they may not, the supervisor starts a new daemon only after the former one has ended.

@@ -33,20 +33,20 @@ class DeviceCollector:
 
     def collect(self) -> Iterator[Metric]:
         """Return the current metrics."""
-        told = self._device.told_counters(None)
+        snapshot = self._device.told_counters(None)
         made = Families(self._device.info.device_name)
-        self._add_state(made, told)
-        if told.load is not None:
-            self._add_load(made, told.load)
+        self._add_state(made, snapshot)
+        if snapshot.load is not None:
+            self._add_load(made, snapshot.load)
         if (telemetry := self._device.telemetry.latest) is not None:
             _add_telemetry(made, telemetry)
         if self._device.canary is not None:
             self._add_canary(made, self._device.canary.state)
-        self._add_work(made, told.identities)
-        self._add_latencies(made, told.identities)
+        self._add_work(made, snapshot.identities)
+        self._add_latencies(made, snapshot.identities)
         return iter(made)
 
-    def _add_state(self, made: Families, told: DeviceCounters) -> None:
+    def _add_state(self, made: Families, snapshot: DeviceCounters) -> None:
         info, status = self._device.info, self._device.status
         about = {
             "version": __version__,
@@ -58,7 +58,7 @@ class DeviceCollector:
         }
         made.info("build", "Versions of the daemon and the backend, and the device's type.", about)
         made.gauge("start_time_seconds", "Unix time at which the daemon started.", self._started_at)
-        made.gauge("uptime_seconds", "Seconds since the daemon started.", told.uptime_s)
+        made.gauge("uptime_seconds", "Seconds since the daemon started.", snapshot.uptime_s)
         states: Samples = {(each.name,): float(each is status) for each in DeviceStatus}
         made.gauges("status", "1 for the current status of the device, 0 for the others.", ("status",), states)
         made.gauge("draining", "1 while the daemon takes no new work.", self._device.gate.is_closed)
@@ -84,18 +84,14 @@ class DeviceCollector:
         made.gauge("sessions_limit", "Limit on open sessions (--max-sessions).", load.sessions_limit)
         held: Samples = {(kind,): size for kind, size in load.held_bytes.items()}
         made.gauges("held_bytes", "Memory in use by clients, in bytes, by kind.", ("kind",), held)
-        made.gauge(
-            "held_limit_bytes", "Limit on memory in use by clients, in bytes (--held-bytes).", load.held_limit_bytes
-        )
+        made.gauge("held_limit_bytes", "Limit on clients' memory in bytes (--held-bytes).", load.held_limit_bytes)
         made.gauge(
             "held_full_ratio",
             "Memory in use over its limit (0 to 1), or that of one identity's share if that is fuller.",
             self._device.sessions.held.full_ratio,
         )
         made.gauge("run_memory_bytes", "Memory in use by runs, in bytes.", load.run_bytes)
-        made.gauge(
-            "run_memory_limit_bytes", "Limit on memory in use by runs, in bytes (--run-bytes).", load.run_limit_bytes
-        )
+        made.gauge("run_memory_limit_bytes", "Limit on runs' memory in bytes (--run-bytes).", load.run_limit_bytes)
         made.batches("batch_rows", "Rows per batch of several runs.", load.batches)
         made.counters(
             "batched_runs", "Runs that were computed in a batch with other runs.", (), {(): float(load.batches.runs)}
@@ -123,12 +119,7 @@ class DeviceCollector:
             made.counters(name, what, (*self._labels(), label), sums)
 
         counters_by("result", "runs", "Ended runs, by result.", "runs", RUN_RESULTS)
-        counters_by(
-            "cause",
-            "errors",
-            "Errors of calls and runs, by flag of the limit or error code.",
-            "errors",
-        )
+        counters_by("cause", "errors", "Errors of calls and runs, by flag of the limit or error code.", "errors")
         counters_by("origin", "models", "Prepared models, by origin.", "models", Origin.__members__)
         counters("busy_seconds", "Device time of runs, whatever their result.", attrgetter("run_s"))
         counters("compile_seconds", "Time of compiling, checking and restoring models.", attrgetter("compile_s"))

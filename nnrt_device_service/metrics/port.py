@@ -58,7 +58,7 @@ class MetricsPort(TCPServer):
             raise InvalidParameter(why, place=f"--metrics-listen {address!r}") from error
         start_thread(partial(self.serve_forever, _LOOK_S), "metrics")
         how = "with TLS" if self._tls else "in plain text"
-        _log.info("telling metrics, %s, on %s:%d", how, host, self.server_address[1])
+        _log.info("serving metrics, %s, on %s:%d", how, host, self.server_address[1])
 
     def stop(self) -> None:
         """Stop accepting connections and end the open ones."""
@@ -109,7 +109,7 @@ class MetricsPort(TCPServer):
         except OSError:  # Including TLS errors.
             self.handle_error(request, client_address)
         except Exception:
-            _log.exception("metrics could not be told")
+            _log.exception("metrics could not be sent")
         finally:
             self.shutdown_request(request)
 

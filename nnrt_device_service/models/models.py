@@ -146,7 +146,7 @@ class Models:
                     session.constants.check_later(parts.received_bytes, self._threads, self._known_parts)
                 return parts
             digests = [buffer.sha256 for buffer in buffers if isinstance(buffer, Constant)]
-            parts, is_signed = self._trusted(session, parts)
+            parts, is_signed = self._require_trusted(session, parts)
             with self.compilers.turn(session, config.priority, build.progress), ExitStack() as unchecked:
                 try:
                     own = replace(config, is_own=self._signatures.are_needed)
@@ -192,7 +192,7 @@ class Models:
                 " start it with --accept-programs always where all its clients may be trusted"
             )
 
-    def _trusted(self, session: Session, parts: list[Part]) -> tuple[list[Part], bool]:
+    def _require_trusted(self, session: Session, parts: list[Part]) -> tuple[list[Part], bool]:
         """Return the parts of a cache without their signature, and whether it is signed with this daemon's key.
 
         Raises OperationForbidden or Unsupported if the client may not restore the cache.

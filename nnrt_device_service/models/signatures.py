@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 _MAGIC = b"nnrt cache signature 1\n"
 # Name of the key's file in the directory of a store.
-_KEPT = ".nnrt-cache-key"
+_KEY_FILE = ".nnrt-cache-key"
 _LEAST_KEY_BYTES, _MOST_KEY_BYTES = 32, 1 << 16
 
 
@@ -86,7 +86,7 @@ def secret_of(settings: Settings, *, is_needed: bool, has_store: bool) -> bytes 
         return read_secret(Path(settings.cache_key), f"--cache-key {settings.cache_key!r}")
     if not is_needed:
         return None
-    return kept_secret(Path(settings.store_dir)) if has_store else new_secret()
+    return shared_secret(Path(settings.store_dir)) if has_store else new_secret()
 
 
 def read_secret(path: Path, place: str) -> bytes:
@@ -105,10 +105,10 @@ def read_secret(path: Path, place: str) -> bytes:
     return secret
 
 
-def kept_secret(directory: Path) -> bytes:
+def shared_secret(directory: Path) -> bytes:
     """Return the secret of all daemons that share a store's directory; the first one makes it. Raises InvalidFile."""
-    path = directory / _KEPT
-    place = f"--store-dir {str(directory)!r}: {_KEPT}"
+    path = directory / _KEY_FILE
+    place = f"--store-dir {str(directory)!r}: {_KEY_FILE}"
     if not path.exists():
         try:
             with suppress(InvalidPath):  # Another daemon has made it first.

@@ -23,13 +23,13 @@ def is_secret(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None
 
 
-def told_option(pair: str) -> str:
+def visible_option(pair: str) -> str:
     """Return a backend option NAME=VALUE with a value that may be a secret hidden."""
     name, equals, _ = pair.partition("=")
     return f"{name}{equals}{HIDDEN}" if is_secret(name) else pair
 
 
-def told_environment(environment: Mapping[str, str]) -> dict[str, str]:
+def visible_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that matter to a daemon. Hides all values that aren't known to be harmless."""
     wanted = sorted(name for name in environment if _NAMED_VARIABLES.fullmatch(name))
     wanted += sorted(name for name in environment if _TOLD_VARIABLES.fullmatch(name) and name not in wanted)

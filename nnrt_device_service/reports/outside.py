@@ -31,7 +31,7 @@ def daemons() -> list[int]:
     return sorted(set(found))
 
 
-def told_by(pid: int, timeout_s: float) -> dict[str, str]:
+def request_report(pid: int, timeout_s: float) -> dict[str, str]:
     """Ask a daemon for its report and return the parts. Raises OperationFailed if it doesn't answer."""
     why = "it gives no reports: it is of another user, of an older version, or no daemon"
     for name in _sockets(SOCKET_NAME.format(pid=pid)):
@@ -51,7 +51,7 @@ def is_daemon(pid: int) -> bool:
     return any(_sockets(SOCKET_NAME.format(pid=pid))) or _stacks_file(Path("/proc", str(pid))) is not None
 
 
-def seen_of(pid: int) -> dict[str, str]:
+def host_parts(pid: int) -> dict[str, str]:
     """Return the parts about a process that the host knows."""
     process = Path("/proc", str(pid))
     parts = {f"host/{name}": _text(process / name) for name in ("status", "limits", "cgroup", "io")}
@@ -59,7 +59,7 @@ def seen_of(pid: int) -> dict[str, str]:
     return {**parts, "host/threads": "\n".join(threads) + "\n"}
 
 
-def stacks_of(pid: int) -> str:
+def request_stacks(pid: int) -> str:
     """Make a daemon write the stacks of its threads and return them. Works even if its Python code is stuck."""
     process = Path("/proc", str(pid))
     stacks = _stacks_file(process)

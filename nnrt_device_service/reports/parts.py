@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nnrt_device_service.device import Device
-from nnrt_device_service.reports.hidden import told_environment, told_option
+from nnrt_device_service.reports.hidden import visible_environment, visible_option
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings
 from nnrt_hdi import HDI_VERSION, PROTOCOL_MINOR, __version__
@@ -53,7 +53,7 @@ def stacks() -> str:
 def settings(given: Settings) -> str:
     """Return the settings as JSON, with the paths of files, but not their content, and secrets of options hidden."""
     told = {entry.name: getattr(given, entry.name) for entry in fields(given)}
-    return as_json({**told, "option": [told_option(pair) for pair in given.option]})
+    return as_json({**told, "option": [visible_option(pair) for pair in given.option]})
 
 
 def versions() -> str:
@@ -89,7 +89,7 @@ def host() -> str:
 
 
 def environment() -> str:
-    return as_json(told_environment(os.environ))
+    return as_json(visible_environment(os.environ))
 
 
 def device(served: Device) -> str:

@@ -128,7 +128,7 @@ class Reporter:
             if self._gatherer.is_hanging:
                 self._gatherer = _Gatherer()
         except OutOfMemory as error:
-            return f"nobody can gather it, for another part hangs: {error}\n"
+            return f"it can't be gathered because another part hangs: {error}\n"
         told = self._gatherer.gather(part)
         if self._gatherer.is_hanging:
             self._hanging[name] = self._gatherer
