@@ -122,9 +122,9 @@ class DeviceCollector:
         counters_by("cause", "errors", "Errors of calls and runs, by flag of the limit or error code.", "errors")
         counters_by("origin", "models", "Prepared models, by origin.", "models", Origin.__members__)
         counters("busy_seconds", "Device time of runs, whatever their result.", attrgetter("run_s"))
-        counters("compile_seconds", "Time of compiling, checking and restoring models.", attrgetter("compile_s"))
-        counters("input_bytes", "Bytes of run inputs.", attrgetter("in_bytes"))
-        counters("output_bytes", "Bytes of run outputs.", attrgetter("out_bytes"))
+        counters("compile_seconds", "Time of compiling, checking, restoring and exporting.", attrgetter("compile_s"))
+        counters("input_bytes", "Bytes of the inputs of successful runs.", attrgetter("in_bytes"))
+        counters("output_bytes", "Bytes of the outputs of successful runs.", attrgetter("out_bytes"))
         counters("opened_sessions", "Sessions opened since the daemon started.", attrgetter("opened_sessions"))
         made.gauges(
             "connections",

@@ -24,7 +24,7 @@ class Checks:
         self._most_bytes = settings.tensor_bytes
 
     def require_config(self, config: ModelConfig) -> None:
-        """Raise OperationForbidden for a config that the device can't honour."""
+        """Raise OperationForbidden for a setting that the device doesn't support."""
         for wanted, offered, what in (
             (config.enable_float16, self._capabilities.float16_precision, "enable_float16"),
             (config.mode is not PerformanceMode.NONE, self._capabilities.performance_mode, "mode"),
@@ -32,7 +32,7 @@ class Checks:
         ):
             if wanted and not offered:
                 raise OperationForbidden(
-                    "the device can't honour it; leave it at its neutral value", place=f"ModelConfig.{what}"
+                    "the device doesn't support it; leave it at its default", place=f"ModelConfig.{what}"
                 )
 
     def checked(self, graph: Graph) -> CheckedModel:

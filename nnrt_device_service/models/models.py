@@ -101,7 +101,7 @@ class Models:
         self._require_format(program.format)
         if build.batching is not None:
             raise Unsupported(
-                "whether it computes rows apart is known of NNRt's operators only; load it as operators, or without"
+                "the daemon can't know whether it computes rows apart; load it as NNRt's operators, or without"
                 " batching",
                 place=f"a program of the format {program.format!r}",
             )
@@ -201,13 +201,13 @@ class Models:
         must_be_program = self._signatures.are_needed and not is_signed
         if must_be_program and not self._signatures.is_of_program(parts):
             raise OperationForbidden(
-                f"the backend {self._info.backend_name} can't look into compiled models, so this daemon restores those"
-                " alone that it has signed itself, which this one isn't: compile the model again; where it is to last"
-                " longer than a daemon or to be for several, start them with the same --cache-key or --store-dir"
+                f"the backend {self._info.backend_name} can't check caches, so this daemon restores only those that it"
+                " has signed itself; compile the model again, and start daemons that share caches, or restore them"
+                " after a restart, with the same --cache-key or --store-dir"
             )
         if must_be_program and not self._settings.takes_programs:
             raise Unsupported(
-                f"it was made of a program, and this daemon takes none (--accept-programs"
+                f"the cache was made from a program, and this daemon takes none (--accept-programs"
                 f" {self._settings.accept_programs})"
             )
         if not is_signed:
