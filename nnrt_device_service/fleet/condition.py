@@ -1,4 +1,4 @@
-"""Condition of a daemon: its state, which the supervisor records and tasks wait for, and the reason for it."""
+"""State of a daemon and its reason, which the supervisor records and other tasks wait for."""
 
 import asyncio
 import signal
