@@ -53,7 +53,7 @@ def room_for(spec: TensorSpec) -> Array:
 
 
 def outline(spec: TensorSpec) -> Array:
-    """Return an array with the type, shape and size of a tensor that takes no memory."""
+    """Return an array of the tensor's type, shape and size that takes up no memory."""
     return np.broadcast_to(np.empty((), spec.numpy_dtype), spec.shape)
 
 

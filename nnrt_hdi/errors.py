@@ -125,7 +125,7 @@ class SaveCacheFailed(NnrtError, code=ReturnCode.SAVE_CACHE_EXCEPTION, status="A
 
 
 class DynamicShape(NnrtError, code=ReturnCode.DYNAMIC_SHAPE, status="FAILED_PRECONDITION"):
-    """A shape with open dimensions has no size."""
+    """The size of a shape was requested while dimensions are unknown."""
 
 
 class UnavailableDevice(NnrtError, code=ReturnCode.UNAVAILABLE_DEVICE, status="UNAVAILABLE"):

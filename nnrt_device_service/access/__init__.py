@@ -1,1 +1,1 @@
-"""Identities and rights of clients, and the files that say them."""
+"""Identities and rights of clients, and the files that define them."""

@@ -1,7 +1,7 @@
-"""The access file: who may use a daemon, and in which role.
+"""Access file: the identities that may use a daemon, and their roles.
 
-A line for each way in which an identity is known: `NAME ROLE token SHA256`, `NAME ROLE certificate COMMON-NAME` or
-`NAME ROLE user UNIX-USER`. Tokens are random and long, so that a plain hash of one tells nothing of it.
+Each line is one credential of an identity: `NAME ROLE token SHA256`, `NAME ROLE certificate COMMON-NAME` or
+`NAME ROLE user UNIX-USER`. Tokens are long and random, so a plain hash of one reveals nothing about it.
 """
 
 import hmac
@@ -30,18 +30,18 @@ _SHARED = f"the kernel says Unix user {SHARED_USER}, as of all users that the da
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The proofs that a client has shown, and those that the transport has of it."""
+    """Credentials that a client sent, and those that the transport verified."""
 
-    # Where it calls from.
+    # Host that the client calls from.
     host: str
     token: bytes = field(default=b"", repr=False)
-    # The common name of a certificate that TLS has verified.
+    # Common name of the client certificate, which TLS has verified.
     certificate: str = ""
-    # The user whose process it is, by the kernel.
+    # User id of the client's process, from the kernel.
     user_id: int | None = None
 
     def identity(self) -> Identity:
-        """Its identity to a daemon without an access file, where everybody has every right."""
+        """Return the client's identity for a daemon without an access file, where all clients have all rights."""
         if self.certificate:
             return Identity("certificate", self.certificate)
         if self.user_id not in (None, SHARED_USER):
@@ -51,22 +51,26 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class _Entries:
-    """The identities of an access file, by the kind and value of what they are known by."""
+    """Identities of an access file by kind and value of their credentials, and the role of each name."""
 
     known: dict[tuple[str, str], Identity] = field(default_factory=dict)
     roles: dict[str, Role] = field(default_factory=dict)
 
 
 class AccessFile:
-    """Those who may use the daemon, as its file says at the moment."""
+    """Current content of the access file, which is read again when it changes."""
 
     def __init__(self, path: Path) -> None:
-        """Raises InvalidFile."""
+        """Read the file. Raises InvalidFile."""
         self._path = path
         self._files = WatchedFiles([path], lambda: _read(path))
 
     def identity(self, shown: Credentials) -> Identity:
-        """The identity that a client has shown to be; a token counts before a certificate. Raises ConnectionFailed."""
+        """Return the identity that the credentials prove.
+
+        A token takes precedence over a certificate, a certificate over a Unix user. Raises ConnectionFailed if the file
+        names no identity with the credential.
+        """
         entries = self._files.content()
         if shown.token:
             if found := _of_token(entries, shown.token):
@@ -90,18 +94,19 @@ class AccessFile:
         )
 
     def still_holds(self, identity: Identity) -> bool:
-        """Tell whether the file still says who the client is, in no lesser role."""
-        found = self._files.content().known.get(identity.known_by)
+        """Return whether the file still gives the client's credential to this identity, with no lesser role."""
+        found = self._files.content().known.get(identity.credential)
         return found is not None and found.is_same(identity) and found.role >= identity.role
 
 
 @contextmanager
 def new_entry(path: Path, identity: Identity, kind: str, value: str, replaces: bool = False) -> Iterator[None]:
-    """Add a line to the file, which is made if it is missing, for a client that gets in this block what it shows.
+    """Add a credential's line to the access file while the block hands out the credential.
 
-    With `replaces` it takes the place of such lines of this identity. These count until the block has ended, so that
-    a crash in it locks out nobody; if it fails, the file is as before. For who is the only writer of the file. Raises
-    InvalidFile where it would not be right.
+    Makes the file if it is missing, and restores it if the block fails. With `replaces` the new line replaces the
+    identity's lines of the same kind; these stay valid until the block has ended, so that a crash in the block locks
+    out nobody. The caller must be the file's only writer (`only_writer_of`). Raises InvalidFile if the file is or would
+    become invalid.
     """
     before = path.read_bytes() if path.exists() else None
     _parsed((before or b"").decode(), path)
@@ -130,7 +135,7 @@ def _write(path: Path, lines: Sequence[str]) -> None:
 
 
 def _of_token(entries: _Entries, token: bytes) -> Identity | None:
-    """Look at every token, so that the time tells nothing."""
+    """Return the identity with this token. Compares all tokens, so that the time reveals nothing."""
     digest, found = sha256(token).hexdigest(), None
     for (kind, value), identity in entries.known.items():
         if kind == "token" and hmac.compare_digest(value, digest):
@@ -166,7 +171,7 @@ def _parsed(text: str, path: Path) -> _Entries:
 
 
 def _enter(entries: _Entries, words: list[str]) -> None:
-    """Enter a line. Raises ValueError that says what is wrong with it."""
+    """Add the words of a line to the entries. Raises ValueError that says what is wrong with the line."""
     if len(words) != 4:
         raise ValueError(f"it has {len(words)} words; use NAME ROLE KIND VALUE")
     name, role, kind, value = words

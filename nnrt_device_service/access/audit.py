@@ -1,4 +1,4 @@
-"""The audit log: who did what, one JSON line for each session, compilation and refusal. No secret stands in it."""
+"""Audit log: one JSON line for each session, compilation and refusal, with the identity. Contains no secrets."""
 
 import errno
 import json
@@ -18,13 +18,13 @@ _STANDARD_ERROR = "-"
 
 
 class AuditLog:
-    """Writes lines to a file, which may be moved away while the daemon runs, or to the standard error.
+    """Audit log in a file, which may be moved away (rotated) while the daemon runs, or on standard error.
 
-    One that can't be written is lost; the daemon's log says so at the first, and the audit log how many there were.
+    Lines that can't be written are lost. The daemon's log reports the first, the audit log later their number.
     """
 
     def __init__(self, path: str) -> None:
-        """Without a path nothing is written. Raises InvalidPath for a file that can't be."""
+        """Open the log: a file, `-` for standard error, or an empty path for none. Raises InvalidPath."""
         self._lines: LogLines | None = None
         if path:
             try:
@@ -33,7 +33,7 @@ class AuditLog:
                 raise InvalidPath(f"it can't be written: {error.strerror}", place=f"--audit-log {path!r}") from error
 
     def write(self, event: str, identity: Identity | None, **about: Any) -> None:
-        """Write a line. Raises nothing."""
+        """Write a line about an event. Logs failures and raises nothing."""
         lines = self._lines
         if lines is None:
             return
@@ -44,7 +44,7 @@ class AuditLog:
             _log.error("lines of the audit log are lost: %s", error)
 
     def close(self) -> None:
-        """Let go of the file. Nothing is written any more."""
+        """Close the file. Later writes do nothing."""
         lines, self._lines = self._lines, None
         if lines is not None:
             lines.close()
@@ -60,10 +60,10 @@ def _lost(count: int) -> str:
 
 
 class _PrivateFile(LogLines):
-    """A file that only its owner reads."""
+    """File that only its owner can read; reopened at its path when it has been moved away."""
 
     def __init__(self, path: str) -> None:
-        """Raises OSError."""
+        """Open the file. Raises OSError."""
         super().__init__(_lost)
         self._path = Path(path).absolute()
         self._file = self._opened()
@@ -81,12 +81,12 @@ class _PrivateFile(LogLines):
             os.close(former)
         size = os.fstat(self._file).st_size
         written = os.write(self._file, data)
-        if written < len(data):  # The disk is full. Half a line would spoil the next.
+        if written < len(data):  # The disk is full. Remove the partial line, which would corrupt the next one.
             os.ftruncate(self._file, size)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
 
     def _is_there(self) -> bool:
-        """Tell whether the file is still where it was opened."""
+        """Return whether the open file still lies at its path."""
         try:
             return os.path.samestat(os.fstat(self._file), self._path.stat())
         except FileNotFoundError:

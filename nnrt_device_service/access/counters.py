@@ -1,4 +1,4 @@
-"""The one place where a daemon counts what it does, for each identity."""
+"""Counters of a daemon's work per identity, all of them in this module."""
 
 import threading
 import time
@@ -13,36 +13,36 @@ from nnrt_device_service.settings import DeviceOut, LimitReached
 from nnrt_hdi.counters import MAX_DURATION_COUNTS, Batches, DeviceCounters, Durations, IdentityCounters
 from nnrt_hdi.errors import NnrtError, OperationFailed, TimedOut, UnavailableDevice, UnknownHandle
 
-# So many identities without a session are counted by themselves.
+# Identities without a session that keep counters of their own.
 MOST_AWAY = 1024
 _NOTHING: Mapping[Any, int] = MappingProxyType({})
 
 
 class Tally:
-    """The time that work, however it ended, was on the device.
+    """Device time of one kind of work of an identity, whether the work succeeded or not.
 
-    A scheduler counts it, under the lock that it has then anyway.
+    The scheduler counts it, under the scheduler's lock, which it has at that moment anyway.
     """
 
-    __slots__ = ("busy_ns", "told_ns")
+    __slots__ = ("busy_ns", "reported_ns")
 
     def __init__(self) -> None:
         self.busy_ns = 0
-        # What has been told last, with what was under way: from then on it is no less.
-        self.told_ns = 0
+        # Value of the last snapshot, which included work in progress. Later snapshots never go below it.
+        self.reported_ns = 0
 
     def add(self, other: "Tally") -> None:
-        """Take over what another one has counted, and no less than it has told."""
-        self.busy_ns += max(other.busy_ns, other.told_ns)
+        """Add the time of another tally, at least what its last snapshot reported."""
+        self.busy_ns += max(other.busy_ns, other.reported_ns)
 
-    def told_s(self, under_way_ns: int) -> float:
-        """Seconds, with those of what is still on the device."""
-        self.told_ns = max(self.told_ns, self.busy_ns + under_way_ns)
-        return self.told_ns / 1e9
+    def snapshot_s(self, under_way_ns: int) -> float:
+        """Return the seconds, including `under_way_ns` of work that is still on the device."""
+        self.reported_ns = max(self.reported_ns, self.busy_ns + under_way_ns)
+        return self.reported_ns / 1e9
 
 
 class _Histogram:
-    """How long things took: how many by the bits of their nanoseconds, and all of them together."""
+    """Histogram of durations: counts by bit length of the nanoseconds, and the total."""
 
     __slots__ = ("counts", "total_ns")
 
@@ -60,7 +60,7 @@ class _Histogram:
 
 
 class BatchCounter:
-    """What has been computed together, whoever's it is."""
+    """Counter of the daemon's batched runs, over all identities."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -69,7 +69,7 @@ class BatchCounter:
         self._counts: Counter[int] = Counter()
 
     def count(self, runs: int, rows: int) -> None:
-        """So many runs were computed together, with so many rows."""
+        """Count one batch of `runs` runs with `rows` rows in all."""
         with self._lock:
             self._runs += runs
             self._rows += rows
@@ -82,19 +82,19 @@ class BatchCounter:
 
 
 class Usage:
-    """What one identity has had."""
+    """Counters of one identity."""
 
     def __init__(self, identity: str = "") -> None:
         self.identity = identity
         self.runs = Tally()
         self.compilations = Tally()
-        # Those there have been, and those that there are. Only `Counters` changes them.
+        # Sessions ever opened, and open sessions. Only `Counters` changes them.
         self.opened_sessions = 0
         self.sessions = 0
         self._lock = threading.Lock()
         self._in_bytes = 0
         self._out_bytes = 0
-        # Of runs that are done: waiting, copying, computing, and all of it.
+        # Durations of successful runs: queued, copied, computed, and their sum.
         self._queued = _Histogram()
         self._copied = _Histogram()
         self._computed = _Histogram()
@@ -104,7 +104,10 @@ class Usage:
         self._errors: Counter[str] = Counter()
 
     def count_run(self, queued_ns: int, copied_ns: int, computed_ns: int, in_bytes: int, out_bytes: int) -> None:
-        """A run gave its outputs. Every small run comes here, so it calls nothing that it can do itself."""
+        """Count a run that gave its outputs.
+
+        Each run calls this, however small, so the histograms are updated inline.
+        """
         served_ns = queued_ns + copied_ns + computed_ns
         queued, copied, computed, served = self._queued, self._copied, self._computed, self._served
         with self._lock:
@@ -120,17 +123,17 @@ class Usage:
             self._out_bytes += out_bytes
 
     def count_model(self, origin: str) -> None:
-        """A model was prepared."""
+        """Count a prepared model by its origin."""
         with self._lock:
             self._models[origin] += 1
 
     def count_error(self, error: NnrtError) -> None:
-        """A call was answered with this."""
+        """Count a call that the daemon answered with this error."""
         with self._lock:
             self._errors[error.setting if isinstance(error, LimitReached | DeviceOut) else error.code.name] += 1
 
     def count_ended_run(self, error: NnrtError, *, was_cancelled: bool) -> None:
-        """A run gave this in place of outputs."""
+        """Count a run that ended with this error."""
         result = _result_of(error, was_cancelled)
         with self._lock:
             self._ended_runs[result] += 1
@@ -138,8 +141,8 @@ class Usage:
             self.count_error(error)
 
     def add(self, other: "Usage") -> None:
-        """Take over what another one has counted."""
-        with other._lock:  # No thread has the locks of two.
+        """Add the counts of another identity's counters, whose `sessions` must be 0."""
+        with other._lock:  # No thread takes two of these locks at a time.
             in_bytes, out_bytes = other._in_bytes, other._out_bytes
             histograms, counters = deepcopy((other._histograms, other._counters))
         with self._lock:
@@ -154,7 +157,7 @@ class Usage:
                 counter.update(more)
 
     def told(self, connections: int, held_bytes: int, under_way_ns: Mapping[Tally, int]) -> IdentityCounters:
-        """What has been counted, with what is its own at the moment."""
+        """Return a snapshot of the counters, with the identity's current connections, memory and work in progress."""
         with self._lock:
             queued, copied, computed, served = (each.told() for each in self._histograms)
             runs = {"done": served.count, **self._ended_runs}
@@ -165,9 +168,9 @@ class Usage:
                 held_bytes=held_bytes,
                 opened_sessions=self.opened_sessions,
                 runs={result: count for result, count in runs.items() if count},
-                run_s=self.runs.told_s(under_way_ns.get(self.runs, 0)),
+                run_s=self.runs.snapshot_s(under_way_ns.get(self.runs, 0)),
                 models=dict(self._models),
-                compile_s=self.compilations.told_s(under_way_ns.get(self.compilations, 0)),
+                compile_s=self.compilations.snapshot_s(under_way_ns.get(self.compilations, 0)),
                 errors=dict(self._errors),
                 in_bytes=self._in_bytes,
                 out_bytes=self._out_bytes,
@@ -187,26 +190,27 @@ class Usage:
 
 
 class Counters:
-    """What all identities have had.
+    """Counters of all identities of a daemon.
 
-    Clients without proof make up as many identities as they have addresses. So only those that get in are counted by
-    themselves, and of those that have gone the latest; what the others had is added up.
+    Clients without a credential have as many identities as they have addresses. To bound memory, only identities that
+    opened a session get counters of their own, and of those without an open session only the latest MOST_AWAY keep
+    them. The counts of the rest are added up.
     """
 
     def __init__(self) -> None:
         self._began = time.monotonic()
-        # In Unix time.
+        # Unix time in seconds.
         self.started_at = time.time()
         self._lock = threading.Lock()
-        # In the order in which they opened their latest sessions.
+        # Ordered by the time at which the identities opened their latest sessions.
         self._known: OrderedDict[str, Usage] = OrderedDict()
         self._others = Usage()
-        self._told_busy_ns = 0
+        self._reported_busy_ns = 0
         self._away = 0
         self.batches = BatchCounter()
 
     def open(self, identity: Identity) -> Usage:
-        """Count a session of an identity from now on, until `close`."""
+        """Count a new open session of an identity and return the identity's counters. `close` ends the session."""
         with self._lock:
             name = str(identity)
             usage = self._known.get(name)
@@ -220,7 +224,7 @@ class Counters:
             return usage
 
     def close(self, usage: Usage) -> None:
-        """A session has ended."""
+        """Count the end of a session, which `open` returned these counters for."""
         with self._lock:
             usage.sessions -= 1
             if usage.sessions:
@@ -232,7 +236,7 @@ class Counters:
                 self._others.add(self._known.pop(longest_away))
 
     def of(self, identity: Identity | None) -> Usage:
-        """The count for a call of an identity, known or not, that may have no session."""
+        """Return the counters for a call without a session: the identity's own, or the common ones if it has none."""
         with self._lock:
             return self._others if identity is None else self._known.get(str(identity), self._others)
 
@@ -243,8 +247,14 @@ class Counters:
         held_bytes: Mapping[str, int] = _NOTHING,
         under_way_ns: Mapping[Tally, int] = _NOTHING,
     ) -> DeviceCounters:
-        """The counters of one identity, or of all; with what their sessions have now, by their names, and the time that
-        what is on the device has been there."""
+        """Return a snapshot of the counters of one identity, or of all.
+
+        Args:
+            usage: The identity's counters; None for all identities.
+            connections: Open connections by identity name.
+            held_bytes: Memory in use by identity name.
+            under_way_ns: Time that work in progress has been on the device, by its tally.
+        """
         told = (
             each.told(connections.get(each.identity, 0), held_bytes.get(each.identity, 0), under_way_ns)
             for each in (self._all() if usage is None else (usage,))
@@ -252,11 +262,11 @@ class Counters:
         return DeviceCounters(time.monotonic() - self._began, tuple(told))
 
     def busy_s(self, under_way_ns: Mapping[Tally, int]) -> float:
-        """Seconds that runs of all identities have been on the device."""
+        """Return the seconds that runs of all identities have been on the device. Never decreases."""
         tallies = [usage.runs for usage in self._all()]
         busy_ns = sum(tally.busy_ns + under_way_ns.get(tally, 0) for tally in tallies)
-        self._told_busy_ns = max(self._told_busy_ns, busy_ns)
-        return self._told_busy_ns / 1e9
+        self._reported_busy_ns = max(self._reported_busy_ns, busy_ns)
+        return self._reported_busy_ns / 1e9
 
     def _all(self) -> list[Usage]:
         with self._lock:

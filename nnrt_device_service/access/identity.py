@@ -1,4 +1,4 @@
-"""The identity of a client, and its rights."""
+"""Identity of a client, and its rights."""
 
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -7,18 +7,18 @@ from nnrt_hdi.errors import OperationForbidden
 
 
 class Role(IntEnum):
-    """Rights of an identity; each role has those of the roles before it."""
+    """Rights of an identity. Each role includes the rights of the lower ones."""
 
     OBSERVE = 1
-    """Ask for the device's state, what it supports, and what the identity itself has had."""
+    """Ask for the device's state, its supported operators and the identity's own counters."""
     RUN = 2
-    """Run models that the daemon's store has already, or caches that the daemon has signed."""
+    """Run models that are in the daemon's store, or caches that the daemon has signed."""
     COMPILE = 3
-    """Have models compiled."""
+    """Compile models."""
     RESTORE = 4
-    """Bring caches made elsewhere and programs in the device's own format, and take out what was compiled."""
+    """Import caches of other daemons and programs in the device's own format, and export compiled models."""
     ADMINISTER = 5
-    """See what all have had, and get in where the daemon has no place left for others."""
+    """Read the counters of all identities, and open sessions when the daemon is full for others."""
 
     def __str__(self) -> str:
         return self.name.lower()
@@ -29,34 +29,34 @@ ROLES = tuple(map(str, Role))
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A client, as something better than its own word says who it is."""
+    """Identity of a client, from an authority other than the client's own claim."""
 
-    # What says so: "name" is the access file's; "certificate", "user" (of this host, by the kernel), or "host" where
-    # nothing is known but where it calls from.
+    # Source of the name: "name" is the access file, "certificate" TLS, "user" the kernel (a user of this host), "host"
+    # the client's address, if nothing else is known.
     kind: str
     name: str
     role: Role = Role.ADMINISTER
-    # The kind and value in the access file's line that it was known by.
-    known_by: tuple[str, str] = field(default=("", ""), compare=False, repr=False)
-    # By the kernel's word, where that was asked.
+    # Kind and value of the credential in the access file that proved the identity.
+    credential: tuple[str, str] = field(default=("", ""), compare=False, repr=False)
+    # User id from the kernel, for clients of a Unix socket.
     user_id: int | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        # What a certificate says may be anything, and stands in logs.
+        # The name in a certificate may have any characters, and goes to logs.
         name = repr(self.name) if self.kind == "certificate" else self.name
         return name if self.kind == "name" else f"{self.kind} {name}"
 
     @property
     def is_proven(self) -> bool:
-        """True where no other client can be the same."""
+        """Whether no other client can have this identity."""
         return self.kind != "host"
 
     def is_same(self, other: "Identity") -> bool:
-        """Tell if both are one client, whatever their roles."""
+        """Return whether both are the same client, regardless of roles."""
         return (self.kind, self.name) == (other.kind, other.name)
 
     def require(self, role: Role, what: str) -> None:
-        """Raises OperationForbidden unless it has that role, or a greater one."""
+        """Raise OperationForbidden unless the identity has `role` or a higher one. `what` names the operation."""
         if self.role < role:
             raise OperationForbidden(
                 f"{self} has the role {str(self.role)!r}, and {what} needs {str(role)!r}; ask whoever keeps the"
@@ -64,5 +64,5 @@ class Identity:
             )
 
 
-# Whoever it is, where nobody asks.
+# Identity of all clients where identities aren't checked.
 ANYBODY = Identity("host", "")

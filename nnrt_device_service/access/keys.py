@@ -1,4 +1,4 @@
-"""A fleet's own certificate authority and certificates. Needs the package `cryptography` (`nnrt[keys]`)."""
+"""Certificate authority and certificates of a fleet. Needs the package `cryptography` (`nnrt[keys]`)."""
 
 import secrets
 from collections.abc import Sequence
@@ -17,15 +17,15 @@ from nnrt_hdi.errors import InvalidFile, InvalidParameter, InvalidPath
 CA, CA_KEY = "ca.pem", "ca-key.pem"
 _KEY_END = "-key"
 _CA_DAYS = 3650
-# Clocks of a fleet differ.
+# Certificates are valid from before now, because clocks in a fleet differ.
 _SLACK = timedelta(hours=1)
 
 
 class Authority:
-    """The certificate authority of a folder."""
+    """Certificate authority, whose certificate and key lie in a folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Reads it, or makes one where the folder has none. Raises InvalidFile for one that can't be read."""
+        """Read the folder's authority, or make one if it has none. Raises InvalidFile if it can't be read."""
         self.folder = folder
         self.is_new = not ((folder / CA).exists() or (folder / CA_KEY).exists())
         if self.is_new:
@@ -45,12 +45,16 @@ class Authority:
             ) from error
 
     def issue_server(self, name: str, hosts: Sequence[str], days: int, replaces: bool = False) -> tuple[Path, Path]:
-        """Files of a certificate for a daemon that clients reach by these host names and addresses, and of its key."""
+        """Write the certificate and key of a daemon that clients reach by `hosts`, and return both paths.
+
+        `hosts` are host names and addresses. Raises InvalidParameter for a name that collides with other files, and
+        InvalidPath if the files exist and `replaces` is false.
+        """
         names = x509.SubjectAlternativeName([_host(host) for host in hosts])
         return self._issue(name, days, ExtendedKeyUsageOID.SERVER_AUTH, (names,), replaces)
 
     def issue_client(self, name: str, days: int, replaces: bool = False) -> tuple[Path, Path]:
-        """Files of a certificate that says who a client is, and of its key."""
+        """Write the certificate and key of a client, and return both paths. Raises as `issue_server`."""
         return self._issue(name, days, ExtendedKeyUsageOID.CLIENT_AUTH, (), replaces)
 
     def _issue(
@@ -61,13 +65,13 @@ class Authority:
         others: Sequence[x509.ExtensionType],
         replaces: bool,
     ) -> tuple[Path, Path]:
-        if f"{name}.pem" in (CA, CA_KEY) or name.endswith(_KEY_END):  # Also with `replaces`.
+        if f"{name}.pem" in (CA, CA_KEY) or name.endswith(_KEY_END):  # Even with `replaces`.
             raise InvalidParameter(f"{name!r} would name the file of an authority or of a key; use another name")
         key = ec.generate_private_key(ec.SECP256R1())
         extensions = (x509.ExtendedKeyUsage([usage]), *others)
         certificate = _built(_name(name), key, days, (self._certificate, self._key), extensions)
         certificate_file, key_file = self.folder / f"{name}.pem", self.folder / f"{name}{_KEY_END}.pem"
-        if certificate_file.exists() and not replaces:  # Before its key is written.
+        if certificate_file.exists() and not replaces:  # Check before writing the key.
             raise InvalidPath("it is there already; move it away, or give --replace", place=str(certificate_file))
         write_new(key_file, _key_pem(key), is_private=True, replaces=replaces)
         write_new(certificate_file, _pem(certificate), is_private=False, replaces=replaces)
@@ -81,7 +85,7 @@ def _built(
     issuer: tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None,
     extensions: Sequence[x509.ExtensionType],
 ) -> x509.Certificate:
-    """A certificate; without an issuer it is that of an authority."""
+    """Return a signed certificate; without an issuer a self-signed one of an authority."""
     is_authority = issuer is None
     issuer_name, issuer_key = (issuer[0].subject, issuer[1]) if issuer else (subject, key)
     now = datetime.now(timezone.utc)

@@ -1,4 +1,4 @@
-"""Files of a fleet's folder, which are written whole or not at all, by one process at a time."""
+"""Atomic writes of the files in a fleet's folder, by one process at a time."""
 
 import os
 import time
@@ -17,9 +17,9 @@ _LOCK_TIMEOUT_S = 10.0
 
 @contextmanager
 def only_writer_of(folder: Path) -> Iterator[None]:
-    """Be the only process that writes to a folder, which is made if it is missing. What a crash left is gone then.
+    """Lock a folder for writing during the block, and remove what a crashed writer left.
 
-    Raises InvalidPath where another one is for long.
+    Makes the folder if it is missing. Raises InvalidPath if another process keeps the lock too long.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     deadline = time.monotonic() + _LOCK_TIMEOUT_S
@@ -34,7 +34,10 @@ def only_writer_of(folder: Path) -> Iterator[None]:
 
 
 def write_new(path: Path, data: bytes, *, is_private: bool, replaces: bool = False) -> None:
-    """Write a file whole, in a folder that is made if it is missing. Raises InvalidPath for one that is there."""
+    """Write a file atomically; makes its folder if that is missing.
+
+    Raises InvalidPath if the file exists and `replaces` is false.
+    """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         with atomic_write(path, _OWNER, _PRIVATE, os.replace if replaces else os.link) as file:

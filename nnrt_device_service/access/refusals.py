@@ -1,5 +1,8 @@
-"""Refusals by their sources. Beyond a rate they are counted instead of audited, and answered late to strangers, of whom
-few are looked at meanwhile."""
+"""Rate limits for refusals, by source.
+
+Refusals beyond a rate are counted instead of audited. Unknown clients get these with a delay, and few of their tokens
+are checked meanwhile.
+"""
 
 import threading
 import time
@@ -10,26 +13,33 @@ from dataclasses import dataclass
 from nnrt_device_service.access.audit import AuditLog
 from nnrt_device_service.access.identity import Identity
 
-# Refusals of one source that are audited at once; one more is in each interval.
+# Refusals of one source that may be audited in a burst; each interval adds one.
 BURST = 10
 _INTERVAL_S = 10.0
-# Between two lines that say how many were only counted.
+# Seconds between two audit lines with the numbers of refusals that were only counted.
 _SUMMARY_S = 60.0
-# All sources that come while so many are remembered count as one.
+# Known sources at most. New ones beyond count together, as OTHERS.
 MOST_SOURCES = 256
 OTHERS = "others"
-# The wait of a stranger for a refusal that is only counted.
+# Delay of a refusal that is only counted, for an unknown client.
 DELAY_S = 1.0
-# Each holds a thread. One source may take a part of them.
+# Callers that may wait at a time, in all and of one source. Each occupies a thread.
 _MOST_PLACES, _MOST_OF_A_SOURCE = 256, 64
-# Strangers of a source that are still looked at in a second, when all its places are taken.
+# Callers of one source per second whose tokens are still checked when no more of them may wait.
 RESERVE = 4
 
 
 @dataclass(slots=True)
 class _Source:
-    """What is remembered of a source: the refusals that may be audited now, and the strangers that may be looked at
-    without a place, as of a time; the refusals counted since the last summary; how many places are taken."""
+    """State of one source.
+
+    Attributes:
+        may_audit: Refusals that may be audited now.
+        may_look: Callers beyond the waiting limit whose tokens may be checked now.
+        as_of: Time at which both were computed last.
+        counted: Refusals only counted since the last summary.
+        places: Waiting places that callers occupy.
+    """
 
     may_audit: float = BURST
     may_look: float = RESERVE
@@ -48,22 +58,22 @@ class _Source:
 
 
 class Refusals:
-    """Audits refusals, each source at a bounded rate. A source is an identity, or the host of a stranger."""
+    """Rate limiter for refusals. A source is an identity, or the host of an unknown client."""
 
     def __init__(self, audit: AuditLog, most_places: int) -> None:
-        """`most_places` bounds the strangers of one source that have places at a time."""
+        """Set the audit log, and how many callers of one source may wait at a time."""
         self._audit = audit
         self._most_places = max(1, min(most_places, _MOST_OF_A_SOURCE))
         self._lock = threading.Lock()
         self._sources: dict[str, _Source] = {}
         self._places = 0
-        self._told_at = time.monotonic()
+        self._summarized_at = time.monotonic()
 
     def __len__(self) -> int:
         return len(self._sources)
 
     def audit(self, source: str, identity: Identity | None, **about: object) -> bool:
-        """Audit a refusal, or only count it; return whether it was audited."""
+        """Audit a refusal, or only count it if the source exceeds its rate; return whether it was audited."""
         now = time.monotonic()
         with self._lock:
             known = self._source(source)
@@ -77,7 +87,10 @@ class Refusals:
 
     @contextmanager
     def place(self, source: str) -> Iterator[bool]:
-        """Take a place for a caller, in which it waits for its refusal if it is a stranger; whether it has one."""
+        """Reserve a waiting place of the source during the block, in which an unknown caller waits for its refusal.
+
+        Yields whether a place was free.
+        """
         with self._lock:
             known = self._source(source)
             has_place = known.places < self._most_places and self._places < _MOST_PLACES
@@ -91,8 +104,10 @@ class Refusals:
                 self._places -= has_place
 
     def may_look(self, source: str) -> bool:
-        """Tell whether the token of a caller without a place may be looked at: who is told more often than that
-        guesses as fast as he likes."""
+        """Return whether to check the token of a caller that has no waiting place.
+
+        RESERVE per second bounds how fast a source can guess tokens.
+        """
         with self._lock:
             known = self._source(source)
             known.refill(time.monotonic())
@@ -101,12 +116,12 @@ class Refusals:
         return may_look
 
     def summarize(self, is_last: bool = False) -> None:
-        """Audit, once a minute or because it `is_last`, how many refusals were only counted. Forget idle sources."""
+        """Audit how many refusals were only counted, once a minute or if `is_last`, and forget idle sources."""
         now = time.monotonic()
-        passed_s = now - self._told_at
+        passed_s = now - self._summarized_at
         if passed_s < _SUMMARY_S and not is_last:
             return
-        self._told_at = now
+        self._summarized_at = now
         with self._lock:
             counts = {source: known.counted for source, known in self._sources.items() if known.counted}
             for source, known in list(self._sources.items()):

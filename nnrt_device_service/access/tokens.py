@@ -1,4 +1,4 @@
-"""Tokens, which say who a client is."""
+"""Tokens, by which clients prove their identities."""
 
 import secrets
 from hashlib import sha256
@@ -12,9 +12,11 @@ _TOKEN_BYTES = 32
 
 
 def issue_token(folder: Path, access: Path, identity: Identity, replaces: bool = False) -> Path:
-    """The file of a new token of an identity, which is in the access file before anybody has the token.
+    """Make a token for an identity, enter it in the access file, write it to a file and return that file's path.
 
-    For who is the only writer of both. Raises InvalidPath for a token that is there, InvalidFile as `new_entry`.
+    The entry comes first, so that a token in use is always known. The caller must be the only writer of `folder` and of
+    the access file. Raises InvalidPath if the token's file exists and `replaces` is false, and InvalidFile as
+    `new_entry` does.
     """
     token = secrets.token_urlsafe(_TOKEN_BYTES)
     path = folder / f"{identity.name}.token"

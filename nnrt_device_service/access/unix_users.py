@@ -1,4 +1,4 @@
-"""Users of this host, as the kernel names them."""
+"""User id that the kernel gives for users that it can't name."""
 
 from pathlib import Path
 
@@ -8,10 +8,10 @@ _USUAL = 65534
 def _shared_user() -> int:
     try:
         return int(Path("/proc/sys/kernel/overflowuid").read_text())
-    except (OSError, ValueError):  # Another system.
+    except (OSError, ValueError):  # Not Linux.
         return _USUAL
 
 
-# Whom the kernel names in place of every user that the daemon's user namespace doesn't know, such as those of other
-# containers; and `nobody`. It is one number for many, so it says of no client who it is.
+# The kernel gives this id for `nobody`, and for all users that the daemon's user namespace doesn't know, such as those
+# of other containers. Many users share it, so it identifies no client.
 SHARED_USER = _shared_user()

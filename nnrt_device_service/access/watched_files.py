@@ -1,4 +1,4 @@
-"""Files that may change while the daemon runs, and count from then on."""
+"""Files that are read again when they change while the daemon runs."""
 
 import logging
 import threading
@@ -13,34 +13,34 @@ from nnrt_hdi.files.fingerprint import Fingerprint
 _log = logging.getLogger(__name__)
 
 ContentT = TypeVar("ContentT")
-# A file that was written to so lately may be half of itself.
+# A file that was written to more recently may be incomplete.
 _SETTLED_S = 0.5
-# Between attempts to read files that couldn't be.
+# Seconds between attempts to read files after a failure.
 _RETRY_S = 1.0
 
 
 class WatchedFiles(Generic[ContentT]):
-    """The content of some files.
+    """Content of some files, which are read again when they have changed.
 
-    They are read again when they have changed and nobody writes to them any more; until they can be read again, what
-    they said before counts.
+    The files are read only after nobody has written to them for a while. Until they can be read, the former content
+    stays in force.
     """
 
     def __init__(self, paths: Sequence[Path], read: Callable[[], ContentT]) -> None:
-        """Raises what `read` raises, an NnrtError."""
+        """Read the files with `read`. Raises the NnrtError that `read` raises."""
         self._paths = paths
         self._read = read
-        # For whoever looks whether they have changed. Nobody else waits for the disk.
+        # Lock of the thread that looks for changes. Other threads don't wait for the disk.
         self._looking = threading.Lock()
         self._stamps = self._present_stamps()
-        # Another state of theirs, when it was first seen, when it may be read, and whether that has failed.
+        # Latest state of the files, when it was first seen, when it may be read, and whether reading it failed.
         self._seen = self._stamps
         self._seen_at = self._read_at = 0.0
         self._has_failed = False
         self._content = read()
 
     def content(self) -> ContentT:
-        """Their content now. Raises nothing, and where they haven't changed reads nothing."""
+        """Return the current content. Raises nothing, and reads nothing if the files haven't changed."""
         if self._looking.acquire(blocking=False):
             try:
                 self._look()
@@ -55,7 +55,7 @@ class WatchedFiles(Generic[ContentT]):
             return
         if stamps != self._seen:
             self._seen, self._seen_at, self._read_at, self._has_failed = stamps, now, now, False
-        # The second where clocks differ, such as those of a file server.
+        # The second condition is for clocks that differ, such as a file server's.
         is_settled = all(stamp is None or _is_settled(stamp) for stamp in stamps) or now - self._seen_at > _SETTLED_S
         if is_settled and now >= self._read_at:
             self._read_again(stamps, now)
@@ -66,11 +66,12 @@ class WatchedFiles(Generic[ContentT]):
             content = self._read()
         except NnrtError as error:
             if not self._has_failed:
-                _log.error("what %s said before counts on: %s", names, error)
-            # It may have been for want of descriptors.
+                _log.error("%s: the former content stays in force: %s", names, error)
+            # A lack of descriptors, for example, may pass.
             self._has_failed, self._read_at = True, now + _RETRY_S
             return
-        if self._present_stamps() == stamps:  # Else who asks next sees that it was written to meanwhile.
+        # Otherwise the files changed meanwhile, and the next call reads them again.
+        if self._present_stamps() == stamps:
             self._content, self._stamps = content, stamps
             _log.info("read again: %s", names)
 
@@ -86,5 +87,5 @@ def _stamp_of(path: Path) -> Fingerprint | None:
 
 
 def _is_settled(stamp: Fingerprint) -> bool:
-    """Tell whether nobody is likely to be writing: it was written a while ago, or moved here when that was done."""
+    """Return whether the file seems complete: written a while ago, or moved here after it was written."""
     return stamp.written_ns < stamp.changed_ns or stamp.changed_ns < time.time_ns() - int(_SETTLED_S * 1e9)

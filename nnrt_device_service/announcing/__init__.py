@@ -1,1 +1,1 @@
-"""How those who have not been told of a daemon find it. Knows no gRPC and no models."""
+"""Announcement of a daemon, by which clients discover it. Independent of gRPC and models."""

@@ -1,4 +1,4 @@
-"""What makes a daemon known on its link: multicast DNS, as services of all kinds use it (RFC 6762, RFC 6763)."""
+"""Announcement of a daemon on its network link by multicast DNS service discovery (RFC 6762, RFC 6763)."""
 
 import asyncio
 import logging
@@ -25,9 +25,9 @@ _log = logging.getLogger(__name__)
 
 _PLACE = "--announce"
 _MAX_LABEL_BYTES = 63
-# Of a text among the properties, with its key.
+# Limit of a property, key included.
 _MAX_PROPERTY_BYTES = 255
-# After so long without a sign of life others forget the daemon, if it could not withdraw.
+# Seconds after which other hosts forget a daemon that ended without withdrawing (the records' TTL).
 _HOLDS_S = 120
 _OPEN_S = 10.0
 _CLOSE_S = 2.0
@@ -36,10 +36,10 @@ _IP = IPv4Address | IPv6Address
 
 
 class Announcer(Closable):
-    """Announces a daemon from `start` to `withdraw`."""
+    """Announcement of a daemon, from `start` to `withdraw`."""
 
     def __init__(self, device: DeviceInfo, interfaces: Sequence[str] = ()) -> None:
-        """Announces on the interfaces with these IP addresses, or on all. Raises InvalidParameter without zeroconf."""
+        """Set the interfaces by their IP addresses; none means all. Raises InvalidParameter if zeroconf is missing."""
         try:
             import zeroconf  # noqa: F401
         except ModuleNotFoundError as error:
@@ -50,7 +50,7 @@ class Announcer(Closable):
         self._thread: threading.Thread | None = None
 
     def start(self, listening: Sequence[str]) -> None:
-        """Announce the addresses on which the daemon listens. Raises InvalidParameter for what can't be announced."""
+        """Announce the addresses on which the daemon listens. Raises InvalidParameter if none can be announced."""
         ips, port = _reachable(listening)
         interfaces = self._interfaces or (["127.0.0.1"] if all(ip.is_loopback for ip in ips) else None)
         info = _service(self._device, ips, port)
@@ -59,13 +59,13 @@ class Announcer(Closable):
         _log.info("announced as %s, at %s", info.name, ", ".join(f"{ip} port {port}" for ip in ips))
 
     def withdraw(self) -> None:
-        """Have others forget the daemon at once. Waits for nothing. Idempotent."""
+        """Begin to withdraw the announcement, without waiting. Idempotent."""
         if self._thread is not None:
-            with suppress(RuntimeError):  # It is over.
+            with suppress(RuntimeError):  # The loop is closed already.
                 self._loop.call_soon_threadsafe(self._withdrawn.set)
 
     def close(self) -> None:
-        """Withdraw, and wait a while until it is said. Idempotent."""
+        """Withdraw the announcement, and wait a while until that is sent. Idempotent."""
         self.withdraw()
         if self._thread is not None:
             self._thread.join(_CLOSE_S)
@@ -83,7 +83,7 @@ class Announcer(Closable):
             return
         self._opened.set_result(None)
         async with zeroconf:
-            # Its name is taken by nobody else, so there is no need to ask.
+            # The name is random, so probing for conflicts isn't needed.
             await (await zeroconf.async_register_service(info, cooperating_responders=True))
             await self._withdrawn.wait()
             await (await zeroconf.async_unregister_service(info))
@@ -114,7 +114,10 @@ def _service(device: DeviceInfo, ips: Iterable[_IP], port: int) -> "ServiceInfo"
 
 
 def _reachable(listening: Sequence[str]) -> tuple[list[_IP], int]:
-    """The IP addresses at which other hosts reach the daemon, or this host where no others do, and the port."""
+    """Return the daemon's IP addresses, without loopback ones unless it has no others, and the port.
+
+    Raises InvalidParameter if the daemon listens on no HOST:PORT.
+    """
     found: dict[int, list[_IP]] = {}
     for address in listening:
         if not address.startswith("unix:"):
@@ -130,7 +133,7 @@ def _reachable(listening: Sequence[str]) -> tuple[list[_IP], int]:
 def _ips(host: str) -> list[_IP]:
     found = [ip_address(target[0]) for *_, target in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
     if any(ip.is_unspecified for ip in found):
-        import ifaddr  # One of zeroconf's own.
+        import ifaddr  # zeroconf depends on it.
 
         present = [ip.ip for adapter in ifaddr.get_adapters() for ip in adapter.ips]
         of_host = [ip_address(ip if isinstance(ip, str) else ip[0]) for ip in present]

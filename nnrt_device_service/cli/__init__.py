@@ -1,5 +1,4 @@
-"""The command `nnrt-device`: serve a device or all of a host, list the backends or begin one, look after the model
-store."""
+"""Command `nnrt-device`: serves devices, lists backends, makes keys and reports, and manages the model store."""
 
 from importlib import import_module
 from typing import cast
@@ -8,7 +7,7 @@ import click
 
 from nnrt_hdi import __version__
 
-# Where each command is. Its module is imported when it is called: most need little of what a daemon needs.
+# Module of each command. It is imported when the command runs, because most commands need few of a daemon's modules.
 _COMMANDS = {
     "backends": "backends",
     "cache": "cache",

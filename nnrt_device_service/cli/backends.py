@@ -1,4 +1,4 @@
-"""The command `nnrt-device backends`."""
+"""Command `nnrt-device backends`."""
 
 import json
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""The command `nnrt-device cache`: what is in a model store, whether it is sound, and away with it."""
+"""Command `nnrt-device cache`: lists, verifies and removes the models of a store."""
 
 import json
 import sys
@@ -26,11 +26,11 @@ _UNITS = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"]
 
 @click.group()
 def cache() -> None:
-    """Look at, check or empty the model store of a daemon, which may be running."""
+    """List, verify or remove the models in a daemon's store. The daemon may be running."""
 
 
-def _on_store(function: Callable[..., None]) -> Callable[..., None]:
-    """A command that gets the StoreDirectory, and whether to print JSON."""
+def _store_command(function: Callable[..., None]) -> Callable[..., None]:
+    """Make a command that gets the StoreDirectory of --store-dir, and whether to print JSON."""
 
     @setting_option("store_dir")
     @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -39,7 +39,7 @@ def _on_store(function: Callable[..., None]) -> Callable[..., None]:
         if not store_dir:
             raise click.UsageError(f"give --store-dir, or set {variable_of('store_dir')}")
         directory = StoreDirectory(Path(store_dir))
-        with _errors_told(store_dir):
+        with _click_errors(store_dir):
             directory.require_store()
             function(directory, **options)
 
@@ -47,9 +47,9 @@ def _on_store(function: Callable[..., None]) -> Callable[..., None]:
 
 
 @cache.command()
-@_on_store
+@_store_command
 def ls(directory: StoreDirectory, as_json: bool) -> None:
-    """List the models, the last used first."""
+    """List the models, most recently used first."""
     rows = [described(entry) for entry in reversed(directory.entries())]
     if as_json:
         click.echo(json.dumps(rows, indent=2))
@@ -69,11 +69,11 @@ def ls(directory: StoreDirectory, as_json: bool) -> None:
 
 
 @cache.command()
-@_on_store
+@_store_command
 def verify(directory: StoreDirectory, as_json: bool) -> None:
-    """Read every model and list those that are not as they were written. Removes nothing.
+    """Read all models and list the damaged ones. Removes nothing.
 
-    Exit code 1 if there is one.
+    Exit code 1 if a model is damaged.
     """
     entries = directory.entries()
     damaged = [{"file": str(entry.path), "damage": damage} for entry, damage in _damages(entries) if damage]
@@ -88,10 +88,10 @@ def verify(directory: StoreDirectory, as_json: bool) -> None:
 
 
 @cache.command()
-@click.option("--damaged", is_flag=True, help="Only what `verify` lists.")
-@_on_store
+@click.option("--damaged", is_flag=True, help="Only the models that `verify` lists.")
+@_store_command
 def clear(directory: StoreDirectory, as_json: bool, damaged: bool) -> None:
-    """Remove all models. Daemons that use one of them go on with it."""
+    """Remove all models. Daemons can still use models that they have loaded."""
     entries = directory.entries()
     if damaged:
         entries = [entry for entry, damage in _damages(entries) if damage]
@@ -103,7 +103,7 @@ def clear(directory: StoreDirectory, as_json: bool, damaged: bool) -> None:
 
 
 def _damages(entries: list[Entry]) -> Iterator[tuple[Entry, str]]:
-    """Look what is wrong with each, which may take its time: on a terminal there is a bar to watch."""
+    """Yield each entry with its damage, or an empty string. Shows a progress bar on a terminal."""
     is_watched = sys.stderr.isatty()
     console = Console(stderr=True, quiet=not is_watched)  # Some versions of rich end a disabled bar's line.
     for entry in track(entries, "checking", console=console, transient=True, disable=not is_watched):
@@ -116,7 +116,7 @@ def _size(size_bytes: int) -> str:
 
 
 @contextmanager
-def _errors_told(store_dir: str) -> Iterator[None]:
+def _click_errors(store_dir: str) -> Iterator[None]:
     try:
         yield
     except InvalidPath as error:

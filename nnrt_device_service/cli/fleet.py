@@ -1,4 +1,4 @@
-"""The commands `nnrt-device up`, `ps`, `drain` and `restart`: all daemons of a host."""
+"""Commands `nnrt-device up`, `ps`, `drain` and `restart` for all daemons of a host."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from nnrt_device_service.cli.table import new_table, print_table
 from nnrt_device_service.fleet.control import ask
 from nnrt_device_service.fleet.discovery import found_specs, host_name
 from nnrt_device_service.fleet.fleet_file import read_fleet
-from nnrt_device_service.fleet.shown import drain_alone, shown_alone
+from nnrt_device_service.fleet.shown import drain_unsupervised, unsupervised_rows
 from nnrt_device_service.fleet.spec import DeviceSpec
 from nnrt_device_service.fleet.state_directory import Record, State, StateDirectory, default_state_directory
 from nnrt_device_service.fleet.supervisor import Supervisor
@@ -29,12 +29,12 @@ from nnrt_device_service.settings import setting_option, variable_of
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.text import escape_for_terminal
 
-_STATE_DIR_HELP = "Directory of what is known of the daemons. [default: /run/nnrt for root, else $XDG_RUNTIME_DIR/nnrt]"
+_STATE_DIR_HELP = "State directory of the daemons. [default: /run/nnrt for root, else $XDG_RUNTIME_DIR/nnrt]"
 _LOG_LINES = 20
 
 
 def on_fleet(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A command whose failures are one line, and which gets --state-dir if that is given."""
+    """Make a command that gets --state-dir, and prints an NnrtError as one line."""
 
     @click.option(
         "--state-dir",
@@ -54,7 +54,7 @@ def on_fleet(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _on_devices(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A command that gets the names of devices, none for all of them."""
+    """Make a command that gets the names of devices, an empty list for all devices."""
 
     @click.argument("names", metavar="NAME...", nargs=-1)
     @click.option("--all", "is_all", is_flag=True, help="All devices; to restart, all that are not drained.")
@@ -69,7 +69,7 @@ def _on_devices(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _CommandAfterDashes(click.Command):
-    """A command that runs another one, which stands after --."""
+    """Command that takes another command after `--`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         at = args.index("--") if "--" in args else len(args)
@@ -82,11 +82,11 @@ class _CommandAfterDashes(click.Command):
 
 @click.command(cls=_CommandAfterDashes)
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
-@click.option("--dry-run", is_flag=True, help="Print what would be started, and start nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the daemons that would start, and start none.")
 @click.option(
     "--one-shot",
     is_flag=True,
-    help="For tests: start nothing again. Once all are ready COMMAND runs, with NNRT_DEVICES set. When it or any daemon"
+    help="For tests: restart no daemon. Once all are ready, COMMAND runs with NNRT_DEVICES set. When it or any daemon"
     " ends, all end, with its exit code.",
 )
 @setting_option("log_format")
@@ -100,9 +100,9 @@ def up(
     log_format: str,
     state_dir: Path | None,
 ) -> None:
-    """Start a daemon for each device of this host, and keep them alive until SIGTERM.
+    """Start a daemon for each device of this host, and keep the daemons running until SIGTERM.
 
-    FILE names the devices. Without it there is one for each accelerator that a backend finds, or else the CPU.
+    FILE names the devices. Without FILE these are all accelerators that the backends find, or else the CPU.
     """
     began = time.monotonic()
     command: list[str] = context.meta[__name__]
@@ -118,7 +118,7 @@ def up(
         _print_specs(asyncio.run(source()))
         return
     set_up_log(log_format)
-    os.environ[variable_of("log_format")] = log_format  # For the daemons, unless FILE says it of one.
+    os.environ[variable_of("log_format")] = log_format  # For daemons to which FILE gives no format of their own.
     with ExitStack() as stack:
         if one_shot and context.get_parameter_source("state_dir") is not ParameterSource.COMMANDLINE:
             state_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nnrt-")))
@@ -141,11 +141,11 @@ def up(
 @on_fleet
 def ps(state_dir: Path | None, as_json: bool) -> None:
     """List the daemons of this host, with a supervisor or without one."""
-    directory = existing(state_dir)
+    directory = resolve_state_directory(state_dir)
     devices = ask(directory.control, {"do": "ps"}, click.echo)
     is_supervised = devices is not None
     if devices is None:
-        devices = shown_alone(directory)
+        devices = unsupervised_rows(directory)
     if as_json:
         click.echo(json.dumps({"supervised": is_supervised, "devices": devices}, indent=2))
         return
@@ -171,25 +171,25 @@ def ps(state_dir: Path | None, as_json: bool) -> None:
 @click.command()
 @_on_devices
 def drain(state_dir: Path | None, names: list[str]) -> None:
-    """Let daemons finish what is under way, and end. They stay down until `restart`."""
-    directory = existing(state_dir)
+    """Let daemons finish their work in progress and end. They stay down until `restart`."""
+    directory = resolve_state_directory(state_dir)
     if ask(directory.control, {"do": "drain", "names": names}, click.echo) is None:
-        for name in drain_alone(directory, names):
+        for name in drain_unsupervised(directory, names):
             click.echo(f"{name} is drained")
 
 
 @click.command()
-@click.option("--rolling", is_flag=True, help="One after the other, each ready before the next.")
+@click.option("--rolling", is_flag=True, help="Restart one after the other; each must be ready before the next.")
 @_on_devices
 def restart(state_dir: Path | None, names: list[str], rolling: bool) -> None:
-    """Drain daemons, and start them again."""
-    directory = existing(state_dir)
+    """Drain daemons and start them again."""
+    directory = resolve_state_directory(state_dir)
     if ask(directory.control, {"do": "restart", "names": names, "rolling": rolling}, click.echo) is None:
         raise click.ClickException(f"no supervisor looks after {directory.path}; `nnrt-device up` starts one")
 
 
-def existing(state_dir: Path | None) -> StateDirectory:
-    """The state directory of that path, else of this user. Raises InvalidPath where that is none."""
+def resolve_state_directory(state_dir: Path | None) -> StateDirectory:
+    """Return the state directory at the path, or else this user's default. Raises InvalidPath without a default."""
     return StateDirectory((state_dir or default_state_directory()).absolute())
 
 
@@ -221,7 +221,7 @@ def _print_ready(records: Sequence[Record], began: float) -> None:
         table.add_row(record.spec.name, record.state.value, pid, addresses, escape_for_terminal(record.why))
     ready = sum(record.state is State.READY for record in records)
     count = f"{ready} devices" if ready == len(records) else f"{ready} of {len(records)} devices"
-    with suppress(BrokenPipeError):  # Nobody reads it any more.
+    with suppress(BrokenPipeError):  # The reader has closed the pipe.
         print_table(table)
         click.echo(f"ready: {count} in {time.monotonic() - began:.1f} s")
 

@@ -1,4 +1,4 @@
-"""The command `nnrt-device keys`: certificates and tokens for a fleet."""
+"""Command `nnrt-device keys`: certificates and tokens for a fleet."""
 
 import re
 from collections.abc import Callable
@@ -23,7 +23,7 @@ _ACCESS = "access"
 
 
 class _Commands(click.Group):
-    """Commands whose failures are one line."""
+    """Command group that prints an NnrtError or OSError as one line."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -36,7 +36,7 @@ class _Commands(click.Group):
 
 @click.group(cls=_Commands)
 def keys() -> None:
-    """Make what lets clients in: certificates and tokens, in a folder that is the fleet's."""
+    """Make certificates and tokens for daemons and clients, in the fleet's folder."""
 
 
 def _checked_name(_: click.Context, __: click.Parameter, name: str) -> str:
@@ -49,29 +49,29 @@ _folder = click.argument("folder", type=click.Path(file_okay=False, path_type=Pa
 _name = click.argument("name", callback=_checked_name)
 _role = click.option("--role", type=click.Choice(ROLES), required=True, help="What the client may do.")
 _days = click.option(
-    "--days", type=click.IntRange(1, 3650), default=365, show_default=True, help="How long the certificate counts."
+    "--days", type=click.IntRange(1, 3650), default=365, show_default=True, help="How long the certificate is valid."
 )
-_replace = click.option("--replace", "replaces", is_flag=True, help="Renew what is there.")
+_replace = click.option("--replace", "replaces", is_flag=True, help="Replace existing files.")
 
 
 @keys.command()
 @_folder
-@click.option("--host", "hosts", multiple=True, required=True, help="By which clients reach it. May be repeated.")
+@click.option("--host", "hosts", multiple=True, required=True, help="Host or address of the daemon. May be repeated.")
 @_days
 @_replace
 def server(folder: Path, hosts: tuple[str, ...], days: int, replaces: bool) -> None:
-    """Make a daemon's certificate, and the fleet's authority if FOLDER has none."""
+    """Make a daemon's certificate, and the fleet's certificate authority if FOLDER has none."""
     with only_writer_of(folder):
         authority = _authority(folder)
         certificate, key = authority.issue_server(re.sub(r"[^A-Za-z0-9._-]", "_", hosts[0]), hosts, days, replaces)
-    _tell(
+    _print_written(
         [
-            *_of_authority(authority),
+            *_authority_rows(authority),
             (certificate, "the daemon's certificate", "--tls-cert"),
             (key, "its key, for nobody else", "--tls-key"),
         ],
         f"nnrt-device keys token {folder} NAME --role compile",
-        f"nnrt-device serve --listen {_addressed(hosts[0])} --tls-cert {certificate} --tls-key {key}"
+        f"nnrt-device serve --listen {_example_address(hosts[0])} --tls-cert {certificate} --tls-key {key}"
         f" --access {folder / _ACCESS}",
     )
 
@@ -83,14 +83,14 @@ def server(folder: Path, hosts: tuple[str, ...], days: int, replaces: bool) -> N
 @_days
 @_replace
 def client(folder: Path, name: str, role: str, days: int, replaces: bool) -> None:
-    """Make a certificate that says who a client is, and name it in FOLDER/access."""
+    """Make a client's certificate and enter it in FOLDER/access."""
     identity = Identity("name", name, Role[role.upper()])
     with only_writer_of(folder), new_entry(folder / _ACCESS, identity, "certificate", name, replaces=True):
         authority = _authority(folder)
         certificate, key = authority.issue_client(name, days, replaces)
-    _tell(
+    _print_written(
         [
-            *_of_authority(authority),
+            *_authority_rows(authority),
             (certificate, f"the certificate of {name}", "NNRT_TLS_CERT"),
             (key, "its key, for nobody else", "NNRT_TLS_KEY"),
             (folder / _ACCESS, f"now with {name}, role {role}", "--access"),
@@ -105,10 +105,10 @@ def client(folder: Path, name: str, role: str, days: int, replaces: bool) -> Non
 @_role
 @_replace
 def token(folder: Path, name: str, role: str, replaces: bool) -> None:
-    """Make a token that says who a client is, and name it in FOLDER/access."""
+    """Make a client's token and enter it in FOLDER/access."""
     with only_writer_of(folder):
         path = issue_token(folder, folder / _ACCESS, Identity("name", name, Role[role.upper()]), replaces)
-    _tell(
+    _print_written(
         [
             (path, f"the token of {name}, for nobody else", "NNRT_TOKEN_FILE"),
             (folder / _ACCESS, f"now with {name}, role {role}", "--access"),
@@ -125,7 +125,7 @@ def _authority(folder: Path) -> "Authority":
     return Authority(folder)
 
 
-def _of_authority(authority: "Authority") -> list[tuple[Path, str, str]]:
+def _authority_rows(authority: "Authority") -> list[tuple[Path, str, str]]:
     if not authority.is_new:
         return []
     return [
@@ -134,12 +134,12 @@ def _of_authority(authority: "Authority") -> list[tuple[Path, str, str]]:
     ]
 
 
-def _addressed(host: str) -> str:
+def _example_address(host: str) -> str:
     return f"[{host}]:50051" if ":" in host else f"{host}:50051"
 
 
-def _tell(written: list[tuple[Path, str, str]], *next_commands: str) -> None:
-    """Print what was written, and what to type next."""
+def _print_written(written: list[tuple[Path, str, str]], *next_commands: str) -> None:
+    """Print the written files and the next commands."""
     table = new_table()
     for column in ("written", "what it is", "for"):
         table.add_column(column)

@@ -1,4 +1,4 @@
-"""The command `nnrt-device new-backend`."""
+"""Command `nnrt-device new-backend`."""
 
 import re
 from collections.abc import Iterator
@@ -18,12 +18,12 @@ _MOST_NAME_LENGTH = 40
 @click.option(
     "--directory",
     type=click.Path(path_type=Path),
-    help="Where to write it; by default nnrt-backend-NAME, here. There must be none yet.",
+    help="Where to write the package; by default nnrt-backend-NAME, here. It must not exist.",
 )
 def new_backend(name: str, directory: Path | None) -> None:
     """Write a package for a backend called NAME: it computes a few operators with numpy, and its tests pass.
 
-    What is left to do is to replace numpy by the accelerator, and to say more of what that runs.
+    It is left to you to replace numpy with the accelerator, and to add the operators that the accelerator runs.
     """
     _require_free(name)
     directory = directory or Path(f"nnrt-backend-{name.replace('_', '-')}")
@@ -50,7 +50,7 @@ def _require_free(name: str) -> None:
 
 
 def _write(name: str, directory: Path) -> Iterator[Path]:
-    """Copy the skeleton, called by that name."""
+    """Copy the skeleton, renamed to `name`, and yield the written paths."""
     with as_file(files("nnrt_device_service.cli") / "skeleton") as skeleton:
         for source in sorted(skeleton.rglob("*")):
             if source.is_dir() or source.parent.name == "__pycache__":
@@ -62,7 +62,7 @@ def _write(name: str, directory: Path) -> Iterator[Path]:
 
 
 def _renamed(name: str, text: str) -> str:
-    """A text of the skeleton as it is for the backend of that name, whose classes and distribution have it, too."""
+    """Return a text of the skeleton with the backend's name in place of acme, also in classes and distribution."""
     names = {
         "nnrt-backend-acme": f"nnrt-backend-{name.replace('_', '-')}",
         "Acme": "".join(word.capitalize() for word in name.split("_")),

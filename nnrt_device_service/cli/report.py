@@ -1,4 +1,4 @@
-"""The command `nnrt-device report`."""
+"""Command `nnrt-device report`."""
 
 import os
 from collections.abc import Sequence
@@ -7,19 +7,19 @@ from typing import NamedTuple
 
 import click
 
-from nnrt_device_service.cli.fleet import existing, on_fleet
+from nnrt_device_service.cli.fleet import on_fleet, resolve_state_directory
 from nnrt_device_service.fleet.process import Process
-from nnrt_device_service.fleet.shown import shown
+from nnrt_device_service.fleet.shown import daemon_row
 from nnrt_device_service.fleet.state_directory import Record, StateDirectory
 from nnrt_device_service.reports.archive import file_name, packed, written
 from nnrt_device_service.reports.hidden import secret_values, without
-from nnrt_device_service.reports.outside import daemons, end_of, is_daemon, seen_of, stacks_of, told_by
+from nnrt_device_service.reports.outside import daemons, end_of, host_parts, is_daemon, request_report, request_stacks
 from nnrt_device_service.reports.parts import as_json
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
 
 
 class _Subject(NamedTuple):
-    """What a report is of: a process, a device of a state directory, or one whose daemon lives."""
+    """Subject of a report: a process, a device in a state directory, or both."""
 
     name: str
     pid: int | None
@@ -34,21 +34,21 @@ class _Subject(NamedTuple):
     type=click.Path(file_okay=False, exists=True, path_type=Path),
     default=".",
     show_default="here",
-    help="Directory that gets the archives.",
+    help="Directory for the archives.",
 )
 @click.option(
     "--timeout-s",
     type=click.FloatRange(0.0, min_open=True),
     default=30.0,
     show_default=True,
-    help="Seconds that a daemon gets to answer. After that the report has what the host knows of it, and its stacks.",
+    help="Seconds that a daemon gets to answer. After that the report has data from the host, and the stacks.",
 )
 @on_fleet
 def report(state_dir: Path | None, given: Sequence[str], output: Path, timeout_s: float) -> None:
-    """Write all that a bug report needs to know of a daemon into an archive.
+    """Write an archive with all that a bug report about a daemon needs.
 
-    NAME is a device of the supervisor's, also one whose daemon has ended; without any it is all of them, or else the
-    daemons of this user that have no supervisor. No secrets are in it: no keys, tokens or tensors.
+    NAME is a device of the supervisor, even if its daemon has ended. Without NAME or PID it reports on all of these, or
+    else on the unsupervised daemons of this user. The archive has no secrets: no keys, tokens or tensors.
     """
     for subject in _subjects(state_dir, given):
         name = file_name(subject.name)
@@ -57,12 +57,12 @@ def report(state_dir: Path | None, given: Sequence[str], output: Path, timeout_s
 
 
 def _subjects(state_dir: Path | None, given: Sequence[str]) -> list[_Subject]:
-    """Raises InvalidParameter for names that there are not, OperationFailed where there is nothing to report of."""
+    """Return the subjects to report on. Raises InvalidParameter for unknown names, OperationFailed if none exists."""
     records = _records(state_dir)
     if unknown := [name for name in given if name not in records and not name.isdecimal()]:
         known = ", ".join(records) or "none"
         raise InvalidParameter(f"no device is called {', '.join(map(repr, unknown))}; there are: {known}")
-    named = {name: _of_record(name, record) for name, record in records.items()}
+    named = {name: _recorded_subject(name, record) for name, record in records.items()}
     found = [named[name] if name in named else _Subject(f"process {name}", int(name)) for name in given or named]
     found = found or [_Subject(f"process {pid}", pid) for pid in daemons()]
     if not found:
@@ -72,14 +72,14 @@ def _subjects(state_dir: Path | None, given: Sequence[str]) -> list[_Subject]:
 
 def _records(state_dir: Path | None) -> dict[str, Record]:
     try:
-        return existing(state_dir).records()
+        return resolve_state_directory(state_dir).records()
     except NnrtError:
         if state_dir is not None:
             raise
-        return {}  # This user has no such directory.
+        return {}  # This user has no default state directory.
 
 
-def _of_record(name: str, record: Record) -> _Subject:
+def _recorded_subject(name: str, record: Record) -> _Subject:
     process = Process.find(record.process) if record.process else None
     if process is None:
         return _Subject(name, None, record)
@@ -92,14 +92,14 @@ def _parts(subject: _Subject, state_dir: Path | None, timeout_s: float) -> dict[
     if subject.pid is not None:
         if subject.record is None:
             _require_daemon(subject.name, subject.pid)
-        parts = _of_process(subject.name, subject.pid, timeout_s)
+        parts = _process_parts(subject.name, subject.pid, timeout_s)
     if subject.record is not None:
-        parts.update(_of_fleet(subject.name, subject.record, existing(state_dir)))
+        parts.update(_fleet_parts(subject.name, subject.record, resolve_state_directory(state_dir)))
     return parts
 
 
 def _require_daemon(name: str, pid: int) -> None:
-    """Raises InvalidParameter for another process; one whose open files this user may not see could be a daemon."""
+    """Raise InvalidParameter if a process is no daemon. Passes a process whose open files this user may not see."""
     process = Path("/proc", str(pid))
     if not process.exists():
         raise InvalidParameter("there is no such process", place=name)
@@ -109,23 +109,23 @@ def _require_daemon(name: str, pid: int) -> None:
         )
 
 
-def _of_process(name: str, pid: int, timeout_s: float) -> dict[str, str]:
-    """What a daemon tells, or else what can be learned without it."""
+def _process_parts(name: str, pid: int, timeout_s: float) -> dict[str, str]:
+    """Return the parts from a daemon, or from the host if it doesn't answer."""
     try:
-        parts = told_by(pid, timeout_s)
+        parts = request_report(pid, timeout_s)
     except OperationFailed as error:
         if os.geteuid() not in (0, Path("/proc", str(pid)).stat().st_uid):
             raise
         click.echo(f"{name}: {error.message}; the report has what the host knows of it", err=True)
-        parts = {"no-answer.txt": f"{error}\n", "stacks.txt": stacks_of(pid)}
-    return {**parts, **seen_of(pid)}
+        parts = {"no-answer.txt": f"{error}\n", "stacks.txt": request_stacks(pid)}
+    return {**parts, **host_parts(pid)}
 
 
-def _of_fleet(name: str, record: Record, directory: StateDirectory) -> dict[str, str]:
-    """What the supervisor knows, and has kept of the daemon's log."""
+def _fleet_parts(name: str, record: Record, directory: StateDirectory) -> dict[str, str]:
+    """Return the supervisor's row of a device and the end of the daemon's log file."""
     process = Process.find(record.process) if record.process else None
     try:
-        row = shown(record, process, directory)
+        row = daemon_row(record, process, directory)
     finally:
         if process is not None:
             process.close()

@@ -1,4 +1,4 @@
-"""The command `nnrt-device serve`."""
+"""Command `nnrt-device serve`."""
 
 import gc
 import logging
@@ -9,10 +9,10 @@ import click
 
 from nnrt_device_service.device import Device
 from nnrt_device_service.host.allocator import keep_freed_memory
-from nnrt_device_service.host.claim import chosen_by, claim
+from nnrt_device_service.host.claim import claim, device_key
 from nnrt_device_service.host.log_handler import set_up_log
-from nnrt_device_service.host.log_lines import never_wait_for_a_reader
-from nnrt_device_service.host.readiness import is_supervised, notify, tell_kind
+from nnrt_device_service.host.log_lines import unblock_standard_error
+from nnrt_device_service.host.readiness import is_supervised, notify, notify_sharing
 from nnrt_device_service.host.stop_signals import StopSignals
 from nnrt_device_service.reports.reporter import Reporter
 from nnrt_device_service.settings import Settings, setting_options
@@ -29,23 +29,23 @@ _log = logging.getLogger(__name__)
 def serve(**values: Any) -> None:
     """Serve one device until SIGTERM.
 
-    When it is ready it prints one line: "listening on" and the addresses.
+    Prints one line when it is ready: "listening on" and the addresses.
     """
     settings = Settings(**values)
     keep_freed_memory()
     stop_signals = StopSignals()
-    never_wait_for_a_reader()
+    unblock_standard_error()
     log = set_up_log(settings.log_format, is_verbose=settings.verbose)
     try:
         reporter = Reporter(settings, log)
         backend = load_backend(settings.backend, settings.backend_options())
         info = require_description(backend.describe(), settings.backend)
-        tell_kind(is_shared=info.device_type is DeviceType.CPU)
+        notify_sharing(is_shared=info.device_type is DeviceType.CPU)
         _claim_accelerator(info, settings)
         device = reporter.device = Device(backend, settings, info)
         log.device = device.info.device_name
         daemon = Daemon(device, settings)
-        # No collection of garbage looks again at what stays as long as the daemon.
+        # Keep the garbage collector from scanning objects that live as long as the daemon.
         gc.freeze()
         addresses = daemon.start(settings.listen)
     except BackendSkipped as reason:
@@ -56,15 +56,15 @@ def serve(**values: Any) -> None:
     stop_signals.wait()
     if not daemon.drain():
         logging.shutdown()
-        os._exit(0)  # The interpreter would wait for the thread of a run that can't be stopped.
+        os._exit(0)  # A normal exit would wait for the thread of a run that can't be stopped.
 
 
 def _claim_accelerator(info: DeviceInfo, settings: Settings) -> None:
-    """Raises OperationForbidden where another daemon serves it, and a supervisor keeps this one."""
+    """Claim a GPU or accelerator. If another daemon has it, raise OperationForbidden under a supervisor, else warn."""
     if info.device_type not in (DeviceType.GPU, DeviceType.ACCELERATOR):
         return
     try:
-        claim(info.device_name, *chosen_by(settings.backend, settings.backend_options(), os.environ))
+        claim(info.device_name, *device_key(settings.backend, settings.backend_options(), os.environ))
     except OperationForbidden as error:
         if is_supervised():
             raise

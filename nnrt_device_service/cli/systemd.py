@@ -1,4 +1,4 @@
-"""The command `nnrt-device systemd`: units that run daemons, or the supervisor of a host's."""
+"""Command `nnrt-device systemd`: units for daemons and for the supervisor of a host."""
 
 from pathlib import Path
 
@@ -10,16 +10,16 @@ from nnrt_hdi.errors import InvalidPath
 
 @click.group()
 def systemd() -> None:
-    """Have systemd run daemons."""
+    """Run daemons under systemd."""
 
 
 @systemd.command()
 @click.option("--user", "is_user", is_flag=True, help="For the user's own systemd, not the host's.")
-@click.option("--print", "is_printed", is_flag=True, help="Print the units, and write nothing.")
+@click.option("--print", "is_printed", is_flag=True, help="Print the units and write nothing.")
 @click.option(
     "--file", type=click.Path(dir_okay=False, path_type=Path), help="Fleet file for nnrt-fleet.service; see `up`."
 )
-@click.option("--folder", type=click.Path(file_okay=False, path_type=Path), help="Another one than systemd's own.")
+@click.option("--folder", type=click.Path(file_okay=False, path_type=Path), help="Folder other than systemd's own.")
 def install(is_user: bool, is_printed: bool, file: Path | None, folder: Path | None) -> None:
     """Write the units nnrt-device@.service and nnrt-fleet.service, for this interpreter."""
     try:

@@ -1,4 +1,4 @@
-"""Tables that the commands print."""
+"""Tables of the commands' output."""
 
 import sys
 
@@ -14,5 +14,5 @@ def new_table() -> Table:
 
 
 def print_table(table: Table) -> None:
-    """Into a pipe or file goes the whole table, however wide. Square brackets in it are no markup."""
+    """Print a table, wide enough for all columns if the output is no terminal. Square brackets are no markup."""
     Console(width=None if sys.stdout.isatty() else _WIDE, markup=False).print(table)

@@ -1,1 +1,1 @@
-"""All daemons of a host: which there are, and the supervisor that keeps them alive."""
+"""Fleet of one host: the devices that have a daemon, and the supervisor that keeps the daemons running."""

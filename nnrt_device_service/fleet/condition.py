@@ -1,4 +1,4 @@
-"""How a daemon is: its state, which its supervisor writes down and others wait for, and why it is so."""
+"""State of a daemon and its reason, which the supervisor records and other tasks wait for."""
 
 import asyncio
 import signal
@@ -15,19 +15,19 @@ _MEANINGS = {
 
 
 class Condition:
-    """What a daemon's record says, and what the daemon has said itself."""
+    """State of one daemon in its record, and the last status text that the daemon sent."""
 
     def __init__(self, record: Record, directory: StateDirectory, on_change: Callable[[], None]) -> None:
         self._record = record
         self._directory = directory
         self._on_change = on_change
         self._changed = asyncio.Event()
-        # What the daemon said last, and why it was killed.
-        self.said = ""
+        # Last STATUS that the daemon sent (empty while it is ready), and why the supervisor killed it.
+        self.status = ""
         self.killed_for = ""
 
     def change(self, state: State, why: str) -> None:
-        """Note, and write down, what the daemon is doing now."""
+        """Set the daemon's state and its reason, write the record and wake the tasks that wait for a state."""
         self._record.state, self._record.why = state, why
         self._directory.write(self._record)
         self._changed.set()
@@ -35,24 +35,24 @@ class Condition:
         self._on_change()
 
     async def settled(self) -> State:
-        """Wait until the daemon is ready, or isn't going to be soon; which of them."""
+        """Wait until the daemon is ready, drained, failed or backing off; return that state."""
         return await self.until(State.READY, State.DRAINED, State.FAILED, State.BACKING_OFF)
 
     async def until(self, *states: State) -> State:
-        """Wait until the daemon is in one of these states; in which one."""
+        """Wait until the daemon is in one of `states`; return that state."""
         while self._record.state not in states:
             await self._changed.wait()
         return self._record.state
 
     def why_ended(self) -> str:
-        """Say why the daemon has ended."""
+        """Return why the daemon ended, as a sentence for the log and `nnrt-device ps`."""
         code = self._record.last_exit
         if self.killed_for:
             return f"it {self.killed_for} and was killed"
         if code is None:
-            return self.said or "it ended"
+            return self.status or "it ended"
         if code < 0:
             return f"it was ended by {signal.Signals(-code).name}"
         if code in _MEANINGS:
             return f"it ended with {code}: {_MEANINGS[ExitCode(code)]}"
-        return self.said if code and self.said else f"it ended with {code}; see its log"
+        return self.status if code and self.status else f"it ended with {code}; see its log"

@@ -1,7 +1,8 @@
-"""How commands ask the supervisor: a Unix socket in its state directory, and a line of JSON each way.
+"""Control protocol between commands and the supervisor: lines of JSON over a Unix socket in the state directory.
 
-A request is `{"do": "ps"}`, `{"do": "drain", "names": [...]}` or `{"do": "restart", "names": [...], "rolling": false}`,
-where no names mean all (for `restart` those not drained). Lines `{"said": ...}` tell how it goes; the last one is
+A request is one line: `{"do": "ps"}`, `{"do": "drain", "names": [...]}` or
+`{"do": "restart", "names": [...], "rolling": false}`. An empty list of names means all devices; for `restart` all that
+are not drained. The supervisor answers with any number of progress lines `{"said": ...}` and a last line
 `{"devices": [...]}` or `{"error": ...}`.
 """
 
@@ -19,14 +20,14 @@ from nnrt_hdi.errors import NnrtError, OperationFailed, OperationForbidden
 
 Say = Callable[[str], None]
 Answer = Callable[[dict[str, Any], Say], Awaitable[list[dict[str, Any]]]]
-"""Does what a request asks for, and gives how the devices are then. Raises NnrtError."""
+"""Function that carries out a request and returns the rows of all devices. Raises NnrtError."""
 
 _LINE_BYTES = 1 << 20
 
 
 @asynccontextmanager
 async def serve_control(path: Path, answer: Answer) -> AsyncIterator[None]:
-    """Answer requests while the block lasts, in the place of a socket that a supervisor before has left."""
+    """Answer requests on the socket at `path` during the block. Replaces the socket of an earlier supervisor."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         def send(line: dict[str, Any]) -> None:
@@ -55,16 +56,16 @@ async def serve_control(path: Path, answer: Answer) -> AsyncIterator[None]:
 
 
 def _require_own(connection: socket.socket) -> None:
-    """Only root and the supervisor's own user may ask."""
+    """Raise OperationForbidden unless the peer is root or the supervisor's own user."""
     user_id = peer_of(connection).user_id
     if user_id not in (0, os.geteuid()):
         raise OperationForbidden(f"user {user_id} may not ask this supervisor; its user and root may")
 
 
 def ask(path: Path, request: dict[str, Any], say: Say) -> list[dict[str, Any]] | None:
-    """How the devices are when what is asked for is done; None where there is no supervisor.
+    """Send a request to the supervisor and return the rows of all devices, or None if there is no supervisor.
 
-    Raises OperationFailed for what it refuses, or where it ends meanwhile.
+    Raises OperationFailed if the supervisor can't be reached, refuses the request or ends before it has answered.
     """
     with socket.socket(socket.AF_UNIX) as connection:
         try:

@@ -1,4 +1,4 @@
-"""The devices of this host, where no file names them."""
+"""Discovery of this host's devices, for a fleet without a fleet file."""
 
 import asyncio
 import json
@@ -12,15 +12,15 @@ from nnrt_device_service.settings import Settings
 from nnrt_hdi.enums import DeviceType
 from nnrt_hdi.errors import OperationFailed, TimedOut, UnavailableDevice
 
-# Libraries of accelerators may take their time to load.
+# Libraries of accelerators may load slowly.
 _TIMEOUT_S = 120.0
 
 
 async def found_specs() -> list[DeviceSpec]:
-    """Every accelerator of every backend; if there is none a CPU, that of the reference backend only if need be.
+    """Return the accelerators of all backends, or one CPU if there is no accelerator.
 
-    A process of its own looks: the libraries of backends stay out of this one, and so does their end. Raises
-    UnavailableDevice where there is nothing at all, OperationFailed and TimedOut where nobody can tell.
+    Another process lists them, so that this process neither loads the backends' libraries nor dies with them. Raises
+    UnavailableDevice if no backend works here, and OperationFailed or TimedOut if the list can't be made.
     """
     command = [sys.executable, "-m", "nnrt_device_service", "backends", "--json"]
     looking = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
@@ -35,7 +35,11 @@ async def found_specs() -> list[DeviceSpec]:
 
 
 def specs_of(backends: Sequence[Mapping[str, Any]]) -> list[DeviceSpec]:
-    """The devices to serve of those that `nnrt-device backends --json` lists. Raises UnavailableDevice."""
+    """Choose the devices to serve from the list of `nnrt-device backends --json`.
+
+    Chooses all accelerators. Without any, chooses one CPU, that of the default backend last. Raises UnavailableDevice
+    if there is no device.
+    """
     found = [(backend["name"], device) for backend in backends for device in backend["devices"]]
     chosen = [(backend, device) for backend, device in found if device["device_type"] != DeviceType.CPU.name]
     if not chosen:
@@ -47,7 +51,7 @@ def specs_of(backends: Sequence[Mapping[str, Any]]) -> list[DeviceSpec]:
 
 
 def host_name() -> str:
-    """The first part of this host's name."""
+    """Return the first label of this host's name."""
     return socket.gethostname().partition(".")[0] or "host"
 
 

@@ -1,6 +1,6 @@
-"""The file that names the devices of a host, and what their daemons are to be like.
+"""Fleet file: names the devices of a host and the settings of their daemons.
 
-[defaults]                      # for all of them
+[defaults]                      # for all devices
 backend = "onnxruntime"
 listen = "127.0.0.1:50051+"     # the first device; the next one gets port 50052, and so on
 store-dir = "store"             # beside this file
@@ -33,15 +33,16 @@ else:
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ADDRESS = re.compile(r"unix:.+|.+:[0-9]{1,5}")
-_COUNTED = re.compile(r"(.+:)([0-9]{1,5})\+")
+_COUNTED_ADDRESS = re.compile(r"(.+:)([0-9]{1,5})\+")
 _LEAST_S, _MOST_S = 0.1, 86_400.0
 _NICE = range(-20, 20)
 
 
 def read_fleet(path: Path, host: str) -> list[DeviceSpec]:
-    """The devices that a file names. `host` is part of their names for clients, where the file gives no other.
+    """Return the devices that a fleet file names.
 
-    Raises InvalidPath where it can't be read, and InvalidFile with everything that is wrong in it.
+    Clients see a device as `HOST-NAME`, with `host`, unless the file gives it another name. Raises InvalidPath if the
+    file can't be read, and InvalidFile with a list of all problems in it.
     """
     try:
         tables = tomllib.loads(path.read_text())
@@ -57,14 +58,14 @@ def read_fleet(path: Path, host: str) -> list[DeviceSpec]:
 
 
 class _Reading:
-    """One look at a file, which finds all that is wrong in it."""
+    """Reader of one fleet file, which collects all problems that it finds."""
 
     def __init__(self, path: Path, host: str) -> None:
         self.problems: list[str] = []
         self._folder = path.absolute().parent
         self._host = host
         self._flags = setting_flags()
-        # Besides the settings of `serve`.
+        # Converters of the keys that are no settings of `serve`.
         self._own = {
             "options": self._options,
             "environment": self._environment,
@@ -76,13 +77,13 @@ class _Reading:
 
     def fleet(self, tables: Mapping[str, Any]) -> list[DeviceSpec]:
         for name in tables.keys() - {"defaults", "device"}:
-            self._wrong("", f"there is no table {name!r}; use [defaults] and [device.NAME]")
+            self._add_problem("", f"there is no table {name!r}; use [defaults] and [device.NAME]")
         defaults = self._values("[defaults]", tables.get("defaults", {}))
         if "name" in defaults:
-            self._wrong("[defaults] name", "names must differ; give each device its own")
+            self._add_problem("[defaults] name", "names must differ; give each device its own")
         devices = tables.get("device", {})
         if not (isinstance(devices, dict) and devices):
-            self._wrong("", "it names no device; add a table [device.NAME] for each")
+            self._add_problem("", "it names no device; add a table [device.NAME] for each")
             return []
         specs = [
             spec
@@ -95,13 +96,13 @@ class _Reading:
     def _device(self, index: int, name: str, defaults: Mapping[str, Any], table: Any) -> DeviceSpec | None:
         place = f"[device.{name}]"
         if not NAME.fullmatch(name):
-            self._wrong(place, f"{name!r} is no name; use up to 64 letters, digits and ._-")
+            self._add_problem(place, f"{name!r} is no name; use up to 64 letters, digits and ._-")
         own = self._values(place, table)
         values = {"name": f"{self._host}-{name}", **defaults, **own}
         for key in ("options", "environment"):
             values[key] = {**defaults.get(key, {}), **own.get(key, {})}
         for key in values.keys() & {"health-listen", "metrics-listen"}:
-            values[key] = _counted(values[key], index)
+            values[key] = _with_counted_port(values[key], index)
         before = len(self.problems)
         listen = tuple(self._address(place, address, index) for address in values.get("listen", ("127.0.0.1:0",)))
         if len(self.problems) > before:
@@ -130,22 +131,22 @@ class _Reading:
         yield from (f"--option={name}={value}" for name, value in sorted(values["options"].items()))
 
     def _checked(self, place: str, spec: DeviceSpec) -> Settings | None:
-        """All settings of a daemon together, unless they make no sense."""
+        """Check a daemon's settings together and return them, or None if they can't be parsed."""
         try:
             settings = spec.settings()
             settings.backend_options()
         except click.UsageError as error:
-            self._wrong(place, error.format_message())
+            self._add_problem(place, error.format_message())
             return None
         try:
             require_backend(settings.backend)
         except NnrtError as error:
-            self._wrong(f"{place} backend", error.message)
+            self._add_problem(f"{place} backend", error.message)
         for address in spec.listen:
             try:
                 settings.require_guarded(address)
             except NnrtError as error:
-                self._wrong(f"{place} listen", str(error))
+                self._add_problem(f"{place} listen", str(error))
         return settings
 
     def _require_different_addresses(self, specs: list[DeviceSpec]) -> None:
@@ -155,15 +156,15 @@ class _Reading:
                 if address.endswith(":0") and not address.startswith("unix:"):
                     continue
                 if other := taken.get(address):
-                    self._wrong(
+                    self._add_problem(
                         f"[device.{spec.name}] listen", f"{address!r} is that of [device.{other}] too; give another"
                     )
                 taken[address] = spec.name
 
     def _values(self, place: str, table: Any) -> dict[str, Any]:
-        """The values of a table, as they are meant."""
+        """Return the converted values of a table, without those that have a problem."""
         if not isinstance(table, dict):
-            self._wrong(place, f"it is {table!r}; use a table")
+            self._add_problem(place, f"it is {table!r}; use a table")
             return {}
         values = {}
         for key, value in table.items():
@@ -172,14 +173,14 @@ class _Reading:
             if key not in known:
                 nearest = get_close_matches(key.replace("_", "-"), known, n=1)
                 hint = f"; {nearest[0]!r}?" if nearest else "; use the flags of `nnrt-device serve`, without the dashes"
-                self._wrong(where, f"there is no such setting{hint}")
+                self._add_problem(where, f"there is no such setting{hint}")
                 continue
             try:
                 values[key] = self._own[key](value) if key in self._own else self._setting(key, value)
             except click.BadParameter as error:
-                self._wrong(where, error.message)
+                self._add_problem(where, error.message)
             except ValueError as error:
-                self._wrong(where, str(error))
+                self._add_problem(where, str(error))
         return values
 
     def _setting(self, key: str, value: Any) -> Any:
@@ -189,7 +190,7 @@ class _Reading:
                 raise ValueError(f"it is {value!r}; use true or false")
             return value
         if option.multiple:
-            return tuple(map(self._placed, _texts(value))) if key == "listen" else _texts(value)
+            return tuple(map(self._resolve_unix_path, _as_texts(value))) if key == "listen" else _as_texts(value)
         if isinstance(option.type, (click.types.IntParamType, click.types.FloatParamType)):
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise ValueError(f"it is {value!r}; use a number")
@@ -201,14 +202,14 @@ class _Reading:
             return str(self._folder / value)
         return option.type.convert(value, option, None)
 
-    def _placed(self, address: str) -> str:
+    def _resolve_unix_path(self, address: str) -> str:
         path = address.removeprefix("unix:")
         return address if path == address else f"unix:{self._folder / path}"
 
     def _address(self, place: str, address: str, index: int) -> str:
-        address = _counted(address, index)
+        address = _with_counted_port(address, index)
         if not _ADDRESS.fullmatch(address):
-            self._wrong(f"{place} listen", f"{address!r} is no address; use HOST:PORT, HOST:PORT+ or unix:PATH")
+            self._add_problem(f"{place} listen", f"{address!r} is no address; use HOST:PORT, HOST:PORT+ or unix:PATH")
         return address
 
     def _options(self, value: Any) -> dict[str, str]:
@@ -224,7 +225,7 @@ class _Reading:
         return variables
 
     def _cpus(self, value: Any) -> tuple[int, ...]:
-        """Processors as `taskset` writes them, "0-3,8", or a list of their numbers."""
+        """Return the processors named by a list of numbers, or by a text as `taskset` takes it, such as "0-3,8"."""
         parts = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else [value]
         cpus: set[int] = set()
         for part in parts:
@@ -249,17 +250,17 @@ class _Reading:
             raise ValueError(f"it is {value!r}; use a number of seconds, {_LEAST_S:g}..{_MOST_S:g}")
         return float(value)
 
-    def _wrong(self, place: str, what: str) -> None:
+    def _add_problem(self, place: str, what: str) -> None:
         self.problems.append(f"{place}: {what}" if place else what)
 
 
-def _counted(address: str, index: int) -> str:
-    """HOST:PORT+ with the port of the device that has this place in the file."""
-    counted = _COUNTED.fullmatch(address)
+def _with_counted_port(address: str, index: int) -> str:
+    """Return HOST:PORT+ with the port of the device that stands at `index` in the file, other addresses as they are."""
+    counted = _COUNTED_ADDRESS.fullmatch(address)
     return f"{counted[1]}{int(counted[2]) + index}" if counted else address
 
 
-def _texts(value: Any) -> tuple[str, ...]:
+def _as_texts(value: Any) -> tuple[str, ...]:
     texts = (value,) if isinstance(value, str) else value
     if not (isinstance(texts, (list, tuple)) and texts and all(isinstance(text, str) for text in texts)):
         raise ValueError(f"it is {value!r}; use a text, or a list of texts")

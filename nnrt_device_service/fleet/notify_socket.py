@@ -1,4 +1,4 @@
-"""The supervisor's end of the protocol in which daemons tell how they are; see `nnrt_device_service.host.readiness`."""
+"""Supervisor's end of the protocol in which daemons send their state; see `nnrt_device_service.host.readiness`."""
 
 import socket
 from collections.abc import Iterator
@@ -11,17 +11,17 @@ _DATAGRAM_BYTES = 4096
 
 
 class Notice(NamedTuple):
-    """What a process says of itself. The kernel says which one."""
+    """Notice from a process. The kernel vouches for the `pid`; the process chose the fields."""
 
     pid: int
     fields: dict[str, str]
 
 
 class NotifySocket:
-    """A Unix socket that gets notices."""
+    """Unix socket that receives notices."""
 
     def __init__(self, path: Path) -> None:
-        """In the place of a socket that a supervisor before has left."""
+        """Bind the socket to `path`, in place of the socket of an earlier supervisor."""
         path.unlink(missing_ok=True)
         self._path = path
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -33,7 +33,7 @@ class NotifySocket:
         return self._socket.fileno()
 
     def notices(self) -> Iterator[Notice]:
-        """Those that have come."""
+        """Yield the notices that have arrived; never blocks."""
         while True:
             try:
                 data, ancillary, _, _ = self._socket.recvmsg(_DATAGRAM_BYTES, socket.CMSG_SPACE(CREDENTIALS.size))

@@ -1,4 +1,4 @@
-"""Processes that are never taken for others, whatever becomes of their numbers."""
+"""Processes identified such that a reused process id is never mistaken for them."""
 
 import os
 import select
@@ -10,24 +10,25 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-# Fields of /proc/PID/stat after the name in parentheses, which may hold anything; proc(5) counts from 1.
+# Index of the start time among the fields of /proc/PID/stat after the name in parentheses (the name may contain
+# anything). proc(5) counts fields from 1.
 _START_TIME_FIELD = 22 - 3
 
 
 class ProcessIdentity(NamedTuple):
-    """What only one process ever has: its number, when it began, and in which boot of the host."""
+    """Unique identity of a process: its process id, its start time and the boot of the host."""
 
     pid: int
-    # In ticks of the clock since the boot.
+    # In clock ticks since the boot.
     start_ticks: int
     boot_id: str
 
 
 class Process:
-    """A process, held by a descriptor so that no other one ever gets its signals."""
+    """Process with an open pidfd, so that no other process ever gets its signals."""
 
     def __init__(self, identity: ProcessIdentity, descriptor: int, child: "subprocess.Popen[bytes] | None") -> None:
-        """Made by `start` and `find`."""
+        """Take over the pidfd. Only `start` and `find` call this."""
         self.identity = identity
         self._descriptor = descriptor
         self._child = child
@@ -39,11 +40,11 @@ class Process:
         log: IO[bytes] | int | None,
         prepare: Callable[[], None],
     ) -> "Process":
-        """Start it in a session of its own. `prepare` is called in it, before the command is executed.
+        """Start a command in a POSIX session of its own. The child calls `prepare` before it executes the command.
 
         Raises OSError or subprocess.SubprocessError.
         """
-        child = subprocess.Popen(  # noqa: S603  # A list, which no shell reads.
+        child = subprocess.Popen(  # noqa: S603  # A list: no shell parses it.
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -56,13 +57,13 @@ class Process:
 
     @staticmethod
     def find(identity: ProcessIdentity) -> "Process | None":
-        """That process, if it still lives."""
+        """Return the process with this identity, or None if it has ended."""
         try:
             descriptor = os.pidfd_open(identity.pid)
         except OSError:
             return None
         with suppress(OSError, ValueError, IndexError):
-            # Only now: as long as the descriptor's process lives, nobody else has the number.
+            # Compare after opening the pidfd: while its process lives, no other process gets the id.
             if _identity(identity.pid) == identity:
                 process = Process(identity, descriptor, None)
                 if not process.is_over:
@@ -75,7 +76,7 @@ class Process:
         return self.identity.pid
 
     def fileno(self) -> int:
-        """A descriptor that becomes readable when the process has ended."""
+        """Return the pidfd, which becomes readable when the process has ended."""
         return self._descriptor
 
     @property
@@ -90,12 +91,12 @@ class Process:
         return max(_since_boot_s() - ticks, 0.0)
 
     def send(self, number: signal.Signals) -> None:
-        """Does nothing to a process that has ended."""
+        """Send a signal to the process. Does nothing if the process has ended."""
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._descriptor, number)
 
     def exit_code(self) -> int | None:
-        """The code of a process that has ended, negative for a signal; None where only another one may know."""
+        """Return the exit code of the ended process, negative for a signal; None if it is no child of this process."""
         return None if self._child is None else self._child.wait()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Which daemons a supervisor has: one for each device."""
+"""Daemons of a supervisor, one per device, and their change to another list of devices."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 
 
 class Roster:
-    """The daemons of a host, one for each device, by its name."""
+    """Daemons of a host by device name, one per device."""
 
     def __init__(self, directory: StateDirectory, *, is_one_shot: bool) -> None:
         self._directory = directory
@@ -24,28 +24,32 @@ class Roster:
         return len(self._daemons)
 
     def __iter__(self) -> Iterator[SupervisedDaemon]:
-        """Yield those that there are now. Whoever goes through them may wait meanwhile."""
+        """Iterate over a copy of the daemons, so that the caller may await between them."""
         return iter(list(self._daemons.values()))
 
     def named(self, names: list[str]) -> list[SupervisedDaemon]:
-        """Give the daemons of these devices. Raises InvalidParameter for names that there aren't."""
+        """Return the daemons of the named devices. Raises InvalidParameter for unknown names."""
         if unknown := [name for name in names if name not in self._daemons]:
             known = ", ".join(self._daemons) or "none"
             raise InvalidParameter(f"no device is called {', '.join(map(repr, unknown))}; there are: {known}")
         return [self._daemons[name] for name in names]
 
     def not_drained(self) -> list[SupervisedDaemon]:
-        """Give those that nobody wants down."""
+        """Return the daemons that nobody has drained."""
         return [daemon for daemon in self._daemons.values() if not daemon.record.is_drained]
 
     def adopt(self) -> None:
-        """Take over all that an earlier supervisor has left."""
+        """Take over the daemons of an earlier supervisor, from their records."""
         for name, record in self._directory.records().items():
             self._daemons[name] = self._supervised(record)
             _log.info("found %s, which is %s", name, record.state.value)
 
     async def apply(self, specs: list[DeviceSpec]) -> None:
-        """Have a daemon for each of these devices, and no others; those that are as they should be go on."""
+        """Make the daemons match `specs`: start missing ones, restart changed ones, end the others.
+
+        A daemon whose spec is unchanged keeps running. A new daemon starts only after each former daemon of its name,
+        its accelerator (unless that is shared) or one of its addresses has ended.
+        """
         wanted = {spec.name: spec for spec in specs}
         ending = {
             name: (daemon, asyncio.ensure_future(daemon.end()))
@@ -72,7 +76,10 @@ class Roster:
         )
 
     def _add(self, spec: DeviceSpec, former: Record | None) -> None:
-        """Keep a daemon for the device: where the former one was, and as drained as that."""
+        """Add a daemon for the device.
+
+        It takes over the former daemon's drained flag and, if both listen on the same addresses, its actual ones.
+        """
         is_drained = former is not None and former.is_drained
         record = Record(spec, State.DRAINED if is_drained else State.STARTING, is_drained=is_drained)
         if former is not None and former.spec.listen == spec.listen:
@@ -84,16 +91,16 @@ class Roster:
             daemon.begin()
 
     def _supervised(self, record: Record) -> SupervisedDaemon:
-        return SupervisedDaemon(record, self._directory, is_one_shot=self._is_one_shot, on_change=self._have_one_serve)
+        return SupervisedDaemon(record, self._directory, is_one_shot=self._is_one_shot, on_change=self._hasten_restart)
 
-    def _have_one_serve(self) -> None:
-        """Start the daemon that may start first sooner, if none is ready or starting."""
+    def _hasten_restart(self) -> None:
+        """Hasten the backed-off daemon that may start earliest if no daemon is ready or starting."""
         daemons = self._daemons.values()
         waiting = [daemon for daemon in daemons if daemon.state is State.BACKING_OFF]
-        # A device that is out has a reason.
+        # A ready daemon with a reason has a suspended device.
         serve = (d.state is State.STARTING or (d.state is State.READY and not d.record.why) for d in daemons)
         if waiting and not any(serve):
             first = min(waiting, key=lambda daemon: daemon.pause.may_end_at)
             if first.pause.hasten():
-                said = "%s is started again sooner, for no device serves"
+                said = "%s is started again sooner because no device serves"
                 _log.warning(said, first.name, extra={"device": first.name})

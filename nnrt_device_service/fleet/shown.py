@@ -1,4 +1,4 @@
-"""How the daemons are, as `nnrt-device ps` shows it, with a supervisor and without one."""
+"""Rows of `nnrt-device ps`, and commands for daemons without a supervisor."""
 
 import select
 import signal
@@ -10,8 +10,8 @@ from nnrt_device_service.fleet.state_directory import Record, State, StateDirect
 from nnrt_hdi.errors import InvalidParameter
 
 
-def shown(record: Record, process: Process | None, directory: StateDirectory) -> dict[str, Any]:
-    """A daemon as JSON. `process` is None where it doesn't live."""
+def daemon_row(record: Record, process: Process | None, directory: StateDirectory) -> dict[str, Any]:
+    """Return the row of a daemon as JSON. `process` is None if the daemon doesn't run."""
     return {
         "name": record.spec.name,
         "state": record.state.value,
@@ -25,24 +25,24 @@ def shown(record: Record, process: Process | None, directory: StateDirectory) ->
     }
 
 
-def shown_alone(directory: StateDirectory) -> list[dict[str, Any]]:
-    """The daemons that a supervisor has left behind."""
+def unsupervised_rows(directory: StateDirectory) -> list[dict[str, Any]]:
+    """Return the rows of the daemons that an ended supervisor left behind."""
     rows = []
     for record in directory.records().values():
         process = Process.find(record.process) if record.process else None
         if process is None and record.state is not State.FAILED:
             record.state = State.DRAINED if record.is_drained else State.FAILED
             record.why = "" if record.is_drained else "it ended, unsupervised"
-        rows.append(shown(record, process, directory))
+        rows.append(daemon_row(record, process, directory))
         if process is not None:
             process.close()
     return rows
 
 
-def drain_alone(directory: StateDirectory, names: list[str]) -> Iterator[str]:
-    """Drain daemons that no supervisor looks after, all where none is named; the names of those that have ended.
+def drain_unsupervised(directory: StateDirectory, names: list[str]) -> Iterator[str]:
+    """Drain unsupervised daemons and yield the name of each when it has ended. No names means all.
 
-    The next supervisor leaves them down. Raises InvalidParameter for names that there are not.
+    The next supervisor doesn't start them again. Raises InvalidParameter for unknown names.
     """
     records = directory.records()
     if unknown := [name for name in names if name not in records]:
@@ -54,7 +54,7 @@ def drain_alone(directory: StateDirectory, names: list[str]) -> Iterator[str]:
         process = Process.find(record.process) if record.process else None
         was_draining, record.is_drained, record.state = record.state is State.DRAINING, True, State.DRAINING
         directory.write(record)
-        if process is not None and not was_draining:  # A second signal would cut off what is under way.
+        if process is not None and not was_draining:  # A second SIGTERM would abort the work in progress.
             process.send(signal.SIGTERM)
         ending.append((name, process))
     for name, process in ending:

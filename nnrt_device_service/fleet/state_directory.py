@@ -1,4 +1,4 @@
-"""The directory in which a supervisor keeps what outlives it: which daemons there are, their logs, and its sockets."""
+"""State directory of a supervisor: records and logs of the daemons, which outlive the supervisor, and its sockets."""
 
 import fcntl
 import json
@@ -18,14 +18,14 @@ from nnrt_hdi.files.fleet_directory import READY, RECORDS
 
 _log = logging.getLogger(__name__)
 
-# sockaddr_un holds that and a zero at the end.
+# The path in a sockaddr_un has 108 bytes, the last of which is zero.
 _MAX_SOCKET_BYTES = 107
-# A log that is longer when its daemon starts becomes NAME.log.1.
+# A log that is longer when its daemon starts is renamed to NAME.log.1.
 _LONG_LOG_BYTES = 16 << 20
 
 
 class State(str, Enum):
-    """What a daemon is doing, as `nnrt-device ps` says it."""
+    """State of a daemon, with the text that `nnrt-device ps` shows."""
 
     STARTING = "starting"
     READY = READY
@@ -37,20 +37,20 @@ class State(str, Enum):
 
 @dataclass(slots=True)
 class Record:
-    """What is known of a daemon."""
+    """Record of a daemon, which its supervisor writes to the state directory."""
 
     spec: DeviceSpec
     state: State = State.STARTING
-    # Why it failed or is started again; empty while there is nothing to say.
+    # Why the daemon failed or is restarted, or why its device is suspended; empty otherwise.
     why: str = ""
     process: ProcessIdentity | None = None
     addresses: tuple[str, ...] = ()
     restarts: int = 0
-    # How it ended last, negative for a signal; None where it hasn't, or nobody knows.
+    # Last exit code, negative for a signal; None if the daemon hasn't ended or the code is unknown.
     last_exit: int | None = None
-    # It stays down until somebody restarts it.
+    # The daemon stays down until a user restarts it.
     is_drained: bool = False
-    # Its daemon has said that others may have the device at the same time.
+    # The daemon reported that other daemons may use the device at the same time.
     is_shared: bool = False
 
     def as_json(self) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class Record:
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> "Record":
-        """What `as_json` of any version gave. Raises TypeError, KeyError or ValueError for anything else."""
+        """Make a record from the result of `as_json` of any version. Raises TypeError, KeyError or ValueError."""
         known = {entry.name: value[entry.name] for entry in fields(Record) if entry.name in value}
         known["spec"] = DeviceSpec.from_json(value["spec"])
         known["state"] = State(value["state"])
@@ -68,7 +68,7 @@ class Record:
 
 
 class StateDirectory:
-    """One such directory. Its owner's only."""
+    """State directory, which only its owner may use."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -80,10 +80,10 @@ class StateDirectory:
         self._place = f"--state-dir {str(path)!r}"
 
     @contextmanager
-    def taken(self) -> Iterator[None]:
-        """Be the only supervisor here, in a directory that is made if it is missing.
+    def locked(self) -> Iterator[None]:
+        """Hold the lock of the only supervisor during the block. Makes the directory if it is missing.
 
-        Raises InvalidPath, and OperationForbidden where there is a supervisor already.
+        Raises InvalidPath if the directory can't be used, and OperationForbidden if another supervisor has the lock.
         """
         if len(os.fsencode(self.control)) > _MAX_SOCKET_BYTES:
             raise InvalidPath(
@@ -95,32 +95,32 @@ class StateDirectory:
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             about = self.path.stat()
             lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        with os.fdopen(lock, "r+b", buffering=0) as held:
+        with os.fdopen(lock, "r+b", buffering=0) as file:
             if about.st_uid != os.geteuid() or about.st_mode & 0o077:
                 raise InvalidPath("others than you may use it; take one of mode 0700 that is yours", place=self._place)
             try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise OperationForbidden(
-                    f"the supervisor with pid {held.read().decode().strip() or '?'} looks after the daemons here; stop"
+                    f"the supervisor with pid {file.read().decode().strip() or '?'} looks after the daemons here; stop"
                     " it, or use another directory",
                     place=self._place,
                 ) from error
             with self.usable():
-                held.truncate()
-                held.write(f"{os.getpid()}\n".encode())
+                file.truncate()
+                file.write(f"{os.getpid()}\n".encode())
             yield
 
     @contextmanager
     def usable(self) -> Iterator[None]:
-        """Raise InvalidPath for an OSError of the block, such as that of a full disk."""
+        """Turn an OSError of the block, such as that of a full disk, into InvalidPath."""
         try:
             yield
         except OSError as error:
             raise InvalidPath(f"it can't be used: {error.strerror}", place=self._place) from error
 
     def records(self) -> dict[str, Record]:
-        """What is known of each daemon, by its name. What can't be read is nothing."""
+        """Return the readable records by device name. Skips records that can't be read."""
         records = {}
         with suppress(OSError):
             for path in sorted(self._records.glob("*.json")):
@@ -129,14 +129,14 @@ class StateDirectory:
         return records
 
     def write(self, record: Record) -> None:
-        """Where that can't be, such as on a full disk, the daemon is looked after all the same."""
+        """Write a daemon's record. Logs a failure, such as a full disk: the daemon stays supervised."""
         path = self._records / f"{record.spec.name}.json"
         new = path.with_suffix(".new")
         try:
             new.write_text(json.dumps(record.as_json()))
             new.replace(path)
         except OSError as error:
-            _log.error("how %s is can't be written down: %s", record.spec.name, error)
+            _log.error("the record of %s can't be written: %s", record.spec.name, error)
 
     def remove(self, name: str) -> None:
         (self._records / f"{name}.json").unlink(missing_ok=True)
@@ -153,7 +153,10 @@ class StateDirectory:
 
 
 def default_state_directory() -> Path:
-    """Where systemd says, else where the user's programs keep what lasts until the next boot. Raises InvalidPath."""
+    """Return systemd's RUNTIME_DIRECTORY, else /run/nnrt for root, else `nnrt` in XDG_RUNTIME_DIR.
+
+    Raises InvalidPath if no variable names a directory.
+    """
     if runtime := os.environ.get("RUNTIME_DIRECTORY"):
         return Path(runtime.partition(":")[0])
     if os.geteuid() == 0:

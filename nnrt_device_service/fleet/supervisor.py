@@ -1,4 +1,4 @@
-"""The supervisor: keeps the daemons of a host alive."""
+"""Supervisor, which keeps the daemons of a host running."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ from typing import Any
 from nnrt_device_service.fleet.control import Say, serve_control
 from nnrt_device_service.fleet.notify_socket import NotifySocket
 from nnrt_device_service.fleet.roster import Roster
-from nnrt_device_service.fleet.shown import shown
+from nnrt_device_service.fleet.shown import daemon_row
 from nnrt_device_service.fleet.spec import DeviceSpec
 from nnrt_device_service.fleet.state_directory import Record, State, StateDirectory
 from nnrt_device_service.fleet.supervised import SupervisedDaemon
@@ -21,15 +21,15 @@ from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
 
 _log = logging.getLogger(__name__)
 
-# As shells have it.
+# Exit code of a shell for a command that it doesn't find.
 _NOT_FOUND = 127
 
 Source = Callable[[], Awaitable[list[DeviceSpec]]]
-"""What says which devices there are, each time it is asked. Raises NnrtError."""
+"""Function that returns the current specs of the devices. Raises NnrtError."""
 
 
 class Supervisor:
-    """Starts a daemon for each device, and keeps them as they are to be until SIGTERM."""
+    """Supervisor of one daemon per device, which runs until SIGTERM."""
 
     def __init__(
         self,
@@ -40,7 +40,15 @@ class Supervisor:
         is_one_shot: bool = False,
         command: Sequence[str] = (),
     ) -> None:
-        """`on_ready` is called once, when no daemon is on its way any more. `command` runs then, in a one-shot."""
+        """Prepare to supervise the devices of `source`; `run` starts.
+
+        Args:
+            source: Returns the specs of the devices, at the start and at each SIGHUP.
+            directory: Where the records, logs and sockets lie.
+            on_ready: Called once, when each daemon is ready, drained, failed or backing off.
+            is_one_shot: Whether the daemons are never restarted, and end together with `command` or the first failure.
+            command: Command that a one-shot runs when all daemons are ready.
+        """
         self._source = source
         self._directory = directory
         self._on_ready = on_ready
@@ -48,33 +56,33 @@ class Supervisor:
         self._command = command
         self._roster = Roster(directory, is_one_shot=is_one_shot)
         self._stopping = asyncio.Event()
-        # Who changes which daemons there are, or what they are to do.
+        # Serializes changes to the list of daemons and to what they should do.
         self._changing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._exit_code = 0
         self._has_fault = False
 
     async def run(self) -> int:
-        """Supervise; the exit code.
+        """Supervise until a signal or a fault, and return the exit code.
 
-        Daemons of a supervisor that was killed are taken over: those of devices that are as they were go on. So they
-        do after a fault of this one, which is EX_SOFTWARE. Raises NnrtError where the devices can't be told.
+        Takes over the daemons of a killed supervisor; those whose spec is unchanged keep running. After a fault of its
+        own it returns EX_SOFTWARE and leaves its daemons running. Raises NnrtError if the source of devices fails.
         """
         specs = await self._source()
         async with AsyncExitStack() as stack:
-            stack.enter_context(self._directory.taken())
+            stack.enter_context(self._directory.locked())
             with self._directory.usable():
                 notices = NotifySocket(self._directory.notify)
             stack.callback(notices.close)
             loop = asyncio.get_running_loop()
-            loop.add_reader(notices.fileno(), self._hear, notices)
+            loop.add_reader(notices.fileno(), self._handle_notices, notices)
             stack.callback(loop.remove_reader, notices.fileno())
             self._take_signals(loop)
             self._roster.adopt()
             with self._directory.usable():
                 await stack.enter_async_context(serve_control(self._directory.control, self._answer))
-            self._later(self._start(specs))
-            self._later(self._tell_alive())
+            self._spawn(self._start(specs))
+            self._spawn(self._send_signs_of_life())
             await self._stopping.wait()
             if self._has_fault:
                 return os.EX_SOFTWARE
@@ -82,7 +90,7 @@ class Supervisor:
         return self._exit_code
 
     def stop(self) -> None:
-        """Drain all daemons and end; the second time end them at once."""
+        """Drain all daemons and end; a second call kills them."""
         if self._stopping.is_set():
             for daemon in self._roster:
                 daemon.kill()
@@ -91,14 +99,14 @@ class Supervisor:
     def _take_signals(self, loop: asyncio.AbstractEventLoop) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        loop.add_signal_handler(signal.SIGHUP, lambda: self._later(self._reload()))
+        loop.add_signal_handler(signal.SIGHUP, lambda: self._spawn(self._reload()))
 
-    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._handle_task_end)
 
-    def _done(self, task: "asyncio.Task[None]") -> None:
+    def _handle_task_end(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             _log.error("the supervisor has a fault and ends; its daemons go on", exc_info=task.exception())
@@ -110,7 +118,7 @@ class Supervisor:
             for daemon in self._roster.not_drained():
                 if daemon.record.spec in specs:
                     daemon.begin()
-            # Those that were asked to drain may still be at it.
+            # Daemons that were asked to drain may still be draining.
             drained = [daemon.end() for daemon in self._roster if daemon.record.is_drained]
             await asyncio.gather(self._roster.apply(specs), *drained)
         await asyncio.gather(*(daemon.condition.settled() for daemon in self._roster))
@@ -128,9 +136,9 @@ class Supervisor:
             try:
                 specs = await self._source()
             except NnrtError as error:
-                _log.error("nothing changes: %s", error)
+                _log.error("the devices stay unchanged: %s", error)
             else:
-                _log.info("reading again which devices there are: %s", ", ".join(spec.name for spec in specs))
+                _log.info("read the devices again: %s", ", ".join(spec.name for spec in specs))
                 await self._roster.apply(specs)
             notify(READY=1)
 
@@ -142,16 +150,16 @@ class Supervisor:
         for daemon in self._roster:
             self._directory.remove(daemon.name)
 
-    # ---- what it hears and says
+    # ---- notices and requests
 
-    def _hear(self, notices: NotifySocket) -> None:
+    def _handle_notices(self, notices: NotifySocket) -> None:
         by_pid = {daemon.process.pid: daemon for daemon in self._roster if daemon.process is not None}
         for notice in notices.notices():
             if daemon := by_pid.get(notice.pid):
-                daemon.heard(notice.fields)
+                daemon.handle_notice(notice.fields)
 
-    async def _tell_alive(self) -> None:
-        """Tell systemd, where it watches over the supervisor."""
+    async def _send_signs_of_life(self) -> None:
+        """Send signs of life to systemd if systemd watches the supervisor."""
         sign_s = sign_of_life_s()
         while sign_s:
             ready = sum(daemon.state is State.READY for daemon in self._roster)
@@ -159,7 +167,7 @@ class Supervisor:
             await asyncio.sleep(sign_s)
 
     async def _answer(self, request: dict[str, Any], say: Say) -> list[dict[str, Any]]:
-        """Do what a command asks for; see `nnrt_device_service.fleet.control`."""
+        """Carry out a command's request; see `nnrt_device_service.fleet.control`."""
         match request["do"]:
             case "ps":
                 pass
@@ -172,17 +180,20 @@ class Supervisor:
                     await self._restart(daemons, say, rolling=request["rolling"])
             case other:
                 raise InvalidParameter(f"there is nothing called {other!r}; use ps, drain or restart")
-        return [shown(daemon.record, daemon.process, self._directory) for daemon in self._roster]
+        return [daemon_row(daemon.record, daemon.process, self._directory) for daemon in self._roster]
 
     async def _drain(self, daemons: list[SupervisedDaemon], say: Say) -> None:
         async def drain(daemon: SupervisedDaemon) -> None:
             await daemon.drain()
             say(f"{daemon.name} is drained")
 
-        await _all_done(map(drain, daemons))
+        await _gather_all(map(drain, daemons))
 
     async def _restart(self, daemons: list[SupervisedDaemon], say: Say, *, rolling: bool) -> None:
-        """Raises OperationFailed where one doesn't get ready; rolling, those after it are left as they are."""
+        """Restart daemons: one after the other if `rolling`, else all at once.
+
+        Raises OperationFailed if a daemon doesn't become ready; a rolling restart stops there.
+        """
 
         async def restart(daemon: SupervisedDaemon) -> None:
             await daemon.end()
@@ -197,10 +208,10 @@ class Supervisor:
             for daemon in daemons:
                 await restart(daemon)
         else:
-            await _all_done(map(restart, daemons))
+            await _gather_all(map(restart, daemons))
 
     async def _one_shot(self) -> None:
-        """Run the command, if there is one, until it or a daemon ends."""
+        """Run the command, if there is one and all daemons are ready, until the command ends or a daemon fails."""
         waiting = [asyncio.ensure_future(daemon.condition.until(State.FAILED)) for daemon in self._roster]
         is_whole = all(daemon.state is State.READY for daemon in self._roster)
         command = asyncio.ensure_future(self._run_command()) if self._command and is_whole else None
@@ -215,7 +226,7 @@ class Supervisor:
         self._stopping.set()
 
     async def _run_command(self) -> int:
-        """The exit code of the command, which finds the devices in NNRT_DEVICES."""
+        """Run the command with the devices' addresses in NNRT_DEVICES, and return its exit code."""
         addresses = [daemon.record.addresses[0] for daemon in self._roster]
         try:
             process = await asyncio.create_subprocess_exec(
@@ -233,18 +244,18 @@ class Supervisor:
             raise
 
     def _failure_code(self) -> int:
-        """The exit code of the daemon that failed; 1 where it has none."""
+        """Return the exit code of the first failed daemon, or 1 if it has none."""
         codes = [daemon.record.last_exit for daemon in self._roster if daemon.state is State.FAILED]
         return _shell_code(codes[0]) if codes and codes[0] else 1
 
 
-async def _all_done(works: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Raises what the first one raises that fails, when all have ended."""
+async def _gather_all(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Wait until all coroutines have ended, then raise the first exception in their order, if any."""
     for outcome in await asyncio.gather(*works, return_exceptions=True):
         if outcome is not None:
             raise outcome
 
 
 def _shell_code(code: int) -> int:
-    """An exit code as shells have it for a process that a signal ended."""
+    """Return the exit code that a shell gives for a process: 128 plus the signal if a signal ended it."""
     return code if code >= 0 else 128 - code

@@ -1,4 +1,4 @@
-"""Units with which systemd runs daemons, or the supervisor of a host's."""
+"""Systemd units for a single daemon, and for the supervisor of a host."""
 
 import os
 import shlex
@@ -15,9 +15,9 @@ _HOMES = ("/home", "/root", "/run/user")
 
 
 def require_lasting_interpreter() -> None:
-    """Raise InvalidPath where this interpreter lies in a folder for temporary files, wherever TMPDIR is.
+    """Raise InvalidPath if this interpreter lies in /tmp or /var/tmp.
 
-    Units have such folders of their own (PrivateTmp=), and hosts empty them.
+    The units have temporary folders of their own (PrivateTmp=), and hosts empty the common ones.
     """
     for folder in ("/tmp", "/var/tmp"):  # noqa: S108
         if Path(sys.prefix).resolve().is_relative_to(Path(folder).resolve()):
@@ -29,11 +29,11 @@ def require_lasting_interpreter() -> None:
 
 
 def unit(name: str, *, is_user: bool, fleet_file: Path | None) -> str:
-    """The text of one of the UNITS, for this interpreter. `fleet_file` is that of the supervisor."""
+    """Return the text of one of `UNITS` for this interpreter, with `fleet_file` as the supervisor's argument."""
     home = "read-only" if sys.prefix.startswith(_HOMES) else "yes"
     folder = files("nnrt_device_service.fleet") / "systemd"
-    # What a device needs more, such as the group of its /dev file or a limit of memory, comes as a drop-in. The manager
-    # of a user has no rights to give away.
+    # A drop-in adds what a device needs, such as the group of its /dev file or a memory limit. A user's systemd can't
+    # grant rights, so its units have another sandbox.
     sandbox = (folder / ("user.sandbox" if is_user else "system.sandbox")).read_text()
     text = (folder / name).read_text()
     return text.format(
@@ -45,12 +45,12 @@ def unit(name: str, *, is_user: bool, fleet_file: Path | None) -> str:
 
 
 def unit_folder(*, is_user: bool) -> Path:
-    """Where an administrator, or a user, puts units; see systemd.unit(5)."""
+    """Return the folder for units of an administrator, or of a user; see systemd.unit(5)."""
     if not is_user:
         return Path("/etc/systemd/system")
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "systemd/user"
 
 
 def _escaped(path: str) -> str:
-    """A path as one word of ExecStart."""
+    """Return a path quoted as one word of ExecStart."""
     return shlex.quote(path).replace("%", "%%").replace("$", "$$")

@@ -1,1 +1,1 @@
-"""What is known of a device besides its runs: the answers of its canary, and its telemetry."""
+"""Health of a device: its canary and its telemetry."""

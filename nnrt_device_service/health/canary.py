@@ -1,4 +1,4 @@
-"""The canary of a device: a small model with a known answer, run every so many seconds."""
+"""Canary of a device: a small model with a known answer, which the daemon runs at an interval."""
 
 import logging
 import math
@@ -27,29 +27,29 @@ from nnrt_hdi.tensor import Array
 
 _log = logging.getLogger(__name__)
 
-# An answer is late that takes so many times as long as usual, and so much longer as the settings say.
+# An answer is late if it takes this many times the usual time, and --canary-late-ms more than the usual time.
 _SLOWER = 4
-# Runs of a trial whose answers are late, of which the fastest counts: this host may be busy.
+# Runs of a trial while answers are late. The fastest counts, because the host may be busy.
 _RUNS = 5
-# Trials after which it is known what answers usually take, and the latest of which that is known.
+# Trials needed to know the usual time of an answer, and latest trials whose median is the usual time.
 _LEARNING, _KNOWN = 4, 64
-# A late trial may be chance, two in a row aren't.
+# One late trial may be chance; two in a row suspend the device.
 _LATE_IN_A_ROW = 2
-# How much sooner the next trial comes of a device that is out, and of one in doubt.
+# Divisors of the period while the device is suspended, and after a late trial.
 _OUT_SOONER, _DOUBT_SOONER = 2, 4
-# Right answers in a row that bring the device back.
+# Right answers in a row after which the device resumes.
 _RIGHT_IN_A_ROW = 2
-# Of the device's time the canary takes less than one part of so many.
+# The canary uses at most 1/_SHARE of the device's time.
 _SHARE = 200
-# What a run gets on the device at least, and the very first one, for which the device may have to warm up.
+# Least time limit of a run on the device, and limit of the first run, for which the device may have to warm up.
 _LEAST_S, _WARM_UP_S = 0.5, 60.0
-# How often the thread looks at a run that doesn't end, in the time that it gets.
+# Checks of an unfinished run within its time limit.
 _LOOKS = 4
 _END_S = 1.0
 
 
 class Verdict(Enum):
-    """What became of a trial."""
+    """Result of a trial."""
 
     RIGHT = "right"
     WRONG = "wrong"
@@ -58,26 +58,31 @@ class Verdict(Enum):
 
 
 class Trial(NamedTuple):
-    """A trial of the device, and why it wasn't right."""
+    """Trial of the device: the verdict, and the reason if it isn't right."""
 
     verdict: Verdict
     why: str = ""
-    # Time that the answer took on the device; 0 where there was none, or where that says nothing.
+    # Device time of the answer; 0 if there was no answer, or its time means nothing.
     answer_ns: int = 0
 
 
-# For whom the device's time counts that trials take.
+# Identity to which the device time of trials is accounted.
 CANARY = Identity("daemon", "canary")
 
 
 class Accompanied(PreparedModel):
-    """A prepared model that knows whether its latest run shared the device with others."""
+    """Prepared model that notes whether its latest run shared the device with other runs."""
 
     def __init__(
         self, prepared: PreparedModel, has_company: Callable[[], bool], is_compiling: Callable[[], bool]
     ) -> None:
-        """`has_company` tells, while a run of it is on the device, whether others are, too; `is_compiling` whether one
-        of all runs there compiles something, and so may last longer than a run."""
+        """Wrap a prepared model.
+
+        Args:
+            prepared: The model.
+            has_company: Returns whether other runs are on the device beside a run of this model.
+            is_compiling: Returns whether any run on the device compiles, and may therefore take longer than a run.
+        """
         self.inputs, self.outputs = prepared.inputs, prepared.outputs
         self.reads_in_place = prepared.reads_in_place
         self.has_company = has_company
@@ -100,16 +105,17 @@ class Accompanied(PreparedModel):
         self._prepared.close()
 
 
-# Runs the model with these inputs as any client's: outputs, and nanoseconds that it computed.
+# Function that runs the model as for any client; returns the outputs and the nanoseconds of computing.
 Execute = Callable[[Sequence[Array], Cancellation], tuple[Sequence[Array], int]]
 
 
 class Canary:
-    """Tries a device, and says when it is out and when it is back.
+    """Canary that runs trials on a device, suspends a faulty device and resumes it.
 
-    It is out as soon as an answer is wrong, doesn't come, or is late twice in a row, and back after two right answers.
-    What is late is known from the trials before. Other runs may make it late without a fault: time in which it waits
-    for its turn, or shares the device with them, counts only where it doesn't end for as long as no run may last.
+    The device is suspended as soon as an answer is wrong, fails, doesn't come or is late twice in a row, and resumes
+    after two right answers in a row. Earlier trials tell what is late. Other runs can delay a healthy device's answer:
+    time in which the run waits for its turn, or shares the device, counts only if it exceeds the time that any run may
+    take.
     """
 
     def __init__(
@@ -123,8 +129,19 @@ class Canary:
         set_out: Callable[[str], object],
         on_change: Callable[[], object],
     ) -> None:
-        """`execute` is of the prepared model and of the session, which ends with the canary. `set_out` gets why the
-        device goes out before `state` says so, or nothing when it comes back; `on_change` is called afterwards."""
+        """Set up the canary; `start` begins the trials.
+
+        Args:
+            model: The model and its right answers.
+            prepared: The model, prepared on the device.
+            session: The canary's session, which `stop` closes.
+            execute: Runs `prepared` in `session`.
+            threads: Threads for the runs.
+            settings: Interval and limits.
+            set_out: Suspends the device for a reason, or resumes it if the reason is empty. Called before `state`
+                changes.
+            on_change: Called after `state` has changed.
+        """
         self._model = model
         self._prepared = prepared
         self._session = session
@@ -137,106 +154,108 @@ class Canary:
         self._set_out = set_out
         self._on_change = on_change
         self._random = np.random.default_rng()
-        self._told = CanaryState()
+        self._state = CanaryState()
         self._changed_at = time.monotonic()
         self._usual: deque[int] = deque(maxlen=_KNOWN)
-        # Trials in a row that were late, or right.
+        # Consecutive late, and consecutive right, trials.
         self._late = self._right = 0
-        # What it is out for.
+        # Verdict for which the device is suspended.
         self._out_by = Verdict.RIGHT
-        # A run that was given up, and may still be on the device.
-        self._left: Future[Any] | None = None
+        # Run that was abandoned, and may still be on the device.
+        self._abandoned: Future[Any] | None = None
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
     @property
     def is_out(self) -> bool:
-        return self._told.is_out
+        return self._state.is_out
 
     @property
     def state(self) -> CanaryState:
-        """What is known of the device now. Any thread may ask."""
-        return replace(self._told, for_s=time.monotonic() - self._changed_at)
+        """State of the canary now. Any thread may read it."""
+        return replace(self._state, for_s=time.monotonic() - self._changed_at)
 
     @property
     def _period_s(self) -> float:
-        """Seconds from trial to trial: those of the settings, or more where the model takes long."""
-        return max(self._interval_s, self._told.usual_ns / 1e9 * _SHARE)
+        """Seconds between trials: the setting, or more if the model takes long."""
+        return max(self._interval_s, self._state.usual_ns / 1e9 * _SHARE)
 
     @property
     def pause_s(self) -> float:
-        """Seconds until the next trial: fewer while the device is out, or in doubt."""
+        """Seconds until the next trial: fewer while the device is suspended or was late."""
         return self._period_s / (_OUT_SOONER if self.is_out else _DOUBT_SOONER if self._late else 1)
 
     def start(self) -> None:
-        """Try the device until it is known what is usual, or that it is out; and go on in a thread. Raises OutOfMemory
-        where none can be started."""
+        """Run trials until the usual time is known or the device is suspended, then go on in a thread.
+
+        Raises OutOfMemory if no thread can be started.
+        """
         for _ in range(_LEARNING + 1):
             if not self.is_out:
                 self.try_once()
         self._thread = start_thread(self._watch, "canary")
 
     def stop(self) -> bool:
-        """End the trials; whether none is on the device any more. Idempotent."""
+        """End the trials and return whether none is on the device any more. Idempotent."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join(_END_S)
         self._session.close()
-        return self._left is None or bool(wait([self._left], _END_S).done)
+        return self._abandoned is None or bool(wait([self._abandoned], _END_S).done)
 
     def _watch(self) -> None:
         while not self._stopped.wait(self.pause_s):
             try:
                 self.try_once()
-            except Exception:  # Of memory, perhaps. The next one may succeed.
+            except Exception:  # A lack of memory, for example. The next trial may succeed.
                 _log.exception("the canary could not be run")
 
     def try_once(self) -> None:
-        """Try the device now, unless it has not ended the trial before."""
-        if self._left is not None and not self._left.done():
+        """Run a trial now, unless an abandoned run is still on the device."""
+        if self._abandoned is not None and not self._abandoned.done():
             return
-        self._left = None
+        self._abandoned = None
         try:
             trial = self._trial()
-        except (OutOfMemory, MemoryError) as error:  # Of the host's, or of the daemon's limits: no fault of the device.
+        except (OutOfMemory, MemoryError) as error:  # A limit of the host or daemon, no fault of the device.
             _log.warning("the canary could not be run: %s", error)
             return
         if not self._stopped.is_set():
             self.judge(trial)
 
     def judge(self, trial: Trial) -> None:
-        """Count a trial, and take the device out or back where it decides that."""
+        """Count a trial, and suspend or resume the device if the trial decides that."""
         is_right, is_late = trial.verdict is Verdict.RIGHT, trial.verdict is Verdict.LATE
         self._late = self._late + 1 if is_late else 0
         self._right = self._right + 1 if is_right else 0
-        if is_right and trial.answer_ns and self._told.runs:  # The first one warms up.
+        if is_right and trial.answer_ns and self._state.runs:  # The first run warms up.
             self._usual.append(trial.answer_ns)
-        told = self._told
-        self._told = replace(
-            told,
-            runs=told.runs + 1,
-            wrong=told.wrong + (trial.verdict is Verdict.WRONG),
-            late=told.late + is_late,
-            failed=told.failed + (trial.verdict is Verdict.FAILED),
-            last_ns=trial.answer_ns or told.last_ns,
+        former = self._state
+        self._state = replace(
+            former,
+            runs=former.runs + 1,
+            wrong=former.wrong + (trial.verdict is Verdict.WRONG),
+            late=former.late + is_late,
+            failed=former.failed + (trial.verdict is Verdict.FAILED),
+            last_ns=trial.answer_ns or former.last_ns,
             usual_ns=int(statistics.median(self._usual)) if self._usual else 0,
         )
         has_answered = trial.answer_ns > 0
-        if told.is_out:
+        if former.is_out:
             if self._right >= _RIGHT_IN_A_ROW:
                 self._change("")
             elif not is_right and trial.verdict is not self._out_by:
                 self._out_by = trial.verdict
-                self._told = replace(self._told, why=trial.why)
+                self._state = replace(self._state, why=trial.why)
         elif not is_right and not (is_late and has_answered and self._late < _LATE_IN_A_ROW):
             self._out_by = trial.verdict
             self._change(trial.why)
 
     def _change(self, why: str) -> None:
-        """Take the device out for a reason, or back where there is none."""
+        """Suspend the device for a reason, or resume it if the reason is empty."""
         self._set_out(why)
         for_s, self._changed_at = time.monotonic() - self._changed_at, time.monotonic()
-        self._told = replace(self._told, is_out=bool(why), why=why)
+        self._state = replace(self._state, is_out=bool(why), why=why)
         if why:
             _log.error("the device is out until its canary is right again: %s", why)
         else:
@@ -244,7 +263,7 @@ class Canary:
         self._on_change()
 
     def _trial(self) -> Trial:
-        """Run the model, again while its answer is late. Raises OutOfMemory where that is impossible now."""
+        """Run the model, up to _RUNS times while its answers are late. Raises OutOfMemory or MemoryError."""
         trials = []
         for _ in range(_RUNS):
             trials.append(self._once())
@@ -257,7 +276,7 @@ class Canary:
         cancellation = Cancellation()
         ending = self._threads.submit(partial(self._execute, [given], cancellation))
         if why := self._why_no_end(ending, cancellation):
-            self._left = ending
+            self._abandoned = ending
             cancellation.cancel(OperationFailed(why))
             return Trial(Verdict.LATE, why)
         try:
@@ -265,13 +284,13 @@ class Canary:
         except (OutOfMemory, MemoryError):
             raise
         except Exception as error:
-            if not self.is_out:  # Once, for it is tried again and again.
+            if not self.is_out:  # Log one failure, not each of the trials that follow.
                 _log.error("the canary failed", exc_info=error)
             cause = f": {error}" if isinstance(error, NnrtError) else f" with {type(error).__name__}"
             return Trial(Verdict.FAILED, f"its canary failed{cause}")
         if why := why_wrong(answer, right, self._tolerance):
             return Trial(Verdict.WRONG, why, answer_ns)
-        usual_ns = self._told.usual_ns
+        usual_ns = self._state.usual_ns
         if len(self._usual) >= _LEARNING and answer_ns > max(usual_ns * _SLOWER, usual_ns + self._late_s * 1e9):
             if self._prepared.had_company:
                 return Trial(Verdict.RIGHT)
@@ -280,11 +299,12 @@ class Canary:
         return Trial(Verdict.RIGHT, answer_ns=answer_ns)
 
     def _why_no_end(self, ending: Future[Any], cancellation: Cancellation) -> str:
-        """Wait for the end of a run; why it is no use to wait any longer, empty where it has ended.
+        """Wait until a run ends; return why to stop waiting, or an empty string if the run has ended.
 
-        Time is counted in looks: that in which this process itself stood still is none.
+        Adds up the intervals between checks instead of reading a clock, so that time in which this process itself stood
+        still doesn't count.
         """
-        longest_s = max(self._period_s / 2, _LEAST_S) if self._told.runs else _WARM_UP_S
+        longest_s = max(self._period_s / 2, _LEAST_S) if self._state.runs else _WARM_UP_S
         look_s = min(longest_s, self._turn_s) / _LOOKS
         alone_s, beside_others_s, is_on_device = 0.0, 0.0, False
         while not self._stopped.is_set() and alone_s < longest_s and beside_others_s < self._turn_s:
@@ -301,16 +321,19 @@ class Canary:
 
 
 def _longest_run_s(settings: Settings) -> float:
-    """Seconds that a run may be on the device, which may take a while to stop."""
+    """Return the seconds that a run may be on the device, including the time to stop it."""
     return settings.max_run_s + settings.stuck_s if settings.max_run_s else math.inf
 
 
 def why_wrong(answer: Array, right: Array, tolerance: float) -> str:
-    """Say what is wrong with an answer; empty for nothing. Numbers may be off by so much of the largest."""
+    """Return what is wrong with an answer, or an empty string.
+
+    Numbers may differ by `tolerance` times the largest right number.
+    """
     if (answer.shape, answer.dtype) != (right.shape, right.dtype):
         return f"its canary's answer is {answer.dtype}{list(answer.shape)}, not {right.dtype}{list(right.shape)}"
     allowed = tolerance * float(np.abs(right).max())
-    # Not a number is off, too.
+    # The negated comparison makes NaN wrong, too.
     is_off = ~(np.abs(answer.astype(np.float64) - right.astype(np.float64)) <= allowed)
     if not is_off.any():
         return ""

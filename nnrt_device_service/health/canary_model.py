@@ -1,4 +1,4 @@
-"""Small models whose answers numpy knows exactly, of which a canary runs the first that its device takes."""
+"""Small models with exactly known answers; the canary runs the first model that its device supports."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,40 +11,40 @@ from nnrt_hdi.graph import Constant, Graph, Node
 from nnrt_hdi.tensor import Array, QuantParam, TensorSpec
 
 _ROWS = 64
-# By data type: how many features there are, and the largest input and bias. Weights are -1, 0 and 1, so that no sum
-# passes what the data type has exactly, in whatever order it is made.
+# By data type: number of features, largest input, largest bias. Weights are -1, 0 and 1, so that the data type
+# represents every partial sum exactly, in any order of summation.
 _SIZES = {DataType.FLOAT32: (256, 7, 256), DataType.FLOAT16: (256, 7, 256), DataType.INT8: (64, 1, 63)}
 _ELEMENTWISE = (DataType.FLOAT32, DataType.FLOAT16, DataType.INT32, DataType.INT8)
-# Where a number stands for itself.
+# Quantization in which each number represents itself.
 _QUANT = {DataType.INT8: (QuantParam(1.0, 0),)}
-# Models are the same at each start, so that nothing compiled for them is compiled in vain.
+# The models are the same at each start, so that models compiled earlier can be reused.
 _SEED = 1
 
 
 @dataclass(frozen=True, slots=True)
 class CanaryModel:
-    """A model of one input and one output, integers in any data type. No answer has a rounding error."""
+    """Model with one input and one output, both integers of any data type, computed without rounding errors."""
 
     graph: Graph
-    # Inputs are from minus that to that.
+    # Inputs lie in [-most, most].
     most: int
     answer: Callable[[Array], Array]
 
     def question(self, random: np.random.Generator) -> tuple[Array, Array]:
-        """An input that nobody can foresee, and the right output."""
+        """Return a random input and the right output."""
         (spec,) = self.graph.input_specs
         given = random.integers(-self.most, self.most, spec.shape, endpoint=True).astype(spec.numpy_dtype)
         return given, self.answer(given)
 
 
 def candidates() -> Iterator[CanaryModel]:
-    """The models, those first of which a device computes most: a dense layer, and arithmetic for others."""
+    """Yield the models: first dense layers, which exercise the device most, then arithmetic."""
     yield from map(_dense, _SIZES)
     yield from map(_arithmetic, _ELEMENTWISE)
 
 
 def first_taken(check: Callable[[Graph], Graph]) -> CanaryModel:
-    """The first model that `check` passes, with the graph that it gives. Raises Unsupported where it refuses all."""
+    """Return the first model that `check` accepts, with the graph it returns. Raises Unsupported if it accepts none."""
     reasons = []
     for model in candidates():
         try:
@@ -58,7 +58,7 @@ def first_taken(check: Callable[[Graph], Graph]) -> CanaryModel:
 
 
 def _dense(data_type: DataType) -> CanaryModel:
-    """y = the larger of 0 and x W^T + b."""
+    """Return a model of y = max(0, x W^T + b)."""
     features, most, most_bias = _SIZES[data_type]
     random = np.random.default_rng(_SEED)
     weight = random.integers(-1, 1, (features, features), endpoint=True)
@@ -83,7 +83,7 @@ def _dense(data_type: DataType) -> CanaryModel:
 
 
 def _arithmetic(data_type: DataType) -> CanaryModel:
-    """y = x w + b, element by element."""
+    """Return a model of y = x * w + b, elementwise."""
     most, shape, quant = 7, (_ROWS, _ROWS), _QUANT.get(data_type, ())
     random = np.random.default_rng(_SEED)
     factor, summand = random.integers(-most, most, (2, *shape), endpoint=True)

@@ -1,4 +1,4 @@
-"""Asks the device every few seconds what it measures of itself."""
+"""Telemetry of the device, read from the backend every few seconds."""
 
 import logging
 import threading
@@ -11,35 +11,35 @@ from nnrt_hdi.backend import Backend, Telemetry
 _log = logging.getLogger(__name__)
 
 _EVERY_S = 5.0
-# How many rounds a device may miss until what it told counts for nothing.
+# Missed rounds after which the latest figures are stale.
 _ROUNDS = 3
-# A hook that takes longer than that to return, when the daemon ends, has the backend left as it is.
+# Seconds that the hook gets to return when the daemon ends. After that the daemon doesn't close the backend.
 _STOP_S = 5.0
 
 
 class TelemetryWatch:
-    """Asks a backend for its figures, in a thread of its own: a hook that raises or hangs harms nobody else.
+    """Reader of a backend's telemetry in a thread of its own, so that a hook that raises or hangs disturbs nothing.
 
-    Of each thing that goes wrong the log has one line until the daemon ends.
+    Logs each kind of failure once in the daemon's lifetime.
     """
 
     def __init__(self, backend: Backend, every_s: float = _EVERY_S) -> None:
         self._backend = backend
         self._every_s = every_s
-        self._told: Telemetry | None = None
-        self._told_at = time.monotonic()
+        self._latest: Telemetry | None = None
+        self._read_at = time.monotonic()
         self._logged: set[str] = set()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Ask from now on, if the backend has anything to tell. Raises OutOfMemory where there is no thread for it."""
+        """Start reading if the backend implements `telemetry`. Raises OutOfMemory if no thread can be started."""
         if type(self._backend).telemetry is not Backend.telemetry:
-            self._told_at = time.monotonic()
+            self._read_at = time.monotonic()
             self._thread = start_thread(self._run, "telemetry")
 
     def stop(self) -> bool:
-        """Ask no more; whether the backend isn't being asked any longer. Idempotent."""
+        """Stop reading and return whether the hook has returned. Idempotent."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join(_STOP_S)
@@ -47,24 +47,24 @@ class TelemetryWatch:
 
     @property
     def latest(self) -> Telemetry | None:
-        """The latest figures; None where there are none that are fresh."""
+        """Latest figures, or None if there are none or they are stale."""
         if self._thread is None:
             return None
-        silent_s = time.monotonic() - self._told_at
+        silent_s = time.monotonic() - self._read_at
         if silent_s > _ROUNDS * self._every_s:
-            self._log_once("the backend has not told its telemetry for %.0f s", silent_s)
+            self._log_once("the backend has sent no telemetry for %.0f s", silent_s)
             return None
-        return self._told
+        return self._latest
 
     def _run(self) -> None:
         while True:
             try:
                 told = self._backend.telemetry()
-                self._told = None if told is None else self._checked(told)
-            except BaseException:  # One that exits would end the thread.
-                self._told = None
-                self._log_once("the backend fails to tell its telemetry", exc_info=True)
-            self._told_at = time.monotonic()
+                self._latest = None if told is None else self._checked(told)
+            except BaseException:  # SystemExit, too, would end the thread.
+                self._latest = None
+                self._log_once("the backend failed to read its telemetry", exc_info=True)
+            self._read_at = time.monotonic()
             if self._stopped.wait(self._every_s):
                 return
 
@@ -72,7 +72,7 @@ class TelemetryWatch:
         plausible = told.plausible()
         for name, figure in asdict(told).items():
             if figure is not None and getattr(plausible, name) is None:
-                self._log_once(f"the backend tells a {name} that can't be, which counts as none: %r", figure)
+                self._log_once(f"the backend's {name} is impossible and is ignored: %r", figure)
         return plausible
 
     def _log_once(self, message: str, *arguments: object, exc_info: bool = False) -> None:

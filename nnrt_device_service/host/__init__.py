@@ -1,1 +1,1 @@
-"""Threads and memory that the host gives the daemon, and the limits on them."""
+"""The daemon's dealings with its host: threads, memory, signals, logs, supervisor."""

@@ -1,4 +1,4 @@
-"""Settings of the C library's malloc for a daemon, through whose hands a megabyte passes every millisecond."""
+"""Settings of the C library's malloc for a daemon that allocates about a megabyte per millisecond."""
 
 import ctypes
 import gc
@@ -8,20 +8,20 @@ from contextlib import suppress
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
-# The most that glibc takes: what it arrives at by itself when a block of that size has been freed.
+# Maximum that glibc accepts, and to which it adapts by itself when a block of that size is freed.
 _MMAP_THRESHOLD_BYTES = 32 << 20
 _TRIM_THRESHOLD_BYTES = 16 << 20
-# Heaps. Else there are eight for each core, and what each has once taken stays there in pieces.
+# Number of arenas. By default glibc makes up to eight per core, and each keeps freed memory as fragments.
 _ARENAS = 2
 
 
 def keep_freed_memory() -> None:
-    """Have some MiB stay with the process when they are freed, for the next message to arrive in.
+    """Make malloc keep some MiB of freed memory for the next messages.
 
-    Else most messages of 1 MiB arrive in pages that are new, which cost as much as what is copied into them. Does
-    nothing where the C library isn't glibc.
+    Otherwise most messages of 1 MiB arrive in new pages, which cost as much as the copying. Does nothing if the C
+    library isn't glibc.
     """
-    with suppress(AttributeError, OSError, TypeError):  # As ctypes says that there is none, or not this function.
+    with suppress(AttributeError, OSError, TypeError):  # ctypes finds no C library, or no such function.
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES)
         mallopt(_M_TRIM_THRESHOLD, _TRIM_THRESHOLD_BYTES)
@@ -29,7 +29,7 @@ def keep_freed_memory() -> None:
 
 
 def give_back_freed_memory() -> None:
-    """Return to the host what nobody refers to and what is free. Takes some tenths of a second."""
+    """Collect garbage and return free memory to the host. Takes some tenths of a second."""
     gc.collect()
     with suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,7 +1,7 @@
-"""The claim of an accelerator by the daemon that serves it, whatever any directory knows of daemons.
+"""Exclusive claim of an accelerator by the daemon that serves it, independent of any state directory.
 
-It is a Unix socket with an abstract name: it needs no file system, and the kernel frees it with the process. It holds
-among the daemons that share a network namespace.
+The claim is a Unix socket with an abstract name: it needs no file system, and the kernel frees it when the process
+ends. It excludes other daemons of the same network namespace.
 """
 
 import errno
@@ -18,23 +18,24 @@ from nnrt_hdi.errors import OperationForbidden
 
 _log = logging.getLogger(__name__)
 
-# Those who ask whose it is and go away are kept in the socket's queue, which is never read.
+# Backlog of the socket. Processes that connect to learn its owner stay in the backlog, which nobody reads.
 _MOST_ASKED = 4096
-# So end the variables by which the libraries of accelerators let a process see only some of them.
+# Suffixes of the variables that limit which accelerators a process sees.
 _CHOOSING = ("VISIBLE_DEVICES", "_AFFINITY_MASK")
 
 
-def chosen_by(backend: str, options: Mapping[str, str], environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what decides which accelerator a daemon gets: of two daemons that differ in it each has one."""
+def device_key(backend: str, options: Mapping[str, str], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what selects a daemon's accelerator. Daemons with different keys have different accelerators."""
     variables = {name: value for name, value in environment.items() if name.endswith(_CHOOSING)}
     return (backend, *(f"{name}={value}" for each in (options, variables) for name, value in sorted(each.items())))
 
 
 def claim(device_name: str, *details: str) -> None:
-    """Claim an accelerator until this process ends. The details tell it from others that a backend calls the same.
+    """Claim an accelerator until this process ends. `details` distinguish accelerators of the same name.
 
-    Raises OperationForbidden where another process of this user, or of root, has it. Anybody else could keep a daemon
-    from it, and some hosts allow no such socket: there the log says so, and no more comes of it.
+    Raises OperationForbidden if another process of this user, or of root, has claimed it. Logs a warning, and claims
+    nothing, if another user's process has the name (any user could block a daemon so) or the host allows no such
+    socket.
     """
     if sys.platform != "linux":
         return
@@ -43,7 +44,7 @@ def claim(device_name: str, *details: str) -> None:
         with socket.socket(socket.AF_UNIX) as claimed:
             claimed.bind(name)
             claimed.listen(_MOST_ASKED)
-            claimed.detach()  # Nobody closes it any more.
+            claimed.detach()  # Keep the descriptor open until the process ends.
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             _log.warning("%s: it can't be claimed: %s; others may serve it as well", place, error.strerror)
@@ -63,7 +64,7 @@ def socket_name(device_name: str, *details: str) -> str:
 
 
 def _owner_of(name: str) -> tuple[int, int | None]:
-    """Return the holder's pid and user; no user where it doesn't say."""
+    """Return the process id and user of the claim's owner; 0 and None if they are unknown."""
     with suppress(OSError), socket.socket(socket.AF_UNIX) as asking:
         asking.setblocking(False)
         asking.connect(name)

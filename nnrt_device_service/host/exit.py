@@ -1,4 +1,4 @@
-"""How a daemon ends that can't go on. Whoever supervises it starts it again."""
+"""End of a daemon that can't go on; its supervisor restarts it."""
 
 import logging
 import os
@@ -11,18 +11,18 @@ _log = logging.getLogger(__name__)
 
 
 class ExitCode(IntEnum):
-    """Why a daemon ended itself, for its supervisor."""
+    """Exit code by which a daemon tells its supervisor why it ended itself."""
 
     NOT_SERVING = 70
-    """gRPC answers no calls any more (EX_SOFTWARE of sysexits.h)."""
+    """gRPC no longer answers calls (EX_SOFTWARE of sysexits.h)."""
     DAMAGED = 74
-    """A file that it has mapped was cut short, and models compute with what is left (EX_IOERR)."""
+    """A mapped file was truncated, so models would compute with wrong data (EX_IOERR)."""
     STUCK = 75
-    """A run on the device can't be stopped (EX_TEMPFAIL: what is asked again later may well work)."""
+    """A run on the device can't be stopped (EX_TEMPFAIL: a later attempt may succeed)."""
 
 
 def exit_at_once(code: ExitCode, reason: str) -> NoReturn:
-    """End the process without waiting for any thread."""
+    """Log the reason, notify the supervisor and end the process without waiting for any thread."""
     _log.critical("the daemon ends itself with code %d: %s", code, reason)
     notify(STATUS=reason, EXIT_STATUS=int(code))
     logging.shutdown()

@@ -1,4 +1,4 @@
-"""What lines of the log are about, where the code that writes them doesn't know: the call that a thread works for."""
+"""Context of log lines: the call that the current thread works for, which the logging code doesn't know."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -6,24 +6,24 @@ from contextvars import ContextVar
 from types import MappingProxyType
 
 FIELDS = ("device", "identity", "session", "model", "run", "request")
-"""What a line may be about, each under the one name that it has in all lines."""
+"""Names of the context fields, the same in all log lines."""
 
 _about: ContextVar[Mapping[str, object]] = ContextVar("about", default=MappingProxyType({}))
 
 
 def about() -> Mapping[str, object]:
-    """What this thread's lines are about."""
+    """Return the context fields of the current thread."""
     return _about.get()
 
 
 def say_about(fields: Mapping[str, object]) -> None:
-    """Have this thread's lines be about that too, until its `one_call` ends."""
+    """Add context fields to this thread's log lines, until its `one_call` block ends."""
     _about.set({**_about.get(), **fields})
 
 
 @contextmanager
 def one_call() -> Iterator[None]:
-    """A call in whose lines `say_about` has its effect."""
+    """Restore the context fields after the block, in which `say_about` may add some."""
     former = _about.get()
     try:
         yield

@@ -1,4 +1,4 @@
-"""How an event looks in the log: as a line for people, or as one for programs."""
+"""Log formats: text for people, JSON for programs."""
 
 import json
 import logging
@@ -10,7 +10,7 @@ from nnrt_hdi.text import escape_for_terminal
 
 
 class TextFormatter(logging.Formatter):
-    """An event on a line for people, with what it is about at its end; a traceback follows on lines of its own."""
+    """Formatter of text lines with the context fields at their ends, followed by the lines of a traceback."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -21,11 +21,12 @@ class TextFormatter(logging.Formatter):
 
     def formatException(self, ei: Any) -> str:  # logging's name
         lines = super().formatException(ei).split("\n")
-        return "\n".join(f"  {escape_for_terminal(line)}" for line in lines)  # No text in it looks like another event.
+        # The indent distinguishes these lines from log events.
+        return "\n".join(f"  {escape_for_terminal(line)}" for line in lines)
 
 
 class JsonFormatter(logging.Formatter):
-    """An event as a line of JSON. Names are those of the Elastic Common Schema, but for NNRt's own (`FIELDS`)."""
+    """Formatter of JSON lines, with the names of the Elastic Common Schema, and `FIELDS` for NNRt's own."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
@@ -50,7 +51,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, object]:
-    """What a line is about, by the names of `FIELDS`, in the thread that writes it."""
+    """Return a record's context fields by name, from the record or else from the thread that logs it."""
     known = about()
     fields = {name: getattr(record, name, known.get(name)) for name in FIELDS}
     return {name: value for name, value in fields.items() if value is not None}

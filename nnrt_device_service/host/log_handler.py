@@ -1,4 +1,4 @@
-"""The log of a process: what is written of it where, and how much."""
+"""Log of a process: its handler, rate limit and set-up."""
 
 import logging
 import threading
@@ -12,16 +12,16 @@ from nnrt_device_service.host.log_lines import StandardErrorLines
 
 _log = logging.getLogger(__name__)
 
-# Lines about one identity in a second, and about all of them. A client gives rise to as many as it likes.
+# Lines per second about one identity, and about all. A client can cause any number of lines.
 LINES_A_SECOND, LINES_A_SECOND_OF_ALL = 100, 300
-# Who they are about where that would be too many to name.
+# Name that stands for the identities that are too many to name.
 OTHERS = "others"
-# What is kept of the log in memory.
+# Latest lines that stay in memory, and characters of each.
 _RECENT_LINES, _RECENT_CHARACTERS = 1000, 4000
 
 
 class LogHandler(logging.Handler):
-    """The log of a process, on its standard error. So many lines a second that are about one identity get there."""
+    """Handler that logs to standard error, with a limit on the lines per second about an identity."""
 
     def __init__(self, formatter: logging.Formatter) -> None:
         super().__init__()
@@ -32,27 +32,27 @@ class LogHandler(logging.Handler):
             )
         )
         self._bound = LineBound()
-        # What lines are from that don't say it.
+        # Device name of lines that have none.
         self.device: str | None = None
-        # The latest lines, the last one last.
+        # Latest lines in order.
         self.recent: deque[str] = deque(maxlen=_RECENT_LINES)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._tell_left_out()
+        self._log_left_out()
         identity = fields_of(record).get("identity")
         is_bounded = identity is not None and record.levelno > logging.DEBUG
         if not is_bounded or self._bound.lets(str(identity), is_error=record.levelno >= logging.ERROR):
             self._put(record)
 
     def flush(self) -> None:
-        """Tell how many lines were left out in the seconds that are over."""
+        """Log how many lines were left out in the past seconds."""
         with self._locked():
-            self._tell_left_out()
+            self._log_left_out()
 
     def close(self) -> None:
-        """Tell how many lines were left out."""
+        """Log how many lines were left out so far, and close the handler."""
         with self._locked():
-            self._tell_left_out(is_last=True)
+            self._log_left_out(is_last=True)
         super().close()
 
     @contextmanager
@@ -63,7 +63,7 @@ class LogHandler(logging.Handler):
         finally:
             self.release()
 
-    def _tell_left_out(self, *, is_last: bool = False) -> None:
+    def _log_left_out(self, *, is_last: bool = False) -> None:
         for identity, count in self._bound.left_out(is_last=is_last).items():
             said = f"{count} lines about {identity} are left out here: there were too many in a second"
             self._put(_line(logging.WARNING, said, identity=identity))
@@ -78,7 +78,7 @@ class LogHandler(logging.Handler):
 
 
 class LineBound:
-    """Counts the lines about each identity, by seconds. Errors count by themselves, so that nothing hides them."""
+    """Rate limit of lines per identity and second. Errors count separately, so that other lines can't displace them."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -88,7 +88,7 @@ class LineBound:
         self._left_out: Counter[str] = Counter()
 
     def lets(self, identity: str, *, is_error: bool) -> bool:
-        """Tell whether one more line may be written in this second; one that may not counts as left out."""
+        """Return whether one more line may be written in this second; if not, count it as left out."""
         written = self._errors if is_error else self._others
         if written[identity] < LINES_A_SECOND and written.total() < LINES_A_SECOND_OF_ALL:
             written[identity] += 1
@@ -97,9 +97,10 @@ class LineBound:
         return False
 
     def left_out(self, *, is_last: bool = False) -> Mapping[str, int]:
-        """How many lines were left out in the second that is over, by identity; of this one too, if it is the last.
+        """Return the lines left out in the past second, by identity, or nothing while the second lasts.
 
-        Where there are many identities, most are the `OTHERS`: a host may have a million addresses.
+        `is_last` includes the current second. Names at most LINES_A_SECOND identities and sums up the rest as `OTHERS`,
+        because a host may have a million addresses.
         """
         now = self._clock()
         if now < self._ends_at and not is_last:
@@ -108,14 +109,14 @@ class LineBound:
         self._errors.clear()
         self._others.clear()
         left_out, self._left_out = self._left_out, Counter()
-        told = dict(left_out.most_common(LINES_A_SECOND))
-        if left := left_out.total() - sum(told.values()):
-            told[OTHERS] = left
-        return told
+        counts = dict(left_out.most_common(LINES_A_SECOND))
+        if left := left_out.total() - sum(counts.values()):
+            counts[OTHERS] = left
+        return counts
 
 
 def set_up_log(format: str, *, is_verbose: bool = False) -> LogHandler:
-    """Have this process log to its standard error, as text or json; Python's warnings and threads that fail, too."""
+    """Log to standard error as "text" or "json", including Python's warnings and failures of threads."""
     handler = LogHandler(JsonFormatter() if format == "json" else TextFormatter())
     logging.basicConfig(level=logging.DEBUG if is_verbose else logging.INFO, handlers=[handler])
     logging.captureWarnings(True)
@@ -124,13 +125,13 @@ def set_up_log(format: str, *, is_verbose: bool = False) -> LogHandler:
 
 
 def flush_log() -> None:
-    """Have the log say what it still has to say."""
+    """Flush all handlers of the root logger."""
     for handler in logging.getLogger().handlers:
         handler.flush()
 
 
 def _line(level: int, said: str, **fields: object) -> logging.LogRecord:
-    """A line that the log itself has to say."""
+    """Return a record of the log's own."""
     return logging.makeLogRecord(
         {"name": __name__, "levelno": level, "levelname": logging.getLevelName(level), "msg": said, **fields}
     )

@@ -1,4 +1,4 @@
-"""Lines of logs, which are written at once or not at all: the daemon waits for nobody who doesn't read them."""
+"""Log lines that are written without waiting: a reader that doesn't read can't block the daemon."""
 
 import fcntl
 import os
@@ -13,18 +13,18 @@ _STANDARD_ERROR = 2
 
 
 class LogLines(ABC):
-    """Takes lines. How many could not be written is said before the next that can be."""
+    """Writer of lines. After lost lines, a line with their number precedes the next one."""
 
-    def __init__(self, said_of_lost: Callable[[int], str]) -> None:
-        """`said_of_lost` makes the line that says how many were lost."""
-        self._said_of_lost = said_of_lost
+    def __init__(self, format_lost: Callable[[int], str]) -> None:
+        """Set the function that makes the line about a number of lost lines."""
+        self._format_lost = format_lost
         self._lock = threading.Lock()
         self._lost = 0
 
     def write(self, line: str) -> None:
-        """Write a line. Raises OSError for the first of those that are lost."""
+        """Write a line. Raises OSError for the first of several lost lines."""
         with self._lock:
-            lines = [self._said_of_lost(self._lost), line] if self._lost else [line]
+            lines = [self._format_lost(self._lost), line] if self._lost else [line]
             try:
                 self._put("".join(f"{line}\n" for line in lines).encode(errors="backslashreplace"))
                 self._lost = 0
@@ -34,15 +34,15 @@ class LogLines(ABC):
                     raise
 
     def close(self) -> None:
-        """Let go of what the lines are written to."""
+        """Close the output. Does nothing here."""
 
     @abstractmethod
     def _put(self, data: bytes) -> None:
-        """Write all of that, in one piece. Raises OSError, also where only a part could be written."""
+        """Write all data. Raises OSError if not all could be written."""
 
 
 class StandardErrorLines(LogLines):
-    """Lines on the standard error."""
+    """Writer to standard error. After a partial line it first ends that line."""
 
     _is_cut = False
 
@@ -54,16 +54,16 @@ class StandardErrorLines(LogLines):
             self._is_cut = bool(rest)
 
 
-def never_wait_for_a_reader() -> None:
-    """Have writing to the standard error fail where a pipe or a socket is full, whoever in this process writes.
+def unblock_standard_error() -> None:
+    """Make all writes of this process to standard error fail, instead of block, when its pipe or socket is full.
 
-    Others who have a pipe go on waiting, as they are used to. A socket, such as the journal's, can't be opened again:
-    whoever has it loses lines too.
+    A pipe is opened again, so that other processes that write to it still block. A socket, such as the journal's, can't
+    be opened again, so it becomes non-blocking for all processes that share it.
     """
     sys.stderr.flush()
     kind = os.fstat(_STANDARD_ERROR).st_mode
     if stat.S_ISFIFO(kind):
-        with suppress(OSError):  # It is of another user, or this is no Linux.
+        with suppress(OSError):  # The pipe belongs to another user, or this isn't Linux.
             own = os.open(f"/proc/self/fd/{_STANDARD_ERROR}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             os.dup2(own, _STANDARD_ERROR)
             os.close(own)

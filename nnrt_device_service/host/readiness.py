@@ -1,24 +1,24 @@
-"""How a daemon tells whoever supervises it how it is: the protocol of sd_notify(3), which systemd speaks as well.
+"""Notices from a daemon to its supervisor, in the protocol of sd_notify(3), which systemd speaks as well.
 
-The environment variable NOTIFY_SOCKET names a Unix socket that gets datagrams of lines NAME=VALUE. Without it nobody is
-told anything.
+The environment variable NOTIFY_SOCKET names a Unix socket that receives datagrams of lines NAME=VALUE. Without the
+variable the daemon sends nothing.
 """
 
 import os
 import socket
 from contextlib import suppress
 
-# What a supervisor gets to read what came before. Signs of life don't wait: the next one does as well.
+# Seconds to wait for a full socket. Signs of life don't wait, because another one follows.
 _SEND_S = 2.0
 
 
 def is_supervised() -> bool:
-    """Tell if there is a supervisor that wants to be told."""
+    """Return whether a supervisor receives notices."""
     return os.environ.get("NOTIFY_SOCKET", "").startswith(("/", "@"))
 
 
 def notify(**fields: object) -> None:
-    """Tell the supervisor. Nothing is raised where it can't be told."""
+    """Send fields to the supervisor. Raises nothing if that fails."""
     if not is_supervised():
         return
     address = os.environ["NOTIFY_SOCKET"]
@@ -29,32 +29,35 @@ def notify(**fields: object) -> None:
 
 
 def tell_ready(what: str, addresses: list[str], out: str = "") -> None:
-    """The daemon serves; why its device is out, if it is."""
+    """Notify the supervisor that the daemon serves, and why its device is suspended, if it is."""
     notify(READY=1, STATUS=f"serving {what} on {', '.join(addresses)}", **_addresses(addresses), **_out(out))
 
 
-def tell_kind(*, is_shared: bool) -> None:
-    """Tell whether daemons may share the device, as they do a CPU; where they don't, one waits for another's end."""
+def notify_sharing(*, is_shared: bool) -> None:
+    """Notify the supervisor whether daemons may share the device, as they do a CPU.
+
+    If they may not, the supervisor starts a new daemon only after the former one has ended.
+    """
     notify(**{SHARED: "1" if is_shared else ""})
 
 
 def tell_alive(addresses: list[str], out: str = "") -> None:
-    """The daemon still serves. Our own supervisor may be another one than that which heard where, and how."""
+    """Send a sign of life. Repeats the addresses and suspension for a supervisor that started after the daemon."""
     notify(WATCHDOG=1, **_addresses(addresses), **_out(out))
 
 
 def tell_condition(what: str, out: str) -> None:
-    """The device has gone out for a reason, or has come back where there is none."""
+    """Notify the supervisor that the device is suspended for a reason, or has resumed if that is empty."""
     notify(STATUS=f"{what} is out: {out}" if out else f"serving {what}", **{OUT: out})
 
 
 def tell_stopping(within_s: float) -> None:
-    """The daemon finishes what is under way, and ends within that time."""
+    """Notify the supervisor that the daemon drains and ends within `within_s` seconds."""
     notify(STOPPING=1, STATUS="draining", EXTEND_TIMEOUT_USEC=int(within_s * 1e6))
 
 
 def sign_of_life_s() -> float | None:
-    """Seconds between signs of life as the supervisor wants them: half of those after which it ends the daemon."""
+    """Return the seconds between signs of life, half of the supervisor's watchdog limit; None without a watchdog."""
     usec, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID") or str(os.getpid())
     if not (usec.isdecimal() and int(usec) and pid == str(os.getpid())):
         return None

@@ -1,4 +1,4 @@
-"""Steps of which each is to be taken, whatever becomes of the others."""
+"""Sequence of steps that continues after a failed step."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -7,7 +7,7 @@ _log = logging.getLogger(__name__)
 
 
 def take_each(steps: Iterable[Callable[[], object]], doing: str) -> None:
-    """Take all steps; what one raises is logged."""
+    """Call all steps in order and log the exceptions they raise. `doing` names the sequence in the log."""
     for step in steps:
         try:
             step()

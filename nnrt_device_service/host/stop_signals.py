@@ -1,4 +1,4 @@
-"""The signals that ask a daemon to end."""
+"""Signals that ask a daemon to end."""
 
 import os
 import signal
@@ -7,13 +7,13 @@ _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopSignals:
-    """Keeps what comes until somebody waits for it, whichever thread the kernel gives it to.
+    """Receiver that keeps SIGTERM and SIGINT until `wait`, whichever thread the kernel delivers them to.
 
-    (Libraries such as numpy's have threads that block no signal, so none can be kept by blocking it.)
+    Blocking the signals wouldn't do: libraries such as numpy's have threads that block no signal.
     """
 
     def __init__(self) -> None:
-        """In the main thread, once in a process."""
+        """Install the handlers. Call it in the main thread, once per process."""
         self._reading, writing = os.pipe()
         os.set_blocking(writing, False)
         signal.set_wakeup_fd(writing)
@@ -22,7 +22,7 @@ class StopSignals:
             signal.siginterrupt(number, False)
 
     def wait(self) -> None:
-        """Wait for one of them. The next one ends the process at once."""
+        """Wait for one of the signals. Afterwards the next one ends the process at once."""
         while os.read(self._reading, 1)[0] not in _STOP_SIGNALS:
             pass  # Other signals have handlers of their own.
         for number in _STOP_SIGNALS:

@@ -1,4 +1,4 @@
-"""The threads of a daemon. On any host it may be impossible, at any time, to start one more."""
+"""Threads of a daemon. Starting one can fail at any time, on any host."""
 
 import threading
 from collections.abc import Callable
@@ -12,12 +12,12 @@ from nnrt_hdi.errors import OutOfMemory
 ResultT = TypeVar("ResultT")
 _Work = Callable[[], object]
 
-# A thread that has nothing to do for so long ends.
+# Seconds after which an idle thread ends.
 _IDLE_S = 30.0
 
 
 def start_thread(work: _Work, name: str) -> threading.Thread:
-    """A thread that doesn't keep the process from ending. Raises OutOfMemory where no more can be started."""
+    """Start a daemon thread, which doesn't keep the process alive. Raises OutOfMemory if the host allows no more."""
     thread = threading.Thread(target=work, name=name, daemon=True)
     try:
         thread.start()
@@ -30,18 +30,18 @@ def start_thread(work: _Work, name: str) -> threading.Thread:
 
 
 class Threads:
-    """Threads that wait a while for more work when they have done theirs, for whom nobody has to wait."""
+    """Unbounded pool of daemon threads, which wait a while for more work and then end."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._lock = threading.Lock()
-        # Threads that wait, less the work put into `_handed` for them.
+        # Waiting threads, minus the work in `_handed` for them.
         self._idle = 0
         self._handed: SimpleQueue[_Work | None] = SimpleQueue()
         self._is_over = False
 
     def run(self, work: _Work) -> None:
-        """Do this at once, in a thread of its own. Raises OutOfMemory where no more can be started.
+        """Do the work at once in a thread of its own. Raises OutOfMemory if no thread can be started.
 
         `work` raises nothing.
         """
@@ -53,13 +53,13 @@ class Threads:
         start_thread(partial(self._work, work), self._name)
 
     def submit(self, function: Callable[[], ResultT]) -> "Future[ResultT]":
-        """Call a function at once, in a thread of its own. Raises OutOfMemory where no more can be started."""
+        """Call a function at once in a thread of its own. Raises OutOfMemory if no thread can be started."""
         future: Future[ResultT] = Future()
         self.run(partial(run_for, future, function))
         return future
 
     def close(self) -> None:
-        """Have threads end when they have nothing to do. More may be started."""
+        """End the idle threads, and the others when they become idle. `run` still works."""
         with self._lock:
             self._is_over = True
             for _ in range(self._idle):
@@ -69,11 +69,11 @@ class Threads:
     def _work(self, work: _Work | None) -> None:
         while work is not None:
             work()
-            del work  # What was done must not live until there is more to do.
+            del work  # Don't keep the work's objects alive while the thread waits.
             work = self._next()
 
     def _next(self) -> _Work | None:
-        """Wait for more to do; None if there isn't."""
+        """Wait for more work; return None if the thread is to end."""
         with self._lock:
             if self._is_over:
                 return None
@@ -85,11 +85,11 @@ class Threads:
                 if self._idle:
                     self._idle -= 1
                     return None
-        return self._handed.get()  # Which has been put there meanwhile.
+        return self._handed.get()  # `run` has put it there meanwhile.
 
 
 def run_for(future: "Future[ResultT]", function: Callable[[], ResultT]) -> None:
-    """Call a function whose outcome is that of a future. Raises nothing, SystemExit neither."""
+    """Call a function and put its result or exception, even SystemExit, into the future. Raises nothing."""
     try:
         future.set_result(function())
     except BaseException as error:

@@ -1,1 +1,1 @@
-"""What a daemon counts, for Prometheus."""
+"""Metrics of a daemon for Prometheus."""

@@ -1,4 +1,4 @@
-"""The port that Prometheus scrapes."""
+"""HTTP port that Prometheus scrapes."""
 
 import logging
 import socket
@@ -22,27 +22,29 @@ from nnrt_hdi.errors import InvalidFile, InvalidParameter
 
 _log = logging.getLogger(__name__)
 
-# Connections at a time. The oldest gives way, so that nobody keeps others out.
+# Connections at a time. A new one replaces the oldest, so that no client can block others.
 _CONNECTIONS = 8
-# How long a connection may take, and how long it may be silent.
+# Seconds that a connection may last, and may be silent.
 _LONGEST_S, _SILENCE_S = 10.0, 5.0
-# Between looks at those that take too long, and at whether to stop.
+# Seconds between checks for overdue connections and for the end.
 _LOOK_S = 0.25
 
 
 class MetricsPort(TCPServer):
-    """Tells the metrics of a device to whoever asks, over HTTP: with the daemon's TLS where it has any."""
+    """HTTP server of a device's metrics, with the daemon's TLS if that is set."""
 
     allow_reuse_address = True
 
     def __init__(self, address: str, device: Device, settings: Settings) -> None:
-        """Serves from now on. Raises InvalidParameter for an address where it can't listen, InvalidFile for a
-        certificate that can't be read."""
+        """Listen and start to serve.
+
+        Raises InvalidParameter if it can't listen on the address, and InvalidFile if the certificate can't be read.
+        """
         host, _, port = address.rpartition(":")
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._device = device
         self._tls = _watched_tls(settings)
-        # Connections, and when each was taken. Only the thread that takes them adds any.
+        # Connections with their times of acceptance. Only the accepting thread adds connections.
         self._since: dict[Any, float] = {}
         self._lock = threading.Lock()
         registry = CollectorRegistry()
@@ -56,20 +58,20 @@ class MetricsPort(TCPServer):
             raise InvalidParameter(why, place=f"--metrics-listen {address!r}") from error
         start_thread(partial(self.serve_forever, _LOOK_S), "metrics")
         how = "with TLS" if self._tls else "in plain text"
-        _log.info("telling metrics, %s, on %s:%d", how, host, self.server_address[1])
+        _log.info("serving metrics, %s, on %s:%d", how, host, self.server_address[1])
 
     def stop(self) -> None:
-        """Take no more connections, and end those that there are."""
+        """Stop accepting connections and end the open ones."""
         self.shutdown()
         self.server_close()
         with self._lock:
             self._hang_up(list(self._since))
 
     def get_request(self) -> tuple[Any, Any]:
-        """Take a connection; TLS is spoken by the thread that answers. Raises OSError where it can't be taken."""
+        """Accept a connection. The answering thread does the TLS handshake. Raises OSError if accepting fails."""
         try:
             connection, client = super().get_request()
-        except OSError:  # It goes on waiting, where the process has no descriptor left.
+        except OSError:  # The connection stays pending while the process has no free descriptor.
             time.sleep(_LOOK_S)
             raise
         connection.settimeout(_SILENCE_S)
@@ -78,7 +80,7 @@ class MetricsPort(TCPServer):
         return connection, client
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in another thread. Raises OutOfMemory where there is none."""
+        """Answer in another thread. Raises OutOfMemory if no thread can be started."""
         with self._lock:
             if len(self._since) >= _CONNECTIONS:
                 self._hang_up([min(self._since, key=self._since.__getitem__)])
@@ -86,7 +88,7 @@ class MetricsPort(TCPServer):
         self._device.threads.run(partial(self._answer, request, client_address))
 
     def service_actions(self) -> None:
-        """End the connections that take too long."""
+        """End overdue connections."""
         horizon = time.monotonic() - _LONGEST_S
         with self._lock:
             self._hang_up([each for each, since in self._since.items() if since < horizon])
@@ -98,28 +100,28 @@ class MetricsPort(TCPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Tell why a connection was not answered; clients that hang up are none of the daemon's business."""
+        """Log at DEBUG why a connection got no answer, such as a client that hung up."""
         _log.debug("no metrics for %s", client_address, exc_info=True)
 
     def _answer(self, request: Any, client_address: Any) -> None:
         try:
             self.finish_request(request, client_address)
-        except OSError:  # TLS errors are such.
+        except OSError:  # Including TLS errors.
             self.handle_error(request, client_address)
         except Exception:
-            _log.exception("metrics could not be told")
+            _log.exception("metrics could not be sent")
         finally:
             self.shutdown_request(request)
 
     def _hang_up(self, connections: list[Any]) -> None:
         for connection in connections:
             del self._since[connection]
-            with suppress(OSError):  # Its client has gone.
-                socket.socket.shutdown(connection, socket.SHUT_RDWR)  # Its thread closes it.
+            with suppress(OSError):  # The client has hung up.
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)  # The answering thread closes it.
 
 
 def _watched_tls(settings: Settings) -> WatchedFiles[ssl.SSLContext] | None:
-    """TLS as the daemon's addresses have it, read again on change; None where they have none."""
+    """Return the TLS context of the daemon's settings, reloaded when its files change; None without TLS."""
     if not settings.tls_cert:
         return None
     files = [Path(name) for name in (settings.tls_cert, settings.tls_key, settings.tls_client_ca) if name]
@@ -131,7 +133,7 @@ def _watched_tls(settings: Settings) -> WatchedFiles[ssl.SSLContext] | None:
             if settings.tls_client_ca:
                 context.verify_mode = ssl.CERT_REQUIRED
                 context.load_verify_locations(settings.tls_client_ca)
-        except OSError as error:  # Errors of TLS are such.
+        except OSError as error:  # Including TLS errors.
             raise InvalidFile(f"{', '.join(map(str, files))} can't be used: {error}", place="TLS") from error
         return context
 

@@ -1,1 +1,1 @@
-"""What becomes of a request to compile, restore or export a model."""
+"""Compiling, restoring and exporting of models."""

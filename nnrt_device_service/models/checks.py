@@ -1,4 +1,4 @@
-"""Checks of what clients ask to have compiled."""
+"""Checks of the graphs and configs that clients ask to compile."""
 
 from collections import Counter
 
@@ -10,13 +10,13 @@ from nnrt_hdi.errors import OperationForbidden, Unsupported
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops import Inference, infer_graph
 
-# Different notes about the nodes of a model that its client is told.
+# Different notes about a model's nodes that the client gets.
 _MOST_NOTES = 16
 _INPUT_UNKNOWN = "the device needs every dimension of an input; fix those that are unknown"
 
 
 class Checks:
-    """Checks what the device takes: what `supported` says, and what building a model does, comes from here."""
+    """Checks of what the device supports, shared by the query `supported` and by compilation, so that both agree."""
 
     def __init__(self, backend: Backend, capabilities: Capabilities, settings: Settings) -> None:
         self._backend = backend
@@ -24,7 +24,7 @@ class Checks:
         self._most_bytes = settings.tensor_bytes
 
     def require_config(self, config: ModelConfig) -> None:
-        """Raises OperationForbidden for a config the device can't honour."""
+        """Raise OperationForbidden for a setting that the device doesn't support."""
         for wanted, offered, what in (
             (config.enable_float16, self._capabilities.float16_precision, "enable_float16"),
             (config.mode is not PerformanceMode.NONE, self._capabilities.performance_mode, "mode"),
@@ -32,11 +32,15 @@ class Checks:
         ):
             if wanted and not offered:
                 raise OperationForbidden(
-                    "the device can't honour it; leave it at its neutral value", place=f"ModelConfig.{what}"
+                    "the device doesn't support it; leave it at its default", place=f"ModelConfig.{what}"
                 )
 
     def checked(self, graph: Graph) -> CheckedModel:
-        """The graph as well as it can be known. Raises what is to be said of its nodes."""
+        """Return the graph with inferred shapes and data types, and the notes about its nodes.
+
+        Raises the first problem of inference; Unsupported for an input with unknown dimensions or a node that the
+        device doesn't support; LimitReached for an output above --tensor-bytes.
+        """
         inferred = infer_graph(graph)
         inferred.raise_first_problem()
         known = inferred.graph
@@ -53,7 +57,7 @@ class Checks:
         return CheckedModel(known, dict(notes.most_common(_MOST_NOTES)))
 
     def supported(self, inferred: Inference) -> list[Support]:
-        """Answers about the nodes that were given, of which each stands for one that inference added to it."""
+        """Return an answer per node of the client's graph, which covers the nodes that inference added for it."""
         graph = inferred.graph
         answers = []
         unknown = self._unknown_inputs(graph)
@@ -79,6 +83,6 @@ class Checks:
         return ""
 
     def _unknown_inputs(self, graph: Graph) -> set[int]:
-        """Inputs of the graph with dimensions that the device would have to know, but can't."""
+        """Return the indices of inputs with unknown dimensions, if the device needs all dimensions."""
         takes_any = self._capabilities.dynamic_input
         return {index for index in graph.inputs if graph.tensors[index].is_dynamic and not takes_any}

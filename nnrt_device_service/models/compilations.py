@@ -1,4 +1,4 @@
-"""Compilations under way: whose turn it is, who learns of them and gives them up, and which others want as well."""
+"""Running compilations: their turns, progress and cancellation, and sharing of the results between sessions."""
 
 import os
 import sys
@@ -18,48 +18,51 @@ from nnrt_hdi.errors import OperationFailed
 
 _GIVEN_UP = OperationFailed("the client gave up")
 
-# How long a session lets another compile the same model before it does so itself.
+# Seconds that a session waits for another's compilation of the same model before it compiles the model itself.
 COMPILATION_WAIT_S = 120.0
 _POLL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Tells a client how far its compilation is: the stage, and the fraction of it. A call of it is also where a
-    compilation ends that nobody wants any more."""
+    """Progress reports of a compilation to its client, as a stage and the fraction of that stage that is done.
+
+    Each report is also a point at which a cancelled compilation ends.
+    """
 
     report: Callable[[str, float], None] = lambda stage, fraction: None
     cancellation: Cancellation = field(default_factory=lambda: Cancellation(reason=_GIVEN_UP))
 
     def __call__(self, stage: str, fraction: float) -> None:
-        """Raises OperationFailed where the client has given up, and TimedOut where it takes too long."""
+        """Report progress. Raises OperationFailed if the client has given up, and TimedOut after its deadline."""
         self.cancellation.check()
         self.report(stage, fraction)
 
 
 @dataclass(eq=False, slots=True)
 class _Compilation:
-    """A compilation under way, until its model is in the store."""
+    """Compilation that runs, or whose model isn't in the store yet."""
 
     is_over: threading.Event = field(default_factory=threading.Event)
-    # The model is ready, and only its file isn't yet.
+    # The model is compiled, and its file is being written.
     is_being_written: bool = False
 
 
 class Compilations:
-    """The compilations of a device, each by the key of its model in the store."""
+    """Running compilations of a device, by the store's key of the model."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._under_way: dict[str, _Compilation] = {}
-        # How many have ended. As long as it stays, nothing new is in the store.
+        # Number of ended compilations. While it doesn't change, no new model is in the store.
         self.ended = 0
 
     @contextmanager
     def begin(self, key: str, waiting: Callable[[], None]) -> Iterator[None]:
-        """Compile a model in this block and write it, so that others who want the same one find it in the store.
+        """Register the compilation of a model; the block compiles the model and writes it to the store.
 
-        They call `waiting` until then, for at most COMPILATION_WAIT_S. Any thread may leave the block.
+        If another session compiles the same model, first waits until that has ended, for at most COMPILATION_WAIT_S,
+        and calls `waiting` repeatedly meanwhile. Any thread may leave the block.
         """
         deadline = time.monotonic() + COMPILATION_WAIT_S
         mine = _Compilation()
@@ -81,14 +84,16 @@ class Compilations:
             mine.is_over.set()
 
     def begin_writing(self, key: str) -> None:
-        """Say that the model compiled in the block of `begin` is ready, and is going to be written."""
+        """Note that the model of the `begin` block is compiled and is being written."""
         with self._lock:
             if compilation := self._under_way.get(key):
                 compilation.is_being_written = True
 
     def await_writing(self, key: str, waiting: Callable[[], None]) -> None:
-        """Wait until a model that is ready is in the store, and call `waiting` meanwhile; for at most
-        COMPILATION_WAIT_S."""
+        """Wait until a compiled model is in the store, for at most COMPILATION_WAIT_S.
+
+        Calls `waiting` repeatedly meanwhile. Returns at once if the model isn't being written.
+        """
         deadline = time.monotonic() + COMPILATION_WAIT_S
         while time.monotonic() < deadline:
             with self._lock:
@@ -100,19 +105,20 @@ class Compilations:
 
 
 class Compilers:
-    """Lets a number of models be compiled at a time, each in its user's turn and within its identity's quota."""
+    """Scheduler of compilations, with fair turns for users and a quota of compile time per identity."""
 
     def __init__(self, settings: Settings) -> None:
         compilers = settings.concurrent_compilations or max((os.cpu_count() or 1) // 2, 2)
-        # There are no more compilations than calls.
+        # The limit on calls also limits the queue.
         self.scheduler = Scheduler(compilers, sys.maxsize, settings.priority_ageing_s)
         self._quota = CompileQuota(settings.identity_compile_s)
 
     @contextmanager
     def turn(self, session: Session, priority: Priority, progress: Progress) -> Iterator[None]:
-        """Let the backend work on a model in this block, in the user's turn, unless its client gives up before.
+        """Wait for the session's turn, then let the block compile, check or restore a model.
 
-        Raises OutOfMemory where the identity has spent all that it has of such time.
+        Raises OutOfMemory if the identity's quota of compile time is spent, and OperationFailed or TimedOut if the
+        client gives up or its deadline passes.
         """
         identity, cancellation, busy_ns = str(session.identity), progress.cancellation, 0
         session.cancellations.add(cancellation)
@@ -124,7 +130,7 @@ class Compilers:
                 progress("waiting", 0.0)
             self.scheduler.acquire(session.compilations.flows[priority.rank], cancellation)
             try:
-                self._quota.require_room(identity)  # Others of its compilations have ended meanwhile.
+                self._quota.require_room(identity)  # Other compilations of the identity may have spent it meanwhile.
                 cancellation.began_ns = began_ns = time.perf_counter_ns()
                 try:
                     yield

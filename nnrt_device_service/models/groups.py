@@ -1,4 +1,4 @@
-"""Groups of models whose runs may be computed together."""
+"""Groups of models whose runs may be batched."""
 
 import logging
 import threading
@@ -21,29 +21,29 @@ from nnrt_hdi.tensor import UNKNOWN_DIM
 
 _log = logging.getLogger(__name__)
 
-# So many models are not judged again when another client brings them.
+# Models whose verdicts are cached for other clients.
 _VERDICTS = 256
 
 
 class Groups:
-    """Judges which models are for it, and knows the groups that there are."""
+    """Batching groups, and the decision which models can be batched."""
 
     def __init__(self, settings: Settings, compilers: Compilers) -> None:
-        """Raises InvalidParameter for settings that can't be."""
+        """Read the batching settings. Raises InvalidParameter if they are invalid."""
         self._compilers = compilers
         self._by_default = settings.batching
         self._is_for_all = settings.batch_across == "identities"
-        # Why models that were judged are not for it, or None; by their digests, the latest last.
+        # By model digest: why the model's runs can't be batched, or None if they can. Oldest first.
         self._verdicts: OrderedDict[bytes, NnrtError | None] = OrderedDict()
         self._lock = threading.Lock()
-        # They live as long as a model that is in one.
+        # A group lives as long as a model in it.
         self._groups: WeakValueDictionary[Hashable, Group] = WeakValueDictionary()
 
     def group_of(self, build: Build, model: ModelRequest) -> Group | None:
-        """The group of a model, as its client asks for it, or else the operator; None where its runs run alone. It is
-        judged in the turn of a compiler, the first time.
+        """Return the batching group of a model, or None if its runs run alone.
 
-        Raises what is in the way of it where the client asks.
+        The client's request takes precedence over the daemon's setting. A model is analysed once, in a turn of
+        `Compilers`. If the client asks for batching and the model can't be batched, raises the reason.
         """
         wanted = build.batching or self._by_default
         if wanted is None:
@@ -68,7 +68,7 @@ class Groups:
         return None
 
     def group(self, build: Build, digest: bytes, batching: Batching) -> Group:
-        """The group of those who may share, and run the same compiled model."""
+        """Return the group of a model digest, config and batching, per identity unless --batch-across spans all."""
         whose = "" if self._is_for_all else str(build.session.identity)
         config = build.config
         how = config.enable_float16, config.mode, frozenset(config.extensions.items())
@@ -81,8 +81,10 @@ class Groups:
 
 
 def require_open_rows(prepared: PreparedModel) -> None:
-    """Refuse, with Unsupported, what has no inputs, or a tensor without an open first dimension, as no model has that
-    `require_rows_apart` takes."""
+    """Raise Unsupported unless the model has inputs and all inputs and outputs have an unknown first dimension.
+
+    The same holds for each model that `require_rows_apart` accepts.
+    """
     specs = (*prepared.inputs, *prepared.outputs)
     if not prepared.inputs or any(spec.shape[:1] != (UNKNOWN_DIM,) for spec in specs):
         raise Unsupported(
@@ -92,7 +94,7 @@ def require_open_rows(prepared: PreparedModel) -> None:
 
 
 def _verdict(graph: Graph) -> NnrtError | None:
-    """Why runs of a model can't be computed together; None if they can. Raises what is wrong with the model."""
+    """Return why runs of a model can't be batched, or None if they can. Raises the problems of an invalid model."""
     inferred = infer_graph(graph)
     inferred.raise_first_problem()
     try:

@@ -1,4 +1,4 @@
-"""Models of sessions, from what clients ask for to what they run."""
+"""Making of sessions' models: from clients' requests to models that run."""
 
 from contextlib import ExitStack
 from dataclasses import replace
@@ -30,12 +30,12 @@ _UNSIGNED = "a cache that this daemon has not signed (--cache-key)"
 
 
 class Models:
-    """Makes models for sessions: of operators, of programs, of what was exported; and exports them."""
+    """Maker of models from operators, programs and caches, and exporter of models."""
 
     def __init__(
         self, backend: Backend, info: DeviceInfo, target: Target, settings: Settings, gate: DrainGate, threads: Threads
     ) -> None:
-        """Raises what settings raise that can't be."""
+        """Open the store and read the signing key. Raises NnrtError for settings that don't work."""
         self._backend = backend
         self._info = info
         self._settings = settings
@@ -50,15 +50,15 @@ class Models:
         self._known_parts = KnownParts()
 
     def supported(self, session: Session, graph: Graph, progress: Progress) -> list[Support]:
-        """Per node, whether `prepare` would take it."""
+        """Return for each node whether `prepare` would accept it."""
         with self.compilers.turn(session, Priority.NONE, progress):
             return self.checks.supported(infer_graph(graph))
 
     def prepare(self, model: ModelRequest, build: Build) -> Outcome:
-        """Compile a model, or take it from the store, or say which constants to upload first.
+        """Compile a model or load it from the store; or return the constants that the client must upload first.
 
-        Raises InvalidParameter or Unsupported for a node the device doesn't run, or for batching of a model that
-        isn't for it, OutOfMemory for one whose output is too large, OperationForbidden for a config the device can't
+        Raises InvalidParameter or Unsupported for a node that the device doesn't run, or for a model that can't be
+        batched; OutOfMemory for an output above the limit; OperationForbidden for a config that the device can't
         honour.
         """
         build.progress("checking", 0.0)
@@ -92,16 +92,16 @@ class Models:
             return self.stored.compiled(build, undo, compile_it, size_bytes, checked.notes)
 
     def load_program(self, program: Program, build: Build) -> Outcome:
-        """Load a model file of a format of the device's own, from the store if it is there, or say which constants to
-        upload first.
+        """Load a program (a model file in the device's own format), from the store if it is there.
 
-        Raises Unsupported where the daemon doesn't take programs, and for batching, OperationForbidden where the
-        client may bring none, and what `Backend.load_program` raises.
+        Returns the constants that the client must upload first, if any is missing. Raises Unsupported if the daemon
+        doesn't accept programs or the client asks for batching, OperationForbidden if the client's role allows none,
+        and what `Backend.load_program` raises.
         """
         self._require_format(program.format)
         if build.batching is not None:
             raise Unsupported(
-                "whether it computes rows apart is known of NNRt's operators only; load it as operators, or without"
+                "the daemon can't know whether it computes rows apart; load it as NNRt's operators, or without"
                 " batching",
                 place=f"a program of the format {program.format!r}",
             )
@@ -124,20 +124,21 @@ class Models:
             return self.stored.compiled(build, undo, load_it, sum(part.data.nbytes for part in parts), {})
 
     def restore(self, buffers: Buffers, build: Build) -> Outcome:
-        """Load a model the device exported, or one its vendor's tools compiled; or say which constants to upload first.
+        """Load a cache: a model that the device exported or that its vendor's tools compiled.
 
-        A buffer is a constant, or bytes to be copied, because the client may go on writing them. With batching the
-        client answers for it that rows are computed apart: its runs are joined only by those of others who say so of
-        the same bytes. Raises OperationForbidden where the client may bring no cache that this daemon, or one with its
-        key, has not signed; nobody may where the backend can't look into it.
+        Returns the constants that the client must upload first, if any is missing. A buffer is a constant, or bytes
+        that are copied because the client may still write to them. With batching, the client guarantees that the model
+        computes each row separately; its runs are batched only with those of clients that guarantee the same of the
+        same bytes. Raises OperationForbidden for a cache that neither this daemon nor another one with its key has
+        signed, if the client's role doesn't allow it or the backend can't inspect caches.
         """
         session, config, batching = build.session, build.config, build.batching
         self.checks.require_config(config)
-        if not self._signatures.are_made:  # Before anything is uploaded for it.
+        if not self._signatures.are_made:  # Check before the client uploads anything.
             session.identity.require(Role.RESTORE, _UNSIGNED)
         build.progress("restoring", 0.0)
         with ExitStack() as undo:
-            # Whoever may bring any cache may bring one with the right digests: they are checked meanwhile.
+            # A client that may restore any cache could give it right digests: check these in parallel.
             is_checked = self._signatures.are_made
             parts = reserved_parts(session, buffers, undo, is_checked=is_checked)
             if isinstance(parts, MissingConstants):
@@ -145,7 +146,7 @@ class Models:
                     session.constants.check_later(parts.received_bytes, self._threads, self._known_parts)
                 return parts
             digests = [buffer.sha256 for buffer in buffers if isinstance(buffer, Constant)]
-            parts, is_signed = self._trusted(session, parts)
+            parts, is_signed = self._require_trusted(session, parts)
             with self.compilers.turn(session, config.priority, build.progress), ExitStack() as unchecked:
                 try:
                     own = replace(config, is_own=self._signatures.are_needed)
@@ -154,8 +155,8 @@ class Models:
                     unchecked.callback(session.discard, prepared, undo)
                     if batching is not None:
                         require_open_rows(prepared)
-                finally:  # The backend may have failed for bytes that are wrong, which must not stay.
-                    # Runs are joined by digests, which must be right then whatever is thought of a file.
+                finally:  # Also after a failure of the backend: wrong bytes may have caused it, and must not stay.
+                    # Batching joins runs by digests, so these must then be right for trusted files, too.
                     session.constants.require_checked(digests, by_files=not is_checked and batching is None)
                 unchecked.pop_all()
             made = build.add(prepared, Origin.RESTORED, undo, sum(part.data.nbytes for part in parts), is_signed, {})
@@ -166,11 +167,11 @@ class Models:
             return made
 
     def export(self, session: Session, model_id: int, progress: Progress) -> list[tuple[int, int]]:
-        """Have the backend export a model: the buffers that hold its parts, by id and size, as `restore` takes them;
-        signed where the daemon has a key and `LoadedModel.is_signable`, or the backend can't look into them.
+        """Export a model into buffers that `restore` accepts, and return their ids and sizes in bytes.
 
-        There is room before for as many bytes as the model was made of. Raises what `PreparedModel.export` raises, and
-        OutOfMemory.
+        Signs the parts if the daemon has a key, and either `LoadedModel.is_signable` or the backend can't inspect
+        caches. Reserves as many bytes as the model was made from. Raises OutOfMemory, and what `PreparedModel.export`
+        raises.
         """
         with session.model(model_id) as model, self.compilers.turn(session, Priority.NONE, progress):
             with session.budget.reserved(model.size_bytes):
@@ -191,19 +192,22 @@ class Models:
                 " start it with --accept-programs always where all its clients may be trusted"
             )
 
-    def _trusted(self, session: Session, parts: list[Part]) -> tuple[list[Part], bool]:
-        """The parts of a cache that the client may bring, without their signature, and whether that is of our key."""
+    def _require_trusted(self, session: Session, parts: list[Part]) -> tuple[list[Part], bool]:
+        """Return the parts of a cache without their signature, and whether it is signed with this daemon's key.
+
+        Raises OperationForbidden or Unsupported if the client may not restore the cache.
+        """
         is_signed = self._signatures.is_of_graph(parts)
         must_be_program = self._signatures.are_needed and not is_signed
         if must_be_program and not self._signatures.is_of_program(parts):
             raise OperationForbidden(
-                f"the backend {self._info.backend_name} can't look into compiled models, so this daemon restores those"
-                " alone that it has signed itself, which this one isn't: compile the model again; where it is to last"
-                " longer than a daemon or to be for several, start them with the same --cache-key or --store-dir"
+                f"the backend {self._info.backend_name} can't check caches, so this daemon restores only those that it"
+                " has signed itself; compile the model again, and start daemons that share caches, or restore them"
+                " after a restart, with the same --cache-key or --store-dir"
             )
         if must_be_program and not self._settings.takes_programs:
             raise Unsupported(
-                f"it was made of a program, and this daemon takes none (--accept-programs"
+                f"the cache was made from a program, and this daemon takes none (--accept-programs"
                 f" {self._settings.accept_programs})"
             )
         if not is_signed:

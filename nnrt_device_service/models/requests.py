@@ -1,4 +1,4 @@
-"""What clients ask to have made, and what their sessions hold then: parts of models, and models."""
+"""Requests of clients for models, and the reserving of their parts in sessions."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -17,71 +17,74 @@ from nnrt_hdi.graph import Constant, Graph
 from nnrt_hdi.part import Part
 
 Buffers = Sequence[Constant | bytes | memoryview | DevicePlace]
-# What becomes of a request: a model, or what its client is to upload first.
+# Outcome of a request: a model, or the constants that the client must upload first.
 Outcome = Prepared | MissingConstants
-# About nodes of a model, and how many have each.
+# Notes about nodes of a model, with the number of nodes.
 Notes = Mapping[str, int]
 
 
 class Request(Protocol):
-    """What a client asks to have compiled, as far as the store must know it."""
+    """Client's request for a compiled model, as far as the store must know it."""
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of all that decides what is compiled."""
+        """SHA-256 of everything in the request that decides what is compiled."""
 
     def named_constants(self) -> Sequence[Constant]:
-        """The constants that are to be uploaded. Asked only for what has been compiled before."""
+        """Return the constants that clients upload. Called only for models in the store."""
 
 
 class ModelRequest(Request, Protocol):
-    """A model as a client asks for it. What the store has needs neither the graph nor its checks."""
+    """Client's request for a model of operators. A model in the store needs neither the graph nor its checks."""
 
     def graph(self) -> Graph:
-        """The graph, without the data of those constants that are to be uploaded."""
+        """Return the graph, without the data of constants that clients upload."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A model file in a format of the device's own, as a client asks for it."""
+    """Client's request for a program: a model file in the device's own format."""
 
     format: str
     buffers: Sequence[Constant | bytes]
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of the format and of every buffer."""
+        """SHA-256 of the format and all buffers."""
         digests = [entry.sha256 if isinstance(entry, Constant) else sha256(entry).digest() for entry in self.buffers]
         return sha256(b"\0".join((b"program", self.format.encode(), b"".join(digests)))).digest()
 
     def named_constants(self) -> Sequence[Constant]:
-        """The buffers that are to be uploaded."""
+        """Return the buffers that clients upload."""
         return [entry for entry in self.buffers if isinstance(entry, Constant)]
 
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """The making of a model: whose it is, how it is to be, and who learns how far it is; what the store knows it by."""
+    """Parameters of making one model: session, config, progress reports, batching and the store's recipe."""
 
     session: Session
     config: ModelConfig
     progress: Progress
-    # With which runs of others its runs are to be computed.
+    # Batching that the client asks for.
     batching: Batching | None = None
     request: Request | None = None
     recipe: Recipe | None = None
-    # How many compilations had ended before the store was asked.
+    # `Compilations.ended` before the store was searched.
     ended: int = 0
 
     @property
     def is_signable(self) -> bool:
-        """Whether what is compiled follows from NNRt's operators alone. A program is code of who brings it."""
+        """Whether the model is made of NNRt's operators only. A program is code from the client."""
         return self.request is not None and not isinstance(self.request, Program)
 
     def add(
         self, prepared: PreparedModel, origin: Origin, undo: ExitStack, size_bytes: int, is_signable: bool, notes: Notes
     ) -> Prepared:
-        """Give a model to the session, with what to undo when the model is closed: at once where it isn't taken."""
+        """Add a model to the session and return its description.
+
+        The session calls `undo` when the model is closed, or at once if the session has no memory for the model.
+        """
         if prepared.kept_bytes:
             try:
                 self.session.hold_for_model(prepared.kept_bytes, undo)
@@ -97,9 +100,9 @@ class Build:
 def reserved_parts(
     session: Session, buffers: Buffers, undo: ExitStack, *, is_checked: bool = True
 ) -> list[Part] | MissingConstants:
-    """The buffers as parts, kept in the session until `undo`; or what of them isn't here."""
+    """Return the buffers as parts that the session keeps until `undo`, or the constants that are missing."""
     named = [buffer for buffer in buffers if isinstance(buffer, Constant)]
-    # Each may name the same gigabyte, so the copies count.
+    # Count the copies: many buffers may name the same memory.
     copied_bytes = sum(len(buffer) for buffer in buffers if not isinstance(buffer, Constant))
     held = session.constants.hold_all(named, is_checked=is_checked)
     if isinstance(held, MissingConstants):

@@ -1,4 +1,4 @@
-"""Signatures of caches: what a daemon, or another with its key, has exported, and therefore believes."""
+"""Signatures of caches, by which a daemon trusts exports of its own and of daemons with the same key."""
 
 import hmac
 import logging
@@ -19,31 +19,34 @@ from nnrt_hdi.part import Part
 _log = logging.getLogger(__name__)
 
 _MAGIC = b"nnrt cache signature 1\n"
-# The file in the directory of a store.
-_KEPT = ".nnrt-cache-key"
+# Name of the key's file in the directory of a store.
+_KEY_FILE = ".nnrt-cache-key"
 _LEAST_KEY_BYTES, _MOST_KEY_BYTES = 32, 1 << 16
 
 
 class Signatures:
-    """Signatures that a daemon makes and believes, by what it needs them for: each is one part more of a cache.
+    """Signer and verifier of caches. A signature is one more part of a cache.
 
-    Without a secret it makes none. Where they `are_needed`, it makes one for whatever it exports, of what was made of a
-    program, too: these are of another kind.
+    Without a secret nothing is signed. If signatures `are_needed`, because the backend can't inspect caches, programs'
+    caches are signed, too, with a signature of another kind.
     """
 
     def __init__(self, secret: bytes | None, kind: object, *, are_needed: bool) -> None:
-        """`kind` says of what the secret is the key: which devices can load each other's caches."""
+        """Set the secret. `kind` is part of each signature: devices of one kind can load each other's caches."""
         self.are_needed = are_needed
         self._secret = secret
         self._kind = kind
 
     @property
     def are_made(self) -> bool:
-        """Tell if there is a secret."""
+        """Whether there is a secret."""
         return bool(self._secret)
 
     def signed(self, parts: Sequence[Part], *, is_program: bool) -> Sequence[Part]:
-        """The parts of an export, with a signature if there is to be one. Raises Unsupported where it has no room."""
+        """Return the parts of an export, with a signature if it gets one.
+
+        Raises Unsupported if signatures are needed and the export has no room for another part.
+        """
         if not self._secret or (is_program and not self.are_needed):
             return parts
         if len(parts) < MAX_PARTS:
@@ -56,11 +59,11 @@ class Signatures:
         return parts
 
     def is_of_graph(self, parts: Sequence[Part]) -> bool:
-        """Tell whether these were signed as made of NNRt's operators."""
+        """Return whether these parts are signed as made of NNRt's operators."""
         return self._has_signed(parts, is_program=False)
 
     def is_of_program(self, parts: Sequence[Part]) -> bool:
-        """Tell whether these were signed as made of a program."""
+        """Return whether these parts are signed as made of a program."""
         return self.are_needed and self._has_signed(parts, is_program=True)
 
     def _has_signed(self, parts: Sequence[Part], *, is_program: bool) -> bool:
@@ -75,16 +78,19 @@ class Signatures:
 
 
 def secret_of(settings: Settings, *, is_needed: bool, has_store: bool) -> bytes | None:
-    """The secret that signs exports; None where nothing needs one. Raises InvalidFile."""
+    """Return the secret that signs exports: that of --cache-key, else, if needed, the store's or a new one, else None.
+
+    Raises InvalidFile.
+    """
     if settings.cache_key:
         return read_secret(Path(settings.cache_key), f"--cache-key {settings.cache_key!r}")
     if not is_needed:
         return None
-    return kept_secret(Path(settings.store_dir)) if has_store else new_secret()
+    return shared_secret(Path(settings.store_dir)) if has_store else new_secret()
 
 
 def read_secret(path: Path, place: str) -> bytes:
-    """The secret in a file, which messages call `place`. Raises InvalidFile."""
+    """Read the secret in a file. Raises InvalidFile, whose message names the file as `place`."""
     try:
         with path.open("rb") as file:
             if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
@@ -99,13 +105,13 @@ def read_secret(path: Path, place: str) -> bytes:
     return secret
 
 
-def kept_secret(directory: Path) -> bytes:
-    """The secret of all daemons that share a store's directory, made by the first of them. Raises InvalidFile."""
-    path = directory / _KEPT
-    place = f"--store-dir {str(directory)!r}: {_KEPT}"
+def shared_secret(directory: Path) -> bytes:
+    """Return the secret of all daemons that share a store's directory; the first one makes it. Raises InvalidFile."""
+    path = directory / _KEY_FILE
+    place = f"--store-dir {str(directory)!r}: {_KEY_FILE}"
     if not path.exists():
         try:
-            with suppress(InvalidPath):  # Another daemon was faster.
+            with suppress(InvalidPath):  # Another daemon has made it first.
                 write_new(path, new_secret(), is_private=True)
         except OSError as error:
             raise InvalidFile(f"it can't be written: {error.strerror}", place=place) from error
@@ -113,16 +119,16 @@ def kept_secret(directory: Path) -> bytes:
 
 
 def new_secret() -> bytes:
-    """A secret that nobody else has."""
+    """Return a new random secret."""
     return secrets.token_bytes(_LEAST_KEY_BYTES)
 
 
 def has_signature(parts: Sequence[Part]) -> bool:
-    """Tell whether the last of these parts is a signature of the others, by whatever key."""
+    """Return whether the last part is a signature, made with any key."""
     return bool(parts) and is_signature(parts[-1])
 
 
 def is_signature(part: Part) -> bool:
-    """Tell whether a part is the signature of those before it, by whatever key."""
-    # Nothing longer is, which would be copied to be compared.
+    """Return whether a part is a signature, made with any key."""
+    # Check the size first, so that no large part is copied for the comparison.
     return part.data.nbytes == len(_MAGIC) + sha256().digest_size and bytes(part.data[: len(_MAGIC)]) == _MAGIC

@@ -1,4 +1,4 @@
-"""Models that the daemon has compiled before, and those that it compiles now so that they are there the next time."""
+"""Models in the daemon's store, and compilation of models that the store lacks."""
 
 import logging
 import threading
@@ -24,12 +24,12 @@ from nnrt_hdi.files.store_directory import SHOWN_KEY, Recipe
 
 _log = logging.getLogger(__name__)
 
-# How many models are stored while their clients run them already. More would be kept in memory for a slow disk.
+# Models written at a time after their clients got them. More would fill memory when the disk is slow.
 _WRITERS = 2
 
 
 class StoredModels:
-    """Compiled models, each made once for all sessions, and for later daemons, where there is a store."""
+    """Compiled models, which with a store are compiled once for all sessions and for later daemons."""
 
     def __init__(
         self,
@@ -41,14 +41,14 @@ class StoredModels:
         gate: DrainGate,
         threads: Threads,
     ) -> None:
-        """Raises what opening the store raises."""
+        """Open the store of the settings, if any. Raises what `ModelStore` raises."""
         self._backend = backend
         self._compilers = compilers
         self._compilations = Compilations()
         self._target = target
         self._gate = gate
         self._threads = threads
-        # What decides, besides the backend, which models are taken: what is in the store has passed these checks.
+        # Rules of acceptance besides the backend's. The key includes them, so a stored model has passed these checks.
         capabilities = replace(info.capabilities, program_formats=())
         self._rules = repr((__version__, settings.tensor_bytes, capabilities)).encode()
         self._store: ModelStore | None = None
@@ -62,15 +62,15 @@ class StoredModels:
 
     @property
     def are_kept(self) -> bool:
-        """Whether what is compiled is in the store afterwards, if there is room."""
+        """Whether the daemon stores compiled models."""
         return self._store is not None
 
     def damage(self) -> str:
-        """Say which file of the store has been cut short under a model that runs; empty mostly."""
+        """Return which file of a loaded model has been truncated, or an empty string if none has."""
         return "" if self._store is None else self._store.damage()
 
     def known(self, build: Build, request: Request) -> Build:
-        """The build of this request, with the recipe by which the store knows its model."""
+        """Return the build with the request and the recipe that identifies its model in the store."""
         recipe = None
         if self._store is not None:
             recipe = Recipe(self._target, sha256(request.digest + self._rules).digest(), build.config)
@@ -79,7 +79,7 @@ class StoredModels:
     def compiled(
         self, build: Build, undo: ExitStack, compile_it: Callable[[], PreparedModel], size_bytes: int, notes: Notes
     ) -> Prepared:
-        """The model as the backend compiles it, which the store keeps; or from there, if another session was faster."""
+        """Compile a model and store it; or load it from the store if another session has compiled it meanwhile."""
         recipe, progress = build.recipe, build.progress
         with ExitStack() as compiling:
             if recipe is not None:
@@ -94,7 +94,7 @@ class StoredModels:
             return made
 
     def restored(self, build: Build) -> Prepared | None:
-        """The model from the store, if it is there and all is well with it, and the session has room for it."""
+        """Load the model from the store. Returns None if it is missing or damaged, or if the session lacks memory."""
         session, recipe, progress = build.session, build.recipe, build.progress
         if self._store is None or recipe is None or build.request is None:
             return None
@@ -106,7 +106,7 @@ class StoredModels:
         with ExitStack() as undo, ExitStack() as meanwhile:
             meanwhile.enter_context(self._compilers.turn(session, build.config.priority, progress))
             try:
-                # Making room for it must not drop what a compilation would need.
+                # Keep the constants: making room must not drop what a compilation would need.
                 meanwhile.enter_context(session.constants.holding(build.request.named_constants()))
                 session.hold_for_model(entry.size_bytes, undo)
                 compiled = self._store.load(entry)
@@ -122,42 +122,42 @@ class StoredModels:
             except (InvalidFile, Unsupported) as error:
                 self._store.remove(recipe.key, f"the backend does not restore it: {error!r}")
                 return None
-            except BaseException:  # Not the file's fault as far as anybody knows; without it the backend can compile.
+            except BaseException:  # Keep the file: it may be fine.
                 _log.exception("the stored model %s is compiled again: it can't be restored", shown)
                 return None
             _log.info("restored model %s from the store for client %s", shown, session.client, extra=session.names)
             return build.add(prepared, Origin.STORED, undo, entry.size_bytes, build.is_signable, compiled.notes)
 
     def _keep(self, recipe: Recipe, session: Session, made: Prepared, compiling: ExitStack) -> None:
-        """Store a model while its client runs it already. `compiling` is left when it is in the store."""
+        """Store a model, if possible after the client got it. Closes `compiling` when the model is stored."""
         with ExitStack() as block:
             block.push(compiling)
             try:
                 prepared = block.enter_context(session.model(made.model_id)).prepared
-            except UnknownHandle:  # Its client has given it up.
+            except UnknownHandle:  # The client has closed the model already.
                 return
             self._compilations.begin_writing(recipe.key)
             is_later = self._may_write_later(block)
             writing = partial(self._write, recipe, prepared, made.notes, block.pop_all())
         if is_later:
-            with suppress(OutOfMemory):  # No thread is left for it.
+            with suppress(OutOfMemory):  # No thread can be started.
                 self._threads.run(writing)
                 return
         writing()
 
     def _may_write_later(self, block: ExitStack) -> bool:
-        """Whether a model may be stored when its client has been answered. What that takes is held by the block."""
+        """Return whether a model may be stored after the answer to its client; `block` releases what that needs."""
         if not self._writers.acquire(blocking=False):
             return False
         block.callback(self._writers.release)
         try:
             block.enter_context(self._gate.admit())
-        except UnavailableDevice:  # The daemon drains, and waits for this call only.
+        except UnavailableDevice:  # The daemon drains, and waits only for this call.
             return False
         return True
 
     def _write(self, recipe: Recipe, prepared: PreparedModel, notes: Notes, block: ExitStack) -> None:
-        """Have the store write a model, and leave the block."""
+        """Export a model, write it to the store and close the block."""
         assert self._store is not None
         with block:
             try:
@@ -167,10 +167,10 @@ class StoredModels:
                     config=recipe.config,
                     inputs=prepared.inputs,
                     outputs=prepared.outputs,
-                    version=0,  # That is for caches of applications.
+                    version=0,  # Versions are for caches of applications.
                     parts=prepared.export(),
                     notes=notes,
                 )
                 self._store.keep(compiled)
-            except BaseException:  # The model works; that it isn't there the next time is no reason to refuse it now.
+            except BaseException:  # The client's model works, even if it can't be stored.
                 _log.exception("model %s is not stored: the backend failed to export it", recipe.key[:SHOWN_KEY])

@@ -1,1 +1,1 @@
-"""Reports: what somebody has to know of a daemon who looks for a fault in it, without secrets."""
+"""Reports about a daemon for finding faults in it, without secrets."""

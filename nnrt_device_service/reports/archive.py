@@ -1,4 +1,4 @@
-"""The archive of a report: a compressed tar file with a file for each part."""
+"""Archive of a report: a compressed tar file with one file per part."""
 
 import io
 import re
@@ -11,11 +11,11 @@ from nnrt_hdi.errors import InvalidFile, InvalidPath
 from nnrt_hdi.files.atomic_write import atomic_write
 
 MOST_BYTES = 64 << 20
-"""More than a report has, of all parts together."""
+"""Upper bound of a report's size, all parts together."""
 
 
 def packed(name: str, parts: Mapping[str, str]) -> bytes:
-    """An archive with a file for each part, in a folder of that name."""
+    """Return an archive with one file per part, in a folder called `name`."""
     packing = io.BytesIO()
     with tarfile.open(fileobj=packing, mode="w:gz") as archive:
         for part, text in parts.items():
@@ -27,7 +27,7 @@ def packed(name: str, parts: Mapping[str, str]) -> bytes:
 
 
 def unpacked(data: bytes) -> dict[str, str]:
-    """The parts of an archive. Raises InvalidFile for what is none."""
+    """Return the parts of an archive. Raises InvalidFile if the data is no complete archive."""
     parts = {}
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
@@ -40,13 +40,13 @@ def unpacked(data: bytes) -> dict[str, str]:
 
 
 def file_name(subject: str) -> str:
-    """What a report of something made now is called, without its suffix."""
+    """Return the file name of a report made now, without suffix."""
     at = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     return f"nnrt-report-{re.sub('[^A-Za-z0-9.-]+', '-', subject)}-{at}"
 
 
 def written(directory: Path, name: str, data: bytes) -> Path:
-    """The path of an archive that is there as a whole, and its owner's only, when this returns. Raises InvalidPath."""
+    """Write an archive atomically, readable only by its owner, and return its path. Raises InvalidPath."""
     path = directory / f"{name}.tar.gz"
     try:
         with atomic_write(path, "report", 0o600) as file:

@@ -1,16 +1,16 @@
-"""What must stand in no report: what is called like a secret."""
+"""Hiding of secrets in reports, recognized by their names."""
 
 import json
 import re
 from collections.abc import Iterable, Mapping
 
 HIDDEN = "***"
-# Shorter ones would be found in words that mean something else.
+# Shorter values would also match inside harmless words.
 _LEAST_LENGTH = 6
 _SECRET_NAME = re.compile("pass|secret|token|key|credential|auth|cookie|session|private|signature|login", re.IGNORECASE)
-# Who gets in at a URL, and by what password.
+# User and password in a URL.
 _URL_LOGIN = re.compile(r"(?<=://)[^\s/?#\"'@]*@")
-# Of variables with these names the values are known to be harmless, and say much.
+# Variables whose values are harmless and useful.
 _TOLD_VARIABLES = re.compile(
     "OMP_NUM_THREADS|OPENBLAS_NUM_THREADS|MKL_NUM_THREADS|CUDA_VISIBLE_DEVICES|GRPC_(VERBOSITY|TRACE|POLL_STRATEGY)"
     "|MALLOC_[A-Z_]*|PYTHON(MALLOC|DEVMODE|OPTIMIZE|UNBUFFERED)|LANG|LC_ALL|TZ|WATCHDOG_USEC"
@@ -19,31 +19,31 @@ _NAMED_VARIABLES = re.compile("(NNRT|GRPC|OMP|MKL|OPENBLAS|CUDA|ORT|NVIDIA|ROCR|
 
 
 def is_secret(name: str) -> bool:
-    """Tell whether what has this name may be a secret."""
+    """Return whether a value of this name may be a secret."""
     return _SECRET_NAME.search(name) is not None
 
 
-def told_option(pair: str) -> str:
-    """NAME=VALUE of an option for a backend, without a value that may be a secret."""
+def visible_option(pair: str) -> str:
+    """Return a backend option NAME=VALUE with a value that may be a secret hidden."""
     name, equals, _ = pair.partition("=")
     return f"{name}{equals}{HIDDEN}" if is_secret(name) else pair
 
 
-def told_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that matter to a daemon, with the values of those that hold no secret."""
+def visible_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that matter to a daemon. Hides all values that aren't known to be harmless."""
     wanted = sorted(name for name in environment if _NAMED_VARIABLES.fullmatch(name))
     wanted += sorted(name for name in environment if _TOLD_VARIABLES.fullmatch(name) and name not in wanted)
     return {name: environment[name] if _TOLD_VARIABLES.fullmatch(name) else HIDDEN for name in wanted}
 
 
 def secret_values(named: Iterable[tuple[str, str]]) -> list[str]:
-    """The values that may be secrets, the longest first."""
+    """Return the values that may be secrets, longest first."""
     values = {value for name, value in named if is_secret(name) and len(value) >= _LEAST_LENGTH}
     return sorted(values, key=len, reverse=True)
 
 
 def without(values: Iterable[str], text: str) -> str:
-    """The text, in which none of these values stands any more, as it is or as JSON has it, nor a login of a URL."""
+    """Return the text with these values, plain or as in JSON, and logins in URLs hidden."""
     for value in values:
         text = text.replace(value, HIDDEN).replace(json.dumps(value)[1:-1], HIDDEN)
     return _URL_LOGIN.sub(f"{HIDDEN}@", text)

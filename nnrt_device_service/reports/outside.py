@@ -1,4 +1,4 @@
-"""What others can learn of a daemon: what it tells if it is asked, and what its host knows where it doesn't answer."""
+"""Reports made outside the daemon: parts that the daemon sends, and parts from the host if it doesn't answer."""
 
 import os
 import signal
@@ -14,14 +14,14 @@ from nnrt_device_service.reports.reporter import SOCKET_NAME, STACKS_NAME
 from nnrt_hdi.errors import InvalidFile, OperationFailed
 
 _ABSTRACT_SOCKETS = Path("/proc/net/unix")
-# What the stacks of a process that stands still may take, and how long they are as they are when they are whole.
+# Seconds to wait for the stacks of a stuck process, and seconds without change after which they are complete.
 _STACKS_S, _WHOLE_S = 3.0, 0.2
 _PIECE_BYTES = 1 << 16
 _LOG_BYTES = 1 << 20
 
 
 def daemons() -> list[int]:
-    """The processes of this host that give reports to this user."""
+    """Return the process ids of this host's daemons that give reports to this user."""
     found = []
     for name in _sockets(SOCKET_NAME.format(pid="")[:-1]):
         pid = name.removeprefix(SOCKET_NAME.format(pid="")[:-1]).partition("-")[0]
@@ -31,15 +31,15 @@ def daemons() -> list[int]:
     return sorted(set(found))
 
 
-def told_by(pid: int, timeout_s: float) -> dict[str, str]:
-    """The parts that a daemon makes of itself. Raises OperationFailed where it doesn't answer."""
+def request_report(pid: int, timeout_s: float) -> dict[str, str]:
+    """Ask a daemon for its report and return the parts. Raises OperationFailed if it doesn't answer."""
     why = "it gives no reports: it is of another user, of an older version, or no daemon"
     for name in _sockets(SOCKET_NAME.format(pid=pid)):
         try:
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.settimeout(timeout_s)
                 connection.connect(b"\0" + name.encode())
-                if peer_of(connection).pid == pid:  # Anybody may have taken the name.
+                if peer_of(connection).pid == pid:  # Another process may have bound such a name.
                     return unpacked(b"".join(_received(connection, timeout_s)))
         except (OSError, InvalidFile) as error:
             why = f"it did not give one within {timeout_s:g} s: {error}"
@@ -47,20 +47,20 @@ def told_by(pid: int, timeout_s: float) -> dict[str, str]:
 
 
 def is_daemon(pid: int) -> bool:
-    """Tell if a process gives reports, or has at least where to write its stacks."""
+    """Return whether a process gives reports, or has at least the memory file for its stacks."""
     return any(_sockets(SOCKET_NAME.format(pid=pid))) or _stacks_file(Path("/proc", str(pid))) is not None
 
 
-def seen_of(pid: int) -> dict[str, str]:
-    """The parts that the host knows."""
+def host_parts(pid: int) -> dict[str, str]:
+    """Return the parts about a process that the host knows."""
     process = Path("/proc", str(pid))
     parts = {f"host/{name}": _text(process / name) for name in ("status", "limits", "cgroup", "io")}
     threads = (f"{task.name} {_text(task / 'comm').strip()}: {_text(task / 'wchan')}" for task in _tasks(process))
     return {**parts, "host/threads": "\n".join(threads) + "\n"}
 
 
-def stacks_of(pid: int) -> str:
-    """The stacks of a daemon that doesn't answer, which it writes down even where Python stands still in it."""
+def request_stacks(pid: int) -> str:
+    """Make a daemon write the stacks of its threads and return them. Works even if its Python code is stuck."""
     process = Path("/proc", str(pid))
     stacks = _stacks_file(process)
     if stacks is None or not _handles(process, signal.SIGUSR2):
@@ -75,7 +75,7 @@ def stacks_of(pid: int) -> str:
 
 
 def end_of(log: Path) -> str:
-    """The end of a log file."""
+    """Return the last MiB of a log file."""
     try:
         with log.open("rb") as file:
             file.seek(max(log.stat().st_size - _LOG_BYTES, 0))
@@ -85,7 +85,7 @@ def end_of(log: Path) -> str:
 
 
 def _sockets(beginning: str) -> Iterator[str]:
-    """The names of the host's sockets that begin so and have no path."""
+    """Yield the names of the host's abstract sockets that begin with `beginning`."""
     for line in _text(_ABSTRACT_SOCKETS).splitlines():
         name = line.rpartition(" ")[2].removeprefix("@")
         if name.startswith(beginning):
@@ -105,7 +105,7 @@ def _stacks_file(process: Path) -> Path | None:
 
 
 def _handles(process: Path, number: signal.Signals) -> bool:
-    """Tell whether a signal has a handler there, and doesn't end the process."""
+    """Return whether the process handles a signal, so that the signal doesn't end it."""
     caught = (line.partition(":")[2] for line in _text(process / "status").splitlines() if line.startswith("SigCgt"))
     return bool(int(next(caught, "0"), 16) >> (number - 1) & 1)
 

@@ -1,4 +1,4 @@
-"""The parts of a report that a daemon makes of itself."""
+"""Parts of a report that a daemon makes about itself."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nnrt_device_service.device import Device
-from nnrt_device_service.reports.hidden import told_environment, told_option
+from nnrt_device_service.reports.hidden import visible_environment, visible_option
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings
 from nnrt_hdi import HDI_VERSION, PROTOCOL_MINOR, __version__
@@ -40,7 +40,7 @@ def as_json(told: object) -> str:
 
 
 def stacks() -> str:
-    """The stacks of all threads, as Python knows them. Values of variables are not in them."""
+    """Return the Python stacks of all threads, without values of variables."""
     threads = {thread.ident: thread for thread in threading.enumerate()}
     said = []
     for ident, frame in sys._current_frames().items():
@@ -51,9 +51,9 @@ def stacks() -> str:
 
 
 def settings(given: Settings) -> str:
-    """The settings. Those that name files have paths; what is in the files is not told."""
+    """Return the settings as JSON, with the paths of files, but not their content, and secrets of options hidden."""
     told = {entry.name: getattr(given, entry.name) for entry in fields(given)}
-    return as_json({**told, "option": [told_option(pair) for pair in given.option]})
+    return as_json({**told, "option": [visible_option(pair) for pair in given.option]})
 
 
 def versions() -> str:
@@ -71,7 +71,7 @@ def versions() -> str:
 
 
 def host() -> str:
-    """What the host has, and lets the daemon have."""
+    """Return the host's resources and the daemon's limits as JSON."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     told = {
         "pid": os.getpid(),
@@ -89,11 +89,11 @@ def host() -> str:
 
 
 def environment() -> str:
-    return as_json(told_environment(os.environ))
+    return as_json(visible_environment(os.environ))
 
 
 def device(served: Device) -> str:
-    """The device, its queue, its canary, and what is on it."""
+    """Return the device, its state, its canary and the runs on it as JSON."""
     return as_json(
         {
             "info": asdict(served.info),

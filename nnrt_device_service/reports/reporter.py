@@ -1,4 +1,4 @@
-"""What makes reports in a daemon, also where it is stuck or has nothing left."""
+"""Making of reports in a daemon, even in one that is stuck or out of resources."""
 
 import faulthandler
 import logging
@@ -28,24 +28,24 @@ from nnrt_hdi.errors import InvalidPath, NnrtError, OutOfMemory
 _log = logging.getLogger(__name__)
 
 PART_S = 2.0
-"""What a part of a report may take."""
+"""Seconds that a part of a report may take."""
 SOCKET_NAME = "nnrt-report-{pid}-"
-"""How the name of the socket begins that gives reports, among those of the host that have no path (unix(7))."""
+"""Beginning of the name of the abstract socket (unix(7)) that gives reports."""
 STACKS_NAME = "nnrt-stacks"
-"""The memory that gets the stacks of all threads, at `signal.SIGUSR2`, where Python itself stands still."""
+"""Name of the memory file that receives the stacks of all threads at SIGUSR2, even if Python code is stuck."""
 
 _SEND_S = 10.0
-# Descriptors that are let go of while a report is made, for a process that has no others left.
+# Spare descriptors, closed while a report is made, for a process that has no others left.
 _SPARE_DESCRIPTORS = 4
 
 Part = Callable[[], str]
 
 
 class _Gatherer:
-    """A thread that gathers parts, which stands ready for it: later there may be no more to be had."""
+    """Thread that gathers parts. It is started in advance, because threads may run out later."""
 
     def __init__(self) -> None:
-        """Raises OutOfMemory."""
+        """Start the thread. Raises OutOfMemory."""
         self._todo: SimpleQueue[tuple[Part, SimpleQueue[str]]] = SimpleQueue()
         self.is_hanging = False
         self._thread = start_thread(self._work, "report-part")
@@ -55,7 +55,7 @@ class _Gatherer:
         return self._thread.is_alive()
 
     def gather(self, part: Part) -> str:
-        """The part, or why there is none. One that takes too long leaves the thread hanging."""
+        """Return the part, or why there is none. A part that takes too long sets `is_hanging`."""
         done: SimpleQueue[str] = SimpleQueue()
         self._todo.put((part, done))
         try:
@@ -69,23 +69,26 @@ class _Gatherer:
             part, done = self._todo.get()
             try:
                 done.put(part())
-            except BaseException as error:  # Whatever is wrong with the daemon, the other parts are told.
+            except BaseException as error:  # The other parts must still be reported.
                 done.put(f"it failed with {type(error).__name__}: {error}\n")
 
 
 class Reporter:
-    """Makes a report when SIGUSR1 or `nnrt-device report` asks for one, in threads that stand ready for it."""
+    """Maker of reports when SIGUSR1 or `nnrt-device report` asks, in threads started in advance."""
 
     def __init__(self, settings: Settings, log: LogHandler) -> None:
-        """In the main thread. Raises OutOfMemory where no threads are left, InvalidPath where it may put no reports."""
+        """Install the signal handlers and start the threads. Call it in the main thread.
+
+        Raises OutOfMemory if no thread can be started, and InvalidPath if the report directory doesn't exist.
+        """
         self._settings = settings
         self._directory = Path(settings.report_dir or tempfile.gettempdir()).absolute()
         if not self._directory.is_dir():
             raise InvalidPath(f"{str(self._directory)!r} is no directory; make it first", place="--report-dir")
         self._recent = log.recent
-        # What it serves, as soon as there is one.
+        # Device of the daemon, set as soon as it exists.
         self.device: Device | None = None
-        # By parts that never came: who still waits for them.
+        # By the name of a hanging part: the gatherer that still waits for it.
         self._hanging: dict[str, _Gatherer] = {}
         self._gatherer = _Gatherer()
         self._secrets = secret_values([*_variables(), *(_pair(option) for option in settings.option)])
@@ -96,14 +99,14 @@ class Reporter:
         self._listener = _listener()
         signal.signal(signal.SIGUSR1, lambda number, frame: self._ask())
         signal.siginterrupt(signal.SIGUSR1, False)
-        # Where a fault of the processor, or a file that was cut short while it is mapped, ends the process.
+        # Print the stack if a processor fault, or a mapped file that was truncated, ends the process.
         faulthandler.enable(all_threads=False)
         if hasattr(os, "memfd_create"):
             faulthandler.register(signal.SIGUSR2, os.memfd_create(STACKS_NAME, os.MFD_CLOEXEC))
         start_thread(self._serve, "report")
 
     def parts(self) -> dict[str, str]:
-        """The parts of a report, those first that need no lock."""
+        """Return the parts of a report. Those that need no lock come first."""
         wanted: dict[str, Part] = {
             "log.txt": lambda: "\n".join(list(self._recent)) + "\n",
             "stacks.txt": parts.stacks,
@@ -125,7 +128,7 @@ class Reporter:
             if self._gatherer.is_hanging:
                 self._gatherer = _Gatherer()
         except OutOfMemory as error:
-            return f"nobody can gather it, for another part hangs: {error}\n"
+            return f"it can't be gathered because another part hangs: {error}\n"
         told = self._gatherer.gather(part)
         if self._gatherer.is_hanging:
             self._hanging[name] = self._gatherer
@@ -136,7 +139,7 @@ class Reporter:
         return file_name(f"{device.info.device_name if device else self._settings.backend}-{os.getpid()}")
 
     def _ask(self) -> None:
-        with suppress(BlockingIOError):  # Reports enough have been asked for.
+        with suppress(BlockingIOError):  # Enough reports have been requested.
             os.write(self._asking, b"\0")
 
     def _serve(self) -> None:
@@ -175,17 +178,17 @@ class Reporter:
             _log.error("%s", error)
 
     def _answer(self, listener: socket.socket) -> None:
-        """Give a report to who asks, if it is this daemon's user or root."""
+        """Send a report to a connection, if its peer is this daemon's user or root."""
         connection, _ = listener.accept()
         with connection:
             if peer_of(connection).user_id in (0, os.geteuid()):
                 connection.settimeout(_SEND_S)
-                with suppress(OSError):  # Nobody waits for it any more.
+                with suppress(OSError):  # The peer has hung up.
                     connection.sendall(packed(self._name(), self.parts()))
 
 
 def _listener() -> socket.socket | None:
-    """The socket that gives reports; None where the host has no such sockets."""
+    """Return the listening socket for reports, or None if the host has no abstract sockets."""
     if sys.platform != "linux":
         return None
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -195,7 +198,7 @@ def _listener() -> socket.socket | None:
 
 
 def _variables() -> Iterator[tuple[str, str]]:
-    """The environment but for settings that name files: those may be told."""
+    """Return the environment without the settings that name files, whose values are no secrets."""
     paths = set(map(variable_of, PATHS))
     return ((name, value) for name, value in os.environ.items() if name not in paths)
 

@@ -56,12 +56,12 @@ class Support:
 
     @property
     def supported(self) -> bool:
-        """Whether the device runs the node."""
+        """True if the device runs the node."""
         return not self.reason
 
 
 class Origin(Enum):
-    """How a prepared model came to be."""
+    """Origin of a prepared model."""
 
     COMPILED = "compiled"
     # From a cache or offline model of the application.

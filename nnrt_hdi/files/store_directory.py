@@ -318,7 +318,10 @@ def touch(path: Path) -> None:
 
 
 def _cleared(path: Path) -> bool:
-    """Remove a directory in the place of a file, with its contents; return whether there was one. Raise OSError."""
+    """Remove a directory that has the name of a store's file, with its contents; return whether there was one.
+
+    Raises OSError.
+    """
     if path.is_symlink() or not path.is_dir():
         return False
     _log.warning("a directory is in the place of %s of the model store, and is removed", path.name)

@@ -96,78 +96,78 @@ class NnrtDeviceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def GetDeviceStatus(self, request, context):
-        """Says if the device takes work. A client needs it only to ask at once: each Beat of the session brings it too.
+        """Returns the status of the device. Each Beat of the session carries it too.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetCounters(self, request, context):
-        """What the daemon has done since its start, and what it holds now: for the client's own identity, or for all of them if it
-        may administer the daemon. For daemons that have "counters" in Welcome.features.
+        """Returns the counters since the daemon's start and the current load: for the client's own identity, or for all
+        identities if the client may administer the daemon. For daemons with "counters" in Welcome.features.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetSupportedOperation(self, request, context):
-        """Which nodes of a model the device runs, and why not the others. Needs no uploaded constants, except that data of a
-        kind the answer depends on (shapes, axes, permutations: at most 64 KiB each) should travel inline.
-        PrepareModel refuses exactly the models for which a node is unsupported here.
+        """Returns for each node whether the device supports it, and if not, why. Needs no uploaded constants, but data on
+        which the answer depends (shapes, axes, permutations: at most 64 KiB each) should travel inline. PrepareModel
+        refuses exactly the models that have an unsupported node here.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PrepareModel(self, request, context):
-        """Compiles a model. The stream ends after `missing` (upload these constants and ask again) or `prepared`; before that
-        come any number of `progress`.
+        """Compiles a model. The stream has any number of `progress`, and ends with `prepared`, or with `missing`: the client
+        then uploads these constants and calls again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PrepareModelFromModelCache(self, request, context):
-        """Restores what IPreparedModel.ExportModelCache gave: the same buffers in the same order, on the same kind of device.
-        Buffers may be named by their digest (ConstantRef), and are then uploaded like constants: the stream ends with
-        `missing` until they are here.
+        """Restores a model that PreparedModel.ExportModelCache returned: the same buffers in the same order, on the same kind
+        of device. A client may name buffers by their digest (ConstantRef) and upload them like constants: the stream ends
+        with `missing` until the daemon has them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PrepareOfflineModel(self, request, context):
-        """Loads a model compiled by the vendor's own tools, whose attributes travel in ModelConfig.extensions; or a program: a
-        file in a format that the device computes itself, if PrepareFromBuffersRequest.program_format says which.
+        """Loads a model that the vendor's own tools compiled, with attributes in ModelConfig.extensions; or a program, which
+        is a file in a format that the device executes itself, named by PrepareFromBuffersRequest.program_format.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UploadConstants(self, request_iterator, context):
-        """Sends constants, in chunks, any number per call. A call that breaks off loses nothing that arrived, unless the memory
-        is needed for something else: PrepareModel then says from which byte to go on.
+        """Uploads constants in chunks, any number per call. If the call breaks, the daemon keeps what has arrived, unless it
+        needs the memory for something else: PrepareModel then says from which byte to go on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AllocateBuffer(self, request, context):
-        """Memory of the device, zeroed, which runs can read and write.
+        """Allocates zeroed memory of the device, which runs can read and write.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseBuffer(self, request, context):
-        """Gives a buffer back. Releasing an unknown buffer is no error, so that a client may repeat the call.
+        """Frees a buffer. Releasing an unknown buffer is no error, so a client may repeat the call.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WriteBuffer(self, request_iterator, context):
-        """Copies bytes into a buffer. HDI has no such call, for there the client maps the memory.
+        """Copies bytes into a buffer. HDI has no such call, since its clients map the memory.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -75,60 +75,61 @@ class PreparedModelServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Run(self, request, context):
-        """One run. The simple way, for any gRPC client; the deadline and the cancellation of the call are those of the run.
+        """One run, for any gRPC client. The deadline and the cancellation of the call are those of the run.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RunStream(self, request_iterator, context):
-        """Runs over one long-lived call, at about half of Run's cost. The daemon computes the frames of a stream one after
-        another in the order sent, and answers each with one frame, in the same order. For several at a time open several
-        streams, up to Limits.session_streams. A large tensor may follow its frame in chunks, so that the copy, the way and
-        the computation overlap. A run that fails says so in its reply and the stream goes on. The end of the call, or of
-        the connection, ends no run: AwaitRun fetches its reply, CancelRuns stops it.
+        """Runs over one long-lived call, at about half of Run's cost. The daemon computes the frames of a stream in the order
+        sent and answers each with one frame, in the same order. For concurrent runs a client opens several streams, up to
+        Limits.session_streams. A large tensor may follow its frame in chunks, so that copy, transfer and computation
+        overlap. A failed run reports its error in its reply, and the stream goes on. The end of the call or of the
+        connection ends no run: AwaitRun fetches its reply, CancelRuns stops it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AwaitRun(self, request, context):
-        """The reply of a run whose stream broke, or whose reply says `kept`, as soon as there is one, with the chunks of its
-        outputs behind it as in RunStream; a second call for the same run ends the first. Fails
-        with CONNECTION_EXCEPTION for a run that the session doesn't know: it never arrived, or its reply is gone. The daemon
-        keeps the reply of a run until the next packet on its stream, CancelRuns, or the end of the session.
-        One whose stream has ended counts in Limits.session_bytes, and is dropped where that has no room for it.
+        """Waits for the reply of a run whose stream broke, or whose reply says `kept`, and returns it with the chunks of its
+        outputs, as in RunStream. A second call for the same run ends the first. Fails with CONNECTION_EXCEPTION for a run
+        that the session doesn't know: it never arrived, or its reply is gone. The daemon keeps the reply of a run until
+        the next packet on its stream, CancelRuns, or the end of the session. A reply whose stream has ended counts against
+        Limits.session_bytes, and is dropped if there is no memory for it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelRuns(self, request, context):
-        """The client has no more use for these runs: stops those under way, and forgets their replies. An id that the session
-        doesn't know is no error; should its run still arrive (the two may overtake each other), it is not begun.
+        """Tells the daemon that the client no longer needs these runs: it stops those under way, and drops their replies. An
+        unknown id is no error. If its run arrives later (the two may overtake each other), the daemon doesn't start it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExportModelCache(self, request, context):
-        """The compiled model, to be stored by the client. UNSUPPORTED where Capabilities.model_cache is false. The regions lie
-        in buffers of the session, of any size, that can only be read: with NnrtDevice.ReadBuffer. Then release them; they go
-        with the model at the latest.
+        """Exports the compiled model, for the client to store. UNSUPPORTED if Capabilities.model_cache is false. The regions
+        lie in read-only buffers of the session, of any size; the client reads them by NnrtDevice.ReadBuffer and then
+        releases them. The daemon frees them with the model at the latest.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetInputDimRanges(self, request, context):
-        """Smallest and largest shape of each input.
+        """Returns the smallest and the largest shape of each input.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Release(self, request, context):
-        """Frees the model; runs in flight finish. Releasing an unknown model is no error. In HDI the end of the reference.
+        """Frees the model; runs under way finish. Releasing an unknown model is no error. HDI frees a model when its last
+        reference goes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

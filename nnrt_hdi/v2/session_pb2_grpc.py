@@ -26,8 +26,9 @@ if _version_not_supported:
 
 
 class DeviceSessionStub(object):
-    """One per client and daemon. Everything a client makes (prepared models, buffers, uploads) belongs to its session and is
-    freed when the session ends: by Goodbye, or when its stream broke and nobody resumed it in time.
+    """One per client and daemon. Everything that a client makes (prepared models, buffers, uploads) belongs to its session.
+    The daemon frees it when the session ends: by Goodbye, or if the stream broke and the client doesn't resume the
+    session in time.
     """
 
     def __init__(self, channel):
@@ -44,32 +45,35 @@ class DeviceSessionStub(object):
 
 
 class DeviceSessionServicer(object):
-    """One per client and daemon. Everything a client makes (prepared models, buffers, uploads) belongs to its session and is
-    freed when the session ends: by Goodbye, or when its stream broke and nobody resumed it in time.
+    """One per client and daemon. Everything that a client makes (prepared models, buffers, uploads) belongs to its session.
+    The daemon frees it when the session ends: by Goodbye, or if the stream broke and the client doesn't resume the
+    session in time.
     """
 
     def Open(self, request_iterator, context):
-        """The first call a client makes, and the longest. The client sends Hello and gets Welcome; from then on it sends a
-        Beat at least four times within Welcome.heartbeat_timeout_ms and gets a Beat for each. A daemon that hears nothing
-        for that long, neither Beat nor call, breaks the stream off; after what silence a client holds a daemon for dead is
-        the client's own to choose. Beats are made by the program, not by gRPC's keepalive, which keeps answering when the
-        program hangs.
+        """The first call of a client, which lasts as long as the session. The client sends Hello and gets Welcome. From then
+        on it sends a Beat at least four times within Welcome.heartbeat_timeout_ms, and gets a Beat for each. A daemon that
+        receives neither a Beat nor a call for that time breaks the stream off; a client chooses for itself after which
+        silence it considers a daemon dead. The program itself sends Beats, since gRPC's keepalive goes on answering when
+        the program hangs.
 
-        Who the client is counts from here to the end of the session: by a certificate that TLS has verified, or by a token
-        in the metadata `authorization`, as `Bearer TOKEN`. On a Unix socket PATH it counts by whose process it is: who connects
-        to PATH.who is sent a ticket of 32 bytes there, which Open takes as metadata `nnrt-ticket-bin`, once and soon. Where the daemon asks for one and there is none, Open fails with
-        CONNECTION_EXCEPTION; a call for which the identity lacks the role fails with OPERATION_FORBIDDEN. Only the identity
-        that opened a session can resume it.
+        The client's identity is established here and holds until the end of the session: by a certificate that TLS has
+        verified, or by a token in the metadata `authorization`, as `Bearer TOKEN`. On a Unix socket PATH the user of the
+        client's process counts: the daemon sends a process that connects to PATH.who a ticket of 32 bytes, which Open
+        takes as metadata `nnrt-ticket-bin`, once and soon. If the daemon requires an identity and there is none, Open
+        fails with CONNECTION_EXCEPTION; a call for which the identity's role is too low fails with OPERATION_FORBIDDEN.
+        Only the identity that opened a session can resume it.
 
-        Every other call carries Welcome.session_id in its metadata as `nnrt-session-bin`; without a living session it fails
-        with UNAVAILABLE_DEVICE. Calls still open when the session ends are cancelled.
+        Every other call carries Welcome.session_id in its metadata as `nnrt-session-bin`; without a living session it
+        fails with UNAVAILABLE_DEVICE. Calls that are open when the session ends are cancelled.
 
-        A stream that ends without Goodbye doesn't end the session at once. For Welcome.lease_ms the daemon keeps everything,
-        runs with a run_id included, and a client that calls Open with the session's id in that same metadata has its session
-        back; it says Hello and gets Welcome as before. That works also while the daemon still believes in the old stream; it
-        then breaks off that one, and all calls that are open. If the id is unknown (the lease is over, or this is another
-        instance of the daemon), Open fails with UNAVAILABLE_DEVICE: all that the session held is gone. A daemon at its limit
-        of sessions ends the one that has waited longest for its client when a new client comes.
+        A stream that ends without Goodbye doesn't end the session at once. The daemon keeps everything for
+        Welcome.lease_ms, including runs with a run_id. A client resumes the session by Open with the session's id in that
+        same metadata; Hello and Welcome follow as before. This works even while the daemon considers the old stream alive;
+        it then breaks off that stream and all open calls. If the daemon doesn't know the id (the lease is over, or this is
+        another instance of the daemon), Open fails with UNAVAILABLE_DEVICE: everything in the session is gone. If a new
+        client comes to a daemon at its limit of sessions, the daemon ends the session that has waited longest for its
+        client.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -92,8 +96,9 @@ def add_DeviceSessionServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class DeviceSession(object):
-    """One per client and daemon. Everything a client makes (prepared models, buffers, uploads) belongs to its session and is
-    freed when the session ends: by Goodbye, or when its stream broke and nobody resumed it in time.
+    """One per client and daemon. Everything that a client makes (prepared models, buffers, uploads) belongs to its session.
+    The daemon frees it when the session ends: by Goodbye, or if the stream broke and the client doesn't resume the
+    session in time.
     """
 
     @staticmethod

@@ -250,7 +250,7 @@ def test_changes_count_at_once(start_daemon: StartDaemon, access: Access) -> Non
         gone, kept = runtime.device(), other.device()
         lines = access.path.read_text().splitlines()
         access.write(["nonsense"])
-        until(lambda: "said before counts on" in daemon.log())
+        until(lambda: "former content stays in force" in daemon.log())
         gone.status()
         access.write(lines[1:])
         until(lambda: not gone.is_connected)

@@ -34,7 +34,7 @@ KEY_FILE = ".nnrt-cache-key"
 OPAQUE = ("--backend", "blob")
 # As plugins/blob_backend.py has it.
 FORMAT = "packed graph"
-NOT_SIGNED = "restores those alone that it has signed itself, .* compile the model again; .* --cache-key or --store-dir"
+NOT_SIGNED = "restores only those that it has signed itself; compile the model again, .* --cache-key or --store-dir"
 
 
 @pytest.fixture

@@ -183,9 +183,9 @@ def test_renewed_files_count(start_daemon: StartDaemon, make_fleet: MakeFleet, f
     with Runtime([daemon.address], fleet.settings()) as runtime:
         device = runtime.device()
         fleet.certificate.write_text("half a certif")
-        until(lambda: not is_refused() and "said before counts on" in daemon.log())
+        until(lambda: not is_refused() and "former content stays in force" in daemon.log())
         works(daemon.address, fleet.settings())
-        assert daemon.log().count("said before counts on") == 1
+        assert daemon.log().count("former content stays in force") == 1
         move(other.key, fleet.key)
         works(daemon.address, fleet.settings())  # The key is for a certificate that is still to come.
         move(other.certificate, fleet.certificate)

@@ -15,7 +15,7 @@ from waiting import until
 
 from nnrt_device_service.fleet.control import ask
 from nnrt_device_service.fleet.process import Process
-from nnrt_device_service.fleet.shown import shown_alone
+from nnrt_device_service.fleet.shown import unsupervised_rows
 from nnrt_device_service.fleet.state_directory import StateDirectory
 
 _TESTS = Path(__file__).parent.parent
@@ -79,7 +79,7 @@ def ps(state: Path) -> dict[str, dict[str, Any]]:
     """How the devices are, by their names, as `nnrt-device ps` says it."""
     directory = StateDirectory(state)
     devices = ask(directory.control, {"do": "ps"}, print)
-    return {device["name"]: device for device in (shown_alone(directory) if devices is None else devices)}
+    return {device["name"]: device for device in (unsupervised_rows(directory) if devices is None else devices)}
 
 
 def wait_for(directory: Path, name: str, /, **wanted: object) -> dict[str, Any]:

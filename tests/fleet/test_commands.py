@@ -44,7 +44,7 @@ def test_reload_of_a_wrong_file_changes_nothing(start_fleet: StartFleet, state: 
     before = pids(state)
     path.write_text("[device.a]\nmax-sesions = 5\n")
     fleet.send(signal.SIGHUP)
-    until(lambda: "nothing changes: fleet file" in fleet.log(), fleet.log)
+    until(lambda: "the devices stay unchanged: fleet file" in fleet.log(), fleet.log)
     assert "[device.a] max-sesions: there is no such setting; 'max-sessions'?" in fleet.log()
     assert pids(state) == before
 
@@ -146,7 +146,7 @@ def test_drained_stays_down_until_its_restart(start_fleet: StartFleet, state: Pa
     path.write_text(path.read_text() + "max-sessions = 5\n")  # Of b.
     path.write_text(path.read_text().replace("[device.a]", "[device.a]\nmax-sessions = 5"))
     fleet.send(signal.SIGHUP)
-    until(lambda: "reading again which devices there are" in fleet.log())
+    until(lambda: "read the devices again" in fleet.log())
     assert nnrt_device("restart", "b", "--state-dir", state).returncode == 0  # When the reload is over.
     assert ps(state)["a"]["state"] == "drained"
 

@@ -204,7 +204,7 @@ def test_adopted_daemon_says_how_it_ended(start_fleet: StartFleet, state: Path, 
 def test_records_of_other_versions(state: Path) -> None:
     """What is new in them is left out, what is missing is as it always was, and other files are nothing."""
     directory = StateDirectory(state)
-    with directory.taken():
+    with directory.locked():
         directory.write(Record(DeviceSpec("a", ("--backend=reference",)), State.READY, addresses=("127.0.0.1:1",)))
         path = state / "daemons" / "a.json"
         written = json.loads(path.read_text())

@@ -459,7 +459,7 @@ def test_configurations_the_device_does_not_know(client: RawClient) -> None:
         ({"mode": 9}, "ModelConfig.mode is 9; use one of"),
         ({"priority": -1}, "ModelConfig.priority is -1; use one of"),
         ({"extensions": {"k" * 100_000: b""}}, "the reference backend knows no extension"),
-        ({"mode": PerformanceMode.HIGH}, "the device can't honour it; leave it at its neutral value"),
+        ({"mode": PerformanceMode.HIGH}, "the device doesn't support it; leave it at its default"),
     ):
         with pytest.raises(NnrtError, match=said):
             client.prepare(model, model_pb2.ModelConfig(**fields))

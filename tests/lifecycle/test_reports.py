@@ -22,7 +22,7 @@ from waiting import DEADLINE_S, until
 
 from nnrt_client import Compilation, Executor, Runtime
 from nnrt_device_service.reports.archive import unpacked
-from nnrt_device_service.reports.hidden import told_environment, told_option
+from nnrt_device_service.reports.hidden import visible_environment, visible_option
 
 ONE = np.ones(1, np.float32)
 _NOBODY = 65534
@@ -81,12 +81,12 @@ def test_a_signal_asks_for_one(start_daemon: StartDaemon, tmp_path: Path) -> Non
     [("provider=cuda", "provider=cuda"), ("api_key=abc", "api_key=***"), ("licenseToken=a=b", "licenseToken=***")],
 )
 def test_options_that_may_be_secrets(pair: str, told: str) -> None:
-    assert told_option(pair) == told
+    assert visible_option(pair) == told
 
 
 def test_variables_that_are_told() -> None:
     given = {"HOME": "/root", "NNRT_DEVICE_NAME": "x", "CUDA_VISIBLE_DEVICES": "0"}
-    assert told_environment(given) == {"CUDA_VISIBLE_DEVICES": "0", "NNRT_DEVICE_NAME": "***"}
+    assert visible_environment(given) == {"CUDA_VISIBLE_DEVICES": "0", "NNRT_DEVICE_NAME": "***"}
 
 
 def test_a_stuck_device(start_daemon: StartDaemon, tmp_path: Path, closing: ExitStack) -> None:

@@ -14,7 +14,7 @@ _TIMEOUT_S = 20.0
 
 def metrics_address(daemon: DaemonProcess) -> str:
     """The address where it tells metrics."""
-    (address,) = re.findall(r"telling metrics, .*, on (\S+)", daemon.log())
+    (address,) = re.findall(r"serving metrics, .*, on (\S+)", daemon.log())
     return str(address)
 
 

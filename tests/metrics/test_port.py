@@ -103,7 +103,7 @@ def test_without_the_library(start_daemon: StartDaemon, tmp_path: Path, monkeypa
 
 
 def test_nobody_listens_unless_asked(start_daemon: StartDaemon) -> None:
-    assert "telling metrics" not in start_daemon().log()
+    assert "serving metrics" not in start_daemon().log()
 
 
 def test_a_daemon_that_ends_hangs_up(start_daemon: StartDaemon, closing: ExitStack) -> None:

@@ -92,7 +92,7 @@ def test_nonsense_counts_as_nothing(start_daemon: StartDaemon, tmp_path: Path) -
     assert found == Telemetry(memory_total_bytes=4)
     assert isinstance(found.memory_total_bytes, int)
     for name, figure in nonsense.items():
-        assert daemon.log().count(f"the backend tells a {name} that can't be, which counts as none: {figure!r}") == 1
+        assert daemon.log().count(f"the backend's {name} is impossible and is ignored: {figure!r}") == 1
 
 
 @pytest.mark.parametrize("infinite", [math.inf, -math.inf, 2.0**64])
@@ -131,7 +131,7 @@ def test_a_hook_that_hangs_harms_nobody(start_daemon: StartDaemon, tmp_path: Pat
 
 def test_a_hook_that_raises_harms_nobody(start_daemon: StartDaemon, tmp_path: Path) -> None:
     daemon = measuring(start_daemon, tmp_path, {"no such figure": 1})
-    until(lambda: "the backend fails to tell its telemetry" in daemon.log())
+    until(lambda: "the backend failed to read its telemetry" in daemon.log())
     with Runtime([daemon.address]) as runtime:
         device = runtime.device()
         until(lambda: device.state.sessions)
@@ -182,7 +182,7 @@ def test_what_is_old_counts_for_nothing(caplog: pytest.LogCaptureFixture) -> Non
         until(lambda: watch.latest is None)
         goes_on.release(1 << 20)
     assert [record.getMessage().partition(" for ")[0] for record in caplog.records] == [
-        "the backend has not told its telemetry"
+        "the backend has sent no telemetry"
     ]
 
 
@@ -205,7 +205,7 @@ def test_what_goes_wrong_is_logged_once(caplog: pytest.LogCaptureFixture) -> Non
         assert is_through.wait(30)
         until(lambda: watch.latest == ALL)
     (record,) = caplog.records
-    assert (record.levelno, record.getMessage()) == (logging.WARNING, "the backend fails to tell its telemetry")
+    assert (record.levelno, record.getMessage()) == (logging.WARNING, "the backend failed to read its telemetry")
     assert record.exc_info and isinstance(record.exc_info[1], ZeroDivisionError)
 
 

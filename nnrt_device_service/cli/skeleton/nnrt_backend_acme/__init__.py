@@ -1,4 +1,4 @@
-"""Acme's accelerator for NNRt."""
+"""NNRt backend for Acme's accelerator."""
 
 from nnrt_backend_acme.backend import create
 

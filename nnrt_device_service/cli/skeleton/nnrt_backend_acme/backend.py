@@ -1,4 +1,4 @@
-"""The accelerator, and models that it has compiled."""
+"""Backend of the accelerator, and models that it has compiled."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -13,9 +13,9 @@ VERSION = "0.1.0"
 
 
 def create(options: Mapping[str, str]) -> Backend:
-    """Make the backend, as the entry point says, with the `--option NAME=VALUE` of the daemon.
+    """Make the backend from the daemon's `--option NAME=VALUE`. The entry point names this function.
 
-    Raise BackendSkipped here where the accelerator or its library isn't there.
+    Raise BackendSkipped here if the accelerator or its library is missing.
     """
     for option in options:
         raise InvalidParameter(f"the backend acme has no option {option!r}")
@@ -23,10 +23,10 @@ def create(options: Mapping[str, str]) -> Backend:
 
 
 class AcmeBackend(Backend):
-    """One accelerator."""
+    """Backend that serves one accelerator."""
 
     def describe(self) -> DeviceInfo:
-        # Of the capabilities there is none yet: no dynamic shapes, no half precision, no export of compiled models.
+        # No capabilities yet: no dynamic shapes, no half precision, no export of compiled models.
         return DeviceInfo("acme", "acme", DeviceType.CPU, Capabilities(), "acme", VERSION)
 
     def supported(self, graph: Graph) -> list[Support]:
@@ -39,7 +39,7 @@ class AcmeBackend(Backend):
 
 
 class AcmeModel(PreparedModel):
-    """A graph that is computed node by node. Runs share nothing, so there may be several at a time."""
+    """Graph that is computed node by node. Runs share no state, so several may run concurrently."""
 
     def __init__(self, graph: Graph) -> None:
         self.inputs, self.outputs = graph.input_specs, graph.output_specs

@@ -1,4 +1,4 @@
-"""Which nodes the accelerator runs, and how. docs/reference/operators.md of nnrt says what each node type computes."""
+"""Supported nodes and their kernels. docs/reference/operators.md of nnrt defines what each node type computes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,9 +15,9 @@ _ACTIVATIONS = (ActivationType.NO_ACTIVATION, ActivationType.RELU)
 
 
 def reason_against(graph: Graph, node: Node) -> str:
-    """Why the accelerator doesn't run a node, in words a person can act on; empty where it does.
+    """Return why the accelerator doesn't run a node, for a person to act on, or an empty string if it does.
 
-    It is asked of nodes with mistakes, too, which the daemon refuses: say anything of them, but raise nothing.
+    The daemon also asks about invalid nodes, which it refuses itself: return anything for these, but raise nothing.
     """
     if node.type not in KERNELS:
         return f"acme has no kernel for {node.type.name}"
@@ -36,7 +36,7 @@ def _activation(node: Node) -> object:
 
 
 def _activated(node: Node, x: AnyArray) -> AnyArray:
-    """Compute the activation that the node says comes behind its operator."""
+    """Apply the node's activation to the result of its operator."""
     return np.maximum(x, np.float32(0)) if _activation(node) == ActivationType.RELU else x
 
 

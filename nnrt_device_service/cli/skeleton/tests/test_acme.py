@@ -1,4 +1,4 @@
-"""A daemon with this backend keeps the contract, and answers right what it doesn't refuse."""
+"""Conformance of a daemon with this backend: it keeps the contract, and its answers are right."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    """Where a daemon serves the backend."""
+    """Yield the address of a daemon that serves the backend."""
     command = [sys.executable, "-m", "nnrt_device_service", "serve", "--backend", "acme", "--listen", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as daemon:
         assert daemon.stdout is not None
@@ -21,7 +21,7 @@ def address() -> Iterator[str]:
 
 
 def test_the_conformance_kit_finds_no_fault(address: str, tmp_path: Path) -> None:
-    """Of these levels, in its quick form. What it prints is shown where this fails."""
+    """Run two levels of the kit in its quick form. pytest shows the kit's output if it fails."""
     faults = tmp_path / "faults"
     flags = ["--quick", "--level", "contract", "--level", "operators", "--keep", str(faults)]
     done = subprocess.run([sys.executable, "-m", "nnrt_client", "conformance", address, *flags])
