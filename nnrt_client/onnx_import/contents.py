@@ -1,4 +1,4 @@
-"""What an ONNX file says of itself, whether it can be imported or not."""
+"""Summary of an ONNX file, for files that can't be imported too."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from nnrt_client.onnx_import.header import DeclaredTensor, declared_tensor
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What an ONNX file says of itself. `operators` counts those of functions, branches and loops too."""
+    """Summary of an ONNX file. `operators` also counts the nodes of functions, branches and loops."""
 
     producer: str
     opsets: Mapping[str, int]
@@ -23,7 +23,7 @@ class Contents:
 
 
 def contents(source: Source) -> Contents:
-    """What an ONNX file says of itself. Raises InvalidPath and InvalidFile."""
+    """Summarize an ONNX file. Raise InvalidPath or InvalidFile if it can't be read."""
     file = OnnxFile(source)
     proto, graph = file.proto, file.proto.graph
     constants = {tensor.name for tensor in graph.initializer}
@@ -44,7 +44,7 @@ def _operator(node: NodeProto) -> str:
 
 
 def _with_inner(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    """The nodes, with those of their branches and bodies."""
+    """Yield the nodes and, recursively, the nodes of their branches and loop bodies."""
     for node in nodes:
         yield node
         for attribute in node.attribute:

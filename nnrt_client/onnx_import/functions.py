@@ -1,4 +1,4 @@
-"""Operators that are made of others: functions of the model, and those that ONNX defines by a body."""
+"""Operators that are defined by a body of other nodes: functions of the model, and function operators of ONNX."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,14 +12,17 @@ Functions = dict[tuple[str, str], FunctionProto]
 
 
 def local_functions(model: ModelProto) -> Functions:
-    """The functions of a model by domain and name."""
+    """Return the functions of a model by domain and name."""
     return {(function.domain, function.name): function for function in model.functions}
 
 
 def schema_function(
     node: NodeProto, domain: str, opset: int, inputs: Sequence[Value | None] | None
 ) -> FunctionProto | None:
-    """The body that ONNX gives an operator; None where it has none. For some it depends on the inputs."""
+    """Return the body by which ONNX defines an operator, or None if there is none.
+
+    Some bodies depend on the types of the inputs. Without `inputs` these are returned as an empty function.
+    """
     try:
         schema: Any = onnx.defs.get_schema(node.op_type, opset, domain)
     except onnx.defs.SchemaError:
@@ -39,7 +42,7 @@ def schema_function(
     if not body:
         return None
     function = FunctionProto.FromString(body)
-    # The operator has the default of an attribute, not its body.
+    # Defaults of attributes stand in the operator's schema, not in its body.
     said = {attribute.name for attribute in function.attribute_proto}
     for name, attribute in schema.attributes.items():
         if name not in said and attribute.default_value.name:
@@ -48,13 +51,13 @@ def schema_function(
 
 
 def type_proto(value: Value) -> TypeProto:
-    """The data type and shape of a value, unknown dimensions by their formula."""
+    """Return the data type and shape of a value. Unknown dimensions have their formula as name."""
     dims = [dim if isinstance(dim, int) else dim.formula for dim in value.dims]
     return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(value.dtype), dims)
 
 
 def body_of(function: FunctionProto, node: NodeProto, absent: set[str]) -> list[NodeProto]:
-    """The nodes of a function for a call: with the attributes of the node, and without the inputs it leaves out."""
+    """Return the nodes of a function with the attributes of the calling node, and without its absent inputs."""
     given = {attribute.name: attribute for attribute in function.attribute_proto}
     given.update({attribute.name: attribute for attribute in node.attribute})
     return [_called(inner, given, absent) for inner in function.node]

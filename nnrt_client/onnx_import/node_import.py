@@ -1,4 +1,4 @@
-"""The import of nodes: which of the ways there are each one takes, and what it takes along."""
+"""Import of nodes, each by one of these: a function's body, a branch, constant folding, shape arithmetic, a mapping."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -29,19 +29,19 @@ from nnrt_client.tensors.quant_param import QuantParam
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError, Unsupported
 from nnrt_hdi.graph import quoted_name
 
-# How deep functions may call functions.
+# Deepest nesting of function calls and branches.
 _DEEPEST = 32
-# How many values may wait for each other before one is put into the model.
+# Longest chain of values whose tensors are not in the model yet. Making a tensor recurses along the chain.
 _LONGEST_CHAIN = 50
 
 Results = Sequence[Value | None]
 
 
 def import_nodes(context: Context, scope: Scope, depth: int, place: str) -> None:
-    """Import what a scope's outputs need. What can't be is added to the problems, and the others go on."""
+    """Import the nodes that a scope's outputs need. Nodes that can't be imported are added to the problems."""
     if depth > _DEEPEST:
         raise InvalidFile(f"its functions and branches go deeper than {_DEEPEST}", place=place)
-    # Exporters put a constant right in front of its reader, which may be taken into a node before both.
+    # Constants first: exporters put a constant in front of its reader, and a node before both may fuse that reader.
     for node in sorted(scope.nodes, key=lambda node: node.op_type != "Constant" or bool(node.input)):
         context.count_node()
         if depth == 0:
@@ -52,7 +52,7 @@ def import_nodes(context: Context, scope: Scope, depth: int, place: str) -> None
 
 
 def _nothing() -> FuseType:
-    """No activation that is taken along."""
+    """Fuse no activation."""
     return FuseType.NONE
 
 
@@ -61,7 +61,7 @@ def _several(results: Any) -> Results:
 
 
 class NodeImport:
-    """The import of one node."""
+    """Import of one node."""
 
     def __init__(self, context: Context, node: NodeProto, scope: Scope, depth: int, place: str) -> None:
         self.context = context
@@ -75,13 +75,13 @@ class NodeImport:
         self.follower = Follower(scope, node, self.opset)
 
     def run(self) -> None:
-        """Give the outputs their values."""
+        """Set the values of the node's outputs in the scope."""
         before = len(self.context.problems)
         results = self.context.problems.guarded(self.place, self._values)
         is_behind = any(self.scope.is_behind_a_problem(name) for name in self.node.input)
         if is_behind and results is None and self._is_mapped():
             self.context.problems.keep(before)
-        # What is missing for another reason is not said twice.
+        # Missing outputs are a problem of their own only if there is no other one.
         is_sound = bool(results) and len(self.context.problems) == before
         for at, name in enumerate(self.follower.names):
             if not name:
@@ -94,7 +94,7 @@ class NodeImport:
                 self.scope.behind_problems.add(name)
 
     def _values(self) -> Results:
-        """The values of the outputs; none where inputs are missing, for that is a problem already."""
+        """Return the values of the outputs, or nothing if inputs are missing, which is a problem already."""
         values = [self.scope[name] if name else None for name in self.node.input]
         if any(isinstance(value, Missing) for value in values):
             self._require_mapped()
@@ -133,12 +133,12 @@ class NodeImport:
             results = self._function(body, given) if body is not None else ()
             if body is not None and len(self.context.problems) == before:
                 return results
-            # The operator's own reason says more than what is missing on the long way round.
+            # The operator's own reason says more than the problems of its body.
             self.context.problems.keep(before)
             raise
 
     def _operator(self, operator: OnnxOperator, given: list[Value | None], attributes: Mapping[str, Any]) -> Results:
-        """The results of an operator's function: on quantized tensors, where they stand for all its operands."""
+        """Return the results of an operator's function: on quantized tensors if all its operands have them."""
         parameters = bound(operator.signature, given, attributes)
         operands = quantized_operands(operator, given, attributes)
         found = None if operands is None else self.follower.quantization(fuses=operator.fuses)
@@ -160,9 +160,10 @@ class NodeImport:
         given: Sequence[Value | None],
         parameters: Mapping[str, Any],
     ) -> Results:
-        """The results of an operator that moves integers which stand for real numbers, and that stand for such too.
+        """Return the results of an operator that moves the integers of quantized tensors; they are quantized too.
 
-        What a QuantizeLinear has made can be had as ONNX rounds it as well, which is then moved instead.
+        A result of QuantizeLinear exists in two forms: the quantized tensor, and the integers rounded as in ONNX. The
+        operator is applied to the second form for readers that need the integers themselves.
         """
 
         def moved(parts: Sequence[Value | None], quant: QuantParam | None = None) -> Results:
@@ -189,7 +190,7 @@ class NodeImport:
     def _partly_known(
         self, operator: OnnxOperator, given: list[Value | None], attributes: Mapping[str, Any], numbers: Elements
     ) -> Value:
-        """A result of shape arithmetic: a constant, or a value that is computed in a run where somebody needs it."""
+        """Return a result of shape arithmetic: a constant, or a value that a run computes if its tensor is needed."""
         dtype = result_dtype(self.node.op_type, given, attributes)
         if are_known(numbers):
             return constant_value(self.model, np.array(numbers.tolist(), dtype))
@@ -197,7 +198,7 @@ class NodeImport:
         def make() -> ModelTensor:
             try:
                 parameters = bound(operator.signature, given, attributes)
-                # By then the nodes behind it have been imported, so that it takes none along.
+                # The nodes behind it have been imported by now, so it can't fuse them.
                 result = operator.signature.function(self._builder(lambda: FuseType.NONE), *given, **parameters)
             except NnrtError as error:
                 raise error.at(self.place) from error
@@ -211,7 +212,7 @@ class NodeImport:
         return value
 
     def _branch(self, given: Sequence[Value | None], attributes: Mapping[str, Any]) -> Results:
-        """The branch of an If whose condition is known."""
+        """Import the branch that an If takes. Raise Unsupported if its condition is known only in a run."""
         condition = given[0] if given else None
         if condition is None or condition.array is None or condition.array.size != 1:
             origin = advice(self.scope, self.node.input[0], self.context.file.proto.graph.input) if condition else ""
@@ -226,8 +227,8 @@ class NodeImport:
         return self._inner(Scope(graph.node, values, outputs, self.scope.opsets, self.scope))
 
     def _function(self, function: FunctionProto, given: Sequence[Value | None]) -> Results:
-        """The nodes of a function, in place of the node that calls it."""
-        # An input that is left out reads as one that has no name.
+        """Import the nodes of a function in place of the node that calls it."""
+        # Nodes of the body that read an absent input get an empty name.
         names = dict.fromkeys(function.input)
         absent = set(list(names)[len(given) :]) | {
             name for name, value in zip(names, given, strict=False) if value is None
@@ -253,12 +254,12 @@ class NodeImport:
         }
 
     def _reads_files(self) -> bool:
-        """An attribute is outside of the model's file, where only the importer looks for it."""
+        """Return whether a tensor attribute is external data, which onnx's evaluator would not find."""
         tensors = (attribute.t for attribute in self.node.attribute if attribute.type == AttributeProto.TENSOR)
         return any(tensor.data_location for tensor in tensors)
 
     def _require_mapped(self) -> None:
-        """Refuse an operator that isn't mapped at all; more can't be said of it without its inputs."""
+        """Raise Unsupported for an operator that isn't mapped. Without its inputs nothing else can be checked."""
         if not self._is_mapped():
             refuse(reason_of(self.domain, self.node.op_type, self.opset))
 

@@ -1,4 +1,4 @@
-"""The inputs of a model that a value follows from, and what a caller types to have it known before a run."""
+"""Inputs of a model that determine a value, and the options that make the value known before a run."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,12 +11,12 @@ from nnrt_hdi.tensor import UNKNOWN_DIM
 
 _OF_SHAPES = ("Shape", "Size")
 _COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
-# More numbers are no setting, but what the model is run with.
+# Inputs with more elements are data, not settings.
 _MOST_NUMBERS = 8
 
 
 def advice(scope: Scope, name: str, inputs: Sequence[ValueInfoProto]) -> str:
-    """What to do so that a value is known before a run; empty where nothing helps."""
+    """Return text that says which inputs determine a value and how to fix them, empty if there are none."""
     by_name = {info.name: info for info in inputs}
     numbers: list[int] = []
     found: dict[str, bool] = {}
@@ -39,7 +39,12 @@ def advice(scope: Scope, name: str, inputs: Sequence[ValueInfoProto]) -> str:
 
 
 def _walked(scope: Scope, name: str) -> Iterator[tuple[NodeProto | None, str, bool]]:
-    """The nodes that a value follows from, and the names that no node writes, with whether it is by their elements."""
+    """Yield all values that determine a value.
+
+    Yields:
+        The node that writes the value, or None; the name of the value; whether its elements matter, and not only its
+        shape.
+    """
     waiting, seen = [(name, True)], {("", True), ("", False)}
     while waiting:
         step = waiting.pop()
@@ -54,7 +59,7 @@ def _walked(scope: Scope, name: str) -> Iterator[tuple[NodeProto | None, str, bo
 
 
 def _compared(scope: Scope, node: NodeProto) -> list[int]:
-    """The number that a node compares something with."""
+    """Return the constants that a node compares something with."""
     if node.op_type not in _COMPARISONS:
         return []
     values = [scope.find(name) for name in node.input]
@@ -62,13 +67,13 @@ def _compared(scope: Scope, node: NodeProto) -> list[int]:
 
 
 def _is_setting(info: ValueInfoProto) -> bool:
-    """An input is a few numbers."""
+    """Return whether an input has few numbers, as settings do."""
     dims = [declared_size(dim) for dim in info.type.tensor_type.shape.dim]
     return len(dims) < 2 and all(0 < dim <= _MOST_NUMBERS for dim in dims)
 
 
 def _sizes(info: ValueInfoProto) -> str:
-    """The dimensions of an input as --shape takes them, in capitals those to fill in."""
+    """Return the dimensions of an input as --shape takes them, with capitals for those to fill in."""
     dims = info.type.tensor_type.shape.dim
     sizes = [(declared_size(dim), dim.dim_param) for dim in dims]
     return ",".join((name or "n").upper() if size == UNKNOWN_DIM else str(size) for size, name in sizes)

@@ -1,10 +1,10 @@
-"""The raw data of large tensors, taken out of a file's bytes before protobuf copies them, twice.
+"""Removal of the raw data of large tensors from a file's bytes, because protobuf would copy them twice.
 
-Of an ONNX file only what leads to raw data is looked at:
+Only this path through an ONNX file is followed:
 
     ModelProto.graph -> GraphProto.initializer -> TensorProto.raw_data
 
-A tensor whose raw data is taken out says so as one does whose data is in another file (TensorProto.external_data).
+A tensor whose raw data is removed refers to it by TensorProto.external_data, as if it were in another file.
 """
 
 from collections.abc import Iterator
@@ -13,17 +13,20 @@ from onnx import TensorProto
 
 from nnrt_client.onnx_import.messages import BYTES, Malformed, fields
 
-# Less is left where it is.
+# Shorter raw data stays in the message.
 LEAST_BYTES = 1 << 12
-# The location of what lies in the file itself. No path has a zero in it.
+# Location of data in the model's file itself. No path contains a zero byte.
 HERE = "\0"
 
 _GRAPH, _INITIALIZER, _RAW_DATA, _EXTERNAL_DATA = 7, 5, 9, 13
 
 
 def without_raw_data(data: memoryview) -> bytes | None:
-    """The file without the raw data of its large initializers, which say where in `data` that is; None where the bytes
-    are to be parsed as they are."""
+    """Return the file without the raw data of its large initializers, which refer to it by offsets into `data`.
+
+    Returns:
+        The bytes for protobuf, or None if protobuf must parse `data` unchanged.
+    """
     try:
         return b"".join(_replaced(data, 0, data.nbytes, (_GRAPH, _INITIALIZER)))
     except Malformed:
@@ -31,7 +34,7 @@ def without_raw_data(data: memoryview) -> bytes | None:
 
 
 def _replaced(data: memoryview, begin: int, end: int, path: tuple[int, ...]) -> Iterator[bytes | memoryview]:
-    """The message with what the fields on this path lead to replaced."""
+    """Yield the pieces of a message in which the tensors at the end of the path of fields are replaced."""
     kept = begin
     for number, start, value, stop in fields(data, begin, end):
         if number != path[0] or stop - value < LEAST_BYTES:

@@ -1,4 +1,4 @@
-"""Reasons for which operators of ONNX are not imported."""
+"""Reasons why operators of ONNX are not imported."""
 
 import onnx
 
@@ -54,7 +54,7 @@ _DOMAINS = {
 
 
 def reason_of(domain: str, name: str, opset: int) -> str:
-    """The reason for which an operator can't be imported."""
+    """Return the reason why an operator can't be imported."""
     if domain in _DOMAINS:
         return _DOMAINS[domain]
     if domain == MICROSOFT:

@@ -1,4 +1,4 @@
-"""Sums of products as ONNX's Einsum writes them down, by matrix products."""
+"""ONNX's Einsum, by matrix products."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from nnrt_client.onnx_import.shapes.dims import Dims, broadcast, product
 from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Value
 
-# A letter, or what an ellipsis stands for: -1 for the last of its dimensions, -2 for the one before it.
+# A letter, or a dimension of the ellipsis: -1 for its last one, -2 for the one before.
 Label = str | int
 Labels = tuple[Label, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """A tensor whose dimensions have labels."""
+    """Tensor whose dimensions have labels."""
 
     value: Value
     labels: Labels
@@ -28,7 +28,7 @@ class Factor:
 
 
 def sum_of_products(op: NodeBuilder, operands: Sequence[Value], equation: str) -> Value:
-    """For each element of the output the sum, over all labels that it hasn't, of the products of the elements."""
+    """Multiply the operands, and sum over all labels that the output doesn't have."""
     terms, output = _parsed(equation, operands)
     factors = [_diagonal(op, x, labels) for x, labels in zip(operands, terms, strict=True)]
     result = factors.pop(0)
@@ -43,7 +43,7 @@ def sum_of_products(op: NodeBuilder, operands: Sequence[Value], equation: str) -
 
 
 def _parsed(equation: str, operands: Sequence[Value]) -> tuple[list[Labels], Labels]:
-    """The labels of each operand and of the output, which has, if it isn't given, those that come once."""
+    """Parse the labels of the operands and of the output. By default the output has the labels that occur once."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     texts = left.split(",")
     if len(texts) != len(operands):
@@ -70,7 +70,7 @@ def _labels(text: str, rank: int, equation: str) -> Labels:
 
 
 def _diagonal(op: NodeBuilder, x: Value, labels: Labels) -> Factor:
-    """The elements whose places are equal where the labels are."""
+    """Return the diagonal along dimensions with equal labels."""
     for at, label in reversed(list(enumerate(labels))):
         first = labels.index(label)
         if first == at:
@@ -85,7 +85,7 @@ def _diagonal(op: NodeBuilder, x: Value, labels: Labels) -> Factor:
 
 
 def _summed(op: NodeBuilder, factor: Factor, wanted: set[Label]) -> Factor:
-    """The sum over the labels that nobody wants."""
+    """Sum over the labels that are not in `wanted`."""
     gone = [at for at, label in enumerate(factor.labels) if label not in wanted]
     if not gone:
         return factor
@@ -98,7 +98,7 @@ def _sum(op: NodeBuilder, x: Value, axes: Sequence[int]) -> Value:
 
 
 def _multiplied(op: NodeBuilder, a: Factor, b: Factor, wanted: set[Label]) -> Factor:
-    """The product of two, summed over the labels that both have and nobody wants."""
+    """Multiply two factors, and sum over the labels that both have and `wanted` has not."""
     shared = [label for label in a.labels if label in b.labels]
     inner = tuple(label for label in shared if label not in wanted)
     batch = tuple(label for label in shared if label in wanted)
@@ -117,7 +117,7 @@ def _multiplied(op: NodeBuilder, a: Factor, b: Factor, wanted: set[Label]) -> Fa
 
 
 def _grouped(op: NodeBuilder, factor: Factor, batch: Labels, groups: tuple[Labels, Labels]) -> Value:
-    """The tensor with the dimensions of the batch, and one for each of two groups."""
+    """Transpose and reshape a factor to the dimensions of the batch, and one more for each of two groups of labels."""
     order = (*batch, *groups[0], *groups[1])
     x = op.transpose(factor.value, [factor.labels.index(label) for label in order])
     if any(len(group) > 1 for group in groups):

@@ -1,4 +1,4 @@
-"""Dimensions that are known only in a run, and what can be said of numbers made of them."""
+"""Dimensions that are known only in a run, and arithmetic on them by formulas."""
 
 import itertools
 import math
@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 from nnrt_hdi.tensor import UNKNOWN_DIM
 
-# As many numbers as shape arithmetic looks at.
+# Most elements of a value that shape arithmetic reads.
 MAX_ELEMENTS = 64
-# A longer formula is forgotten: it is a number like no other.
+# A number with a longer formula becomes a new unknown number.
 _LONGEST_FORMULA = 200
 _serial = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """A number that is known only in a run: one formula, one number. `is_size` says that it can't be negative."""
+    """Number that is known only in a run. Equal formulas mean equal numbers. If `is_size`, it is never negative."""
 
     formula: str
     is_size: bool = True
@@ -54,22 +54,22 @@ class Dim:
 
 Number = int | Dim
 Dims = tuple[Number, ...]
-# Numbers some of which are known only in a run: an array of int and Dim.
+# Array of int and Dim.
 Elements = NDArray[np.object_]
 
 
 def shape_of(dims: Iterable[Number]) -> tuple[int, ...]:
-    """The dimensions as a model has them, -1 for those known only in a run."""
+    """Return dimensions as a model has them, -1 for those known only in a run."""
     return tuple(dim if isinstance(dim, int) else UNKNOWN_DIM for dim in dims)
 
 
 def product(dims: Iterable[Number]) -> Number:
-    """The number of elements of a shape."""
+    """Return the number of elements of a shape."""
     return math.prod(dims)
 
 
 def elements(values: Iterable[Number] | Number) -> Elements:
-    """Numbers as an array that can hold a Dim."""
+    """Return numbers as an array of objects, which can contain Dims."""
     return np.array(values if isinstance(values, int | Dim) else list(values), dtype=object)
 
 
@@ -78,7 +78,7 @@ def are_known(values: Elements) -> bool:
 
 
 def equal(a: Number, b: Number) -> bool | None:
-    """Two numbers are equal; None where only a run can tell."""
+    """Return whether two numbers are equal, or None if that is known only in a run."""
     if a == b:
         return True
     if isinstance(a, int) and isinstance(b, int):
@@ -89,7 +89,7 @@ def equal(a: Number, b: Number) -> bool | None:
 
 
 def is_less(a: Number, b: Number) -> bool | None:
-    """One number is below another; None where only a run can tell."""
+    """Return whether a is less than b, or None if that is known only in a run."""
     if isinstance(a, int) and isinstance(b, int):
         return a < b
     if a == b or (isinstance(a, Dim) and a.is_size and isinstance(b, int) and b <= 0):
@@ -98,7 +98,7 @@ def is_less(a: Number, b: Number) -> bool | None:
 
 
 def broadcast(a: Dims, b: Dims) -> Dims:
-    """The shape that two have together, by numpy's rules; where only a run can tell, a number like no other."""
+    """Broadcast two shapes by numpy's rules. A dimension known only in a run becomes a new unknown one."""
     rank = max(len(a), len(b))
     padded = ((1,) * (rank - len(dims)) + dims for dims in (a, b))
     return tuple(_together(*pair) for pair in zip(*padded, strict=True))
@@ -109,12 +109,12 @@ def _together(a: Number, b: Number) -> Number:
         return a
     if a == 1:
         return b
-    # Of two that fit the one that is known can't be 1 here.
+    # A known dimension is not 1 here, so the unknown one is 1 or equal to it.
     return a if isinstance(a, int) else b if isinstance(b, int) else unlike()
 
 
 def unlike(*, is_size: bool = True) -> Dim:
-    """A number of which nothing is known: like no other."""
+    """Return a new unknown number, which equals no other."""
     return Dim(f"?{next(_serial)}", is_size)
 
 

@@ -1,7 +1,7 @@
-"""Shape arithmetic: nodes that compute with dimensions, some of which are known only in a run.
+"""Shape arithmetic: operators on arrays of dimensions, some of which are known only in a run.
 
-Each function is an ONNX operator on arrays of numbers and `Dim`s, in the language of
-`nnrt_client.onnx_import.operators.operator`; None says that too little is known.
+Each function is an ONNX operator on arrays of numbers and `Dim`s, declared as in
+`nnrt_client.onnx_import.operators.operator`. It returns None if too little is known.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,15 +29,15 @@ from nnrt_hdi.ops.signature import Signature
 Arithmetic = Callable[..., Elements | None]
 ARITHMETIC: dict[str, Signature] = {}
 _LARGEST = 2**62
-# Those that look at the dimensions of their input.
+# Operators that read the dimensions of their input, not its elements.
 _OF_SHAPES = ("Shape", "Size")
 _TRUTHS = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
-# Dimensions fit both.
+# Integer types that hold every dimension.
 _CAST = {TensorProto.INT32: np.int32, TensorProto.INT64: np.int64}
 
 
 class Known(Protocol):
-    """A value of the graph, as far as it is known before a run."""
+    """Value of the graph, as far as it is known before a run."""
 
     dtype: np.dtype[np.generic]
     dims: Dims
@@ -95,7 +95,7 @@ def slice_(
     by = [1] * count if steps is None else steps.tolist()
     cuts = [slice(None)] * data.ndim
     for axis, start, end, step in zip(along, starts.tolist(), ends.tolist(), by, strict=True):
-        # Backwards, what is before the front is the front itself.
+        # With a negative step, an end before the first element means: down to the first element.
         cuts[axis] = slice(start, None if step < 0 and end < -data.shape[axis] else end, step)
     return data[tuple(cuts)]
 
@@ -143,7 +143,7 @@ def mul(a: Elements, b: Elements) -> Elements | None:
 
 @arithmetic("Div")
 def div(a: Elements, b: Elements) -> Elements | None:
-    """Integers round towards zero, which Python's division does for those that aren't negative."""
+    """Divide numbers that aren't negative: for these, Python's division rounds as ONNX's does, toward zero."""
     numbers = [value for part in (a, b) for value in part.reshape(-1) if isinstance(value, int)]
     if any(number < 0 for number in numbers) or 0 in b.reshape(-1).tolist():
         return None
@@ -195,7 +195,7 @@ def reduce_prod(
 
 
 def computed(name: str, given: Sequence[Known | None], attributes: Mapping[str, Any]) -> Elements | None:
-    """The result of a node as far as it is known before a run; None where nothing is."""
+    """Return the result of a node as far as it is known before a run, or None if nothing is known."""
     signature = ARITHMETIC.get(name)
     if signature is None or not given:
         return None
@@ -210,17 +210,17 @@ def computed(name: str, given: Sequence[Known | None], attributes: Mapping[str, 
     try:
         result = signature.function(*inputs, **bound(signature, inputs, attributes))
     except (NnrtError, ValueError, IndexError, TypeError, OverflowError):
-        # What is wrong with it is said by whoever imports it.
+        # The operator's own function reports what is wrong.
         return None
     if result is None or result.size > MAX_ELEMENTS:
         return None
-    # ONNX would wrap around: no dimension is that large.
+    # ONNX would wrap around here. No dimension is that large.
     is_sane = all(abs(value) < _LARGEST for value in result.reshape(-1) if isinstance(value, int))
     return result if is_sane else None
 
 
 def result_dtype(name: str, given: Sequence[Known | None], attributes: Mapping[str, Any]) -> np.dtype[np.generic]:
-    """The data type of the result of a node that `computed` knows."""
+    """Return the data type of the result of a node for which `computed` returned numbers."""
     if name in _TRUTHS:
         return np.dtype(np.bool_)
     if name in _OF_SHAPES:
@@ -233,14 +233,14 @@ def result_dtype(name: str, given: Sequence[Known | None], attributes: Mapping[s
 
 
 def _unknown(value: Known | None) -> Elements | None:
-    """Numbers that nothing is known of, for a few integers that the run makes."""
+    """Return new unknown numbers for a short integer vector that a run computes, or None for another value."""
     if value is None or value.dtype.kind != "i" or len(value.dims) != 1 or not isinstance(value.dims[0], int):
         return None
     return elements([unlike(is_size=False) for _ in range(min(value.dims[0], MAX_ELEMENTS + 1))])
 
 
 def _compared(a: Elements, b: Elements, holds: Callable[[Number, Number], bool | None]) -> Elements | None:
-    """Whether something holds of each pair; None as soon as only a run can tell."""
+    """Return whether `holds` is true, for each pair; None if one pair is known only in a run."""
     pairs = np.broadcast(a, b)
     found = [holds(*pair) for pair in pairs]
     return None if None in found else elements([bool(one) for one in found]).reshape(pairs.shape)
@@ -255,5 +255,5 @@ def _has_dims(values: Elements) -> bool:
 
 
 def _array(result: Any) -> Elements:
-    """Of rank 0 numpy gives the element itself."""
+    """Return a result as an array. At rank 0 numpy returns the element itself."""
     return result if isinstance(result, np.ndarray) else elements(result)
