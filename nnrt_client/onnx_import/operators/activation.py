@@ -74,7 +74,7 @@ def prelu(op: NodeBuilder, x: Value, slope: Value) -> Value:
 
 @onnx_operator("Elu")
 def elu(op: NodeBuilder, x: Value, *, alpha: float = 1.0) -> Value:
-    """RELU + alpha (EXP of CLIP - 1): max(x, 0) + alpha (exp(min(x, 0)) - 1), by CLIP, EXP, SUB, MUL, RELU and ADD."""
+    """max(x, 0) + alpha (exp(min(x, 0)) - 1), by CLIP, EXP, SUB, MUL, RELU and ADD."""
     return _exponential(op, x, alpha, 1.0)
 
 
@@ -88,13 +88,13 @@ def selu(
 
 @onnx_operator("Celu", since=12)
 def celu(op: NodeBuilder, x: Value, *, alpha: float = 1.0) -> Value:
-    """RELU + alpha (EXP of CLIP / alpha - 1), by CLIP, EXP, SUB, MUL, RELU and ADD."""
+    """max(x, 0) + alpha (exp(min(x, 0) / alpha) - 1), by CLIP, EXP, SUB, MUL, RELU and ADD."""
     return _exponential(op, x, alpha, 1.0, slope=1 / alpha)
 
 
 @onnx_operator("Softplus")
 def softplus(op: NodeBuilder, x: Value) -> Value:
-    """LOG of (exp(-|x|) + 1), plus RELU: never overflows; by ABS, EXP, ADD, LOG and RELU."""
+    """log(exp(-|x|) + 1) + max(x, 0), which never overflows, by ABS, EXP, ADD, LOG and RELU."""
     size = op.apply(OperationType.ABS, x)
     grown = op.apply(OperationType.EXP, size, scale=-1.0)
     logarithm = op.apply(OperationType.LOG, op.apply(OperationType.ADD, grown, op.number(1, x.dtype)))
@@ -103,7 +103,7 @@ def softplus(op: NodeBuilder, x: Value) -> Value:
 
 @onnx_operator("Softsign")
 def softsign(op: NodeBuilder, x: Value) -> Value:
-    """DIV of x by (1 + |x|), with ABS and ADD."""
+    """DIV of x by 1 + |x|, with ABS and ADD."""
     size = op.apply(OperationType.ADD, op.apply(OperationType.ABS, x), op.number(1, x.dtype))
     return op.apply(OperationType.DIV, x, size)
 

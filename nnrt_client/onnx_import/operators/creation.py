@@ -66,7 +66,7 @@ def _steps(op: NodeBuilder, start: Value, span: Value, delta: Value) -> Value:
 
 @onnx_operator("EyeLike", since=9)
 def eye_like(op: NodeBuilder, x: Value, *, dtype: int | None = None, k: int = 0) -> Value:
-    """Constant; if a dimension is known only in a run, EQUAL of row and column indices that the run counts, and CAST."""
+    """Constant; if a dimension is known only in a run, EQUAL of row and column indices (TOP_K), and CAST."""
     if x.rank != 2:
         refuse(f"it takes the shape of {x}; use a matrix")
     target = x.dtype if dtype is None else op.dtype(dtype)

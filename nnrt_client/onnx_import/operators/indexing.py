@@ -1,4 +1,4 @@
-"""Elements picked or placed by their index. ONNX counts from the end as well, NNRt only from the front."""
+"""Elements read or written by their index. Indices may be negative in ONNX, but not in NNRt."""
 
 import math
 
@@ -12,13 +12,13 @@ from nnrt_client.onnx_import.value import Value
 from nnrt_hdi.tensor import Array
 
 _INT64 = np.dtype(np.int64)
-# Positions that are put down as constants.
+# Most positions that become a constant.
 _MOST_POSITIONS = 1 << 20
 
 
 @onnx_operator("Gather")
 def gather(op: NodeBuilder, x: Value, indices: Value, *, axis: int = 0) -> Value:
-    """GATHER; indices that may be negative get ADD and MOD of the dimension first."""
+    """GATHER; indices that may be negative first get ADD and MOD of the dimension."""
     return op.apply(OperationType.GATHER, x, _from_front(op, x, indices, axis), np.array(axis, np.int64))
 
 
@@ -32,13 +32,13 @@ def gather_nd(op: NodeBuilder, x: Value, indices: Value, *, batch_dims: int = 0)
 
 @onnx_operator("GatherElements", since=11)
 def gather_elements(op: NodeBuilder, x: Value, indices: Value, *, axis: int = 0) -> Value:
-    """GATHER_ND, the other positions constants, or counted in a run."""
+    """GATHER_ND; the indices of the other dimensions are constants, or counted in a run."""
     return op.apply(OperationType.GATHER_ND, x, _positions(op, x, indices, axis))
 
 
 @onnx_operator("ScatterND", since=11)
 def scatter_nd(op: NodeBuilder, x: Value, indices: Value, updates: Value, *, reduction: str = "none") -> Value:
-    """SCATTER_ND, and WHERE or, for the reduction add, ADD."""
+    """SCATTER_ND, and WHERE, or ADD for the reduction 'add'."""
     return _scattered(op, x, _tuples_from_front(op, x, indices), updates, reduction)
 
 
@@ -46,7 +46,7 @@ def scatter_nd(op: NodeBuilder, x: Value, indices: Value, updates: Value, *, red
 def scatter_elements(
     op: NodeBuilder, x: Value, indices: Value, updates: Value, *, axis: int = 0, reduction: str = "none"
 ) -> Value:
-    """SCATTER_ND, the other positions constants, or counted in a run, and WHERE or ADD."""
+    """SCATTER_ND, and WHERE or ADD; the indices of the other dimensions are constants, or counted in a run."""
     return _scattered(op, x, _positions(op, x, indices, axis), updates, reduction)
 
 
@@ -58,10 +58,10 @@ def scatter(op: NodeBuilder, x: Value, indices: Value, updates: Value, *, axis: 
 
 @onnx_operator("OneHot", since=9)
 def one_hot(op: NodeBuilder, indices: Value, depth: Value, values: Value, *, axis: int = -1) -> Value:
-    """ONE_HOT; ADD and MOD of the depth first."""
+    """ONE_HOT, after ADD of the depth to negative indices, with WHERE."""
     indices, depth = op.cast(indices, _INT64), op.cast(depth, _INT64)
     counted = op.reshape(depth, ())
-    # What is too far on either side is no index at all, and must not become one.
+    # Indices below -depth or above depth - 1 are out of range: they must stay so.
     limits = op.apply(OperationType.NEG, counted)
     is_near = op.apply(
         OperationType.LOGICAL_AND,
@@ -83,7 +83,7 @@ def top_k_by_attribute(op: NodeBuilder, x: Value, *, k: int, axis: int = -1) -> 
 def top_k(
     op: NodeBuilder, x: Value, k: Value, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> tuple[Value, ...]:
-    """TOP_K, and CAST of the indices; between NEG for the smallest."""
+    """TOP_K, and CAST of the indices; for the smallest elements between NEG."""
     return _top_k(
         op,
         x,
@@ -112,7 +112,7 @@ def arg_max(op: NodeBuilder, x: Value, *, axis: int = 0, keepdims: int = 1, sele
     if not select_last_index:
         found = op.apply(OperationType.ARG_MAX, x, axis=axis, keep_dims=bool(keepdims))
         return op.cast(found, _INT64)
-    # From behind it is the first.
+    # The last index is the first one in the reversed dimension.
     if not isinstance(size, int):
         refuse(f"it counts from the end of dimension {axis} of {x}; fix it")
     order = np.arange(size, dtype=np.int64)[::-1].copy()
@@ -123,7 +123,7 @@ def arg_max(op: NodeBuilder, x: Value, *, axis: int = 0, keepdims: int = 1, sele
 
 @onnx_operator("CumSum", since=11)
 def cum_sum(op: NodeBuilder, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
-    """MATMUL with a triangle of ones, between TRANSPOSE; made of places counted in a run where the dimension is."""
+    """MATMUL with a triangular matrix of ones, between TRANSPOSE; a run makes it if only a run knows the dimension."""
     (along,) = op.ints("axis", axis)
     along %= x.rank
     size = x.dims[along]
@@ -144,12 +144,12 @@ def cum_sum(op: NodeBuilder, x: Value, axis: Value, *, exclusive: int = 0, rever
 
 
 def _signed(op: NodeBuilder, x: Value) -> Value:
-    """The numbers in a data type that has their negatives."""
+    """Cast unsigned numbers to INT64, which has their negatives."""
     return op.cast(x, _INT64) if x.dtype.kind == "u" else x
 
 
 def _from_front(op: NodeBuilder, x: Value, indices: Value, axis: int) -> Value:
-    """Indices into a dimension, counted from the front."""
+    """Convert indices into a dimension to nonnegative ones."""
     size = x.dims[axis]
     if indices.array is not None:
         if (indices.array >= 0).all():
@@ -164,7 +164,7 @@ def _from_front(op: NodeBuilder, x: Value, indices: Value, axis: int) -> Value:
 
 
 def _tuples_from_front(op: NodeBuilder, x: Value, indices: Value) -> Value:
-    """Tuples of indices into the first dimensions, counted from the front."""
+    """Convert tuples of indices into the first dimensions to nonnegative ones."""
     if indices.array is not None and (indices.array >= 0).all():
         return indices
     depth = indices.dims[-1]
@@ -180,7 +180,7 @@ def _tuples_from_front(op: NodeBuilder, x: Value, indices: Value) -> Value:
 
 
 def _positions(op: NodeBuilder, x: Value, indices: Value, axis: int) -> Value:
-    """For each index along an axis the whole position: the others are its own place."""
+    """Return the whole position for each index along an axis; the index's own position gives the other dimensions."""
     shape = indices.shape
     own = op.unsqueeze(op.cast(_from_front(op, x, indices, axis), _INT64), [-1])
     if -1 in shape:
@@ -197,7 +197,7 @@ def _positions(op: NodeBuilder, x: Value, indices: Value, axis: int) -> Value:
 
 
 def _places(op: NodeBuilder, indices: Value, axis: int, none: Value) -> Value:
-    """For each index its own place in a dimension; `none` is a zero for each."""
+    """Return for each index its own position in a dimension. `none` has a zero for each index."""
     row = op.unsqueeze(op.places(indices, axis), [at for at in range(none.rank) if at != axis])
     return op.apply(OperationType.ADD, none, row, dims=none.dims)
 

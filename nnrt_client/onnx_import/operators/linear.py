@@ -1,4 +1,4 @@
-"""Matrix products, and the recurrences made of them."""
+"""Matrix products, and recurrent networks."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ from nnrt_hdi.tensor import Array
 
 @onnx_operator("MatMul", is_quantizable=True, fuses=True)
 def matmul(op: NodeBuilder, a: Value, b: Value) -> Value:
-    """MATMUL, vectors as matrices of one row or column."""
+    """MATMUL; vectors become matrices of one row or column."""
     if 0 in (a.rank, b.rank):
         refuse(f"it multiplies {a} by {b}; scalars are no matrices")
     left = op.unsqueeze(a, [0]) if a.rank == 1 else a
@@ -39,7 +39,7 @@ def gemm(
     transA: int = 0,  # noqa: N803  (ONNX's names)
     transB: int = 0,  # noqa: N803
 ) -> Value:
-    """FULL_CONNECTION where it is one; else MATMUL, and MUL and ADD as far as alpha, beta and C ask for them."""
+    """FULL_CONNECTION if alpha, beta, C and transA allow it; else MATMUL, with MUL and ADD for alpha, beta and C."""
     if a.rank != 2 or b.rank != 2:
         refuse(f"it multiplies {a} by {b}; use matrices")
     columns = b.dims[0 if transB else 1]
@@ -62,19 +62,19 @@ def gemm(
 
 
 def _turned(op: NodeBuilder, weight: Value) -> Value:
-    """A matrix with rows and columns swapped: a constant here and now, so that no run does it."""
+    """Transpose a matrix. A constant is transposed at import, so that no run has to."""
     if not weight.is_constant:
         return op.transpose(weight, [1, 0])
     assert weight.array is not None
     turned = weight.array.T
-    # The memory of bytes is not copied again.
+    # The model doesn't copy arrays over bytes, which are immutable.
     turned = np.frombuffer(turned.tobytes(), turned.dtype).reshape(turned.shape)
     return op.constant(turned, quant=weight.quantized.param if weight.quantized else None)
 
 
 @onnx_operator("Einsum", since=12)
 def einsum(op: NodeBuilder, *operands: Value, equation: str) -> Value:
-    """MATMUL, or MUL where nothing is summed up, between TRANSPOSE, RESHAPE and REDUCE_SUM as the equation asks."""
+    """MATMUL, or MUL without a sum, between TRANSPOSE, RESHAPE and REDUCE_SUM as the equation requires."""
     return sum_of_products(op, operands, equation)
 
 
@@ -99,7 +99,7 @@ def lstm(
     input_forget: int = 0,
     layout: int = 0,
 ) -> tuple[Value, ...]:
-    """LSTM between STRIDED_SLICE where it only runs backwards, and RESHAPE and TRANSPOSE to ONNX's order of directions.
+    """LSTM, then RESHAPE and TRANSPOSE to ONNX's order of directions; in reverse direction between STRIDED_SLICE.
 
     Not mapped: lengths of sequences, peepholes, clipping, and other activation functions.
     """
@@ -139,7 +139,7 @@ def lstm(
     y.dims = (steps, batch, directions * hidden)
     if direction == "reverse":
         y = _reversed(op, y)
-    # NNRt has the directions side by side, ONNX one behind the other.
+    # NNRt concatenates the directions in the last dimension. In ONNX they are a dimension of their own.
     y = op.transpose(op.reshape(y, (steps, batch, directions, hidden)), [0, 2, 1, 3])
     if layout:
         y = op.transpose(y, [2, 0, 1, 3])
@@ -163,7 +163,7 @@ def gru(
     layout: int = 0,
     linear_before_reset: int = 0,
 ) -> tuple[Value, ...]:
-    """MATMUL, SIGMOID, TANH and others for each step: their number must be known."""
+    """MATMUL, SIGMOID, TANH and others for each step; the number of steps must be known."""
     _require_one_length(x, sequence_lens, layout)
     w_rows, r_rows, w_bias, r_bias = weights(w, r, b, 3)
     hidden = r_rows.shape[2]
@@ -173,7 +173,7 @@ def gru(
         gate, new = (activation(name) for name in names[2 * number : 2 * number + 2])
         gates, rest = r_rows[number, : 2 * hidden].T.copy(), r_rows[number, 2 * hidden :].T.copy()
         bias = w_bias[number] + r_bias[number]
-        # What is reset includes this bias or not.
+        # With linear_before_reset, the reset gate also scales this bias.
         reset_bias = r_bias[number, 2 * hidden :]
         if linear_before_reset:
             bias = np.concatenate([bias[: 2 * hidden], w_bias[number, 2 * hidden :]])
@@ -222,7 +222,7 @@ def rnn(
     hidden_size: int | None = None,
     layout: int = 0,
 ) -> tuple[Value, ...]:
-    """MATMUL, ADD and TANH, RELU or SIGMOID for each step: their number must be known."""
+    """MATMUL, ADD and TANH, RELU or SIGMOID for each step; the number of steps must be known."""
     _require_one_length(x, sequence_lens, layout)
     w_rows, r_rows, w_bias, r_bias = weights(w, r, b, 1)
 
@@ -241,7 +241,7 @@ def rnn(
 
 
 def _projected(op: NodeBuilder, x: Value, weight: Array, bias: Array) -> Value:
-    """The rows that all steps read, of x, at once."""
+    """Compute x times weight plus bias, for all steps at once."""
     y = op.apply(OperationType.MATMUL, x, weight.T.copy())
     return op.apply(OperationType.ADD, y, bias)
 
@@ -252,7 +252,7 @@ def _require_one_length(x: Value, lengths: Value | None, layout: int) -> None:
 
 
 def _reversed(op: NodeBuilder, x: Value) -> Value:
-    """The steps of a sequence from the last to the first."""
+    """Reverse the steps of a sequence."""
     return op.apply(
         OperationType.STRIDED_SLICE,
         x,

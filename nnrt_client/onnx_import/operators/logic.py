@@ -1,4 +1,4 @@
-"""Comparisons, logic, and choices by a condition."""
+"""Comparisons, logic, and selection by a condition."""
 
 from nnrt_client.enums import OperationType
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder

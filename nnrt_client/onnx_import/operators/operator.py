@@ -38,7 +38,7 @@ class OnnxOperator:
     """Import of an operator, for some versions of its operator set.
 
     Attributes:
-        is_quantizable: it becomes one operation, to which it passes `op.quant`, so operands and output may be quantized.
+        is_quantizable: it becomes one operation that takes `op.quant`, so its operands and its output may be quantized.
         moves: it only moves the elements of its first input.
         fuses: it calls `op.activation` to fuse the activation that follows.
     """

@@ -1,4 +1,4 @@
-"""Borders around tensors, whose widths may be known only in a run."""
+"""Padding of tensors, by widths that may be known only in a run."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from nnrt_hdi.tensor import Array
 
 
 def known_number(value: Value | None) -> float | None:
-    """A number that FLOAT32 holds, None for one that it doesn't, or that is known only in a run."""
+    """Return a number, 0 for None. Return None if FLOAT32 can't hold it exactly or it is known only in a run."""
     if value is None:
         return 0
     if value.array is None or value.array.size != 1:
@@ -28,7 +28,7 @@ def known_number(value: Value | None) -> float | None:
 def padded_in_a_run(
     op: NodeBuilder, x: Value, pads: Value, axes: Sequence[int] | None, mode: str, number: float
 ) -> Value:
-    """x with borders that the run says, which can't take away anything."""
+    """Pad x by widths that are known only in a run. They must not be negative."""
     count = x.rank if axes is None else len(axes)
     pairs = op.transpose(op.reshape(pads, (2, count)), [1, 0])
     if mode in ("edge", "wrap"):
@@ -40,7 +40,7 @@ def padded_in_a_run(
             x = _repeated_in_a_run(op, x, axis, before, behind, mode, unlike())
         return x
     if axes is not None:
-        # Dimensions that have none take the row of zeros that is put in front.
+        # Dimensions without padding use the row of zeros at index 0.
         rows = op.apply(OperationType.CONCAT, np.zeros((1, 2), pads.dtype), pairs, axis=0)
         order = [axes.index(at) + 1 if at in axes else 0 for at in range(x.rank)]
         pairs = op.apply(OperationType.GATHER, rows, np.array(order), np.array(0))
@@ -71,7 +71,7 @@ def padded(op: NodeBuilder, x: Value, pads: Sequence[int], mode: str, value: flo
 
 
 def _repeated(op: NodeBuilder, x: Value, pairs: Array, mode: str) -> Value:
-    """Borders that are elements of x: its edge again and again, or all from the other side on."""
+    """Pad x by its own elements: by its edge (mode 'edge'), or by the elements of its other end (mode 'wrap')."""
     for axis, (before, behind) in enumerate(pairs.tolist()):
         size = x.shape[axis]
         if not (before or behind):
@@ -90,7 +90,7 @@ def _repeated(op: NodeBuilder, x: Value, pairs: Array, mode: str) -> Value:
 def _repeated_in_a_run(
     op: NodeBuilder, x: Value, axis: int, before: Value, behind: Value, mode: str, dim: Number
 ) -> Value:
-    """A border along one dimension, of a length that is known only in a run."""
+    """Pad one dimension of x by its own elements, by widths that are known only in a run."""
     size = op.reshape(op.size(x, axis), (1,))
     count = op.apply(OperationType.ADD, op.apply(OperationType.ADD, size, before), behind)
     places = op.apply(OperationType.SUB, op.counted(count), before)
@@ -99,7 +99,7 @@ def _repeated_in_a_run(
         places = op.apply(OperationType.MAXIMUM, places, op.number(0, size.dtype))
         places = op.apply(OperationType.MINIMUM, places, last)
     else:
-        # Twice, for what is left of a negative number is negative.
+        # Twice, because MOD of a negative number is negative.
         places = op.apply(OperationType.MOD, places, size)
         places = op.apply(OperationType.MOD, op.apply(OperationType.ADD, places, size), size)
     dims = (*x.dims[:axis], dim, *x.dims[axis + 1 :])

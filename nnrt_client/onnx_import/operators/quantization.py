@@ -1,4 +1,4 @@
-"""Quantized tensors: real numbers as integers with a scale and a zero point."""
+"""Quantization: real numbers as integers with a scale and a zero point."""
 
 from collections.abc import Sequence
 from functools import partial, reduce
@@ -19,7 +19,7 @@ from nnrt_hdi.tensor import Array
 Ints = tuple[int, ...]
 
 _INT32, _FLOAT32, _FLOAT64 = np.dtype(np.int32), np.dtype(np.float32), np.dtype(np.float64)
-# What 4 bits hold; how far 8-bit integers are from their zero point; up to where FLOAT32 has all integers.
+# Number of values of 4 bits; largest distance of 8-bit integers from a zero point; FLOAT32 has all integers below this.
 _HALF_OF_8_BITS, _FARTHEST, _LARGEST_EXACT = 16, 255, 1 << 24
 _UINT8 = np.dtype(np.uint8)
 _EIGHT_BITS = (np.dtype(np.int8), _UINT8)
@@ -38,8 +38,10 @@ def quantize_linear(
     precision: int = 0,
     saturate: int = 1,
 ) -> Value:
-    """Part of the operation before it, or QUANT_DTYPE_CAST, where DequantizeLinear reads it; else DIV, ROUND, ADD, CLIP
-    and CAST, which round halves to even as ONNX does."""
+    """Fused, or QUANT_DTYPE_CAST, if DequantizeLinear reads it; else DIV, ROUND (halves to even), ADD, CLIP and CAST.
+
+    It is fused into the operation before it if that can be computed on quantized tensors.
+    """
     if block_size:
         refuse(f"its block_size is {block_size}; NNRt has one scale for a tensor, or one for each channel")
     dtype = zero_point.dtype if zero_point is not None else op.dtype(output_dtype or TensorProto.UINT8)
@@ -61,7 +63,7 @@ def _quantized(op: NodeBuilder, x: Value, dtype: Dtype, scales: tuple[float, ...
 
 
 def _rounded(op: NodeBuilder, x: Value, scale: Value, zero_point: Value | None, axis: int, dtype: Dtype) -> Value:
-    """The integers themselves, which stand for nothing."""
+    """Return the integers as a plain tensor, which is not quantized."""
     shape = _along(x.rank, axis, scale)
     factor = op.reshape(op.cast(scale, _FLOAT32), shape)
     y = op.apply(OperationType.ROUND, op.apply(OperationType.DIV, op.cast(x, _FLOAT32), factor))
@@ -82,8 +84,10 @@ def dequantize_linear(
     block_size: int = 0,
     output_dtype: int = 0,
 ) -> Value:
-    """Nothing, where an operation takes the quantized tensor; else QUANT_DTYPE_CAST of what is quantized, a constant of
-    constants, and CAST, SUB and MUL of other integers."""
+    """No operation, a constant, or QUANT_DTYPE_CAST for quantized tensors; CAST, SUB and MUL for other integers.
+
+    It is no operation if the reader takes the quantized tensor, and a constant if x is one.
+    """
     if block_size:
         refuse(f"its block_size is {block_size}; NNRt has one scale for a tensor, or one for each channel")
     dtype = op.dtype(output_dtype) if output_dtype else scale.dtype
@@ -115,7 +119,7 @@ def _dequantized(op: NodeBuilder, x: Value, axis: int) -> Value:
 
 
 def _computed(x: Value, scales: tuple[float, ...], points: Ints, axis: int) -> Any:
-    """The real numbers that constant integers stand for."""
+    """Return the real numbers that constant integers represent."""
     assert x.array is not None
     shape = () if len(scales) == 1 else tuple(len(scales) if at == axis else 1 for at in range(x.rank))
     factor, point = np.reshape(np.array(scales, np.float32), shape), np.reshape(np.array(points, np.int64), shape)
@@ -146,7 +150,7 @@ def qlinear_conv(
     group: int = 1,
     window: Window,
 ) -> Value:
-    """CONV2D on quantized tensors; integers that are none yet are quantized by CAST, SUB, MUL and QUANT_DTYPE_CAST."""
+    """CONV2D on quantized tensors; plain integers are quantized first, by CAST, SUB, MUL and QUANT_DTYPE_CAST."""
     given = standing(op, x, x_scale, x_zero_point, 0), standing(op, weight, weight_scale, weight_zero_point, 0)
     op.quant = output_param(x, y_scale, y_zero_point)
     y = conv(
@@ -171,13 +175,13 @@ def qlinear_matmul(
     y_scale: Value,
     y_zero_point: Value,
 ) -> Value:
-    """MATMUL on quantized tensors; integers that are none yet are quantized by CAST, SUB, MUL and QUANT_DTYPE_CAST."""
+    """MATMUL on quantized tensors; plain integers are quantized first, by CAST, SUB, MUL and QUANT_DTYPE_CAST."""
     given = standing(op, a, a_scale, a_zero_point, a.rank - 2), standing(op, b, b_scale, b_zero_point, b.rank - 1)
     return marked(op.apply(OperationType.MATMUL, *given, quant=output_param(a, y_scale, y_zero_point)))
 
 
 def output_param(x: Value, scale: Value, zero_point: Value | None) -> QuantParam:
-    """The quantization of a result, which has the data type of x."""
+    """Return the quantization of a result. Raise Unsupported unless it has the data type of x and one known scale."""
     params = _params(scale, zero_point)
     dtype = _UINT8 if zero_point is None else zero_point.dtype
     if params is None or len(params[0]) != 1 or dtype != x.dtype:
@@ -186,7 +190,7 @@ def output_param(x: Value, scale: Value, zero_point: Value | None) -> QuantParam
 
 
 def standing(op: NodeBuilder, x: Value, scale: Value, zero_point: Value | None, axis: int = 0) -> Value:
-    """Integers as a tensor that stands for real numbers."""
+    """Return integers as a quantized tensor. Raise Unsupported if NNRt can't represent their quantization."""
     params = _params(scale, zero_point)
     if params is None or x.dtype not in _EIGHT_BITS:
         refuse(f"{x} is not quantized to 8 bits by scales and zero points that are known before a run")
@@ -205,14 +209,13 @@ def standing(op: NodeBuilder, x: Value, scale: Value, zero_point: Value | None, 
 
 @onnx_operator("DynamicQuantizeLinear", since=11)
 def dynamic_quantize_linear(op: NodeBuilder, x: Value) -> tuple[Value, Value, Value]:
-    """REDUCE_MIN and REDUCE_MAX, from which the scale and zero point follow by MINIMUM, MAXIMUM, SUB, DIV and WHERE,
-    and then as QuantizeLinear."""
+    """As QuantizeLinear; scale and zero point by REDUCE_MIN, REDUCE_MAX, MINIMUM, MAXIMUM, SUB, DIV and WHERE."""
     zero, steps = op.number(0, _FLOAT32), op.number(_FARTHEST, _FLOAT32)
     axes = np.arange(x.rank)
     low = op.apply(OperationType.MINIMUM, op.apply(OperationType.REDUCE_MIN, x, axes), zero)
     high = op.apply(OperationType.MAXIMUM, op.apply(OperationType.REDUCE_MAX, x, axes), zero)
     scale = op.apply(OperationType.DIV, op.apply(OperationType.SUB, high, low), steps)
-    # Of zeros only, as ONNX Runtime does it.
+    # The scale is 1 if all elements are zero, as in ONNX Runtime.
     one = op.number(1, _FLOAT32)
     scale = op.apply(OperationType.WHERE, op.apply(OperationType.EQUAL, scale, zero), one, scale)
     point = op.apply(OperationType.DIV, op.apply(OperationType.SUB, zero, low), scale)
@@ -224,7 +227,7 @@ def dynamic_quantize_linear(op: NodeBuilder, x: Value) -> tuple[Value, Value, Va
 def matmul_integer(
     op: NodeBuilder, a: Value, b: Value, a_zero_point: Value | None = None, b_zero_point: Value | None = None
 ) -> Value:
-    """CAST to INT32, SUB of the zero points that are not 0, and MATMUL."""
+    """MATMUL, after CAST to INT32 and SUB of the zero points that are not 0."""
     if a_zero_point is not None and a_zero_point.rank == 1 and a_zero_point.dims != (1,):
         a_zero_point = op.unsqueeze(a_zero_point, [1])
     return op.apply(
@@ -243,8 +246,11 @@ def conv_integer(
     group: int = 1,
     window: Window,
 ) -> Value:
-    """SUB of the zero points and CONV2D: of FLOAT32, where it holds the sums exactly, perhaps of two halves of the
-    weight's bits; else of FLOAT64. ROUND and CAST to INT32, unless the sums are only read as real numbers."""
+    """SUB of the zero points, CONV2D in FLOAT32 or FLOAT64, ROUND and CAST to INT32.
+
+    FLOAT32 is used if it holds the sums exactly, perhaps with the weight split into two halves of 4 bits. There is no
+    ROUND and CAST if the reader casts the sums to FLOAT32.
+    """
     if weight_zero_point is not None and weight_zero_point.rank == 1:
         weight_zero_point = op.reshape(weight_zero_point, (*weight_zero_point.dims, *[1] * (weight.rank - 1)))
     digits, dtype = _exact_digits(weight, weight_zero_point)
@@ -260,7 +266,7 @@ def conv_integer(
         (factor, convolved(_centered(op, weight, weight_zero_point, dtype) if digit is None else op.constant(digit)))
         for factor, digit in digits
     ]
-    # However a device multiplies and adds, an integer is next to each sum.
+    # Rounding gives the exact sum, in whatever order a device multiplies and adds.
     y = op.later(
         _INT32,
         sums[0][1].dims,
@@ -271,7 +277,7 @@ def conv_integer(
 
 
 def _total(op: NodeBuilder, parts: Sequence[tuple[int, Value]]) -> Value:
-    """The sum of values times their factors."""
+    """Sum values times their factors."""
     scaled = [
         part if factor == 1 else op.apply(OperationType.MUL, part, op.number(factor, part.dtype))
         for factor, part in parts
@@ -280,9 +286,11 @@ def _total(op: NodeBuilder, parts: Sequence[tuple[int, Value]]) -> Value:
 
 
 def _exact_digits(weight: Value, zero_point: Value | None) -> tuple[list[tuple[int, Array | None]], Dtype]:
-    """Parts of a weight whose products with 8-bit integers have sums that a type holds, and the type.
+    """Split a weight so that a floating-point type holds its sums of products with 8-bit integers exactly.
 
-    The weight is the sum of the parts times their factors; None is the weight itself.
+    Returns:
+        Pairs of a factor and a part, and the type. The weight is the sum of the parts times their factors. A part None
+        is the weight itself.
     """
     point = np.zeros((), np.int32) if zero_point is None else zero_point.array
     if weight.array is None or point is None:
@@ -297,7 +305,7 @@ def _exact_digits(weight: Value, zero_point: Value | None) -> tuple[list[tuple[i
 
 
 def _farthest_sum(taps: Array) -> int:
-    """How far from 0 a sum of products may be on its way, in whatever order a device adds them."""
+    """Return the largest absolute value of a partial sum of products, in whatever order a device adds them."""
     of_channels = np.abs(taps).reshape(len(taps), -1).sum(axis=1, dtype=np.int64)
     return _FARTHEST * int(of_channels.max(initial=0))
 
@@ -305,7 +313,7 @@ def _farthest_sum(taps: Array) -> int:
 def _centered(op: NodeBuilder, x: Value, zero_point: Value | None, dtype: Dtype) -> Value:
     wide = op.cast(x, dtype)
     if x.is_constant:
-        # A weight is kept in 8 bits, of which a device makes what it computes with.
+        # The model keeps the weight in 8 bits; the device casts it.
         wide = op.apply(OperationType.CAST, x, np.array(data_type_of(dtype).value, np.int32), dims=x.dims)
     if zero_point is None or (zero_point.array is not None and not zero_point.array.any()):
         return wide
@@ -313,7 +321,7 @@ def _centered(op: NodeBuilder, x: Value, zero_point: Value | None, dtype: Dtype)
 
 
 def _params(scale: Value, zero_point: Value | None) -> tuple[tuple[float, ...], Ints] | None:
-    """Scales and zero points that are known before a run."""
+    """Return scales and zero points, or None if they are known only in a run or don't fit each other."""
     if scale.array is None or scale.rank > 1 or (zero_point is not None and zero_point.array is None):
         return None
     scales = tuple(scale.array.reshape(-1).astype(float).tolist())
@@ -324,7 +332,7 @@ def _params(scale: Value, zero_point: Value | None) -> tuple[tuple[float, ...], 
 
 
 def _along(rank: int, axis: int, scale: Value) -> Ints:
-    """The shape in which one scale, or one for each entry of an axis, stands beside the tensor."""
+    """Return the shape in which one scale, or one per entry of an axis, broadcasts to the tensor."""
     if -1 in scale.shape or scale.rank > 1:
         refuse(f"its scale is {scale}; NNRt has one for a tensor, or one for each channel")
     count = scale.shape[0] if scale.rank else 1

@@ -1,4 +1,4 @@
-"""Reductions: many elements folded into one."""
+"""Reductions of many elements to one."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ _PLAIN = {
     "ReduceSum": OperationType.REDUCE_SUM,
     "ReduceL2": OperationType.REDUCE_L2,
 }
-# What is done to the elements before they are summed up, and to the sum.
+# Operation on the elements before the sum, and on the sum.
 _SUMS: dict[str, tuple[OperationType | None, OperationType | None]] = {
     "ReduceSumSquare": (OperationType.SQUARE, None),
     "ReduceL1": (OperationType.ABS, None),
@@ -69,7 +69,7 @@ def _over(op: NodeBuilder, x: Value, axes: list[int], keep_dims: bool) -> Value:
 
 
 def _untouched(op: NodeBuilder, x: Value) -> Value:
-    """A fold over no dimension: each element is one of its own."""
+    """Reduce over no dimension: each element is reduced alone."""
     before, after = _SUMS.get(op.type, (OperationType.ABS if op.type == "ReduceL2" else None, None))
     return _applied(op, after, _applied(op, before, x))
 
@@ -79,21 +79,21 @@ def _reduced(op: NodeBuilder, x: Value, axes: Value | Array, dims: Dims | None, 
     if op.type == "ReduceL2" and x.dtype.kind != "f":
         refuse(f"it has the root of {x}; use a floating-point type")
     type_ = _PLAIN.get(op.type, OperationType.REDUCE_SUM)
-    # The larger of two truth values is that of the numbers.
+    # Booleans are reduced as the numbers 0 and 1.
     given = op.cast(x, np.dtype(np.int32)) if x.dtype.kind == "b" else _applied(op, before, x)
     y = op.apply(type_, given, axes, keep_dims=keep_dims, dims=dims)
     return op.cast(_applied(op, after, y), x.dtype)
 
 
 def _applied(op: NodeBuilder, type: OperationType | None, x: Value) -> Value:
-    """A function of each element, if there is one."""
+    """Apply an elementwise operation, if there is one. ABS of unsigned integers is left out."""
     is_none = type is None or (type is OperationType.ABS and x.dtype.kind == "u")
     return x if is_none or type is None else op.apply(type, x)
 
 
 def _log_sum_exp(op: NodeBuilder, x: Value, axes: list[int], keep_dims: bool) -> Value:
     along = np.array(axes, np.int64)
-    # Where all is minus infinity, or anything infinity, there is nothing to take away.
+    # The shift must be finite, also if the largest element is infinite: infinity - infinity is NaN.
     largest = op.apply(OperationType.REDUCE_MAX, x, along, keep_dims=True)
     limit = float(np.finfo(np.float32).max if x.dtype != np.float16 else 65504)
     shift = op.apply(OperationType.CLIP, largest, min=-limit, max=limit)

@@ -1,6 +1,6 @@
-"""Images resized where a size is known only in a run, which then computes the positions that new pixels have in x.
+"""Resizing of images whose sizes are known only in a run, which computes the positions of the new pixels in x.
 
-Positions are FLOAT32 and found as ONNX Runtime finds them, so that both pick the same pixels.
+Positions are FLOAT32 and are computed as ONNX Runtime computes them, so that both read the same pixels.
 """
 
 from collections.abc import Mapping
@@ -19,10 +19,16 @@ _INT64, _FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
 
 
 class Resampling:
-    """One dimension of x on its way to another size.
+    """Resizing of one dimension of x.
 
-    `scale` is the factor, None where it follows from the sizes; `target` the size, None where it follows from the
-    factor. Both are constants or known only in a run; `dim` is what is known of the size.
+    Attributes:
+        old: size before.
+        count: size after, as INT64.
+        new: size after, as FLOAT32.
+        dim: what is known of the size after before a run.
+        scale: factor.
+        length: size after; if the caller gave a scale, `old` times `scale`, which need not be an integer.
+        how: attributes of Resize.
     """
 
     def __init__(
@@ -48,11 +54,10 @@ class Resampling:
         self.count = target
         self.new = op.cast(target, _FLOAT32)
         self.scale = self._of("DIV", self.new, self.old) if scale is None else scale
-        # By a factor it needn't be a whole number.
         self.length = self.new if scale is None else self._of("MUL", self.old, scale)
 
     def resized(self) -> Value:
-        """x resized. Rows are picked whole, so that the last dimension changes places with the one before it."""
+        """Return x resized. The last dimension is swapped with the one before it, so that GATHER reads whole rows."""
         op, x, axis = self.op, self.x, self.axis
         if self.how["antialias"] or (self.how["exclude_outside"] and self.how["mode"] != "nearest"):
             refuse(f"it weights pixels by antialias or exclude_outside along dimension {axis} of {x}; fix its size")
@@ -80,7 +85,7 @@ class Resampling:
         return y
 
     def _picked(self, x: Value, axis: int, places: Value) -> Value:
-        """The pixels at these places, of those outside the edge."""
+        """Return the pixels at these positions. Positions outside the image read its edge."""
         indices = self.op.cast(self._inside(places), _INT64)
         dims = (*x.dims[:axis], self.dim, *x.dims[axis + 1 :])
         return self.op.apply(OperationType.GATHER, x, indices, np.array(axis, np.int64), dims=dims)
@@ -89,14 +94,14 @@ class Resampling:
         return self._of("MINIMUM", self._of("MAXIMUM", places, 0), self._of("SUB", self.old, 1))
 
     def _position(self) -> Value:
-        """Where in x the new pixels lie, in pixels of x."""
+        """Return the positions of the new pixels in x, in pixels of x."""
         index = self.op.cast(self.op.counted(self.count), _FLOAT32)
         middle = self._of("ADD", index, 0.5)
         match self.how["coordinate_transformation_mode"]:
             case "asymmetric":
                 return self._of("DIV", index, self.scale)
             case "align_corners":
-                # Of a single pixel the index is 0.
+                # For a single pixel, whose index is 0, any divisor but 0 will do.
                 steps = self._of("MAXIMUM", self._of("SUB", self.length, 1), 1e-6)
                 return self._of("DIV", self._of("MUL", index, self._of("SUB", self.old, 1)), steps)
             case "half_pixel":
@@ -129,7 +134,7 @@ class Resampling:
                 return refuse(f"its nearest_mode is {mode!r}")
 
     def _weights(self, rest: Value) -> dict[int, Value]:
-        """Weights of the pixels around a position; those of CUBIC by R. Keys (1981), equation 4."""
+        """Return the weights of the pixels around a position by offset. Mode 'cubic': R. Keys (1981), equation 4."""
         opposite = self._of("SUB", 1, rest)
         if self.how["mode"] == "linear":
             return {0: opposite, 1: rest}
@@ -151,6 +156,6 @@ class Resampling:
         }
 
     def _of(self, name: str, a: Operand, b: Operand) -> Value:
-        """Arithmetic, on numbers as well."""
+        """Apply an operation to values or numbers."""
         given = [value if isinstance(value, Value) else np.array(value, np.float32) for value in (a, b)]
         return self.op.apply(OperationType[name], *given)

@@ -1,4 +1,4 @@
-"""Data moved, not changed: new shapes, orders, joins, parts, repetitions and borders."""
+"""Operators that move data: reshape, transpose, concatenate, split, slice, repeat and pad."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ Ints = tuple[int, ...]
 
 @onnx_operator("Reshape", moves=True)
 def reshape(op: NodeBuilder, x: Value, shape: Value, *, allowzero: int = 0) -> Value:
-    """RESHAPE, to a shape that is known before a run as far as it may be; SQUEEZE to a scalar."""
+    """RESHAPE; SQUEEZE to a scalar."""
     if shape.elements is None:
         if -1 in shape.shape:
             refuse(f"its shape {shape} has a length that is known only in a run")
@@ -38,12 +38,12 @@ def reshape(op: NodeBuilder, x: Value, shape: Value, *, allowzero: int = 0) -> V
 
 
 def _rest(dims: Dims, target: Sequence[Number]) -> Number:
-    """The rest of a number of elements, for the dimension that is -1."""
+    """Return the dimension that stands for -1 in `target`: the number of elements divided by its other dimensions."""
     total, given = product(dims), product(dim for dim in target if dim != -1)
     common = [dim for dim in dims if not isinstance(dim, int)]
     for dim in target:
         if dim in common:
-            # Dimensions on both sides say nothing of the rest.
+            # An unknown dimension on both sides cancels out.
             common.remove(dim)
             rest = list(dims)
             rest.remove(dim)
@@ -64,7 +64,7 @@ def transpose(op: NodeBuilder, x: Value, *, perm: Ints | None = None) -> Value:
 
 @onnx_operator("Flatten", moves=True)
 def flatten(op: NodeBuilder, x: Value, *, axis: int = 1) -> Value:
-    """RESHAPE; FLATTEN where neither rows nor columns are known before a run."""
+    """RESHAPE; FLATTEN if rows and columns are both known only in a run."""
     at = axis + x.rank if axis < 0 else axis
     target = (product(x.dims[:at]), product(x.dims[at:]))
     if all(isinstance(dim, Dim) for dim in target) and target[0] != x.dims[0]:
@@ -107,8 +107,8 @@ def unsqueeze(op: NodeBuilder, x: Value, axes: Value) -> Value:
 
 @onnx_operator("Concat", is_quantizable=True)
 def concat(op: NodeBuilder, *parts: Value, axis: int) -> Value:
-    """CONCAT; nothing for a single part."""
-    # Of no elements nothing is left.
+    """CONCAT; no operation for a single part."""
+    # NNRt has no tensors without elements, and they add nothing to the result.
     given = [part for part in parts if 0 not in part.dims]
     if not given:
         refuse("none of its parts has elements")
@@ -128,7 +128,7 @@ def split_by_attribute(op: NodeBuilder, x: Value, *, axis: int = 0, split: Ints 
 def split(
     op: NodeBuilder, x: Value, split: Value | None = None, *, axis: int = 0, num_outputs: int | None = None
 ) -> tuple[Value, ...]:
-    """SPLIT; STRIDED_SLICE for each part where their sizes are known only in a run."""
+    """SPLIT; STRIDED_SLICE for each part if the sizes are known only in a run."""
     if split is not None and split.ints is None:
         return cut_in_a_run(op, x, axis, split)
     sizes = () if split is None else tuple(op.ints("split", split))
@@ -144,7 +144,7 @@ def _split(op: NodeBuilder, x: Value, axis: int, sizes: Ints, count: int) -> tup
         sizes = (*(part,) * (count - 1), size - part * (count - 1))
     if 0 not in sizes:
         return op.apply_to_several(OperationType.SPLIT, x, axis=axis, output_num=count, size_splits=sizes)
-    # A part without elements is no tensor, but Concat may well take it.
+    # NNRt has no tensor for a part without elements; a constant stands for it, which Concat drops.
     full = tuple(length for length in sizes if length)
     parts = iter(op.apply_to_several(OperationType.SPLIT, x, axis=axis, output_num=len(full), size_splits=full))
     at = axis % x.rank
@@ -162,7 +162,7 @@ def slice_by_attributes(op: NodeBuilder, x: Value, *, starts: Ints, ends: Ints, 
 def slice_(
     op: NodeBuilder, x: Value, starts: Value, ends: Value, axes: Value | None = None, steps: Value | None = None
 ) -> Value:
-    """STRIDED_SLICE, also to positions that are known only in a run."""
+    """STRIDED_SLICE; positions may be known only in a run."""
     count = starts.dims[0]
     if not isinstance(count, int):
         refuse(f"how many starts {starts} there are is known only in a run")
@@ -173,20 +173,20 @@ def slice_(
 
 @onnx_operator("Shape", until=14)
 def shape_of_all(op: NodeBuilder, x: Value) -> Value:
-    """SHAPE, unless it is known before a run."""
+    """SHAPE; a constant if the shape is known before a run."""
     return op.shape(x)
 
 
 @onnx_operator("Shape", since=15)
 def shape_of(op: NodeBuilder, x: Value, *, start: int = 0, end: int | None = None) -> Value:
-    """SHAPE, and STRIDED_SLICE of it, unless it is known before a run."""
+    """SHAPE and STRIDED_SLICE; a constant if the shape is known before a run."""
     from_, to, _ = slice(start, end).indices(x.rank)
     return op.shape(x) if (from_, to) == (0, x.rank) else sliced(op, op.shape(x), [from_], [to], [0], [1])
 
 
 @onnx_operator("Size")
 def size_of(op: NodeBuilder, x: Value) -> Value:
-    """REDUCE_PROD of SHAPE, unless it is known before a run."""
+    """REDUCE_PROD of SHAPE; a constant if the shape is known before a run."""
     return op.apply(OperationType.REDUCE_PROD, op.shape(x), np.zeros(1, np.int64))
 
 
@@ -215,7 +215,7 @@ def tile(op: NodeBuilder, x: Value, repeats: Value) -> Value:
 
 @onnx_operator("Pad", until=10)
 def pad_by_attributes(op: NodeBuilder, x: Value, *, pads: Ints, mode: str = "constant", value: float = 0.0) -> Value:
-    """PAD, or GATHER for the mode edge; STRIDED_SLICE where it takes away."""
+    """PAD, or GATHER for the mode 'edge'; STRIDED_SLICE for negative pads."""
     return padded(op, x, pads, mode, value)
 
 
@@ -229,8 +229,9 @@ def pad(
     *,
     mode: str = "constant",
 ) -> Value:
-    """PAD, or GATHER for the modes edge and wrap; STRIDED_SLICE where it takes away; WHERE of another PAD for a value
-    that PAD can't have.
+    """PAD, or GATHER for the modes 'edge' and 'wrap'; STRIDED_SLICE for negative pads; WHERE for some values.
+
+    WHERE, with a second PAD, is needed for a value that only a run knows, or that FLOAT32 can't hold exactly.
     """
     number = known_number(value)
     if number is None and value is not None and mode == "constant":
@@ -251,7 +252,7 @@ def pad(
 
 @onnx_operator("Trilu", since=14)
 def trilu(op: NodeBuilder, x: Value, k: Value | None = None, *, upper: int = 1) -> Value:
-    """WHERE by a constant mask; by GREATER_EQUAL or LESS_EQUAL of counted places where sizes or k come with the run."""
+    """WHERE by a constant mask; if only a run knows sizes or k, by GREATER_EQUAL or LESS_EQUAL of counted indices."""
     rows, columns = x.shape[-2:]
     known = [0] if k is None else k.ints
     zero = op.number(0, x.dtype)

@@ -1,4 +1,4 @@
-"""Parts of tensors, between positions that may be known only in a run."""
+"""Slices of tensors, between positions that may be known only in a run."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from nnrt_client.onnx_import.shapes.dims import unlike
 from nnrt_client.onnx_import.value import Value
 from nnrt_hdi.tensor import Array
 
-# As far as NNRt's positions reach; beyond it is all the same to the end of a dimension.
+# Largest position of STRIDED_SLICE. Larger ones mean the end of a dimension too.
 FARTHEST = 2**31 - 1
 
 
@@ -34,7 +34,7 @@ def sliced(
         begin_mask=whole,
         end_mask=whole,
     )
-    # How much of an unknown dimension is left depends on how much there is.
+    # The length of a slice of an unknown dimension is unknown too.
     y.dims = tuple(dim if isinstance(dim, int) or at not in axes else unlike() for at, dim in enumerate(y.dims))
     return y
 
@@ -42,11 +42,11 @@ def sliced(
 def _positions(
     op: NodeBuilder, given: Sequence[int] | Value, axes: Sequence[int], count: int, default: int = 0
 ) -> Array | Value:
-    """A number for each dimension up to the last that is cut."""
+    """Return a position for each of the first `count` dimensions, `default` for those that are not sliced."""
     if isinstance(given, Value):
         if list(axes) == list(range(count)):
             return given
-        # Each dimension takes its own, or the default that is put in front.
+        # Dimensions that are not sliced use the default at index 0.
         padded = op.apply(OperationType.CONCAT, np.full(1, default, given.dtype), given)
         order = [axes.index(at) + 1 if at in axes else 0 for at in range(count)]
         return op.apply(OperationType.GATHER, padded, np.array(order, np.int64), np.array(0, np.int64))
@@ -56,7 +56,7 @@ def _positions(
 
 
 def cut_in_a_run(op: NodeBuilder, x: Value, axis: int, sizes: Value) -> tuple[Value, ...]:
-    """The parts, one behind the other."""
+    """Split x into successive parts whose sizes are known only in a run."""
     parts = []
     start: Value = op.constant(np.zeros(1, np.int64))
     for at in range(len(op.outputs)):

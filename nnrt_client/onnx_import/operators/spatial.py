@@ -1,4 +1,4 @@
-"""Images resized and rearranged."""
+"""Operators that resize and rearrange images."""
 
 import math
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ from nnrt_client.onnx_import.value import Value
 from nnrt_hdi.enums import CoordinateTransformMode
 from nnrt_hdi.tensor import Array
 
-# Weights that onnx's reference is asked for, one by one.
+# Most weights that onnx's reference computes, one after another.
 _MOST_WEIGHTS = 1 << 14
 _LONGEST = 1 << 15
-# What becomes of a pixel, on either side.
+# Largest factor for which TILE and DEPTH_TO_SPACE are used.
 _MOST_PIXELS = 16
-# The opset whose Resize has every attribute of the earlier ones.
+# Operator set whose Resize has all attributes of earlier ones.
 _RESIZE_OPSET = 19
 
 _MODES = {
@@ -90,9 +90,11 @@ def resize(
     mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
 ) -> Value:
-    """RESIZE_BILINEAR where it is one; TILE and DEPTH_TO_SPACE where the pixels of an image of any size become squares;
-    else, dimension by dimension, GATHER (nearest) or MATMUL with the weights; where sizes come with the run, GATHER
-    of the pixels around each position, and MUL and ADD with weights that the run computes.
+    """RESIZE_BILINEAR; TILE and DEPTH_TO_SPACE; or, for each dimension, GATHER, MATMUL with weights, or MUL and ADD.
+
+    In this order: RESIZE_BILINEAR if it computes the same; TILE and DEPTH_TO_SPACE if each pixel of an image of unknown
+    size becomes a square; else, dimension by dimension, GATHER (mode 'nearest') or MATMUL with constant weights. If only a
+    run knows a size: GATHER of the pixels around each position, and MUL and ADD with weights that the run computes.
     """
     if coordinate_transformation_mode == "tf_crop_and_resize":
         refuse("it crops; use Slice before it")
@@ -125,7 +127,7 @@ def resize(
 
 
 def _scaled(op: NodeBuilder, x: Value, along: Sequence[int], scales: Value, how: dict[str, Any]) -> Value:
-    """The image with dimensions scaled by factors, which may be known only in a run."""
+    """Scale dimensions of an image by factors, which may be known only in a run."""
     _require_weighable(x, how)
     if scales.array is None:
         for at, axis in enumerate(along):
@@ -139,7 +141,7 @@ def _scaled(op: NodeBuilder, x: Value, along: Sequence[int], scales: Value, how:
 
 
 def _brought_to(op: NodeBuilder, x: Value, along: Sequence[int], sizes: Value, how: dict[str, Any]) -> Value:
-    """The image with dimensions brought to sizes, which may be known only in a run."""
+    """Resize dimensions of an image to sizes, which may be known only in a run."""
     _require_weighable(x, how)
     numbers = (None,) * len(along) if sizes.elements is None else sizes.elements.tolist()
     changed = {axis: (at, size) for at, (axis, size) in enumerate(zip(along, numbers, strict=True))}
@@ -158,7 +160,7 @@ def _brought_to(op: NodeBuilder, x: Value, along: Sequence[int], sizes: Value, h
 def _resized(
     op: NodeBuilder, x: Value, scales: Sequence[float] | None, sizes: Sequence[int] | None, how: dict[str, Any]
 ) -> Value:
-    """The image with each dimension scaled, or brought to a size."""
+    """Resize all dimensions of an image by known factors, or to known sizes."""
     if (pixels := _pixels(x, scales, sizes, how)) is not None:
         return _enlarged(op, x, pixels)
     changed = []
@@ -192,7 +194,7 @@ def _require_weighable(x: Value, how: dict[str, Any]) -> None:
 
 
 def _scaled_in_a_run(op: NodeBuilder, x: Value, axis: int, scale: float, how: dict[str, Any]) -> Value:
-    """The image with a dimension scaled that is known only in a run."""
+    """Scale a dimension that is known only in a run by a known factor."""
     factor = op.constant(np.array([scale], np.float32))
     if not scale.is_integer():
         return Resampling(op, x, axis, scale=factor, dim=unlike(), how=how).resized()
@@ -201,7 +203,7 @@ def _scaled_in_a_run(op: NodeBuilder, x: Value, axis: int, scale: float, how: di
 
 
 def _pixels(x: Value, scales: Sequence[float] | None, sizes: Sequence[int] | None, how: dict[str, Any]) -> int | None:
-    """The width of the square that each pixel of an image of unknown size becomes; None where it doesn't become one."""
+    """Return the width of the square that each pixel of an image of unknown size becomes, or None if there is none."""
     if x.rank != 4 or -1 not in x.shape[2:] or scales is None or sizes is not None or how["mode"] != "nearest":
         return None
     count, is_square = int(scales[2]), list(scales) == [1, 1, int(scales[2]), int(scales[2])]
@@ -213,16 +215,16 @@ def _pixels(x: Value, scales: Sequence[float] | None, sizes: Sequence[int] | Non
 
 
 def _enlarged(op: NodeBuilder, x: Value, pixels: int) -> Value:
-    """An image of which each pixel is a square of so many."""
+    """Repeat each pixel of an image as a square of this width."""
     repeated = op.apply(OperationType.TILE, op.nchw(x), np.array([1, pixels**2, 1, 1]))
     dims = (*x.dims[:2], *(dim * pixels for dim in x.dims[2:]))
     return op.apply(OperationType.DEPTH_TO_SPACE, repeated, block_size=pixels, mode=DepthToSpaceMode.DCR, dims=dims)
 
 
 def _is_bilinear(x: Value, changed: Sequence[tuple[int, int, int, float | None]], how: dict[str, Any]) -> bool:
-    """NNRt's operation resizes as the node asks: its scale follows from the sizes."""
+    """Return whether RESIZE_BILINEAR, whose scale follows from the sizes, computes what the node asks for."""
     transform = how["coordinate_transformation_mode"]
-    # For a single row or column NNRt does as PyTorch.
+    # For a single row or column, NNRt's HALF_PIXEL computes what pytorch_half_pixel does.
     is_known = transform in _MODES and not (transform == "half_pixel" and any(row[2] == 1 for row in changed))
     is_plain = how["mode"] == "linear" and not how.get("antialias") and not how.get("exclude_outside")
     is_image = x.rank == 4 and [axis for axis, *_ in changed] == [2, 3]
@@ -248,7 +250,7 @@ def _resized_along(
 
 
 def _reference(row: Array, target: int, scale: float | None, how: dict[str, Any]) -> Array:
-    """One dimension as onnx's reference resizes it."""
+    """Resize one row by onnx's reference."""
     node = helper.make_node("Resize", ["x", "", "scales" if scale else "", "" if scale else "sizes"], ["y"], **how)
     types = [helper.make_tensor_value_info("x", 11, [None])]
     feeds: dict[str, Array] = {"x": row}

@@ -1,4 +1,4 @@
-"""Attention, as ONNX Runtime's optimizers for transformers write it."""
+"""Attention operators of ONNX Runtime's optimizer for transformers."""
 
 import math
 from dataclasses import dataclass
@@ -16,13 +16,16 @@ from nnrt_client.onnx_import.value import Value
 Outputs = tuple[Value | None, ...]
 
 _INT64 = np.dtype(np.int64)
-# Batches of heads: [batch, heads, steps, width].
+# Order that transposes [batch, steps, heads, width] to [batch, heads, steps, width], and back.
 _HEADS_FIRST = [0, 2, 1, 3]
 
 
 @dataclass(frozen=True, slots=True)
 class Masking:
-    """What keeps a step from seeing others: `filler` is added where `mask` is 0, and `bias` everywhere."""
+    """Masks of the scores. `filler` is added where `mask` is 0, and `bias` everywhere.
+
+    If `is_causal`, a step sees only itself and the steps before it.
+    """
 
     filler: float
     is_causal: bool
@@ -47,7 +50,7 @@ def attention(
     scale: float = 0.0,
     unidirectional: int = 0,
 ) -> Outputs:
-    """MATMUL, ADD and SPLIT to queries, keys and values; of heads MATMUL, MUL, ADD of a mask, SOFTMAX and MATMUL."""
+    """MATMUL, ADD and SPLIT to queries, keys, values; then MATMUL, MUL, ADD of a mask, SOFTMAX and MATMUL of heads."""
     if do_rotary:
         refuse(f"its do_rotary is {do_rotary}; export it with RotaryEmbedding before it")
     projected = op.apply(OperationType.MATMUL, x, weight)
@@ -76,7 +79,7 @@ def quantized_attention(
     scale: float = 0.0,
     unidirectional: int = 0,
 ) -> Outputs:
-    """As MatMulIntegerToFloat, and as Attention from there."""
+    """As MatMulIntegerToFloat for queries, keys and values, then as Attention."""
     if do_rotary:
         refuse(f"its do_rotary is {do_rotary}; export it with RotaryEmbedding before it")
     projected = matmul_integer_to_float(op, x, weight, x_scale, weight_scale, x_zero_point, weight_zero_point, bias)
@@ -101,7 +104,7 @@ def multi_head_attention(
     scale: float = 0.0,
     unidirectional: int = 0,
 ) -> Outputs:
-    """Of heads MATMUL, MUL, ADD of the mask, SOFTMAX and MATMUL, behind CONCAT with the keys and values of the past."""
+    """CONCAT with the keys and values of the past; then MATMUL, MUL, ADD of the mask, SOFTMAX and MATMUL of heads."""
     if query.rank != 3 or key is None or value is None or key.rank not in (3, 4):
         refuse("its query, key and value are packed into one; use three inputs [batch, steps, hidden]")
     if bias is not None:
@@ -123,7 +126,7 @@ def _self_attention(
     masking: Masking,
     scale: float,
 ) -> Outputs:
-    """Attention of steps to each other: their queries, keys and values stand side by side."""
+    """Compute self-attention from queries, keys and values that are concatenated in the last dimension."""
     width = projected.dims[-1]
     if not isinstance(width, int):
         refuse(f"the columns of its weight are {width}; make it a constant")
@@ -143,7 +146,7 @@ def _self_attention(
 
 
 def _attended(op: NodeBuilder, q: Value, k: Value, v: Value, masking: Masking, scale: float) -> Value:
-    """softmax(q k^T scale + mask) v, and the heads side by side again."""
+    """Compute softmax(q k^T scale + mask) v, and concatenate the heads."""
     batch, heads, steps, width = q.dims
     if not isinstance(width, int) or not isinstance(v.dims[3], int) or not isinstance(heads, int):
         refuse(f"the width of its heads {q} is known only in a run")
@@ -160,7 +163,7 @@ def _attended(op: NodeBuilder, q: Value, k: Value, v: Value, masking: Masking, s
 
 
 def _added(op: NodeBuilder, masking: Masking, k: Value, dtype: np.dtype[np.generic]) -> list[Value]:
-    """What is added to the scores [batch, heads, steps, seen]."""
+    """Return the tensors to add to the scores [batch, heads, steps, seen]."""
     added = [] if masking.bias is None else [masking.bias]
     mask = masking.mask
     if mask is None:
@@ -179,7 +182,7 @@ def _added(op: NodeBuilder, masking: Masking, k: Value, dtype: np.dtype[np.gener
 
 
 def _is_seen(op: NodeBuilder, q: Value, k: Value) -> Value:
-    """Which steps a step sees: those up to itself, and all of the past."""
+    """Return the causal mask: a step sees itself, the steps before it, and all steps of the past."""
     steps, seen = q.dims[2], k.dims[2]
     if isinstance(steps, int) and isinstance(seen, int):
         return op.constant(np.tril(np.ones((steps, seen), np.bool_), seen - steps))
@@ -191,7 +194,7 @@ def _is_seen(op: NodeBuilder, q: Value, k: Value) -> Value:
 
 
 def _heads(op: NodeBuilder, x: Value, heads: int) -> Value:
-    """[batch, steps, heads width] with the heads in front of the steps."""
+    """Reshape and transpose [batch, steps, heads * width] to [batch, heads, steps, width]."""
     batch, steps, width = x.dims
     if not isinstance(width, int) or width % heads:
         refuse(f"{x} is not of {heads} heads side by side")
@@ -199,14 +202,14 @@ def _heads(op: NodeBuilder, x: Value, heads: int) -> Value:
 
 
 def _behind(op: NodeBuilder, past: Value, now: Value) -> Value:
-    """The steps of the past and, behind them, those of now."""
+    """Concatenate the steps of the past and the current ones."""
     batch, heads, _, width = now.dims
     steps: Number = past.dims[2] + now.dims[2]
     return op.apply(OperationType.CONCAT, past, now, axis=2, dims=(batch, heads, steps, width))
 
 
 def _biased(op: NodeBuilder, parts: list[Value], bias: Value) -> list[Value]:
-    """Queries, keys and values with their parts of a bias, which they have side by side."""
+    """Add to queries, keys and values their parts of a concatenated bias."""
     widths = [part.dims[-1] if part.rank == 3 else None for part in parts]
     if bias.array is None or not all(isinstance(width, int) for width in widths):
         refuse(f"its bias {bias} is known only in a run; make it a constant")
@@ -231,7 +234,7 @@ def rotary_embedding(
     rotary_embedding_dim: int = 0,
     scale: float = 1.0,
 ) -> Value:
-    """GATHER of sines and cosines, by which pairs of elements are turned: SPLIT, MUL, ADD, SUB and CONCAT."""
+    """GATHER of sines and cosines, and rotation of pairs of elements by SPLIT, MUL, ADD, SUB and CONCAT."""
     if scale != 1:
         refuse(f"its scale is {scale}; use 1")
     half = cos_cache.dims[-1]
@@ -253,7 +256,10 @@ def rotary_embedding(
 
 
 def _turned(op: NodeBuilder, x: Value, cos: Value, sin: Value, half: int, interleaved: int) -> Value:
-    """Pairs of elements turned by their angles: neighbours, or those a half apart. What is behind them stays."""
+    """Rotate pairs of the first 2 * half elements by their angles; the others stay.
+
+    A pair are neighbours if `interleaved`, else two elements that are `half` apart.
+    """
     width = x.dims[3]
     assert isinstance(width, int)
     rest = []

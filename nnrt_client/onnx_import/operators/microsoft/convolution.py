@@ -1,4 +1,4 @@
-"""Convolutions with what ONNX Runtime's optimizer puts into them."""
+"""Convolutions and pooling of ONNX Runtime's optimizers."""
 
 from nnrt_client.enums import FuseType, OperationType
 from nnrt_client.onnx_import.operators.convolution import Window, conv, max_pool
@@ -33,9 +33,9 @@ def fused_conv(
     group: int = 1,
     window: Window,
 ) -> Value:
-    """As Conv, and ADD of a fourth input, with the activation behind it."""
+    """As Conv, then ADD of a fourth input, then the activation."""
     fuse = fuse_of(activation, activation_params)
-    # An activation of its own stands between the sum and what follows.
+    # The activation follows the sum, so with a sum it can't be fused into the convolution.
     op.activation = lambda: fuse if added is None else FuseType.NONE
     y = conv(
         op,

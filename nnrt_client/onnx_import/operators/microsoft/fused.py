@@ -1,4 +1,4 @@
-"""Activations that ONNX Runtime's optimizer names in an attribute of the operator before them."""
+"""Activations that ONNX Runtime's optimizer fuses: it names them in an attribute of the operator before them."""
 
 from collections.abc import Callable, Sequence
 
@@ -23,14 +23,14 @@ _BENT: dict[str, tuple[Callable[..., Value], Sequence[str]]] = {
 
 
 def fuse_of(name: str, parameters: Sequence[float]) -> FuseType:
-    """The activation as a part of the operation before it; NONE where it can't be one."""
+    """Return the activation as NNRt's FuseType, or NONE if it must be an operation of its own."""
     if name == "Relu":
         return FuseType.RELU
     return FuseType.RELU6 if name == "Clip" and list(parameters) == [0, 6] else FuseType.NONE
 
 
 def activated(op: NodeBuilder, x: Value, name: str, parameters: Sequence[float]) -> Value:
-    """f(x) by operations of its own."""
+    """Apply an activation by operations of its own."""
     if not name:
         return x
     if name in _PLAIN:

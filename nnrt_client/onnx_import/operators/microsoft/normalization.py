@@ -1,4 +1,4 @@
-"""Normalization with the sums before it, as ONNX Runtime's optimizers write it."""
+"""Normalization, with sums before it, of ONNX Runtime's optimizers."""
 
 import numpy as np
 
@@ -24,7 +24,7 @@ def skip_layer_normalization(
     *,
     epsilon: float = 1e-12,
 ) -> Outputs:
-    """ADD and LAYER_NORM, without mean and deviation."""
+    """ADD and LAYER_NORM, without the outputs mean and deviation."""
     total = _sum(op, x, skip, bias)
     return layer_normalized(op, total, gamma, beta, x.rank - 1, epsilon), None, None, total
 
@@ -33,7 +33,7 @@ def skip_layer_normalization(
 def skip_simplified_layer_normalization(
     op: NodeBuilder, x: Value, skip: Value, gamma: Value, bias: Value | None = None, *, epsilon: float = 1e-12
 ) -> Outputs:
-    """ADD, and as SimplifiedLayerNormalization, without mean and deviation."""
+    """ADD, then as SimplifiedLayerNormalization, without the outputs mean and deviation."""
     total = _sum(op, x, skip, bias)
     return root_mean_square_normalized(op, total, gamma, x.rank - 1, epsilon), None, None, total
 
@@ -60,7 +60,7 @@ def embed_layer_normalization(
     epsilon: float = 1e-12,
     mask_index_type: int = 0,
 ) -> Outputs:
-    """GATHER of the embeddings, ADD and LAYER_NORM; REDUCE_SUM of the mask, 0 where there is none."""
+    """GATHER of the embeddings, ADD and LAYER_NORM; the lengths are REDUCE_SUM of the mask, or 0 without a mask."""
     if mask_index_type:
         refuse(f"its mask_index_type is {mask_index_type}; use 0")
     tables = word_embedding, position_embedding, segment_embedding
@@ -93,7 +93,7 @@ def quantized_embed_layer_normalization(
     *,
     epsilon: float = 1e-12,
 ) -> Outputs:
-    """As EmbedLayerNormalization, of the real numbers that its tables stand for."""
+    """As EmbedLayerNormalization, with tables that are dequantized."""
     segments = None
     if segment_embedding is not None and segment_scale is not None:
         segments = dequantize_linear(op, segment_embedding, segment_scale, segment_zero_point)
@@ -115,7 +115,7 @@ def _embedded(
     tables: tuple[Value, Value, Value | None],
     position_ids: Value | None,
 ) -> Value:
-    """The sum of the entries of the words, of their positions, and of their segments."""
+    """Sum the embeddings of words, positions and segments."""
     word_embedding, position_embedding, segment_embedding = tables
     places = op.places(input_ids, 1) if position_ids is None else position_ids
     parts = [(word_embedding, input_ids), (position_embedding, places)]
@@ -129,7 +129,7 @@ def _embedded(
 
 
 def _lengths(op: NodeBuilder, input_ids: Value, mask: Value | None) -> Value | None:
-    """How many steps of each row are shown."""
+    """Return the number of unmasked steps of each row, or None if the output is not read."""
     if op.outputs[1:2] != (True,):
         return None
     if mask is None:

@@ -1,4 +1,4 @@
-"""Operators on quantized tensors, as ONNX Runtime's quantizer writes them."""
+"""Operators on quantized tensors that ONNX Runtime's quantizer writes."""
 
 import numpy as np
 
@@ -28,13 +28,13 @@ _FLOAT32 = np.dtype(np.float32)
 
 @onnx_operator("QuantizeLinear", domain=MICROSOFT)
 def quantize(op: NodeBuilder, x: Value, scale: Value, zero_point: Value | None = None, *, axis: int = 1) -> Value:
-    """As ONNX's."""
+    """As ONNX's QuantizeLinear."""
     return quantize_linear(op, x, scale, zero_point, axis=axis)
 
 
 @onnx_operator("DequantizeLinear", domain=MICROSOFT)
 def dequantize(op: NodeBuilder, x: Value, scale: Value, zero_point: Value | None = None, *, axis: int = 1) -> Value:
-    """As ONNX's."""
+    """As ONNX's DequantizeLinear."""
     return dequantize_linear(op, x, scale, zero_point, axis=axis)
 
 
@@ -100,7 +100,7 @@ def softmax(
     axis: int = -1,
     opset: int,
 ) -> Value:
-    """SOFTMAX on quantized tensors, between RESHAPE where it covers several dimensions."""
+    """SOFTMAX on quantized tensors, between RESHAPE if it covers several dimensions."""
     given, at = standing(op, x, x_scale, x_zero_point), axis % x.rank
     if opset < _FIRST_OF_ONE_AXIS:
         given = op.reshape(given, (*x.dims[:at], product(x.dims[at:])))
@@ -148,7 +148,7 @@ def pool_of_all(
     *,
     channels_last: int = 0,
 ) -> Value:
-    """AVG_POOL of the whole image on quantized tensors; REDUCE_MEAN where it has not two dimensions."""
+    """AVG_POOL of the whole image on quantized tensors; REDUCE_MEAN unless the image has two dimensions."""
     given = _channels_first(op, standing(op, x, x_scale, x_zero_point), channels_last)
     op.quant = output_param(x, y_scale, y_zero_point)
     return marked(_as_given(op, global_average_pool(op, given), channels_last))
@@ -168,7 +168,7 @@ def pool(
     count_include_pad: int = 0,
     window: Window,
 ) -> Value:
-    """AVG_POOL on quantized tensors, behind PAD if the padding counts."""
+    """AVG_POOL on quantized tensors, after PAD if the padding counts."""
     given = _channels_first(op, standing(op, x, x_scale, x_zero_point), channels_last)
     op.quant = output_param(x, y_scale, y_zero_point)
     y = average_pool(op, given, ceil_mode=ceil_mode, count_include_pad=count_include_pad, window=window)
@@ -192,7 +192,7 @@ def convolution(
     group: int = 1,
     window: Window,
 ) -> Value:
-    """As ONNX's, between TRANSPOSE where the channels are last."""
+    """As ONNX's QLinearConv, between TRANSPOSE if the channels are last."""
     images = x
     if channels_last:
         images = _channels_first(op, standing(op, x, x_scale, x_zero_point), channels_last)
@@ -230,7 +230,7 @@ def full_connection(
     transA: int = 0,  # noqa: N803  (ONNX's names)
     transB: int = 0,  # noqa: N803
 ) -> Value:
-    """FULL_CONNECTION on quantized tensors where it is one; else as Gemm, between QUANT_DTYPE_CAST."""
+    """FULL_CONNECTION on quantized tensors if alpha, transA and the output allow it; else as Gemm of real numbers."""
     channels = 0 if transB else 1
     if y_scale is not None and alpha == 1 and not transA:
         given = standing(op, a, a_scale, a_zero_point), standing(op, b, b_scale, b_zero_point, channels)
@@ -258,7 +258,7 @@ def matmul_integer_to_float(
     b_zero_point: Value | None = None,
     bias: Value | None = None,
 ) -> Value:
-    """As MatMulInteger, with CAST, MUL by the scales, and ADD of the bias."""
+    """As MatMulInteger, then CAST, MUL by the scales, and ADD of the bias."""
     y = op.cast(matmul_integer(op, a, b, a_zero_point, b_zero_point), a_scale.dtype)
     y = op.apply(OperationType.MUL, y, op.apply(OperationType.MUL, a_scale, b_scale))
     return y if bias is None else op.apply(OperationType.ADD, y, bias)
@@ -273,7 +273,7 @@ def dynamically_quantized_matmul(
     b_zero_point: Value | None = None,
     bias: Value | None = None,
 ) -> Value:
-    """As DynamicQuantizeLinear and MatMulIntegerToFloat."""
+    """As DynamicQuantizeLinear, then MatMulIntegerToFloat."""
     integers, scale, zero_point = dynamic_quantize_linear(op, a)
     return matmul_integer_to_float(op, integers, b, scale, b_scale, zero_point, b_zero_point, bias)
 
