@@ -1,4 +1,4 @@
-"""ONNX Runtime's interface on a device behind a daemon: one import and one address are all that an application changes.
+"""ONNX Runtime's interface for devices of daemons. An application changes one import and adds one address.
 
 import nnrt_client.onnxruntime as onnxruntime
 
@@ -61,6 +61,6 @@ __all__ = [
     "set_seed",
 ]
 
-# What is not here is ONNX Runtime's own where that is installed: `quantization`, `transformers` and other tools.
+# Modules that this package lacks, such as `quantization` and `transformers`, are ONNX Runtime's own if it is installed.
 if (_theirs := PathFinder.find_spec("onnxruntime")) is not None:
     sys.meta_path.insert(0, TheirModules(__name__, __path__, _theirs.submodule_search_locations or []))

@@ -1,4 +1,4 @@
-"""Memory on the device of a session, for outputs that stay there."""
+"""Memory on a session's device for outputs that stay there."""
 
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,9 @@ from nnrt_hdi.tensor import TensorSpec
 
 
 class DeviceMemory:
-    """Memory on a session's device for its outputs. What the value in it is done with is used again."""
+    """Memory on a session's device for its outputs, reused when the value in it is collected."""
 
-    # What an output of unknown size may grow by before it needs other memory.
+    # Memory for an output of unknown size is this many times as large as its first result.
     _GROWTH = 2
 
     def __init__(self, device: Device, specs: Mapping[str, TensorSpec]) -> None:
@@ -25,18 +25,18 @@ class DeviceMemory:
         self.tensors: list[ResidentTensor] = []
 
     def taken(self, name: str) -> ResidentTensor | None:
-        """Memory for an output; None where its size is known only after the first run."""
+        """Return memory for an output, or None if its size is known only after the first run."""
         spare, spec = self.spare[name], self._specs[name]
-        with suppress(IndexError):  # Another thread may take the last.
+        with suppress(IndexError):  # Another thread may take the last one.
             while True:
                 tensor = spare.pop()
                 if tensor._memory.session.is_alive:
                     return tensor
-                self.tensors.remove(tensor)  # It is gone with its daemon.
+                self.tensors.remove(tensor)  # Its daemon has died.
         return None if spec.is_dynamic else self.made(name, spec.shape)
 
     def made(self, name: str, shape: Sequence[int]) -> ResidentTensor:
-        """New memory for an output of this shape, and for larger ones where its size varies."""
+        """Allocate memory for an output of this shape, with room for larger results if its size varies."""
         spec = self._specs[name]
         size_bytes = int(np.prod(shape, dtype=np.int64)) * spec.item_size
         tensor = resident(
@@ -46,13 +46,13 @@ class DeviceMemory:
         return tensor
 
     def replaced(self, name: str, tensor: ResidentTensor, shape: Sequence[int]) -> ResidentTensor:
-        """Other memory for an output that has no room in this one."""
+        """Replace the memory of an output that needs more room."""
         self.tensors.remove(tensor)
         tensor.close()
         return self.made(name, shape)
 
     def close(self) -> None:
-        """Free it all."""
+        """Free all memory."""
         for tensor in self.tensors:
             tensor.close()
         self.tensors.clear()

@@ -1,4 +1,4 @@
-"""Execution providers: the device, and those beside it that an application may go on naming."""
+"""Execution providers: the device's, and others that applications may name without effect."""
 
 import logging
 import os
@@ -15,13 +15,14 @@ from nnrt_hdi.errors import InvalidParameter
 _log = logging.getLogger(__name__)
 
 NNRT = "NnrtExecutionProvider"
-# Taken and never used: beside the device's, or in its place where the device is known without it.
+# Providers that are accepted and never used. They may replace the device's if the environment or
+# `set_default_provider_options` names a device.
 _BESIDE = ("CPUExecutionProvider",)
 
-# Options of the device's provider that sessions have unless their own say otherwise.
+# Default options of the device's provider.
 _defaults: dict[str, Any] = {}
 
-# Of `Settings`: which daemons are trusted, and who the application is to them.
+# Options that are fields of `Settings`: certificates, and the application's identity.
 _FILES = ("tls_ca", "tls_cert", "tls_key", "token_file")
 _OF_SETTINGS = (*_FILES, "tls_server_name")
 
@@ -29,20 +30,24 @@ Provider = str | tuple[str, Mapping[Any, Any]]
 
 
 class UnknownProvider(BadBinding, ValueError, code=BadBinding.code, status=BadBinding.grpc_status):
-    """A list of providers has none for a device, or makes no sense."""
+    """A list of providers has no device's provider, or is malformed."""
 
 
 def get_available_providers() -> list[str]:
-    """Name the providers that a session takes: the device's first."""
+    """Return the names of the providers that a session accepts, the device's first."""
     return [NNRT, *_BESIDE]
 
 
 def set_default_provider_options(options: Mapping[str, Any] | None = None) -> None:
-    """Set the options of the device's provider for all later sessions whose providers don't say otherwise; None: none.
+    """Set default options of the device's provider, for sessions that are made later.
 
-    With a device among them, sessions whose list has CPUExecutionProvider, and not the device's, run on it.
+    If they contain `device`, sessions that name CPUExecutionProvider but not the device's provider run on that device.
 
-    Raises InvalidArgument.
+    Args:
+        options: options by name, which the options of a session override. None removes all defaults.
+
+    Raises:
+        InvalidArgument: an option doesn't exist, or its value is invalid.
     """
     global _defaults
     load_options(options or {})
@@ -52,7 +57,7 @@ def set_default_provider_options(options: Mapping[str, Any] | None = None) -> No
 def chosen_options(
     providers: Sequence[Provider] | None, provider_options: Sequence[Mapping[Any, Any]] | None
 ) -> tuple[list[str], dict[str, Any]]:
-    """Names of the providers that a session has, and the options of the device's. Raises UnknownProvider."""
+    """Return the names of a session's providers, and the options of the device's. Raise UnknownProvider."""
     if providers is None:
         return [NNRT], {**_defaults}
     if isinstance(providers, str) or not isinstance(providers, Sequence):
@@ -91,8 +96,13 @@ def _say_where(providers: tuple[str, ...], device: str) -> None:
 
 
 def load_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], Settings]:
-    """Options of the provider as `nnrt_client.load` takes them, without those that are None; and the settings of the
-    connection, where those that aren't given are of the environment. Raises InvalidArgument."""
+    """Split options of the provider into arguments of `nnrt_client.load` and settings of the connection.
+
+    Options that are None are left out. Settings that are not given come from the environment.
+
+    Raises:
+        InvalidArgument: an option doesn't exist, or its value is invalid.
+    """
     if unknown := sorted(set(options) - set(_READERS)):
         raise InvalidArgument(f"{NNRT} has no options {unknown}; there are {sorted(_READERS)}")
     given = {name: _READERS[name](name, value) for name, value in options.items() if value is not None}
@@ -110,7 +120,7 @@ def _pair(provider: object) -> tuple[str, Mapping[Any, Any]]:
     raise UnknownProvider("'providers' values must be either strings or (string, dict) tuples.")
 
 
-# ---- values, which may be texts, as ONNX Runtime has them
+# ---- readers of option values, which may be texts, as in ONNX Runtime
 
 
 def _text(name: str, value: Any) -> str:

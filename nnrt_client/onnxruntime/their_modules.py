@@ -1,4 +1,7 @@
-"""Modules of ONNX Runtime under the name of this package, and under its own where this package stands in its place."""
+"""Import hook that finds ONNX Runtime's modules under the name of this package.
+
+It also finds them as `onnxruntime.*` if an application has put this package into `sys.modules["onnxruntime"]`.
+"""
 
 import sys
 from collections.abc import Sequence
@@ -12,7 +15,7 @@ _THEIRS = "onnxruntime."
 
 
 class TheirModules(MetaPathFinder, Loader):
-    """Finds what this package doesn't have. Under both names it is the same module: there is one of each class."""
+    """Finder of modules that this package lacks. Both names give the same module object, so no class exists twice."""
 
     def __init__(self, name: str, path: Sequence[str], their_path: Sequence[str]) -> None:
         self._name = f"{name}."
@@ -22,8 +25,8 @@ class TheirModules(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find a module, before others would load it a second time from where theirs is."""
-        if fullname.startswith(_THEIRS) and path == self._path:  # This package is `sys.modules["onnxruntime"]`.
+        """Find a module of ONNX Runtime before another finder loads it a second time."""
+        if fullname.startswith(_THEIRS) and path == self._path:  # This package is sys.modules["onnxruntime"].
             return PathFinder.find_spec(fullname, [*self._path, *self._their_path])
         if not fullname.startswith(self._name):
             return None
@@ -34,5 +37,5 @@ class TheirModules(MetaPathFinder, Loader):
         return spec_from_loader(fullname, self) if find_spec(theirs) is not None else None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Put their module in place of the new one."""
+        """Replace the new module in `sys.modules` by ONNX Runtime's."""
         sys.modules[module.__name__] = import_module(_THEIRS + module.__name__.removeprefix(self._name))

@@ -78,7 +78,7 @@ def layer_normalized(op: NodeBuilder, x: Value, scale: Value, bias: Value | None
 def simplified_layer_normalization(
     op: NodeBuilder, x: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Value:
-    """x / sqrt(mean(x^2) + epsilon) * scale, by POW, REDUCE_MEAN, ADD, SQRT, DIV and MUL.
+    """POW, REDUCE_MEAN, ADD, SQRT, DIV and MUL: x / sqrt(mean(x^2) + epsilon) * scale.
 
     ONNX Runtime's own operator, which its tools write into ONNX's domain.
     """
