@@ -1,4 +1,4 @@
-"""Fills the shared library's table: for each function of C a callback that calls `oh_nn`'s."""
+"""Callbacks for the shared library's table: each is a C function that calls the function of `oh_nn`."""
 
 import atexit
 import ctypes
@@ -16,17 +16,17 @@ from nnrt_client.enums import ReturnCode
 from nnrt_client.session.process_runtime import disconnect
 
 _FAILED = int(ReturnCode.FAILED)
-# They live as long as the process, and so does what the table points to.
+# Kept as long as the process lives, because the table points to them.
 _callbacks: list[Any] = []
-# The text that each thread was given last.
+# Text that `nnrt_last_error` returned last to each thread.
 _thread = threading.local()
 
 
 def fill(table: int, count: int) -> None:
-    """Fill the table at this address: in the order of SIGNATURES, and nnrt_last_error behind them.
+    """Fill the table at an address with the functions of SIGNATURES, in order, and nnrt_last_error.
 
-    It is emptied when the interpreter ends, which is that of the program. Raises RuntimeError for a table of another
-    version.
+    The table is cleared when the interpreter ends, which a program that started it may do before it exits. Raise
+    RuntimeError if the table's size is that of another version.
     """
     made = [_prototype(signature)(_called_by_c(signature)) for signature in SIGNATURES]
     made.append(ctypes.CFUNCTYPE(ctypes.c_void_p)(_last_error))
@@ -39,7 +39,7 @@ def fill(table: int, count: int) -> None:
 
 
 def end() -> None:
-    """Close the connections of the process, before it exits."""
+    """Close the connections of the process. The library calls this when the process exits."""
     disconnect()
 
 
@@ -55,7 +55,7 @@ def _prototype(signature: Signature) -> Any:
 
 
 def _called_by_c(signature: Signature) -> Callable[..., Any]:
-    """The function as C calls it. Whatever goes wrong, it returns."""
+    """Return the callback for C. It returns an error value instead of raising."""
     call = _calling(signature)
     name, returns = signature.name, signature.returns
     failed = {"void": None, "OH_NN_ReturnCode": _FAILED}.get(returns)
@@ -74,7 +74,7 @@ def _called_by_c(signature: Signature) -> Callable[..., Any]:
 
 
 def _calling(signature: Signature) -> Callable[..., Any]:
-    """Reads C's arguments, calls, and writes the results. Raises what is wrong with the arguments."""
+    """Return a function that reads C's arguments, calls `oh_nn`, and writes the results. It raises all errors."""
     function = signature.python
     ins: list[tuple[In, slice]] = []
     outs: list[tuple[Out, slice]] = []

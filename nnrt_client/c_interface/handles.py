@@ -1,4 +1,4 @@
-"""Handles: what a C program holds in place of objects."""
+"""Handles, by which C programs refer to objects."""
 
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
@@ -25,7 +25,7 @@ __all__ = [
     "OH_NN_Memory",
 ]
 
-# The shape of a scalar: a tensor can't be made of a description without one.
+# Shape of a scalar. NNRt can't make a tensor of a description without dimensions.
 SCALAR_SHAPE: Shape = (1,)
 
 ObjectT = TypeVar("ObjectT")
@@ -34,7 +34,7 @@ _destroying = ModuleLock()
 
 
 class Handle(Generic[ObjectT]):
-    """Stands for an object until it is destroyed. A destroyed one, None, and anything else are null handles."""
+    """Reference to an object until it is destroyed. A destroyed handle, None and any other object are null handles."""
 
     __slots__ = ("_held",)
 
@@ -43,12 +43,12 @@ class Handle(Generic[ObjectT]):
 
     @classmethod
     def find(cls, handle: object) -> ObjectT | None:
-        """Give the object that a handle of this kind stands for; None for a null handle."""
+        """Return the object of a handle of this class, or None for a null handle."""
         return handle._held if isinstance(handle, cls) else None
 
     @classmethod
     def of(cls, handle: object) -> ObjectT:
-        """Give the object that a handle of this kind stands for. Raises InvalidParameter for a null handle."""
+        """Return the object of a handle of this class. Raise InvalidParameter for a null handle."""
         held = cls.find(handle)
         if held is None:
             what = "a destroyed handle" if isinstance(handle, cls) else repr(handle)
@@ -57,7 +57,7 @@ class Handle(Generic[ObjectT]):
 
     @classmethod
     def take(cls, handle: object) -> ObjectT:
-        """Give the object as `of` does and make the handle a null handle. Of several threads one gets the object."""
+        """Return the object as `of` does, and make the handle a null handle. Only one of several threads succeeds."""
         with _destroying.itself:
             held = cls.of(handle)
             assert isinstance(handle, cls)
@@ -66,7 +66,7 @@ class Handle(Generic[ObjectT]):
 
 
 class NN_TensorDesc(Handle[TensorDesc]):  # noqa: N801  (C's names, here and below)
-    """A tensor's description; destroy it, unless it is borrowed from a tensor."""
+    """Handle of a tensor's description. A program destroys it, unless it is borrowed from a tensor."""
 
     __slots__ = ("is_borrowed",)
 
@@ -76,13 +76,13 @@ class NN_TensorDesc(Handle[TensorDesc]):  # noqa: N801  (C's names, here and bel
 
     @classmethod
     def in_run(cls, desc: TensorDesc) -> "NN_TensorDesc":
-        """The caller's own handle of what an executor takes or gives."""
+        """Return a handle, owned by the caller, of the description of an executor's input or output."""
         _shape_scalar(desc)
         return cls(desc)
 
 
 class NN_Tensor(Handle[Tensor]):  # noqa: N801
-    """A tensor: memory, and a description that it lends."""
+    """Handle of a tensor, with a handle of its description, which programs borrow."""
 
     __slots__ = ("_desc",)
 
@@ -92,7 +92,7 @@ class NN_Tensor(Handle[Tensor]):  # noqa: N801
 
     @classmethod
     def take(cls, handle: object) -> Tensor:
-        """Take the tensor, and make the handle of the description that it lends a null handle, too."""
+        """Return the tensor as `of` does, and make its handle and that of its description null handles."""
         held = super().take(handle)
         assert isinstance(handle, cls)
         NN_TensorDesc.take(handle._desc)
@@ -100,32 +100,32 @@ class NN_Tensor(Handle[Tensor]):  # noqa: N801
 
     @classmethod
     def lent_desc(cls, handle: object) -> NN_TensorDesc:
-        """The description that a tensor lends until it is destroyed. Raises InvalidParameter for a null handle."""
+        """Return the description that belongs to a tensor. Raise InvalidParameter for a null handle."""
         cls.of(handle)
         assert isinstance(handle, cls)
         return handle._desc
 
 
 class NN_QuantParam(Handle[QuantParam]):  # noqa: N801
-    """Quantization parameters."""
+    """Handle of quantization parameters."""
 
     __slots__ = ()
 
 
 class OH_NNModel(Handle[Model]):  # noqa: N801
-    """A model."""
+    """Handle of a model."""
 
     __slots__ = ()
 
 
 class OH_NNCompilation(Handle[Compilation]):  # noqa: N801
-    """A compilation."""
+    """Handle of a compilation."""
 
     __slots__ = ()
 
 
 class OH_NNExecutor(Handle[Executor]):  # noqa: N801
-    """An executor, what is bound to it, and the shapes that its outputs had last."""
+    """Handle of an executor, with its bindings and the last shapes of its outputs."""
 
     __slots__ = ("_bindings", "_shapes")
 
@@ -136,26 +136,31 @@ class OH_NNExecutor(Handle[Executor]):  # noqa: N801
 
     @classmethod
     def bindings(cls, handle: object) -> Bindings:
-        """Return what is bound to an executor. Raises InvalidParameter for a null handle."""
+        """Return the bindings of an executor. Raise InvalidParameter for a null handle."""
         cls.of(handle)
         assert isinstance(handle, cls)
         return handle._bindings
 
     @classmethod
     def destroy(cls, handle: object) -> None:
-        """Close the executor, and free what was allocated through it. Raises InvalidParameter for a null handle."""
+        """Close the executor and free memory allocated through it. Raise InvalidParameter for a null handle."""
         cls.take(handle).close()
         assert isinstance(handle, cls)
         handle._bindings.close()
 
     def output_shape(self, index: int) -> Shape:
-        """The shape of an output in the last run, before it the declared one; after an output was too small for it, the
-        one that it needs. Raises InvalidParameter for a null handle, and for an index that there isn't."""
+        """Return the last shape of an output.
+
+        It is the declared shape before the first run, and the needed shape after a run whose memory was too small.
+
+        Raises:
+            InvalidParameter: the handle is null, or the index doesn't exist.
+        """
         declared = self.of(self).output_desc(index).shape
         return (declared if self._shapes is None else self._shapes[index]) or SCALAR_SHAPE
 
     def take_shapes(self, result: object) -> None:
-        """Know the shapes of a run that has ended, from its result or its error, if they say."""
+        """Store the output shapes of a run that has ended, if its result or its error has them."""
         if isinstance(result, RunResult | OutputTooSmall) and result.shapes:
             self._shapes = result.shapes
         if isinstance(result, RunResult):
@@ -165,22 +170,22 @@ class OH_NNExecutor(Handle[Executor]):  # noqa: N801
 
 
 class OH_NN_Memory(Handle[Memory]):  # noqa: N801
-    """Memory of a device, as API 9 has it: a struct whose fields never change, until it is destroyed."""
+    """Handle of memory of API 9. Its fields never change until it is destroyed."""
 
     __slots__ = ("_data",)
 
     def __init__(self, held: Memory) -> None:
         super().__init__(held)
-        self._data = held.data  # It stays good, even if the executor is destroyed before.
+        self._data = held.data  # The view stays valid even if the executor is destroyed first.
 
     @property
     def data(self) -> memoryview | None:
-        """Its bytes, to read and write; None once it has been destroyed."""
+        """Writable view of the bytes, or None after it has been destroyed."""
         return self._data if self.find(self) else None
 
     @property
     def length(self) -> int:
-        """Number of its bytes; 0 once it has been destroyed."""
+        """Size in bytes, or 0 after it has been destroyed."""
         return len(self._data) if self.find(self) else 0
 
 
@@ -190,7 +195,7 @@ def _shape_scalar(desc: TensorDesc) -> None:
 
 
 def tensors_of(handles: Sequence[object] | None, what: str) -> list[Any]:
-    """The tensors of an array of NN_Tensor, None for its null handles. Raises InvalidParameter for a null array."""
+    """Return the tensors of NN_Tensor handles, None for null handles. Raise InvalidParameter for a null array."""
     if not isinstance(handles, Sequence):
         raise InvalidParameter(f"it is {handles!r}; give a sequence of NN_Tensor", place=what)
     return [NN_Tensor.find(handle) for handle in handles]

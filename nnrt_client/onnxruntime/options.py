@@ -93,8 +93,8 @@ class _Options:
 class SessionOptions(_Options):
     """Options of a session.
 
-    The daemon decides about threads, memory, logging and optimization, so options for these have no effect. Options that
-    change results or write files are refused.
+    The daemon decides about threads, memory, logging and optimization, so options for these have no effect. Options
+    that change results or write files are refused.
     """
 
     __slots__ = ("_dims_by_denotation", "_dims_by_name")

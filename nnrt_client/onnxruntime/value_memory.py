@@ -121,7 +121,7 @@ class ValueMemory:
     ) -> "Tensor | ResidentTensor | None":
         """Move the value to the device if it awaits one. Return the tensor that runs use, or None for an array."""
         if self._awaits_session:
-            # The lock is held while the elements are sent: only users of this value wait, and all need it on the device.
+            # The lock stays taken while the elements are sent: only users of this value wait, who all need it there.
             with self._moves:
                 if self._awaits_session:
                     array = self._host

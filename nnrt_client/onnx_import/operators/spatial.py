@@ -93,8 +93,9 @@ def resize(
     """RESIZE_BILINEAR; TILE and DEPTH_TO_SPACE; or, for each dimension, GATHER, MATMUL with weights, or MUL and ADD.
 
     In this order: RESIZE_BILINEAR if it computes the same; TILE and DEPTH_TO_SPACE if each pixel of an image of unknown
-    size becomes a square; else, dimension by dimension, GATHER (mode 'nearest') or MATMUL with constant weights. If only
-    a run knows a size: GATHER of the pixels around each position; MUL and ADD with weights that the run computes.
+    size becomes a square; else, dimension by dimension, GATHER (mode 'nearest') or MATMUL with constant weights. If a
+    size is known only in a run: GATHER of the pixels around each position; MUL and ADD with weights that the run
+    computes.
     """
     if coordinate_transformation_mode == "tf_crop_and_resize":
         refuse("it crops; use Slice before it")
