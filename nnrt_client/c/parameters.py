@@ -49,7 +49,7 @@ class Out(Parameter):
 
     @abstractmethod
     def write(self, value: Any, owner: Handle[Any] | None, *raw: Any) -> None:
-        """Write a value. Memory that C gets a pointer to lives as long as `owner`, or as the process if that is None."""
+        """Write a value. Memory behind a pointer lives as long as `owner`, or as the process if that is None."""
 
 
 class Number(In):
