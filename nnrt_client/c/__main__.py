@@ -21,16 +21,16 @@ def main(cflags: bool, libs: bool, pkg_config: bool, cmake: bool) -> None:
         raise click.ClickException(
             f"{LIBRARY} isn't there: nnrt was installed where there was no C compiler; install one, and then nnrt again"
         )
-    told = []
+    flags = []
     if cflags:
-        told.append(f"-I{INCLUDE}")
+        flags.append(f"-I{INCLUDE}")
     if libs:
-        told.append(f"-L{LIB} -Wl,-rpath,{LIB} -lneural_network_runtime")
+        flags.append(f"-L{LIB} -Wl,-rpath,{LIB} -lneural_network_runtime")
     if pkg_config:
-        told.append(str(LIB / "pkgconfig"))
+        flags.append(str(LIB / "pkgconfig"))
     if cmake:
-        told.append(str(LIB.parent))
-    click.echo(" ".join(told) or str(Path(LIBRARY)))
+        flags.append(str(LIB.parent))
+    click.echo(" ".join(flags) or str(Path(LIBRARY)))
 
 
 if __name__ == "__main__":

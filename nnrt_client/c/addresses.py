@@ -55,7 +55,7 @@ class Addresses:
         # Function that returns the live handle at an address, or None.
         self.handle = self._handles.get
 
-    def of(self, handle: Handle[Any]) -> int:
+    def get(self, handle: Handle[Any]) -> int:
         """Return the address of a handle, which never changes. Raise MemoryError if there is none."""
         with self._lock.itself:
             address = self._addresses.get(handle)
@@ -67,12 +67,12 @@ class Addresses:
                 self._handles[address], self._addresses[handle] = handle, address
         return address
 
-    def forget(self, handle: Handle[Any]) -> None:
+    def remove(self, handle: Handle[Any]) -> None:
         """Remove a destroyed handle, with its memory and the handles that it lent."""
         if isinstance(handle, NN_Tensor):
-            self.forget(handle._desc)
+            self.remove(handle._desc)
         for memory in self._memory.pop(handle, ()):
-            self.forget(memory)
+            self.remove(memory)
         if isinstance(handle, OH_NN_Memory):
             for memories in list(self._memory.values()):
                 memories.discard(handle)
@@ -80,10 +80,10 @@ class Addresses:
             del self._handles[address]
             self._kept.pop(handle, None)
 
-    def allocated(self, executor: Handle[Any], memory: OH_NN_Memory) -> int:
+    def keep_memory(self, executor: Handle[Any], memory: OH_NN_Memory) -> int:
         """Return the address of memory that an executor has allocated, and will free when it is destroyed."""
         self._memory.setdefault(executor, set()).add(memory)
-        return self.of(memory)
+        return self.get(memory)
 
     def keep(self, owner: Handle[Any] | None, key: object, made: Any) -> Any:
         """Keep an object, to which a C program gets a pointer, until its owner is destroyed.

@@ -66,15 +66,15 @@ _RunDone = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p
 _ServiceDied = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
-def _calling_run_done(function: Any) -> Callable[..., object]:
+def _wrap_run_done(function: Any) -> Callable[..., object]:
     def call(user_data: int, code: int, outputs: Sequence[Any]) -> None:
-        handles = (ctypes.c_void_p * len(outputs))(*(None if one is None else addresses.of(one) for one in outputs))
+        handles = (ctypes.c_void_p * len(outputs))(*(None if one is None else addresses.get(one) for one in outputs))
         function(user_data, int(code), ctypes.addressof(handles), len(outputs))
 
     return call
 
 
-def _calling_service_died(function: Any) -> Callable[..., object]:
+def _wrap_service_died(function: Any) -> Callable[..., object]:
     def call(user_data: int) -> None:
         function(user_data)
 
@@ -94,8 +94,8 @@ _NUMBER = rf"({'|'.join(_NUMBERS)})"
 
 # Kinds of parameters, by the begin of their declaration. The first match counts.
 _KINDS: dict[str, Callable[..., Parameter]] = {
-    r"NN_OnRunDone (\w+)": lambda name: Function(name, "NN_OnRunDone", _RunDone, _calling_run_done),
-    r"NN_OnServiceDied (\w+)": lambda name: Function(name, "NN_OnServiceDied", _ServiceDied, _calling_service_died),
+    r"NN_OnRunDone (\w+)": lambda name: Function(name, "NN_OnRunDone", _RunDone, _wrap_run_done),
+    r"NN_OnServiceDied (\w+)": lambda name: Function(name, "NN_OnServiceDied", _ServiceDied, _wrap_service_died),
     r"const OH_NN_UInt32Array \*(\w+)": Indices,
     r"const OH_NN_Tensor \*(\w+)": LegacyTensor,
     r"const char \*\*(\w+)": OutText,

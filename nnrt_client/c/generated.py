@@ -100,9 +100,9 @@ def _comment(member: IntEnum) -> Iterator[str]:
     if isinstance(member, enums.ReturnCode):
         paragraphs = [_CODES[member.name]]
     elif isinstance(member, enums.OperationType):
-        paragraphs = list(_of_operation(_OPERATIONS[member]))
+        paragraphs = list(_operation_comment(_OPERATIONS[member]))
     elif isinstance(member, TensorType):
-        paragraphs = list(_of_parameter(member))
+        paragraphs = list(_parameter_comment(member))
     else:
         return
     lines = [line for text in paragraphs for line in wrap(text, _WIDTH - 7, break_on_hyphens=False)]
@@ -112,28 +112,28 @@ def _comment(member: IntEnum) -> Iterator[str]:
         yield from ("    /**", *(f"     * {line}" for line in lines), "     */")
 
 
-def _of_operation(operation: Operation) -> Iterator[str]:
+def _operation_comment(operation: Operation) -> Iterator[str]:
     operator = OPERATORS[operation.node_type]
     yield " ".join(operator.doc.split())
     least, most = operation.inputs
     count = f"{least}" if least == most else f"{least} or more" if most == MANY else f"{least} to {most}"
     yield f"Inputs ({count}): {', '.join(rule.name for rule in operator.operands)}."
     if operation.parameters:
-        told = (f"{parameter.tensor_types[0].name}" for parameter in operation.parameters)
-        yield f"Parameters: {', '.join(f'OH_NN_{name}' for name in told)}."
+        tensor_types = (f"{parameter.tensor_types[0].name}" for parameter in operation.parameters)
+        yield f"Parameters: {', '.join(f'OH_NN_{name}' for name in tensor_types)}."
 
 
-def _of_parameter(tensor_type: TensorType) -> Iterator[str]:
+def _parameter_comment(tensor_type: TensorType) -> Iterator[str]:
     if tensor_type is TensorType.TENSOR:
         yield "Input, output or constant."
         return
     for operation in _OPERATIONS.values():
         for parameter in operation.parameters:
             if tensor_type in parameter.tensor_types:
-                yield f"Of {operation.type.name}: {_shown(parameter)}."
+                yield f"Of {operation.type.name}: {_parameter_text(parameter)}."
 
 
-def _shown(parameter: Parameter) -> str:
+def _parameter_text(parameter: Parameter) -> str:
     kinds = " or ".join(data_type.name for data_type in parameter.data_types)
     counts = " or ".join(map(str, parameter.counts)) or "any number of"
     members = ", ".join(f"{member.value} {member.name}" for member in parameter.enum or ())

@@ -28,7 +28,7 @@ def fill(table: int, count: int) -> None:
     The table is cleared when the interpreter ends, which a program that started it may do before it exits. Raise
     RuntimeError if the table's size is that of another version.
     """
-    made = [_prototype(signature)(_called_by_c(signature)) for signature in SIGNATURES]
+    made = [_prototype(signature)(_callback(signature)) for signature in SIGNATURES]
     made.append(ctypes.CFUNCTYPE(ctypes.c_void_p)(_last_error))
     if len(made) != count:
         raise RuntimeError(f"the library has {count} functions, and {__file__} {len(made)}: they are of two versions")
@@ -54,9 +54,9 @@ def _prototype(signature: Signature) -> Any:
     return ctypes.CFUNCTYPE(result, *signature.types)
 
 
-def _called_by_c(signature: Signature) -> Callable[..., Any]:
+def _callback(signature: Signature) -> Callable[..., Any]:
     """Return the callback for C. It returns an error value instead of raising."""
-    call = _calling(signature)
+    call = _converter(signature)
     name, returns = signature.name, signature.returns
     failed = {"void": None, "OH_NN_ReturnCode": _FAILED}.get(returns)
 
@@ -73,7 +73,7 @@ def _called_by_c(signature: Signature) -> Callable[..., Any]:
     return function
 
 
-def _calling(signature: Signature) -> Callable[..., Any]:
+def _converter(signature: Signature) -> Callable[..., Any]:
     """Return a function that reads C's arguments, calls `oh_nn`, and writes the results. It raises all errors."""
     function = signature.python
     ins: list[tuple[In, slice]] = []
@@ -86,7 +86,7 @@ def _calling(signature: Signature) -> Callable[..., Any]:
             ins.append((parameter, part))
         elif isinstance(parameter, Out):
             outs.append((parameter, part))
-    ending = [(index, parameter, part) for index, (parameter, part) in enumerate(ins) if _ends(parameter)]
+    finishing = [(index, parameter, part) for index, (parameter, part) in enumerate(ins) if _finishes(parameter)]
     owned = signature.name.startswith(("OH_NNTensorDesc_", "OH_NNExecutor_", "OH_NNModel_"))
 
     def call(*raw: Any) -> Any:
@@ -94,8 +94,8 @@ def _calling(signature: Signature) -> Callable[..., Any]:
             out.require(*raw[part])
         arguments = [parameter.read(*raw[part]) for parameter, part in ins]
         result = function(*arguments)
-        for index, parameter, part in ending:
-            parameter.done(arguments[index], *raw[part])
+        for index, parameter, part in finishing:
+            parameter.finish(arguments[index], *raw[part])
         if outs:
             code, *values = result
             ((out, part),) = outs
@@ -104,13 +104,13 @@ def _calling(signature: Signature) -> Callable[..., Any]:
                 out.write(value, arguments[0] if owned else None, *raw[part])
             return int(code)
         if isinstance(result, OH_NN_Memory):
-            return addresses.allocated(arguments[0], result)
+            return addresses.keep_memory(arguments[0], result)
         if isinstance(result, Handle):
-            return addresses.of(result)
+            return addresses.get(result)
         return address_of(result) if isinstance(result, memoryview) else result
 
     return call
 
 
-def _ends(parameter: In) -> bool:
-    return type(parameter).done is not In.done
+def _finishes(parameter: In) -> bool:
+    return type(parameter).finish is not In.finish

@@ -36,7 +36,7 @@ class In(Parameter):
     def read(self, *raw: Any) -> Any:
         """Return the argument. Raise InvalidParameter if it can't be read."""
 
-    def done(self, argument: Any, *raw: Any) -> None:
+    def finish(self, argument: Any, *raw: Any) -> None:
         """Finish the parameter after the function has returned."""
 
 
@@ -88,9 +88,9 @@ class TakenObject(In):
         address = _pointer_at(place).value
         return None if address is None else addresses.handle(address)
 
-    def done(self, argument: Any, place: int | None) -> None:
+    def finish(self, argument: Any, place: int | None) -> None:
         if argument is not None and place is not None and type(argument).find(argument) is None:
-            addresses.forget(argument)
+            addresses.remove(argument)
             _pointer_at(place).value = None
 
 
@@ -204,14 +204,14 @@ class Function(In):
 
     types = (ctypes.c_void_p,)
 
-    def __init__(self, name: str, c_type: str, prototype: Any, calling: Callable[[Any], Callable[..., Any]]) -> None:
-        """Take `calling`, which wraps the C function for Python."""
+    def __init__(self, name: str, c_type: str, prototype: Any, wrap: Callable[[Any], Callable[..., Any]]) -> None:
+        """Create the parameter. `wrap` converts a C function to one that Python calls."""
         self.declared = (f"{c_type} {name}",)
         self.prototype = prototype
-        self._calling = calling
+        self._wrap = wrap
 
     def read(self, address: int | None) -> Callable[..., Any] | None:
-        return None if address is None else self._calling(self.prototype(address))
+        return None if address is None else self._wrap(self.prototype(address))
 
 
 class OutNumber(Out):

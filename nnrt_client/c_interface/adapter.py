@@ -60,12 +60,12 @@ def code_of(error: Exception, where: str) -> ReturnCode:
         _log.error("%s failed", where, exc_info=error)
         error = OperationFailed(f"{type(error).__name__}: {error}", place=where)
     _log.debug("%s: %s: %s", where, error.code.name, error)
-    _forget_frames(error)
+    _drop_tracebacks(error)
     _thread.error = error
     return error.code
 
 
-def _forget_frames(error: BaseException) -> None:
+def _drop_tracebacks(error: BaseException) -> None:
     """Remove the tracebacks of an error and its causes, so that a kept error keeps no local variables alive."""
     link: BaseException | None = error
     while link is not None and link.__traceback__ is not None:  # Causes may form a ring.
@@ -77,14 +77,14 @@ def returns_code(
     counterpart: str, *, is_legacy: bool = False
 ) -> Callable[[Callable[P, None]], Callable[P, ReturnCode]]:
     """Declare a function that returns its code."""
-    return _declaring("code", counterpart, lambda value: ReturnCode.SUCCESS, lambda code, error: code, is_legacy)
+    return _declare_function("code", counterpart, lambda value: ReturnCode.SUCCESS, lambda code, error: code, is_legacy)
 
 
 def returns_value(
     name: str, otherwise: OtherT, counterpart: str
 ) -> Callable[[Callable[P, ValueT]], Callable[P, tuple[ReturnCode, ValueT | OtherT]]]:
     """Declare a function with an out-pointer: it returns (code, value), with the value `otherwise` on errors."""
-    return _declaring(
+    return _declare_function(
         f"(code, {name})",
         counterpart,
         lambda value: (ReturnCode.SUCCESS, value),
@@ -96,7 +96,7 @@ def returns_two_values(
     first: str, second: str, counterpart: str
 ) -> Callable[[Callable[P, tuple[ValueT, ValueT]]], Callable[P, tuple[ReturnCode, ValueT | None, ValueT | None]]]:
     """Declare a function with two out-pointers: it returns (code, first, second)."""
-    return _declaring(
+    return _declare_function(
         f"(code, {first}, {second})",
         counterpart,
         lambda values: (ReturnCode.SUCCESS, *values),
@@ -108,15 +108,15 @@ def returns_pointer(
     what: str, counterpart: str, *, is_legacy: bool = False
 ) -> Callable[[Callable[P, ValueT]], Callable[P, ValueT | None]]:
     """Declare a function that returns a pointer, None on errors."""
-    return _declaring(f"{what} or None", counterpart, lambda value: value, lambda code, error: None, is_legacy)
+    return _declare_function(f"{what} or None", counterpart, lambda value: value, lambda code, error: None, is_legacy)
 
 
 def returns_nothing(counterpart: str, *, is_legacy: bool = False) -> Callable[[Callable[P, None]], Callable[P, None]]:
     """Declare a function that returns nothing, also on errors."""
-    return _declaring("nothing", counterpart, lambda value: None, lambda code, error: None, is_legacy)
+    return _declare_function("nothing", counterpart, lambda value: None, lambda code, error: None, is_legacy)
 
 
-def _declaring(
+def _declare_function(
     returns: str,
     counterpart: str,
     on_success: Callable[[Any], Any],

@@ -176,8 +176,8 @@ class Bindings(LockOwner, Closable):
         with self._lock:
             self._require_open()
             inputs, outputs = dict(self._inputs), dict(self._outputs)
-        arrays = [_elements(_bound(inputs, index, "input"), spec) for index, spec in enumerate(self._signature.inputs)]
-        targets = [_bytes(_bound(outputs, index, "output")) for index in range(len(self._signature.outputs))]
+        arrays = [_elements(_get(inputs, index, "input"), spec) for index, spec in enumerate(self._signature.inputs)]
+        targets = [_bytes(_get(outputs, index, "output")) for index in range(len(self._signature.outputs))]
         results: RunResult[Array] = self._executor.run_sync(arrays)
         shapes = [result.shape for result in results]
         for index, (target, result) in enumerate(zip(targets, results, strict=True)):
@@ -283,7 +283,7 @@ class Bindings(LockOwner, Closable):
         self._signature.require_alive()
 
 
-def _bound(bound: dict[int, Any], index: int, side: Side) -> Any:
+def _get(bound: dict[int, Any], index: int, side: Side) -> Any:
     if index not in bound:
         raise InvalidParameter(f"{side} {index} is not set; set it before the run")
     return bound[index]

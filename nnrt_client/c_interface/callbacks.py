@@ -29,19 +29,19 @@ class AsyncRun:
     executor: OH_NNExecutor
 
 
-def calling_on_run_done(callback: NN_OnRunDone | None) -> Callable[[AsyncRun, Any, NnrtError | None], object]:
+def wrap_on_run_done(callback: NN_OnRunDone | None) -> Callable[[AsyncRun, Any, NnrtError | None], object]:
     """Wrap an OnRunDone for the executor. Raise InvalidParameter for a null pointer."""
     checked = _callable(callback)
 
     def call(run: AsyncRun, outputs: Any, error: NnrtError | None) -> object:
-        run.executor.take_shapes(outputs if error is None else error)
+        run.executor.store_shapes(outputs if error is None else error)
         code = ReturnCode.SUCCESS if error is None else code_of(error, "OH_NNExecutor_RunAsync")
         return checked(run.user_data, code, run.outputs)
 
     return call
 
 
-def calling_on_service_died(callback: NN_OnServiceDied | None) -> Callable[[AsyncRun], object]:
+def wrap_on_service_died(callback: NN_OnServiceDied | None) -> Callable[[AsyncRun], object]:
     """Wrap an OnServiceDied for the executor. Raise InvalidParameter for a null pointer."""
     checked = _callable(callback)
     return lambda run: checked(run.user_data)

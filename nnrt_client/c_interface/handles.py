@@ -36,33 +36,33 @@ _destroying = ModuleLock()
 class Handle(Generic[ObjectT]):
     """Reference to an object until it is destroyed. A destroyed handle, None and any other object are null handles."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("_object",)
 
-    def __init__(self, held: ObjectT) -> None:
-        self._held: ObjectT | None = held
+    def __init__(self, target: ObjectT) -> None:
+        self._object: ObjectT | None = target
 
     @classmethod
     def find(cls, handle: object) -> ObjectT | None:
         """Return the object of a handle of this class, or None for a null handle."""
-        return handle._held if isinstance(handle, cls) else None
+        return handle._object if isinstance(handle, cls) else None
 
     @classmethod
-    def of(cls, handle: object) -> ObjectT:
+    def require(cls, handle: object) -> ObjectT:
         """Return the object of a handle of this class. Raise InvalidParameter for a null handle."""
-        held = cls.find(handle)
-        if held is None:
+        target = cls.find(handle)
+        if target is None:
             what = "a destroyed handle" if isinstance(handle, cls) else repr(handle)
             raise InvalidParameter(f"it is {what}; give an {cls.__name__} that lives", place=cls.__name__)
-        return held
+        return target
 
     @classmethod
     def take(cls, handle: object) -> ObjectT:
-        """Return the object as `of` does, and make the handle a null handle. Only one of several threads succeeds."""
+        """Return the object as `require` does, and make the handle a null handle. Only one thread succeeds."""
         with _destroying.itself:
-            held = cls.of(handle)
+            target = cls.require(handle)
             assert isinstance(handle, cls)
-            handle._held = None
-        return held
+            handle._object = None
+        return target
 
 
 class NN_TensorDesc(Handle[TensorDesc]):  # noqa: N801  (C's names, here and below)
@@ -70,12 +70,12 @@ class NN_TensorDesc(Handle[TensorDesc]):  # noqa: N801  (C's names, here and bel
 
     __slots__ = ("is_borrowed",)
 
-    def __init__(self, held: TensorDesc, *, is_borrowed: bool = False) -> None:
-        super().__init__(held)
+    def __init__(self, target: TensorDesc, *, is_borrowed: bool = False) -> None:
+        super().__init__(target)
         self.is_borrowed = is_borrowed
 
     @classmethod
-    def in_run(cls, desc: TensorDesc) -> "NN_TensorDesc":
+    def from_desc(cls, desc: TensorDesc) -> "NN_TensorDesc":
         """Return a handle, owned by the caller, of the description of an executor's input or output."""
         _shape_scalar(desc)
         return cls(desc)
@@ -86,22 +86,22 @@ class NN_Tensor(Handle[Tensor]):  # noqa: N801
 
     __slots__ = ("_desc",)
 
-    def __init__(self, held: Tensor) -> None:
-        super().__init__(held)
-        self._desc = NN_TensorDesc(held.desc, is_borrowed=True)
+    def __init__(self, target: Tensor) -> None:
+        super().__init__(target)
+        self._desc = NN_TensorDesc(target.desc, is_borrowed=True)
 
     @classmethod
     def take(cls, handle: object) -> Tensor:
-        """Return the tensor as `of` does, and make its handle and that of its description null handles."""
-        held = super().take(handle)
+        """Return the tensor as `require` does, and make its handle and that of its description null handles."""
+        target = super().take(handle)
         assert isinstance(handle, cls)
         NN_TensorDesc.take(handle._desc)
-        return held
+        return target
 
     @classmethod
-    def lent_desc(cls, handle: object) -> NN_TensorDesc:
+    def own_desc(cls, handle: object) -> NN_TensorDesc:
         """Return the description that belongs to a tensor. Raise InvalidParameter for a null handle."""
-        cls.of(handle)
+        cls.require(handle)
         assert isinstance(handle, cls)
         return handle._desc
 
@@ -129,15 +129,15 @@ class OH_NNExecutor(Handle[Executor]):  # noqa: N801
 
     __slots__ = ("_bindings", "_shapes")
 
-    def __init__(self, held: Executor) -> None:
-        super().__init__(held)
-        self._bindings = Bindings(held)
+    def __init__(self, target: Executor) -> None:
+        super().__init__(target)
+        self._bindings = Bindings(target)
         self._shapes: Sequence[Shape] | None = None
 
     @classmethod
     def bindings(cls, handle: object) -> Bindings:
         """Return the bindings of an executor. Raise InvalidParameter for a null handle."""
-        cls.of(handle)
+        cls.require(handle)
         assert isinstance(handle, cls)
         return handle._bindings
 
@@ -156,10 +156,10 @@ class OH_NNExecutor(Handle[Executor]):  # noqa: N801
         Raises:
             InvalidParameter: the handle is null, or the index doesn't exist.
         """
-        declared = self.of(self).output_desc(index).shape
+        declared = self.require(self).output_desc(index).shape
         return (declared if self._shapes is None else self._shapes[index]) or SCALAR_SHAPE
 
-    def take_shapes(self, result: object) -> None:
+    def store_shapes(self, result: object) -> None:
         """Store the output shapes of a run that has ended, if its result or its error has them."""
         if isinstance(result, RunResult | OutputTooSmall) and result.shapes:
             self._shapes = result.shapes
@@ -174,9 +174,9 @@ class OH_NN_Memory(Handle[Memory]):  # noqa: N801
 
     __slots__ = ("_data",)
 
-    def __init__(self, held: Memory) -> None:
-        super().__init__(held)
-        self._data = held.data  # The view stays valid even if the executor is destroyed first.
+    def __init__(self, target: Memory) -> None:
+        super().__init__(target)
+        self._data = target.data  # The view stays valid even if the executor is destroyed first.
 
     @property
     def data(self) -> memoryview | None:

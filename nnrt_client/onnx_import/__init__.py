@@ -46,9 +46,9 @@ def from_onnx(
     """
     with reading(model):
         from nnrt_client.onnx_import.file import OnnxFile
-        from nnrt_client.onnx_import.importer import imported
+        from nnrt_client.onnx_import.importer import import_file
 
-        return imported(OnnxFile(model), shapes or {}, constants or {})
+        return import_file(OnnxFile(model), shapes or {}, constants or {})
 
 
 def program_from_onnx(
@@ -73,9 +73,9 @@ def program_from_onnx(
     """
     with reading(model):
         from nnrt_client.onnx_import.file import OnnxFile
-        from nnrt_client.onnx_import.program import program_of
+        from nnrt_client.onnx_import.program import make_program
 
-        return program_of(OnnxFile(model), shapes or {}, constants or {})
+        return make_program(OnnxFile(model), shapes or {}, constants or {})
 
 
 @contextmanager

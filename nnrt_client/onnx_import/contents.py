@@ -28,7 +28,7 @@ def contents(source: Source) -> Contents:
     proto, graph = file.proto, file.proto.graph
     constants = {tensor.name for tensor in graph.initializer}
     functions = (node for function in proto.functions for node in function.node)
-    operators = Counter(_operator(node) for nodes in (graph.node, functions) for node in _with_inner(nodes))
+    operators = Counter(_operator(node) for nodes in (graph.node, functions) for node in _walk(nodes))
     return Contents(
         producer=f"{proto.producer_name} {proto.producer_version}".strip(),
         opsets={entry.domain or "ai.onnx": entry.version for entry in proto.opset_import},
@@ -43,10 +43,10 @@ def _operator(node: NodeProto) -> str:
     return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
 
 
-def _with_inner(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+def _walk(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
     """Yield the nodes and, recursively, the nodes of their branches and loop bodies."""
     for node in nodes:
         yield node
         for attribute in node.attribute:
             for graph in (attribute.g, *attribute.graphs):
-                yield from _with_inner(graph.node)
+                yield from _walk(graph.node)

@@ -12,7 +12,7 @@ from nnrt_client.onnx_import.file import OnnxFile, declared_size, known_dtype, t
 from nnrt_client.onnx_import.functions import local_functions
 from nnrt_client.onnx_import.problems import NotImported, Problem
 from nnrt_client.onnx_import.scope import Missing
-from nnrt_client.onnx_import.shapes.dims import Dim, Dims, shape_of, unlike
+from nnrt_client.onnx_import.shapes.dims import Dim, Dims, new_dim, shape_of
 from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Value, data_type_of, value_of
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError, OutOfMemory, Unsupported
@@ -23,7 +23,7 @@ from nnrt_hdi.tensor import UNKNOWN_DIM, Array, format_shape
 _CONTRADICTIONS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 # Limit of the constants that an import may compute: _FREE_BYTES + _TIMES * size of the file.
 _FREE_BYTES = 1 << 30
-_TIMES = 8
+_BYTES_PER_FILE_BYTE = 8
 
 MadeT = TypeVar("MadeT")
 Owner = NodeProto | str | None
@@ -45,7 +45,7 @@ class Problems:
         self._texts.append(text)
         self._owners.append(self.owner)
 
-    def keep(self, count: int) -> None:
+    def truncate(self, count: int) -> None:
         """Drop all problems but the first `count`."""
         del self._texts[count:], self._owners[count:]
 
@@ -54,7 +54,7 @@ class Problems:
         """Problems, each with the node or value that has it."""
         return list(zip(self._owners, self._texts, strict=True))
 
-    def guarded(self, place: str, make: Callable[[], MadeT]) -> MadeT | None:
+    def guard(self, place: str, make: Callable[[], MadeT]) -> MadeT | None:
         """Return the result of `make`, or add a problem and return None if it fails.
 
         Errors that concern the whole file, such as InvalidFile, are raised.
@@ -97,17 +97,17 @@ class Context:
         self._shapes = dict(shapes)
         self._declared = {info.name: info for info in file.proto.graph.value_info}
         self._node_count = 0
-        self._room = _FREE_BYTES + _TIMES * file.size_bytes
+        self._room = _FREE_BYTES + _BYTES_PER_FILE_BYTE * file.size_bytes
         self._owners: list[Owner] = []
 
-    def enter(self, owner: Owner) -> None:
+    def set_owner(self, owner: Owner) -> None:
         """Attribute the operations and problems that follow to this node of the graph, or to this value."""
         self._owners += [self.problems.owner] * (len(parts_of(self.model).operations) - len(self._owners))
         self.problems.owner = owner
 
-    def owners(self) -> list[Owner]:
+    def operation_owners(self) -> list[Owner]:
         """Return for each operation of the model the node or value that it comes from."""
-        self.enter(None)
+        self.set_owner(None)
         return self._owners
 
     def count_node(self) -> None:
@@ -116,7 +116,7 @@ class Context:
         if self._node_count > MAX_NODES:
             raise InvalidFile(f"it has more than {MAX_NODES} nodes, those of its functions included")
 
-    def charge(self, arrays: Sequence[Array | None]) -> None:
+    def count_bytes(self, arrays: Sequence[Array | None]) -> None:
         """Count the bytes of arrays computed at import. Raise OutOfMemory beyond the limit."""
         self._room -= sum(array.nbytes for array in arrays if array is not None)
         if self._room < 0:
@@ -128,7 +128,7 @@ class Context:
         owner = self.problems.owner
         for tensor in graph.initializer:
             self.problems.owner = owner or tensor.name
-            made = self.problems.guarded("initializer", partial(self.file.value, self.model, tensor))
+            made = self.problems.guard("initializer", partial(self.file.value, self.model, tensor))
             values[tensor.name] = made or Missing()
         for sparse in graph.sparse_initializer:
             self.problems.owner = owner or sparse.values.name
@@ -149,7 +149,7 @@ class Context:
         layout = Format.NCHW if len(dims) == 4 else Format.NONE
         return value_of(self.model.input(shape_of(dims), data_type_of(dtype), format=layout, name=info.name), dims)
 
-    def stand_in(self, name: str) -> Value | Missing:
+    def substitute(self, name: str) -> Value | Missing:
         """Return a substitute for a value that can't be imported, so that its readers are still checked.
 
         It is an input of the type that the file declares for the value, or Missing if the file declares none.
@@ -160,7 +160,7 @@ class Context:
         except NnrtError:
             return Missing()
 
-    def require_inputs(self, inputs: Sequence[ValueInfoProto]) -> None:
+    def check_inputs(self, inputs: Sequence[ValueInfoProto]) -> None:
         """Raise InvalidParameter if `shapes` don't fit the inputs. Add a problem if there are no inputs."""
         names = [info.name for info in inputs]
         unknown = set(self._shapes) - set(names)
@@ -182,9 +182,9 @@ class Context:
                 refuse(
                     f"its rank is not known; give its shape: shapes={{{info.name!r}: (1, 3)}}, --shape {info.name}=1,3"
                 )
-            return tuple(dim if dim != UNKNOWN_DIM else unlike() for dim in fixed)
+            return tuple(dim if dim != UNKNOWN_DIM else new_dim() for dim in fixed)
         dims = tuple(
-            size if size != UNKNOWN_DIM else Dim(dim.dim_param) if dim.dim_param else unlike()
+            size if size != UNKNOWN_DIM else Dim(dim.dim_param) if dim.dim_param else new_dim()
             for dim, size in ((dim, declared_size(dim)) for dim in type_.shape.dim)
         )
         if fixed is None:

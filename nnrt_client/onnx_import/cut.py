@@ -11,7 +11,7 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, 
 
 from nnrt_client.onnx_import.context import Context
 from nnrt_client.onnx_import.file import Dimension, OnnxFile, declared_dimension, known_dtype
-from nnrt_client.onnx_import.scope import captured, needed
+from nnrt_client.onnx_import.scope import captured_names, needed_nodes
 from nnrt_hdi.errors import InvalidFile, Unsupported
 from nnrt_hdi.tensor import UNKNOWN_DIM, TensorSpec, data_type_of
 
@@ -54,10 +54,10 @@ class PartProto:
             node=self.graph.node,
             input=self.graph.input,
             output=self.graph.output,
-            initializer=[file.inlined(tensor) for tensor in self.graph.initializer],
+            initializer=[file.with_raw_data(tensor) for tensor in self.graph.initializer],
             sparse_initializer=self.graph.sparse_initializer,
         )
-        _inline(file, graph.node)
+        _inline_external_data(file, graph.node)
         model = ModelProto(
             ir_version=max(self.ir_version, 4), opset_import=self.opset_import, functions=self.functions, graph=graph
         )
@@ -104,16 +104,16 @@ class OnnxGraph:
         self._initializers = {tensor.name: tensor for tensor in graph.initializer}
         self._sparse = {sparse.values.name: sparse for sparse in graph.sparse_initializer}
         given = [info for info in graph.input if info.name not in self._initializers]
-        Context(file, shapes).require_inputs(given)
-        self.inputs = [_fixed(info, shapes.get(info.name)) for info in given]
+        Context(file, shapes).check_inputs(given)
+        self.inputs = [_fix_shape(info, shapes.get(info.name)) for info in given]
         self.outputs = [str(info.name) for info in graph.output]
-        self._types = self._inferred(shapes)
+        self._types = self._infer_types(shapes)
         known = {*self._initializers, *self._sparse, *(info.name for info in self.inputs)}
         self.nodes: list[Node] = []
         self.writer: dict[str, int] = {}
-        for proto in needed(graph.node, self.outputs):
+        for proto in needed_nodes(graph.node, self.outputs):
             # A name that is not known here belongs to the branch itself.
-            inner = {name for name in captured(proto) if name in known}
+            inner = {name for name in captured_names(proto) if name in known}
             reads = frozenset(name for name in proto.input if name).union(inner)
             if unknown := reads - known:
                 raise InvalidFile(f"{proto.op_type} node {proto.name!r} reads {min(unknown)!r}, which no node writes")
@@ -238,8 +238,8 @@ class OnnxGraph:
         """Set the data type and the dimensions of a tensor that onnx could not infer."""
         self._types[name] = helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(dtype), dims)
 
-    def _inferred(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, TypeProto]:
-        """Return the types of the values that onnx infers."""
+    def _infer_types(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, TypeProto]:
+        """Infer the types of values by onnx, from the declared types and `shapes`."""
         proto = self.file.proto
         # The file's `value_info` may be valid only for the shapes that the model was exported with.
         declared = [] if shapes else list(proto.graph.value_info)
@@ -248,7 +248,7 @@ class OnnxGraph:
             node=proto.graph.node,
             input=self.inputs,
             output=proto.graph.output,
-            initializer=[_outlined(tensor) for tensor in proto.graph.initializer],
+            initializer=[_without_elements(tensor) for tensor in proto.graph.initializer],
             value_info=declared,
         )
         model = ModelProto(
@@ -273,7 +273,7 @@ _INTEGERS = frozenset(
 )
 
 
-def _fixed(info: ValueInfoProto, shape: Sequence[int] | None) -> ValueInfoProto:
+def _fix_shape(info: ValueInfoProto, shape: Sequence[int] | None) -> ValueInfoProto:
     """Return an input with the dimensions that `shape` fixes."""
     if shape is None:
         return info
@@ -286,22 +286,22 @@ def _fixed(info: ValueInfoProto, shape: Sequence[int] | None) -> ValueInfoProto:
     return fixed
 
 
-def _outlined(tensor: TensorProto) -> TensorProto:
+def _without_elements(tensor: TensorProto) -> TensorProto:
     """Return a weight without its elements, unless it is small enough to be a shape."""
     if _is_small(tensor):
         return tensor
     return TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
 
 
-def _inline(file: OnnxFile, nodes: Iterable[NodeProto]) -> None:
+def _inline_external_data(file: OnnxFile, nodes: Iterable[NodeProto]) -> None:
     """Read external data into the attributes of nodes, of their branches and of their loop bodies."""
     for attribute in (attribute for node in nodes for attribute in node.attribute):
         if attribute.HasField("t"):
-            attribute.t.CopyFrom(file.inlined(attribute.t))
+            attribute.t.CopyFrom(file.with_raw_data(attribute.t))
         for graph in (attribute.g, *attribute.graphs):
             for tensor in graph.initializer:
-                tensor.CopyFrom(file.inlined(tensor))
-            _inline(file, graph.node)
+                tensor.CopyFrom(file.with_raw_data(tensor))
+            _inline_external_data(file, graph.node)
 
 
 def _is_small(tensor: TensorProto) -> bool:
@@ -310,4 +310,4 @@ def _is_small(tensor: TensorProto) -> bool:
 
 def _is_plain(node: NodeProto) -> bool:
     """Return whether a node is an operator of ONNX that reads no names in branches or loop bodies."""
-    return node.domain in ("", "ai.onnx") and not any(True for _ in captured(node))
+    return node.domain in ("", "ai.onnx") and not any(True for _ in captured_names(node))

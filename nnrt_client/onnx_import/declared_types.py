@@ -9,7 +9,7 @@ from onnx.shape_inference import InferenceError, infer_shapes
 
 from nnrt_client.onnx_import.file import type_name
 from nnrt_client.onnx_import.operators.operator import MICROSOFT
-from nnrt_client.onnx_import.scope import Scope, in_order
+from nnrt_client.onnx_import.scope import Scope, sort_nodes
 from nnrt_client.onnx_import.value import Value
 from nnrt_hdi.errors import InvalidFile
 
@@ -33,7 +33,7 @@ def require_declared_types(proto: ModelProto, scope: Scope) -> None:
     unknown = [name for node in graph.node if node.domain == MICROSOFT for name in node.output if name in imported]
     bare = GraphProto(
         name="graph",
-        node=in_order(graph.node),
+        node=sort_nodes(graph.node),
         input=graph.input,
         output=[ValueInfoProto(name=info.name) for info in graph.output],
         initializer=[TensorProto(name=one.name, data_type=one.data_type, dims=one.dims) for one in graph.initializer],

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from onnx import AttributeProto, TensorProto, TensorShapeProto, helper, numpy_helper
 
 from nnrt_client.model.model import Model
-from nnrt_client.onnx_import.raw_data import HERE, without_raw_data
+from nnrt_client.onnx_import.raw_data import SAME_FILE, without_raw_data
 from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Value, constant_value
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, InvalidPath, OperationFailed
@@ -63,7 +63,7 @@ class OnnxFile:
         part.proto = proto
         return part
 
-    def inlined(self, tensor: TensorProto) -> TensorProto:
+    def with_raw_data(self, tensor: TensorProto) -> TensorProto:
         """Return the tensor with its external data, if it has any, as raw data."""
         if tensor.data_location != TensorProto.EXTERNAL:
             return tensor
@@ -81,7 +81,7 @@ class OnnxFile:
             return constant_value(model, np.empty(shape, dtype))
         size_bytes = math.prod(shape) * dtype.itemsize
         if tensor.data_location == TensorProto.EXTERNAL:
-            return constant_value(model, lambda: self._external(tensor, dtype, size_bytes), (dtype, shape))
+            return constant_value(model, lambda: self._external_array(tensor, dtype, size_bytes), (dtype, shape))
         return constant_value(model, lambda: _elements(tensor, dtype, size_bytes, place), (dtype, shape))
 
     def array(self, model: Model, tensor: TensorProto) -> Array:
@@ -115,8 +115,8 @@ class OnnxFile:
             raise InvalidFile(f"it has the data type {tensor.data_type}", place=f"tensor {tensor.name!r}") from error
         return refuse(f"tensor {tensor.name!r} is {type_name(tensor.data_type)}, which is no data type of NNRt")
 
-    def _external(self, tensor: TensorProto, dtype: np.dtype[Any], size_bytes: int) -> Array:
-        return _viewed(self._external_bytes(tensor, size_bytes), dtype).reshape(tuple(tensor.dims))
+    def _external_array(self, tensor: TensorProto, dtype: np.dtype[Any], size_bytes: int) -> Array:
+        return _view(self._external_bytes(tensor, size_bytes), dtype).reshape(tuple(tensor.dims))
 
     def _external_bytes(self, tensor: TensorProto, size_bytes: int) -> bytes | memoryview:
         """Return the elements, which must be in the model's file or in a file in the model's directory."""
@@ -127,8 +127,8 @@ class OnnxFile:
             offset, length = (int(entries.get(key) or default) for key, default in (("offset", 0), ("length", -1)))
         except ValueError as error:
             raise InvalidFile("offset and length are no numbers", place=place) from error
-        if location == HERE:
-            return _of_size(self._data[offset : offset + length], size_bytes, f"tensor {tensor.name!r}")
+        if location == SAME_FILE:
+            return _require_size(self._data[offset : offset + length], size_bytes, f"tensor {tensor.name!r}")
         if self.directory is None:
             raise InvalidPath(f"they are in {location!r}; give the model by its path", place=place)
         if offset < 0 or length not in (-1, size_bytes):
@@ -221,7 +221,7 @@ def _elements(tensor: TensorProto, dtype: np.dtype[Any], size_bytes: int, place:
     """Return the elements of a tensor that has them in raw_data or in protobuf's fields of numbers."""
     if tensor.HasField("raw_data"):
         # Each access of raw_data copies it, so the view is the only user of this copy.
-        return _viewed(_of_size(tensor.raw_data, size_bytes, place), dtype).reshape(tuple(tensor.dims))
+        return _view(_require_size(tensor.raw_data, size_bytes, place), dtype).reshape(tuple(tensor.dims))
     try:
         array = np.asarray(numpy_helper.to_array(tensor), dtype)
     except (ValueError, TypeError, OverflowError) as error:
@@ -231,13 +231,13 @@ def _elements(tensor: TensorProto, dtype: np.dtype[Any], size_bytes: int, place:
     return array
 
 
-def _of_size(data: BytesT, size_bytes: int, place: str) -> BytesT:
+def _require_size(data: BytesT, size_bytes: int, place: str) -> BytesT:
     if len(data) != size_bytes:
         raise InvalidFile(f"it has {len(data)} bytes; {size_bytes} make up its shape", place=place)
     return data
 
 
-def _viewed(data: bytes | memoryview, dtype: np.dtype[Any]) -> Array:
+def _view(data: bytes | memoryview, dtype: np.dtype[Any]) -> Array:
     if dtype.kind == "b":
         return np.asarray(np.frombuffer(data, np.uint8) != 0)
     return np.frombuffer(data, dtype.newbyteorder("<"))

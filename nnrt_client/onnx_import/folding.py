@@ -31,7 +31,7 @@ _BROADCAST = frozenset(
 _MOST_ELEMENTS = 4 << 20
 
 
-def folded(node: NodeProto, opset: int, inputs: Sequence[Value | None]) -> list[Array] | None:
+def fold_node(node: NodeProto, opset: int, inputs: Sequence[Value | None]) -> list[Array] | None:
     """Return the outputs of a node with constant inputs, or None if the node can't or should not be folded."""
     given = {name: value for name, value in zip(node.input, inputs, strict=False) if value is not None}
     if node.op_type not in FOLDABLE or not given or not all(value.is_constant for value in given.values()):

@@ -43,9 +43,9 @@ def schema_function(
         return None
     function = FunctionProto.FromString(body)
     # Defaults of attributes stand in the operator's schema, not in its body.
-    said = {attribute.name for attribute in function.attribute_proto}
+    declared = {attribute.name for attribute in function.attribute_proto}
     for name, attribute in schema.attributes.items():
-        if name not in said and attribute.default_value.name:
+        if name not in declared and attribute.default_value.name:
             function.attribute_proto.append(attribute.default_value)
     return function
 
@@ -56,14 +56,14 @@ def type_proto(value: Value) -> TypeProto:
     return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(value.dtype), dims)
 
 
-def body_of(function: FunctionProto, node: NodeProto, absent: set[str]) -> list[NodeProto]:
+def function_body(function: FunctionProto, node: NodeProto, absent: set[str]) -> list[NodeProto]:
     """Return the nodes of a function with the attributes of the calling node, and without its absent inputs."""
     given = {attribute.name: attribute for attribute in function.attribute_proto}
     given.update({attribute.name: attribute for attribute in node.attribute})
-    return [_called(inner, given, absent) for inner in function.node]
+    return [_with_arguments(inner, given, absent) for inner in function.node]
 
 
-def _called(node: NodeProto, given: dict[str, AttributeProto], absent: set[str]) -> NodeProto:
+def _with_arguments(node: NodeProto, given: dict[str, AttributeProto], absent: set[str]) -> NodeProto:
     copy = NodeProto()
     copy.CopyFrom(node)
     copy.input[:] = ["" if name in absent else name for name in node.input]
@@ -75,7 +75,7 @@ def _called(node: NodeProto, given: dict[str, AttributeProto], absent: set[str])
         added = copy.attribute[-1]
         added.name = attribute.name
         if added.type == AttributeProto.GRAPH:
-            inner = [_called(part, given, absent) for part in added.g.node]
+            inner = [_with_arguments(part, given, absent) for part in added.g.node]
             del added.g.node[:]
             added.g.node.extend(inner)
     return copy

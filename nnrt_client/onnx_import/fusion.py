@@ -30,7 +30,7 @@ class Follower:
         self._scope = scope
         self._opset = opset
         self._node = node
-        self._taken: list[NodeProto] = []
+        self._fused: list[NodeProto] = []
         self.names = list(node.output) or [""]
 
     def __call__(self) -> FuseType:
@@ -38,7 +38,7 @@ class Follower:
         node = self._next()
         fuse = FuseType.NONE if node is None else self._activation(node)
         if node is not None and fuse is not FuseType.NONE:
-            self._take(node)
+            self._fuse(node)
         return fuse
 
     def quantization(self, *, fuses: bool) -> tuple[FuseType, Quantization] | None:
@@ -53,10 +53,10 @@ class Follower:
             fuse = self()
             found = self._quantization() if fuse is not FuseType.NONE else None
         if found is None:
-            self.release()
+            self.undo()
             return None
         node, quantization = found
-        self._take(node)
+        self._fuse(node)
         return fuse, quantization
 
     def _quantization(self) -> tuple[NodeProto, Quantization] | None:
@@ -78,10 +78,10 @@ class Follower:
         value = self._scope.find(node.input[at])
         return value.array if isinstance(value, Value) else None
 
-    def release(self) -> None:
+    def undo(self) -> None:
         """Undo all fusions of this node."""
-        self._scope.taken.difference_update(map(id, self._taken))
-        self._taken.clear()
+        self._scope.fused.difference_update(map(id, self._fused))
+        self._fused.clear()
         self.names = list(self._node.output) or [""]
 
     def _next(self) -> NodeProto | None:
@@ -90,9 +90,9 @@ class Follower:
             return None
         return node if node.input[0] == self.names[0] else None
 
-    def _take(self, node: NodeProto) -> None:
-        self._scope.taken.add(id(node))
-        self._taken.append(node)
+    def _fuse(self, node: NodeProto) -> None:
+        self._scope.fused.add(id(node))
+        self._fused.append(node)
         self.names[0] = node.output[0]
 
     def _activation(self, node: NodeProto) -> FuseType:

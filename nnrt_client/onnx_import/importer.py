@@ -31,11 +31,11 @@ class Attempt:
     scope: Scope
 
 
-def imported(file: OnnxFile, shapes: Mapping[str, Sequence[int]], constants: Constants) -> Model:
+def import_file(file: OnnxFile, shapes: Mapping[str, Sequence[int]], constants: Constants) -> Model:
     """Import a file as a finished model. Raise Unsupported, which lists every node that can't be imported."""
     freeze(file.proto, constants)
     context = Context(file, shapes)
-    attempt = _attempt(context)
+    attempt = _import(context)
     context.problems.raise_all()
     assert attempt.model is not None
     # After the import, which has checked that functions don't recurse.
@@ -45,28 +45,28 @@ def imported(file: OnnxFile, shapes: Mapping[str, Sequence[int]], constants: Con
 
 def attempted(file: OnnxFile) -> Attempt:
     """Import a file, and return its problems instead of raising them."""
-    return _attempt(Context(file, {}))
+    return _import(Context(file, {}))
 
 
-def _attempt(context: Context) -> Attempt:
+def _import(context: Context) -> Attempt:
     with values_of_an_import():
-        return _imported_of(context)
+        return _import_graph(context)
 
 
-def _imported_of(context: Context) -> Attempt:
+def _import_graph(context: Context) -> Attempt:
     file, graph, model, problems = context.file, context.file.proto.graph, context.model, context.problems
     opsets = _opsets(file)
     values = context.constants(graph)
     inputs = [info for info in graph.input if info.name not in values]
-    context.require_inputs(inputs)
+    context.check_inputs(inputs)
     for info in inputs:
-        context.enter(info.name)
-        values[info.name] = problems.guarded(f"input {info.name!r}", partial(context.input, info)) or Missing()
+        context.set_owner(info.name)
+        values[info.name] = problems.guard(f"input {info.name!r}", partial(context.input, info)) or Missing()
     given = [value for info in inputs if isinstance(value := values[info.name], Value)]
     scope = Scope(graph.node, values, [info.name for info in graph.output], opsets)
     import_nodes(context, scope, 0, "")
     outputs = _outputs(context, scope, given)
-    owners = context.owners()
+    owners = context.operation_owners()
     if problems:
         return Attempt(None, (), problems.by_owner, scope)
     owner_of = {id(operation): owner for operation, owner in zip(parts_of(model).operations, owners, strict=True)}
@@ -81,11 +81,11 @@ def _outputs(context: Context, scope: Scope, inputs: Sequence[Value]) -> list[Mo
     tensors: list[ModelTensor] = []
     taken = [value.tensor for value in inputs]
     for name in scope.outputs:
-        context.enter(name)
+        context.set_owner(name)
         value = scope[name]
         if isinstance(value, Missing):
             continue
-        tensor = context.problems.guarded(f"output {name!r}", partial(_tensor_of, value))
+        tensor = context.problems.guard(f"output {name!r}", partial(_tensor_of, value))
         if tensor is None:
             continue
         if value.is_constant or tensor in (*taken, *tensors):

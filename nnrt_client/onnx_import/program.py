@@ -28,7 +28,7 @@ _LEAST_PART_BYTES = 1 << 20
 _ALIGNMENT = 64
 
 
-def program_of(file: OnnxFile, shapes: Mapping[str, Sequence[int]], constants: Constants) -> Program:
+def make_program(file: OnnxFile, shapes: Mapping[str, Sequence[int]], constants: Constants) -> Program:
     """Split a file into a program. The file's ModelProto is modified.
 
     `shapes` fix dimensions of inputs by name, `constants` freeze inputs.
@@ -41,8 +41,8 @@ def program_of(file: OnnxFile, shapes: Mapping[str, Sequence[int]], constants: C
             if dim.dim_value < 0:  # Some exporters write unknown dimensions so.
                 dim.ClearField("value")
     for name, shape in shapes.items():
-        _settle(_input_of(graph, name), shape)
-    weights = list(_packed(file, [tensor for tensor in _tensors(file.proto) if _is_large(tensor)]))
+        _set_shape(_find_input(graph, name), shape)
+    weights = list(_make_parts(file, [tensor for tensor in _tensors(file.proto) if _is_large(tensor)]))
     put_in_order(graph)
     return Program(ONNX, (Part.of(file.proto.SerializeToString(deterministic=True)), *weights))
 
@@ -58,7 +58,7 @@ def _drop_inputs(graph: GraphProto, names: set[str]) -> None:
         graph.input.extend(kept)
 
 
-def _input_of(graph: GraphProto, name: str) -> ValueInfoProto:
+def _find_input(graph: GraphProto, name: str) -> ValueInfoProto:
     for entry in graph.input:
         if entry.name == name:
             return entry
@@ -66,7 +66,7 @@ def _input_of(graph: GraphProto, name: str) -> ValueInfoProto:
     raise InvalidParameter(f"there is no input {name!r}, for which a shape is given; there are {known}")
 
 
-def _settle(entry: ValueInfoProto, shape: Sequence[int]) -> None:
+def _set_shape(entry: ValueInfoProto, shape: Sequence[int]) -> None:
     """Set the shape of an input. -1 leaves a dimension as it is. Raise InvalidParameter if the shape doesn't fit."""
     tensor = entry.type.tensor_type
     dims = [dim.dim_value if dim.HasField("dim_value") else UNKNOWN_DIM for dim in tensor.shape.dim]
@@ -119,7 +119,7 @@ def _is_large(tensor: TensorProto) -> bool:
     )
 
 
-def _packed(file: OnnxFile, tensors: Sequence[TensorProto]) -> Iterator[Part]:
+def _make_parts(file: OnnxFile, tensors: Sequence[TensorProto]) -> Iterator[Part]:
     """Move the data of the tensors into parts."""
     sizes = [file.stored_bytes(tensor) for tensor in tensors]
     least_bytes = max(_LEAST_PART_BYTES, sum(sizes) // _LEAST_SHARE)
@@ -129,11 +129,11 @@ def _packed(file: OnnxFile, tensors: Sequence[TensorProto]) -> Iterator[Part]:
         while end < len(tensors) and size_bytes + sizes[end] <= least_bytes:
             size_bytes += sizes[end]
             end += 1
-        yield _part(file, tensors[begin:end])
+        yield _make_part(file, tensors[begin:end])
         begin = end
 
 
-def _part(file: OnnxFile, tensors: Sequence[TensorProto]) -> Part:
+def _make_part(file: OnnxFile, tensors: Sequence[TensorProto]) -> Part:
     """Move the data of the tensors into one part, and set their `external_data` to it."""
     offsets, pieces, offset = [], [], 0
     for tensor in tensors:

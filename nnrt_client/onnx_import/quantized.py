@@ -57,7 +57,7 @@ def quantized_operands(
             or not value.quantized.is_of_8_bits
             or (
                 len(value.quantized.scales) > 1
-                and not (is_weight and _runs_well(operator, value.quantized, attributes))
+                and not (is_weight and _has_channel_scales(operator, value.quantized, attributes))
             )
         ):
             return None
@@ -66,7 +66,7 @@ def quantized_operands(
     return operands
 
 
-def _runs_well(operator: OnnxOperator, weight: Quantized, attributes: Mapping[str, Any]) -> bool:
+def _has_channel_scales(operator: OnnxOperator, weight: Quantized, attributes: Mapping[str, Any]) -> bool:
     """Return whether the scales of a constant weight belong to its output channels, as NNRt requires."""
     if not weight.tensor.is_constant:
         return False
@@ -75,7 +75,7 @@ def _runs_well(operator: OnnxOperator, weight: Quantized, attributes: Mapping[st
     return weight.axis == {"Conv": 0, "MatMul": last, "Gemm": 0 if is_turned else 1}[operator.name]
 
 
-def takes_quantization(operator: OnnxOperator, operands: Sequence[Value | None], quantization: Quantization) -> bool:
+def can_quantize_result(operator: OnnxOperator, operands: Sequence[Value | None], quantization: Quantization) -> bool:
     """Return whether a node on quantized tensors can have a result of this quantization.
 
     In NNRt the result has the data type of the first operand. An operator that only moves elements keeps their
@@ -87,7 +87,7 @@ def takes_quantization(operator: OnnxOperator, operands: Sequence[Value | None],
     return not operator.moves or first.quantized.is_like(quantization.param)
 
 
-def kept_operands(
+def moved_operands(
     model: Model, operator: OnnxOperator, given: Sequence[Value | None]
 ) -> tuple[QuantParam, list[Value | None]] | None:
     """Return the quantization of an operator that moves the integers of quantized tensors, and its operands.
@@ -106,16 +106,16 @@ def kept_operands(
     others = given if operator.name == "Concat" else ()
     is_alike = all(part is not None and part.quantized and part.quantized.is_like(kind) for part in others)
     if not is_alike or not (operator.moves or operator.name in (*_PICKING, "Concat")):
-        if operator.is_quantizable and first.stands_for_real:
+        if operator.is_quantizable and first.is_quantized:
             refuse(f"it computes with {first}, integers that stand for real numbers; put DequantizeLinear before it")
         return None
     operands = [part.quantized.tensor if part and part.quantized else part for part in given]
     if operator.name == "Pad":
-        operands[_FILLING:] = [_border(model, kind, operands[_FILLING:]), *operands[_FILLING + 1 :]]
+        operands[_FILLING:] = [_filling(model, kind, operands[_FILLING:]), *operands[_FILLING + 1 :]]
     return kind.param, operands
 
 
-def _border(model: Model, kind: Quantized, given: Sequence[Value | None]) -> Value:
+def _filling(model: Model, kind: Quantized, given: Sequence[Value | None]) -> Value:
     """Return the real number of the integer that a Pad fills with, by default 0."""
     value = given[0] if given else None
     integer = 0 if value is None else value.array

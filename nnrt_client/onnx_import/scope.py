@@ -25,13 +25,13 @@ class Scope:
         opsets: Mapping[str, int],
         outer: "Scope | None" = None,
     ) -> None:
-        self.nodes = needed(nodes, outputs)
+        self.nodes = needed_nodes(nodes, outputs)
         self.outputs = outputs
         self.opsets = opsets
         # Ids of nodes that were fused into another one.
-        self.taken: set[int] = set()
+        self.fused: set[int] = set()
         # Names of values that could not be imported, and of all values that depend on them.
-        self.behind_problems: set[str] = set()
+        self.behind_a_problem: set[str] = set()
         self.values = dict(values)
         self._outer = outer
         self._writers = {name: node for node in self.nodes for name in node.output}
@@ -41,7 +41,7 @@ class Scope:
         for node in self.nodes:
             for name in node.input:
                 self._readers.setdefault(name, []).append(node)
-            for name in captured(node):
+            for name in captured_names(node):
                 self._readers.setdefault(name, []).append(None)
 
     def __getitem__(self, name: str) -> Value | Missing:
@@ -75,7 +75,7 @@ class Scope:
 
     def is_behind_a_problem(self, name: str) -> bool:
         """Return whether a value depends on one that could not be imported, which may explain its own problems."""
-        return name in self.behind_problems
+        return name in self.behind_a_problem
 
     def only_reader(self, name: str) -> NodeProto | None:
         """Return the only reader of a value, or None if there are several, or the value is an output."""
@@ -83,25 +83,25 @@ class Scope:
         return readers[0] if len(readers) == 1 else None
 
 
-def needed(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> list[NodeProto]:
+def needed_nodes(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> list[NodeProto]:
     """Return the nodes that the outputs depend on, in topological order."""
     wanted = set(outputs)
     kept = []
-    for node in reversed(in_order(nodes)):
+    for node in reversed(sort_nodes(nodes)):
         if wanted.intersection(filter(None, node.output)):
             kept.append(node)
             wanted.update(node.input)
-            wanted.update(captured(node))
+            wanted.update(captured_names(node))
     return kept[::-1]
 
 
-def in_order(nodes: Sequence[NodeProto]) -> Sequence[NodeProto]:
+def sort_nodes(nodes: Sequence[NodeProto]) -> Sequence[NodeProto]:
     """Sort nodes topologically. Nodes that are sorted already, or form a cycle, are returned unchanged.
 
     ONNX requires this order, but ONNX Runtime accepts any, and its converter to float16 puts casts at the end.
     """
     writers = {name: at for at, node in enumerate(nodes) for name in node.output}
-    reads = [{writers[name] for name in (*node.input, *captured(node)) if name in writers} for node in nodes]
+    reads = [{writers[name] for name in (*node.input, *captured_names(node)) if name in writers} for node in nodes]
     if all(source < at for at, sources in enumerate(reads) for source in sources):
         return nodes
     placed: dict[int, NodeProto] = {}
@@ -124,23 +124,23 @@ def in_order(nodes: Sequence[NodeProto]) -> Sequence[NodeProto]:
 def put_in_order(graph: GraphProto) -> None:
     """Sort the nodes of a graph topologically, in place."""
     given = list(graph.node)
-    if (ordered := in_order(given)) is not given:
+    if (ordered := sort_nodes(given)) is not given:
         del graph.node[:]
         graph.node.extend(ordered)
 
 
-def captured(node: NodeProto) -> Iterator[str]:
+def captured_names(node: NodeProto) -> Iterator[str]:
     """Yield the names that the subgraphs of a node read. Some may be written in the subgraphs themselves."""
     for attribute in node.attribute:
         if attribute.type == AttributeProto.GRAPH:
-            yield from _read(attribute.g)
+            yield from _names_read(attribute.g)
         for graph in attribute.graphs:
-            yield from _read(graph)
+            yield from _names_read(graph)
 
 
-def _read(graph: GraphProto) -> Iterator[str]:
+def _names_read(graph: GraphProto) -> Iterator[str]:
     for output in graph.output:
         yield output.name
     for node in graph.node:
         yield from node.input
-        yield from captured(node)
+        yield from captured_names(node)

@@ -13,7 +13,7 @@ def refuse(message: str) -> NoReturn:
     raise Unsupported(message)
 
 
-def bound(signature: Signature, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
+def bind(signature: Signature, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the attributes by parameter, with defaults. Raise Unsupported for inputs or attributes that don't fit."""
     names = [operand.name for operand in signature.operands]
     for at, operand in enumerate(signature.operands):
@@ -25,7 +25,7 @@ def bound(signature: Signature, inputs: Sequence[Any], attributes: Mapping[str, 
         if name not in signature.attributes:
             refuse(f"its attribute {name} = {value!r:.80} is not mapped")
     values = {
-        attribute.parameter: _typed(attribute, attributes[name]) if name in attributes else _absent(attribute)
+        attribute.parameter: _require_type(attribute, attributes[name]) if name in attributes else _default(attribute)
         for name, attribute in signature.attributes.items()
     }
     for name, kind in signature.groups.items():
@@ -33,13 +33,13 @@ def bound(signature: Signature, inputs: Sequence[Any], attributes: Mapping[str, 
     return values
 
 
-def _absent(attribute: DeclaredAttribute) -> Any:
+def _default(attribute: DeclaredAttribute) -> Any:
     if attribute.is_required:
         refuse(f"its attribute {attribute.name} is missing; give it")
     return attribute.default
 
 
-def _typed(attribute: DeclaredAttribute, value: Any) -> Any:
+def _require_type(attribute: DeclaredAttribute, value: Any) -> Any:
     """Return the value. Raise Unsupported if it doesn't have the declared type."""
     if not type_check(attribute.type)(value):
         refuse(f"its attribute {attribute.name} is {value!r:.80}, which has another type than ONNX says")

@@ -102,7 +102,7 @@ class Value:
         return self._array is not None
 
     @property
-    def stands_for_real(self) -> bool:
+    def is_quantized(self) -> bool:
         """Whether the value's own tensor is quantized, and is no constant."""
         return self.quantized is not None and self.quantized.tensor is self and not self.is_constant
 
@@ -194,7 +194,7 @@ def constant_value(
     return value
 
 
-def marked(value: Value) -> Value:
+def mark_quantized(value: Value) -> Value:
     """Set `quantized` of a value whose own tensor is quantized, and return the value."""
     if value.quantized is None:
         (param,) = value.tensor._record.quant

@@ -25,6 +25,7 @@ from nnrt_client.onnxruntime.module_functions import (
     set_seed,
 )
 from nnrt_client.onnxruntime.node_arg import ModelMetadata, NodeArg
+from nnrt_client.onnxruntime.onnxruntime_modules import OnnxRuntimeModules
 from nnrt_client.onnxruntime.options import (
     ExecutionMode,
     ExecutionOrder,
@@ -34,7 +35,6 @@ from nnrt_client.onnxruntime.options import (
 )
 from nnrt_client.onnxruntime.ort_value import OrtValue
 from nnrt_client.onnxruntime.providers import get_available_providers, set_default_provider_options
-from nnrt_client.onnxruntime.their_modules import TheirModules
 from nnrt_hdi import __version__ as __version__
 
 __all__ = [
@@ -62,5 +62,5 @@ __all__ = [
 ]
 
 # Modules that this package lacks, such as `quantization` and `transformers`, are ONNX Runtime's own if it is installed.
-if (_theirs := PathFinder.find_spec("onnxruntime")) is not None:
-    sys.meta_path.insert(0, TheirModules(__name__, __path__, _theirs.submodule_search_locations or []))
+if (_onnxruntime := PathFinder.find_spec("onnxruntime")) is not None:
+    sys.meta_path.insert(0, OnnxRuntimeModules(__name__, __path__, _onnxruntime.submodule_search_locations or []))

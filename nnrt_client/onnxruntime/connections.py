@@ -24,13 +24,13 @@ Release = Callable[[], object]
 
 
 class Connection:
-    """Runtime and the number of its users. Made by `use`."""
+    """Runtime and the number of its users. Made by `connect`."""
 
     def __init__(self, addresses: tuple[str, ...], settings: Settings) -> None:
         self._runtime = Runtime(addresses, settings)
         self._key = addresses, settings
         self._users = 0
-        self._notes: queue.SimpleQueue[Release] = queue.SimpleQueue()
+        self._releases: queue.SimpleQueue[Release] = queue.SimpleQueue()
 
     @property
     def is_open(self) -> bool:
@@ -45,7 +45,7 @@ class Connection:
         """Return the devices that answer, in the order of their addresses."""
         return self._runtime.devices()
 
-    def used_by(self, user: object, release: Release) -> Release:
+    def add_user(self, user: object, release: Release) -> Release:
         """Register a user of the connection.
 
         Returns:
@@ -56,7 +56,7 @@ class Connection:
             self._users += 1
             if self._users == 1:
                 threading.Thread(target=self._serve, name="nnrt-collected", daemon=True).start()
-        watch = weakref.finalize(user, self._notes.put, release)
+        watch = weakref.finalize(user, self._releases.put, release)
         watch.atexit = False  # When a process exits, the daemons free its resources.
 
         def close() -> None:
@@ -64,18 +64,18 @@ class Connection:
                 try:
                     release()
                 finally:
-                    self._notes.put(_nothing)
+                    self._releases.put(_release_nothing)
 
         return close
 
     def _serve(self) -> None:
         """Release the resources of collected users, one after another, and close the runtime after the last user."""
         while True:
-            release = self._notes.get()
+            release = self._releases.get()
             try:
                 release()
             except Exception:
-                _log.exception("something that nobody refers to any more could not be released")
+                _log.exception("could not release the resources of a collected session or value")
             del release
             with _lock.itself:
                 self._users -= 1
@@ -90,7 +90,7 @@ class Connection:
 _connections: dict[tuple[tuple[str, ...], Settings], Connection] = {}
 
 
-def use(
+def connect(
     which: str | int | None, user: object, release: Release, settings: Settings | None = None
 ) -> tuple[Connection, Release]:
     """Return the connection to a device, and the function that releases it; see `Connection.used_by`.
@@ -108,8 +108,8 @@ def use(
         connection = _connections.get(key)
         if connection is None:
             connection = _connections[key] = Connection(*key)
-        return connection, connection.used_by(user, release)
+        return connection, connection.add_user(user, release)
 
 
-def _nothing() -> None:
+def _release_nothing() -> None:
     """Release nothing: the user has done it, and only the count of users remains to be lowered."""

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from nnrt_client.onnxruntime.value_memory import resident
+from nnrt_client.onnxruntime.value_memory import allocate_resident
 from nnrt_client.session.device import Device
 from nnrt_client.tensors.resident_tensor import ResidentTensor
 from nnrt_hdi.tensor import TensorSpec
@@ -24,7 +24,7 @@ class DeviceMemory:
         self._specs = specs
         self.tensors: list[ResidentTensor] = []
 
-    def taken(self, name: str) -> ResidentTensor | None:
+    def take(self, name: str) -> ResidentTensor | None:
         """Return memory for an output, or None if its size is known only after the first run."""
         spare, spec = self.spare[name], self._specs[name]
         with suppress(IndexError):  # Another thread may take the last one.
@@ -33,23 +33,23 @@ class DeviceMemory:
                 if tensor._memory.session.is_alive:
                     return tensor
                 self.tensors.remove(tensor)  # Its daemon has died.
-        return None if spec.is_dynamic else self.made(name, spec.shape)
+        return None if spec.is_dynamic else self.allocate(name, spec.shape)
 
-    def made(self, name: str, shape: Sequence[int]) -> ResidentTensor:
+    def allocate(self, name: str, shape: Sequence[int]) -> ResidentTensor:
         """Allocate memory for an output of this shape, with room for larger results if its size varies."""
         spec = self._specs[name]
         size_bytes = int(np.prod(shape, dtype=np.int64)) * spec.item_size
-        tensor = resident(
+        tensor = allocate_resident(
             self._device, spec.numpy_dtype, spec.shape, size_bytes * self._GROWTH if spec.is_dynamic else size_bytes
         )
         self.tensors.append(tensor)
         return tensor
 
-    def replaced(self, name: str, tensor: ResidentTensor, shape: Sequence[int]) -> ResidentTensor:
+    def replace(self, name: str, tensor: ResidentTensor, shape: Sequence[int]) -> ResidentTensor:
         """Replace the memory of an output that needs more room."""
         self.tensors.remove(tensor)
         tensor.close()
-        return self.made(name, shape)
+        return self.allocate(name, shape)
 
     def close(self) -> None:
         """Free all memory."""

@@ -132,13 +132,13 @@ _COUNTERPARTS: tuple[tuple[type[NnrtError], type[OnnxRuntimeError]], ...] = (
 )
 
 
-def _is_theirs(error: NnrtError) -> bool:
+def _is_translated(error: NnrtError) -> bool:
     return isinstance(error, OnnxRuntimeError | MissingInputs | WrongType | BadBinding)
 
 
-def translated(error: NnrtError, unsupported: type[OnnxRuntimeError] = NotSupported) -> NnrtError:
+def translate(error: NnrtError, unsupported: type[OnnxRuntimeError] = NotSupported) -> NnrtError:
     """Return ONNX Runtime's counterpart of an error, or the error itself if it is one of these classes."""
-    if _is_theirs(error):
+    if _is_translated(error):
         return error
     kind = next((theirs for ours, theirs in _COUNTERPARTS if isinstance(error, ours)), Fail)
     if kind is NotSupported:
@@ -146,8 +146,8 @@ def translated(error: NnrtError, unsupported: type[OnnxRuntimeError] = NotSuppor
     return kind(error.message, place=error.place).of_request(error.request_id)
 
 
-def of_run(error: NnrtError) -> NnrtError:
+def translate_run_error(error: NnrtError) -> NnrtError:
     """Translate an error of a run whose inputs were valid. InvalidParameter then becomes Fail, as in ONNX Runtime."""
-    if isinstance(error, InvalidParameter | NullPointer) and not _is_theirs(error):
+    if isinstance(error, InvalidParameter | NullPointer) and not _is_translated(error):
         return Fail(error.message, place=error.place).of_request(error.request_id)
-    return translated(error)
+    return translate(error)

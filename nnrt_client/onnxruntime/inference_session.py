@@ -11,22 +11,22 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from nnrt_client.model_session.load import load
-from nnrt_client.onnxruntime.connections import use
+from nnrt_client.onnxruntime.connections import connect
 from nnrt_client.onnxruntime.errors import (
     BadBinding,
     InvalidGraph,
     NotSupported,
     WrongType,
-    of_run,
-    translated,
+    translate,
+    translate_run_error,
 )
 from nnrt_client.onnxruntime.io_binding import IOBinding
 from nnrt_client.onnxruntime.missing_methods import MissingMethods
 from nnrt_client.onnxruntime.node_arg import ModelMetadata, NodeArg, model_metadata, node_args
 from nnrt_client.onnxruntime.options import RunOptions, SessionOptions
-from nnrt_client.onnxruntime.ort_value import DEVICE, HOST, OrtValue, placed
+from nnrt_client.onnxruntime.ort_value import DEVICE, HOST, OrtValue, allocate_on_device
 from nnrt_client.onnxruntime.placed_model import TERMINATED, PlacedModel
-from nnrt_client.onnxruntime.providers import NNRT, Provider, chosen_options, load_options
+from nnrt_client.onnxruntime.providers import NNRT, Provider, choose_options, load_options
 from nnrt_client.onnxruntime.value_memory import ValueMemory
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import NnrtError
@@ -92,25 +92,25 @@ class InferenceSession(MissingMethods, Closable):
         try:
             self._header = read_header(path_or_bytes)
         except NnrtError as error:
-            raise translated(error) from error
-        self._open(*chosen_options(providers, provider_options))
+            raise translate(error) from error
+        self._open(*choose_options(providers, provider_options))
 
     def _open(self, providers: list[str], given: dict[str, Any]) -> None:
         options, settings = load_options(given)
         which, constants = options.pop("device", None), options.get("constants", {})
-        held = ExitStack()
-        connection, close = use(which, self, held.close, settings)
+        resources = ExitStack()
+        connection, close = connect(which, self, resources.close, settings)
         try:
             device = connection.device(which)
-            session = held.enter_context(load(self._source, device, shapes=self._shapes(), **options))
+            session = resources.enter_context(load(self._source, device, shapes=self._shapes(), **options))
         except BaseException as error:
             close()
             if isinstance(error, NnrtError):
-                raise translated(error, unsupported=InvalidGraph) from error
+                raise translate(error, unsupported=InvalidGraph) from error
             raise
         self._close, self._providers, self._given = close, providers, given
         self._model = model = PlacedModel(session, device, connection, constants)
-        held.callback(model.memory.close)
+        resources.callback(model.memory.close)
         dims = self._options._dims_by_name, self._options._dims_by_denotation
         self._inputs = node_args(self._header.inputs, model.input_specs, *dims)
         self._outputs = node_args(self._header.outputs, model.output_specs, *dims)
@@ -180,7 +180,7 @@ class InferenceSession(MissingMethods, Closable):
         Raises:
             NnrtError: as the constructor. The session then keeps its model.
         """
-        names, given = chosen_options(providers, provider_options)
+        names, given = choose_options(providers, provider_options)
         if given == self._given:
             self._providers = names
             return
@@ -217,7 +217,7 @@ class InferenceSession(MissingMethods, Closable):
         try:
             results = self._model.run(feed, names if output_names else None, run_options)
         except NnrtError as error:
-            raise of_run(error) from error
+            raise translate_run_error(error) from error
         return [results[name] for name in names]
 
     def run_async(
@@ -250,7 +250,7 @@ class InferenceSession(MissingMethods, Closable):
             future = self._model.start(self._model.feed(input_feed), names, run_options)
         except NnrtError as error:
             future, names = Future(), []
-            self._model.device._latest.callbacks.submit(future.set_exception, of_run(error))
+            self._model.device._latest.callbacks.submit(future.set_exception, translate_run_error(error))
 
         def done(ended: "Future[Any]", _kept: "InferenceSession" = self) -> None:
             read.clear()
@@ -316,4 +316,4 @@ class InferenceSession(MissingMethods, Closable):
             return OrtValue.ortvalue_from_shape_and_type(shape, element_type)
         if device_type != DEVICE:
             raise BadBinding(f"Unsupported device type: {device_type}; use {HOST!r} or {DEVICE!r}")
-        return placed(self._model.connection, self._model.device, shape, element_type)
+        return allocate_on_device(self._model.connection, self._model.device, shape, element_type)

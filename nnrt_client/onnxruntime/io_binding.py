@@ -72,7 +72,7 @@ class IOBinding:
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
         """Bind an input to a value. Raise BadBinding for an unknown name, WrongType if it is no OrtValue."""
         self._require_input(name)
-        self._inputs[name] = _checked(ortvalue)
+        self._inputs[name] = _require_value(ortvalue)
 
     def clear_binding_inputs(self) -> None:
         """Unbind all inputs."""
@@ -119,7 +119,7 @@ class IOBinding:
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
         """Bind an output to a value. Raise WrongType if it is no OrtValue."""
-        self._outputs[name] = _Output(_checked(ortvalue))
+        self._outputs[name] = _Output(_require_value(ortvalue))
 
     def clear_binding_outputs(self) -> None:
         """Unbind all outputs."""
@@ -154,14 +154,14 @@ class IOBinding:
             if name not in feed:
                 raise BoundRunFailed(f"Error in execution: Missing Input: {name}")
         try:
-            results = self._results_of(model, feed, run_options)
-            self._results = [self._kept(model, name, results[name]) for name in self._outputs]
+            results = self._run_with_targets(model, feed, run_options)
+            self._results = [self._result_value(model, name, results[name]) for name in self._outputs]
         except BoundRunFailed:
             raise
         except NnrtError as error:
             raise BoundRunFailed(f"Error in execution: {error}") from error
 
-    def _results_of(
+    def _run_with_targets(
         self, model: PlacedModel, feed: dict[str, Any], run_options: RunOptions | None
     ) -> Mapping[str, Any]:
         """Run the model. If an output is larger than its memory on the device, allocate more and run again.
@@ -172,8 +172,8 @@ class IOBinding:
         targets: dict[str, Any] = {}
         for name, output in self._outputs.items():
             if output.value is not None:
-                targets[name] = output.value._memory.writable_place(model.connection, model.device)
-            elif output.is_on_device and (spare := model.memory.taken(name)):
+                targets[name] = output.value._memory.writable(model.connection, model.device)
+            elif output.is_on_device and (spare := model.memory.take(name)):
                 targets[name] = taken[name] = spare
             else:
                 targets[name] = None
@@ -186,23 +186,23 @@ class IOBinding:
                 shapes = dict(zip(model.output_specs, error.shapes, strict=True))
             for name in list(taken):
                 small = taken.pop(name)  # It is closed here, so it must not become spare memory.
-                targets[name] = taken[name] = model.memory.replaced(name, small, shapes[name])
+                targets[name] = taken[name] = model.memory.replace(name, small, shapes[name])
             return model.run(feed, targets, run_options)
         except BaseException:
             for name, tensor in taken.items():
                 model.memory.spare[name].append(tensor)
             raise
 
-    def _kept(self, model: PlacedModel, name: str, result: Any) -> OrtValue:
+    def _result_value(self, model: PlacedModel, name: str, result: Any) -> OrtValue:
         """Return the result of a run as a value on the bound device, or in the bound value."""
         output, memory = self._outputs[name], model.memory
         if output.value is not None:
-            output.value._memory.take(result)
+            output.value._memory.copy_result(result)
             return output.value
         if not output.is_on_device:
             return OrtValue(ValueMemory(result))
         if isinstance(result, np.ndarray):  # The first result of unknown size came to this host.
-            array, result = result, memory.made(name, result.shape)
+            array, result = result, memory.allocate(name, result.shape)
             result.write(array)
         value = OrtValue(ValueMemory(result, keeper=self._session))
         # The memory of a collected value becomes spare.
@@ -214,7 +214,7 @@ class IOBinding:
             raise BadBinding(f"Failed to find NodeArg with name: {name} in the def list")
 
 
-def _checked(ortvalue: OrtValue) -> OrtValue:
+def _require_value(ortvalue: OrtValue) -> OrtValue:
     if not isinstance(ortvalue, OrtValue):
         raise WrongType(f"it is {type(ortvalue).__name__}; give an OrtValue")
     return ortvalue

@@ -59,7 +59,7 @@ class _Option(Generic[ValueT]):
     def __get__(self, holder: "_Options | None", owner: type) -> "_Option[ValueT] | ValueT":
         if holder is None:
             return self
-        value: ValueT = holder._given.get(self._name, self._default)
+        value: ValueT = holder._values.get(self._name, self._default)
         return value
 
     def __set__(self, holder: "_Options", value: ValueT) -> None:
@@ -67,16 +67,16 @@ class _Option(Generic[ValueT]):
             raise WrongType(f"{self._name} is {value!r}; give a value of type {type(self._default).__name__}")
         if self._refusal and value != self._default:
             raise NotSupported(f"{self._name} is {value!r}; {self._refusal}")
-        holder._given[self._name] = value
+        holder._values[self._name] = value
 
 
 class _Options:
     """Base of SessionOptions and RunOptions: values of options, and entries by key."""
 
-    __slots__ = ("__weakref__", "_entries", "_given")
+    __slots__ = ("__weakref__", "_entries", "_values")
 
     def __init__(self) -> None:
-        self._given: dict[str, Any] = {}
+        self._values: dict[str, Any] = {}
         self._entries: dict[str, str] = {}
 
     def _add(self, key: str, value: str) -> None:
@@ -220,7 +220,7 @@ class RunOptions(_Options):
             raise BadBinding(f"{TIMEOUT_KEY} is {text!r}; give a whole number of 1 or more")
         return int(text)
 
-    def _started(self, start: Callable[[], Any]) -> Any:
+    def _start(self, start: Callable[[], Any]) -> Any:
         """Start a run that `terminate` can end. Return None if `terminate` is set already."""
         with self._lock:
             if self._is_terminating:

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnrt_client.model_session.arrays import viewed_array
-from nnrt_client.onnxruntime.connections import Connection, use
+from nnrt_client.onnxruntime.connections import Connection, connect
 from nnrt_client.onnxruntime.element_types import element_dtype, onnx_number, type_text
 from nnrt_client.onnxruntime.errors import BadBinding, WrongType
-from nnrt_client.onnxruntime.value_memory import ValueMemory, resident, undone_by
+from nnrt_client.onnxruntime.value_memory import ValueMemory, allocate_resident, closing_on_error
 from nnrt_client.session.device import Device
 
 HOST = "cpu"
@@ -88,7 +88,7 @@ class OrtValue:
             )
         if device_type == DEVICE and not device_id:
             return OrtValue(ValueMemory(np.zeros(tuple(shape), dtype), awaits_session=True))
-        return _on_device_of(device_type if ":" in device_type else None, device_id, tuple(shape), dtype)
+        return _allocate_on(device_type if ":" in device_type else None, device_id, tuple(shape), dtype)
 
     @staticmethod
     def from_dlpack(data: Any) -> "OrtValue":
@@ -202,17 +202,17 @@ def value_at(pointer: int, device_type: str, element_type: Any, shape: Sequence[
     return OrtValue(ValueMemory(np.ndarray(tuple(shape), dtype, memory)))
 
 
-def placed(connection: Connection, device: Device, shape: Sequence[int], element_type: Any) -> OrtValue:
+def allocate_on_device(connection: Connection, device: Device, shape: Sequence[int], element_type: Any) -> OrtValue:
     """Allocate a value on a device. The value keeps the connection open."""
     memory = ValueMemory()
     memory.move(connection, device, tuple(shape), element_dtype(element_type))
     return OrtValue(memory)
 
 
-def _on_device_of(address: str | None, device_id: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> OrtValue:
+def _allocate_on(address: str | None, device_id: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> OrtValue:
     memory, made = ValueMemory(), ExitStack()
-    connection, close = use(address, memory, made.close)
-    with undone_by(close):
+    connection, close = connect(address, memory, made.close)
+    with closing_on_error(close):
         if address is None:
             devices = connection.devices()
             if not 0 <= device_id < len(devices):
@@ -220,5 +220,5 @@ def _on_device_of(address: str | None, device_id: int, shape: tuple[int, ...], d
             device = devices[device_id]
         else:
             device = connection.device(address)
-        memory.elements = made.enter_context(resident(device, dtype, shape))
+        memory.elements = made.enter_context(allocate_resident(device, dtype, shape))
     return OrtValue(memory)

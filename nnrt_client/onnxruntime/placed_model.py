@@ -11,7 +11,7 @@ from nnrt_client.model_session.model_session import ModelSession
 from nnrt_client.onnxruntime.connections import Connection
 from nnrt_client.onnxruntime.device_memory import DeviceMemory
 from nnrt_client.onnxruntime.element_types import has_type, type_text
-from nnrt_client.onnxruntime.errors import BadBinding, Fail, InvalidArgument, MissingInputs, WrongType, translated
+from nnrt_client.onnxruntime.errors import BadBinding, Fail, InvalidArgument, MissingInputs, WrongType, translate
 from nnrt_client.onnxruntime.options import RunOptions
 from nnrt_client.onnxruntime.ort_value import OrtValue
 from nnrt_client.session.device import Device
@@ -62,7 +62,7 @@ class PlacedModel:
         if not isinstance(run_options, RunOptions):
             raise WrongType(f"run_options is {run_options!r}; give nnrt_client.onnxruntime.RunOptions")
         timeout_ms = run_options.timeout_ms
-        future: Future[Any] | None = run_options._started(
+        future: Future[Any] | None = run_options._start(
             lambda: self.session.submit(feed, outputs=wanted, writable=True, timeout_ms=timeout_ms)
         )
         if future is None:
@@ -100,7 +100,7 @@ class PlacedModel:
                 raise WrongType(f"the input feed names {name!r}; give names of inputs")
             if name not in specs and given[name] is not None:
                 raise InvalidArgument(f"Invalid input name: {name}; the model's are {list(specs)}")
-        return {name: self._fitting(name, spec, given[name]) for name, spec in specs.items()}
+        return {name: self._require_fit(name, spec, given[name]) for name, spec in specs.items()}
 
     def _is_frozen(self, name: str, given: Any) -> bool:
         """Return whether an input is frozen. Raise InvalidArgument if `given` differs from its frozen value."""
@@ -114,9 +114,9 @@ class PlacedModel:
             raise InvalidArgument(f"input {name!r} is {given!r:.80}; this session has it frozen to another value")
         return True
 
-    def _fitting(self, name: str, spec: TensorSpec, given: Any) -> Any:
+    def _require_fit(self, name: str, spec: TensorSpec, given: Any) -> Any:
         if type(given) is not np.ndarray:
-            given = self._readable(name, spec, given)
+            given = self._convert(name, spec, given)
         is_tensor = isinstance(given, RunTensor)
         own = given.desc._to_spec() if is_tensor else given
         dtype = own.numpy_dtype if is_tensor else own.dtype
@@ -126,7 +126,7 @@ class PlacedModel:
             raise InvalidArgument(_misfit(name, own.shape, spec.shape))
         return given
 
-    def _readable(self, name: str, spec: TensorSpec, given: Any) -> Any:
+    def _convert(self, name: str, spec: TensorSpec, given: Any) -> Any:
         """Convert an input to an array or a tensor. Raise the errors of ONNX Runtime if that is impossible."""
         if isinstance(given, OrtValue):
             return given._memory.readable(self.connection, self.device)
@@ -162,7 +162,7 @@ def placed_model(session: HasModel) -> PlacedModel:
 def _no_array(name: str, given: object, error: Exception) -> NnrtError:
     """Return the error for an input that can't be converted to an array."""
     if isinstance(error, NnrtError):
-        return translated(error)
+        return translate(error)
     what = "given input list" if isinstance(given, list | tuple) else type(given).__name__
     return BadBinding(f"Could not create tensor from {what}: input {name!r}: {error!r}")
 

@@ -11,7 +11,7 @@ from typing_extensions import Self
 
 from nnrt_client.enums import DataType
 from nnrt_client.onnxruntime.connections import Connection
-from nnrt_client.onnxruntime.errors import BadBinding, NotSupported, translated
+from nnrt_client.onnxruntime.errors import BadBinding, NotSupported, translate
 from nnrt_client.session.device import Device
 from nnrt_client.tensors.resident_tensor import ResidentTensor
 from nnrt_client.tensors.tensor import Tensor
@@ -86,7 +86,7 @@ class ValueMemory:
         try:
             return elements.numpy()
         except NnrtError as error:
-            raise translated(error) from error
+            raise translate(error) from error
 
     def write(self, array: NDArray[Any]) -> None:
         """Overwrite the elements. Raise BadBinding unless the array has the same type and as many elements."""
@@ -104,19 +104,19 @@ class ValueMemory:
         try:
             elements.write(array.reshape(self.shape))
         except NnrtError as error:
-            raise translated(error) from error
+            raise translate(error) from error
 
     # ---- for runs
 
     def readable(self, connection: Connection, device: Device) -> Any:
         """Return the input for a run on the device: a tensor that the daemon can access, else an array."""
-        return self._place(connection, device, with_elements=True) or self._host
+        return self._tensor_on(connection, device, with_elements=True) or self._host
 
-    def writable_place(self, connection: Connection, device: Device) -> "Tensor | ResidentTensor | None":
-        """Return the tensor that a run on the device writes to, or None if `take` must copy the result."""
-        return self._place(connection, device, with_elements=self._is_written)
+    def writable(self, connection: Connection, device: Device) -> "Tensor | ResidentTensor | None":
+        """Return the tensor that a run on the device writes to, or None if `copy_result` must copy the result."""
+        return self._tensor_on(connection, device, with_elements=self._is_written)
 
-    def _place(
+    def _tensor_on(
         self, connection: Connection, device: Device, *, with_elements: bool
     ) -> "Tensor | ResidentTensor | None":
         """Move the value to the device if it awaits one. Return the tensor that runs use, or None for an array."""
@@ -140,13 +140,13 @@ class ValueMemory:
     ) -> None:
         """Allocate memory on a device and write the elements to it. The value keeps the connection open."""
         made = ExitStack()
-        with undone_by(connection.used_by(self, made.close)):
-            tensor = made.enter_context(resident(device, dtype, shape))
+        with closing_on_error(connection.add_user(self, made.close)):
+            tensor = made.enter_context(allocate_resident(device, dtype, shape))
             if elements is not None:
                 tensor.write(elements)
             self.elements = tensor
 
-    def take(self, result: Any) -> None:
+    def copy_result(self, result: Any) -> None:
         """Copy the result of a run to the value, unless the run wrote it there. Raise BadBinding if shapes differ."""
         if isinstance(result, ResidentTensor):
             return
@@ -173,11 +173,11 @@ class ValueMemory:
     def host_array(self, call: str) -> NDArray[Any]:
         """Return the array on this host. Raise NotSupported, which names the call, for a value on a device."""
         if self.is_remote:
-            raise NotSupported(f"{call}: the value is on a device, where nobody else reads; take numpy()")
+            raise NotSupported(f"{call}: the value is on a device, which only runs can access; take numpy()")
         return self._host
 
 
-def resident(
+def allocate_resident(
     device: Device, dtype: np.dtype[Any], shape: Sequence[int], capacity_bytes: int | None = None
 ) -> ResidentTensor:
     """Allocate memory on a device: for a value of this shape, or of `capacity_bytes` if dimensions vary (-1)."""
@@ -187,14 +187,14 @@ def resident(
 
 
 @contextmanager
-def undone_by(close: Callable[[], object]) -> Iterator[None]:
+def closing_on_error(close: Callable[[], object]) -> Iterator[None]:
     """Call `close` if the block fails, and translate its error to ONNX Runtime's."""
     try:
         yield
     except BaseException as error:
         close()
         if isinstance(error, NnrtError):
-            raise translated(error) from error
+            raise translate(error) from error
         raise
 
 

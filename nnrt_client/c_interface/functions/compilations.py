@@ -19,7 +19,7 @@ from nnrt_client.session.device import Device
 from nnrt_hdi.errors import InvalidParameter
 
 
-def late_device(device_id: int) -> Callable[[], Device]:
+def device_finder(device_id: int) -> Callable[[], Device]:
     """Return a function that looks for the device of an id: compilations accept any id until they are built."""
     return partial(device_of, device_id)
 
@@ -27,7 +27,7 @@ def late_device(device_id: int) -> Callable[[], Device]:
 @returns_pointer("OH_NNCompilation", "Compilation")
 def OH_NNCompilation_Construct(model: OH_NNModel | None) -> OH_NNCompilation:
     """Create a compilation of a model, which must be finished before `Build`. Its handle may be destroyed at once."""
-    return OH_NNCompilation(Compilation(OH_NNModel.of(model), late_device(0)))
+    return OH_NNCompilation(Compilation(OH_NNModel.require(model), device_finder(0)))
 
 
 @returns_pointer("OH_NNCompilation", "Compilation.from_offline_file")
@@ -35,43 +35,43 @@ def OH_NNCompilation_ConstructWithOfflineModelFile(model_path: str | PathLike[st
     """Create a compilation of a file that was compiled for the device. `Build` reads the file."""
     if model_path is None:
         raise InvalidParameter("the path is None; give that of an offline model")
-    return OH_NNCompilation(Compilation.from_offline_file(model_path, late_device(0)))
+    return OH_NNCompilation(Compilation.from_offline_file(model_path, device_finder(0)))
 
 
 @returns_pointer("OH_NNCompilation", "Compilation.from_offline_buffer")
 def OH_NNCompilation_ConstructWithOfflineModelBuffer(model_buffer: AnyBuffer | None) -> OH_NNCompilation:
     """Create a compilation of such a file in memory. It is not copied, and must not change until `Build` ends."""
-    return OH_NNCompilation(Compilation.from_offline_buffer(bytes_of(model_buffer), late_device(0)))
+    return OH_NNCompilation(Compilation.from_offline_buffer(bytes_of(model_buffer), device_finder(0)))
 
 
 @returns_pointer("OH_NNCompilation", "Compilation.for_cache")
 def OH_NNCompilation_ConstructForCache() -> OH_NNCompilation:
     """Create a compilation of a cache, which is set or imported before `Build`."""
-    return OH_NNCompilation(Compilation.for_cache(late_device(0)))
+    return OH_NNCompilation(Compilation.for_cache(device_finder(0)))
 
 
 @returns_code("Compilation.set_device")
 def OH_NNCompilation_SetDevice(compilation: OH_NNCompilation | None, device_id: int) -> None:
     """Set the device. Any id is accepted; `Build` looks for the device."""
-    OH_NNCompilation.of(compilation).set_device(late_device(device_id))
+    OH_NNCompilation.require(compilation).set_device(device_finder(device_id))
 
 
 @returns_code("Compilation.set_performance_mode")
 def OH_NNCompilation_SetPerformanceMode(compilation: OH_NNCompilation | None, performance_mode: int) -> None:
     """Set the performance mode. UNAVAILABLE_DEVICE if the device has none."""
-    OH_NNCompilation.of(compilation).set_performance_mode(performance_mode)  # type: ignore[arg-type]  # Build checks
+    OH_NNCompilation.require(compilation).set_performance_mode(performance_mode)  # type: ignore[arg-type]  # Build checks
 
 
 @returns_code("Compilation.set_priority")
 def OH_NNCompilation_SetPriority(compilation: OH_NNCompilation | None, priority: int) -> None:
     """Set the priority. UNAVAILABLE_DEVICE if the device has none."""
-    OH_NNCompilation.of(compilation).set_priority(priority)  # type: ignore[arg-type]  # Build checks
+    OH_NNCompilation.require(compilation).set_priority(priority)  # type: ignore[arg-type]  # Build checks
 
 
 @returns_code("Compilation.enable_float16")
 def OH_NNCompilation_EnableFloat16(compilation: OH_NNCompilation | None, enable_float16: bool) -> None:
     """Enable half precision. UNAVAILABLE_DEVICE if the device can't compute in it."""
-    OH_NNCompilation.of(compilation).enable_float16(enable_float16)
+    OH_NNCompilation.require(compilation).enable_float16(enable_float16)
 
 
 @returns_code("Compilation.set_cache")
@@ -79,7 +79,7 @@ def OH_NNCompilation_SetCache(
     compilation: OH_NNCompilation | None, cache_path: str | PathLike[str] | None, version: int
 ) -> None:
     """Set the cache's directory, in which each device has its own. An existing cache is read and checked at once."""
-    inner = OH_NNCompilation.of(compilation)
+    inner = OH_NNCompilation.require(compilation)
     if cache_path is None:
         raise InvalidParameter("the path is None; give that of a directory")
     inner.set_cache(cache_path, version, reads_all=True)
@@ -88,13 +88,13 @@ def OH_NNCompilation_SetCache(
 @returns_code("Compilation.import_cache")
 def OH_NNCompilation_ImportCacheFromBuffer(compilation: OH_NNCompilation | None, buffer: AnyBuffer | None) -> None:
     """Import a cache. The buffer is not copied: it must not change until `Build` ends."""
-    OH_NNCompilation.of(compilation).import_cache(bytes_of(buffer))
+    OH_NNCompilation.require(compilation).import_cache(bytes_of(buffer))
 
 
 @returns_value("model size", 0, "Compilation.export_cache")
 def OH_NNCompilation_ExportCacheToBuffer(compilation: OH_NNCompilation | None, buffer: AnyBuffer | None) -> int:
     """Write the cache to the begin of a buffer. INVALID_PARAMETER, with the needed size, if the buffer is too small."""
-    inner, target = OH_NNCompilation.of(compilation), writable_bytes_of(buffer)
+    inner, target = OH_NNCompilation.require(compilation), writable_bytes_of(buffer)
     cache = inner.export_cache()
     if len(cache) > len(target):
         raise BufferTooSmall(len(target), len(cache))
@@ -111,7 +111,7 @@ def OH_NNCompilation_AddExtensionConfig(
     The values of a name that is set twice are joined by `|`. `ModelName` is no option of the backend: models of
     different names can share a directory of caches.
     """
-    inner, value = OH_NNCompilation.of(compilation), bytes_of(config_value)
+    inner, value = OH_NNCompilation.require(compilation), bytes_of(config_value)
     if config_name is None:
         raise InvalidParameter("the name is None; give a text")
     inner.add_extension_config(config_name, value.tobytes())
@@ -120,7 +120,7 @@ def OH_NNCompilation_AddExtensionConfig(
 @returns_code("Compilation.build")
 def OH_NNCompilation_Build(compilation: OH_NNCompilation | None) -> None:
     """Compile the model, which may take minutes. Once a device has accepted or refused it, no setting can change."""
-    OH_NNCompilation.of(compilation).build()
+    OH_NNCompilation.require(compilation).build()
 
 
 @returns_nothing("Compilation.close")

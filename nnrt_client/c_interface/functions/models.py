@@ -25,25 +25,25 @@ def OH_NNModel_Construct() -> OH_NNModel:
 @returns_code("Model.add_tensor")
 def OH_NNModel_AddTensorToModel(model: OH_NNModel | None, tensor_desc: NN_TensorDesc | None) -> None:
     """Add a tensor. Its index is the number of tensors added before it."""
-    OH_NNModel.of(model).add_tensor(NN_TensorDesc.of(tensor_desc))
+    OH_NNModel.require(model).add_tensor(NN_TensorDesc.require(tensor_desc))
 
 
 @returns_code("Model.set_tensor_data")
 def OH_NNModel_SetTensorData(model: OH_NNModel | None, index: int, data_buffer: AnyBuffer | None) -> None:
     """Copy the bytes of a constant. There must be exactly as many as the tensor has."""
-    OH_NNModel.of(model).set_tensor_data(index, bytes_of(data_buffer))
+    OH_NNModel.require(model).set_tensor_data(index, bytes_of(data_buffer))
 
 
 @returns_code("Model.set_tensor_quant_params")
 def OH_NNModel_SetTensorQuantParams(model: OH_NNModel | None, index: int, quant_param: NN_QuantParam | None) -> None:
     """Copy quantization parameters. If they are invalid, the call fails and the tensor is left without any."""
-    OH_NNModel.of(model).set_tensor_quant_params(index, NN_QuantParam.of(quant_param))
+    OH_NNModel.require(model).set_tensor_quant_params(index, NN_QuantParam.require(quant_param))
 
 
 @returns_code("Model.set_tensor_type")
 def OH_NNModel_SetTensorType(model: OH_NNModel | None, index: int, tensor_type: int) -> None:
     """Set which parameter of an operation a tensor is. The last call counts."""
-    OH_NNModel.of(model).set_tensor_type(index, tensor_type)  # type: ignore[arg-type]  # checks numbers
+    OH_NNModel.require(model).set_tensor_type(index, tensor_type)  # type: ignore[arg-type]  # checks numbers
 
 
 @returns_code("Model.add_operation, Model.apply")
@@ -55,7 +55,7 @@ def OH_NNModel_AddOperation(
     output_indices: OH_NN_UInt32Array | Sequence[int] | None,
 ) -> None:
     """Add an operation. Parameters that are left out have the operation's defaults; the sequence may be empty."""
-    OH_NNModel.of(model).add_operation(
+    OH_NNModel.require(model).add_operation(
         op,  # type: ignore[arg-type]  # checks numbers
         indices_of(param_indices),
         indices_of(input_indices),
@@ -70,13 +70,13 @@ def OH_NNModel_SpecifyInputsAndOutputs(
     output_indices: OH_NN_UInt32Array | Sequence[int] | None,
 ) -> None:
     """Set the inputs and outputs. Executors number them by their positions in these lists."""
-    OH_NNModel.of(model).specify_inputs_and_outputs(indices_of(input_indices), indices_of(output_indices))
+    OH_NNModel.require(model).specify_inputs_and_outputs(indices_of(input_indices), indices_of(output_indices))
 
 
 @returns_code("Model.finish")
 def OH_NNModel_Finish(model: OH_NNModel | None) -> None:
     """Finish the model, which then never changes."""
-    OH_NNModel.of(model).finish()
+    OH_NNModel.require(model).finish()
 
 
 @returns_nothing("")
@@ -88,7 +88,7 @@ def OH_NNModel_Destroy(model: OH_NNModel | None) -> None:
 @returns_value("supported", None, "Model.supported_operations")
 def OH_NNModel_GetAvailableOperations(model: OH_NNModel | None, device_id: int) -> Sequence[bool]:
     """Return for each operation, in the order they were added, whether the device supports it."""
-    inner = OH_NNModel.of(model)
+    inner = OH_NNModel.require(model)
     if not inner.is_finished:
         raise OperationForbidden("the model is not finished; finish it first")
     return tuple(answer.supported for answer in inner.supported_operations(device_of(device_id)))

@@ -17,7 +17,7 @@ _PLAIN = {
 
 
 @onnx_operator(*_PLAIN, doc={name: f"{kind.name}." for name, kind in _PLAIN.items()}, is_quantizable=True)
-def plain(op: NodeBuilder, x: Value) -> Value:
+def apply_plain(op: NodeBuilder, x: Value) -> Value:
     return op.apply(_PLAIN[op.type], x, quant=op.quant)
 
 

@@ -11,7 +11,7 @@ from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Value
 
 _PLAIN = {"Add": OperationType.ADD, "Sub": OperationType.SUB, "Mul": OperationType.MUL, "Div": OperationType.DIV}
-_FOLDS = {"Sum": OperationType.ADD, "Max": OperationType.MAXIMUM, "Min": OperationType.MINIMUM}
+_FOLDED = {"Sum": OperationType.ADD, "Max": OperationType.MAXIMUM, "Min": OperationType.MINIMUM}
 
 
 @onnx_operator(
@@ -20,23 +20,23 @@ _FOLDS = {"Sum": OperationType.ADD, "Max": OperationType.MAXIMUM, "Min": Operati
     is_quantizable=True,
     fuses=True,
 )
-def plain(op: NodeBuilder, a: Value, b: Value) -> Value:
+def apply_plain(op: NodeBuilder, a: Value, b: Value) -> Value:
     return op.apply(_PLAIN[op.type], a, b, activation=op.activation(), quant=op.quant)
 
 
-@onnx_operator(*_FOLDS, doc={name: f"{kind.name} of the inputs, one after another." for name, kind in _FOLDS.items()})
-def folds(op: NodeBuilder, *parts: Value) -> Value:
-    return _folded(op, _FOLDS[op.type], parts)
+@onnx_operator(*_FOLDED, doc={name: f"{kind.name} of the inputs, one after another." for name, kind in _FOLDED.items()})
+def fold(op: NodeBuilder, *parts: Value) -> Value:
+    return _fold(op, _FOLDED[op.type], parts)
 
 
 @onnx_operator("Mean")
 def mean(op: NodeBuilder, *parts: Value) -> Value:
     """ADD of the inputs, one after another, and DIV by their number."""
-    total = _folded(op, OperationType.ADD, parts)
+    total = _fold(op, OperationType.ADD, parts)
     return total if len(parts) == 1 else op.apply(OperationType.DIV, total, op.number(len(parts), total.dtype))
 
 
-def _folded(op: NodeBuilder, type: OperationType, parts: tuple[Value, ...]) -> Value:
+def _fold(op: NodeBuilder, type: OperationType, parts: tuple[Value, ...]) -> Value:
     if not parts:
         refuse("it has no inputs; give it one")
     result = parts[0]

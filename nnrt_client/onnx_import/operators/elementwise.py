@@ -27,7 +27,7 @@ _PLAIN = {
 
 
 @onnx_operator(*_PLAIN, doc={name: f"{kind.name}." for name, kind in _PLAIN.items()}, is_quantizable=True)
-def plain(op: NodeBuilder, x: Value) -> Value:
+def apply_plain(op: NodeBuilder, x: Value) -> Value:
     return op.apply(_PLAIN[op.type], x, quant=op.quant)
 
 
@@ -46,7 +46,7 @@ def identity(op: NodeBuilder, x: Value) -> Value:
 @onnx_operator("Dropout", until=11)
 def dropout_with_ratio(op: NodeBuilder, x: Value, *, ratio: float = 0.5) -> tuple[Value, ...]:
     """No operation: it drops elements only in training."""
-    return _dropped(op, x)
+    return _drop_nothing(op, x)
 
 
 @onnx_operator("Dropout", since=12)
@@ -56,10 +56,10 @@ def dropout(
     """No operation: it drops elements only in training."""
     if training_mode is not None and (training_mode.array is None or training_mode.array.any()):
         refuse("it is in training mode, where what it drops is random")
-    return _dropped(op, x)
+    return _drop_nothing(op, x)
 
 
-def _dropped(op: NodeBuilder, x: Value) -> tuple[Value, ...]:
+def _drop_nothing(op: NodeBuilder, x: Value) -> tuple[Value, ...]:
     """Return x and, if the second output is read, a mask that is true everywhere."""
     if not any(op.outputs[1:]):
         return (x,)
@@ -92,7 +92,7 @@ def clip_by_attributes(
 def clip(op: NodeBuilder, x: Value, min: Value | None = None, max: Value | None = None) -> Value:
     """CLIP for constant bounds, RELU or RELU6 if it is fused into the operation before it; else MAXIMUM and MINIMUM."""
     given = {"min": min, "max": max}
-    bounds = {name: _exact(bound) for name, bound in given.items() if bound is not None}
+    bounds = {name: _exact_number(bound) for name, bound in given.items() if bound is not None}
     if None not in bounds.values():
         finite: dict[str, Any] = {name: bound for name, bound in bounds.items() if not math.isinf(bound or 0)}
         return op.apply(OperationType.CLIP, x, **finite, quant=op.quant)
@@ -103,7 +103,7 @@ def clip(op: NodeBuilder, x: Value, min: Value | None = None, max: Value | None 
     return x if max is None else op.apply(OperationType.MINIMUM, x, max)
 
 
-def _exact(bound: Value) -> float | None:
+def _exact_number(bound: Value) -> float | None:
     """Return a bound as a number, or None if FLOAT32 can't hold it exactly or it is known only in a run."""
     if bound.array is None or bound.array.size != 1:
         return None
@@ -161,7 +161,7 @@ def hyperbolic(op: NodeBuilder, x: Value) -> Value:
 def asinh(op: NodeBuilder, x: Value) -> Value:
     """Sign times log(|x| + sqrt(x^2 + 1)), by ABS, SQUARE, SQRT, LOG and others."""
     size = op.apply(OperationType.ABS, x)
-    root = op.apply(OperationType.SQRT, _plus_one(op, op.apply(OperationType.SQUARE, x)))
+    root = op.apply(OperationType.SQRT, _add_one(op, op.apply(OperationType.SQUARE, x)))
     logarithm = op.apply(OperationType.LOG, op.apply(OperationType.ADD, size, root))
     return op.apply(OperationType.MUL, sign(op, x), logarithm)
 
@@ -178,7 +178,7 @@ def acosh(op: NodeBuilder, x: Value) -> Value:
 def atanh(op: NodeBuilder, x: Value) -> Value:
     """LOG of ((1 + x) / (1 - x)), halved, with ADD, SUB, DIV and MUL."""
     below = op.apply(OperationType.SUB, op.number(1, x.dtype), x)
-    logarithm = op.apply(OperationType.LOG, op.apply(OperationType.DIV, _plus_one(op, x), below))
+    logarithm = op.apply(OperationType.LOG, op.apply(OperationType.DIV, _add_one(op, x), below))
     return op.apply(OperationType.MUL, logarithm, op.number(0.5, x.dtype))
 
 
@@ -188,5 +188,5 @@ def bitwise_not(op: NodeBuilder, x: Value) -> Value:
     return op.apply(OperationType.SUB, op.apply(OperationType.NEG, x), op.number(1, x.dtype))
 
 
-def _plus_one(op: NodeBuilder, x: Value) -> Value:
+def _add_one(op: NodeBuilder, x: Value) -> Value:
     return op.apply(OperationType.ADD, x, op.number(1, x.dtype))

@@ -9,7 +9,7 @@ from nnrt_client.onnx_import.operators.einsum import sum_of_products
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
 from nnrt_client.onnx_import.operators.operation_builder import Operand
 from nnrt_client.onnx_import.operators.operator import onnx_operator
-from nnrt_client.onnx_import.operators.recurrence import Cell, activation, are_full, first_states, unrolled, weights
+from nnrt_client.onnx_import.operators.recurrence import Cell, activation, are_full, first_states, unroll, weights
 from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Value
 from nnrt_hdi.tensor import Array
@@ -46,7 +46,7 @@ def gemm(
     is_real = a.dtype.kind == "f" or op.quant is not None
     is_connection = is_real and not transA and alpha == 1 and -1 not in b.shape
     if is_connection and (c is None or (beta == 1 and c.dims in ((columns,), (1, columns)))):
-        weight = b if transB else _turned(op, b)
+        weight = b if transB else _transpose_matrix(op, b)
         bias = [] if c is None else [op.reshape(c, (columns,)) if c.rank == 2 else c]
         return op.apply(OperationType.FULL_CONNECTION, a, weight, *bias, activation=op.activation(), quant=op.quant)
     if op.quant is not None:
@@ -61,7 +61,7 @@ def gemm(
     return op.apply(OperationType.ADD, y, c, activation=op.activation())
 
 
-def _turned(op: NodeBuilder, weight: Value) -> Value:
+def _transpose_matrix(op: NodeBuilder, weight: Value) -> Value:
     """Transpose a matrix. A constant is transposed at import, so that no run has to."""
     if not weight.is_constant:
         return op.transpose(weight, [1, 0])
@@ -125,7 +125,7 @@ def lstm(
         states.append(state)
     bias = b if b is not None else op.full((directions, 8 * hidden), 0, x.dtype)
     if direction == "reverse":
-        x = _reversed(op, x)
+        x = _reverse(op, x)
     y, last_h, last_c = op.apply_to_several(
         OperationType.LSTM,
         x,
@@ -138,7 +138,7 @@ def lstm(
     )
     y.dims = (steps, batch, directions * hidden)
     if direction == "reverse":
-        y = _reversed(op, y)
+        y = _reverse(op, y)
     # NNRt concatenates the directions in the last dimension. In ONNX they are a dimension of their own.
     y = op.transpose(op.reshape(y, (steps, batch, directions, hidden)), [0, 2, 1, 3])
     if layout:
@@ -182,7 +182,7 @@ def gru(
             read, read_new = row
             dims = state.dims
 
-            def of(type: OperationType, *operands: Operand) -> Value:
+            def apply(type: OperationType, *operands: Operand) -> Value:
                 return op.apply(type, *operands, dims=dims)
 
             both = op.apply(OperationType.MATMUL, state, gates, dims=read.dims)
@@ -191,20 +191,20 @@ def gru(
                 OperationType.SPLIT, both, axis=2, output_num=2, size_splits=[hidden] * 2
             )
             if linear_before_reset:
-                known = of(OperationType.ADD, of(OperationType.MATMUL, state, rest), reset_bias)
-                known = of(OperationType.MUL, reset, known)
+                known = apply(OperationType.ADD, apply(OperationType.MATMUL, state, rest), reset_bias)
+                known = apply(OperationType.MUL, reset, known)
             else:
-                known = of(OperationType.MATMUL, of(OperationType.MUL, reset, state), rest)
-            made = of(new, of(OperationType.ADD, read_new, known))
-            kept = of(OperationType.MUL, update, of(OperationType.SUB, state, made))
-            return of(OperationType.ADD, made, kept)
+                known = apply(OperationType.MATMUL, apply(OperationType.MUL, reset, state), rest)
+            made = apply(new, apply(OperationType.ADD, read_new, known))
+            kept = apply(OperationType.MUL, update, apply(OperationType.SUB, state, made))
+            return apply(OperationType.ADD, made, kept)
 
         read = [
-            _projected(op, x, w_rows[number, part], bias[part]) for part in (slice(2 * hidden), slice(2 * hidden, None))
+            _project(op, x, w_rows[number, part], bias[part]) for part in (slice(2 * hidden), slice(2 * hidden, None))
         ]
         return read, cell
 
-    return unrolled(op, x, initial_h, hidden, direction, layout, make_cell)
+    return unroll(op, x, initial_h, hidden, direction, layout, make_cell)
 
 
 @onnx_operator("RNN")
@@ -235,12 +235,12 @@ def rnn(
             total = op.apply(OperationType.ADD, row[0], remembered, dims=state.dims)
             return op.apply(function, total, dims=state.dims)
 
-        return [_projected(op, x, w_rows[number], w_bias[number] + r_bias[number])], cell
+        return [_project(op, x, w_rows[number], w_bias[number] + r_bias[number])], cell
 
-    return unrolled(op, x, initial_h, r_rows.shape[2], direction, layout, make_cell)
+    return unroll(op, x, initial_h, r_rows.shape[2], direction, layout, make_cell)
 
 
-def _projected(op: NodeBuilder, x: Value, weight: Array, bias: Array) -> Value:
+def _project(op: NodeBuilder, x: Value, weight: Array, bias: Array) -> Value:
     """Compute x times weight plus bias, for all steps at once."""
     y = op.apply(OperationType.MATMUL, x, weight.T.copy())
     return op.apply(OperationType.ADD, y, bias)
@@ -251,7 +251,7 @@ def _require_one_length(x: Value, lengths: Value | None, layout: int) -> None:
         refuse("it has sequence_lens; NNRt has one length for all")
 
 
-def _reversed(op: NodeBuilder, x: Value) -> Value:
+def _reverse(op: NodeBuilder, x: Value) -> Value:
     """Reverse the steps of a sequence."""
     return op.apply(
         OperationType.STRIDED_SLICE,

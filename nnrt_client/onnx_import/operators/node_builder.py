@@ -98,20 +98,20 @@ class NodeBuilder(OperationBuilder):
         output = None if dims is None else TensorDesc(data_type_of(dtype), shape_of(dims))
         return self.apply(OperationType.FILL, number, shape, output=output, dims=dims)
 
-    def counted(self, count: Value) -> Value:
+    def count_up(self, count: Value) -> Value:
         """Return the INT64 numbers 0, 1, 2, ... `count`, a vector of one number, says how many."""
         zeros = self.filled(self.number(0, np.dtype(np.float32)), np.dtype(np.float32), count)
         # TOP_K orders equal elements by their index.
         _, order = self.apply_to_several(OperationType.TOP_K, zeros, self.cast(count, np.dtype(np.int64)))
         return self.cast(order, np.dtype(np.int64))
 
-    def places(self, x: Value, axis: int) -> Value:
+    def indices(self, x: Value, axis: int) -> Value:
         """Return the INT64 indices 0, 1, 2, ... of a dimension of x."""
         size = x.dims[axis]
         if isinstance(size, int):
             require_moderate((size,))
             return self.constant(np.arange(size))
-        places = self.counted(self.reshape(self.size(x, axis), (1,)))
+        places = self.count_up(self.reshape(self.size(x, axis), (1,)))
         places.dims = (size,)
         return places
 

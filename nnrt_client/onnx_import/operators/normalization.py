@@ -60,10 +60,10 @@ def layer_normalization(
     normalized = x.dims[at:]
     if any(op.outputs[1:]) or at == 0 or scale.dims != normalized or (bias is not None and bias.dims != normalized):
         refuse("NNRt's LAYER_NORM has another form")
-    return layer_normalized(op, x, scale, bias, at, epsilon)
+    return apply_layer_norm(op, x, scale, bias, at, epsilon)
 
 
-def layer_normalized(op: NodeBuilder, x: Value, scale: Value, bias: Value | None, at: int, epsilon: float) -> Value:
+def apply_layer_norm(op: NodeBuilder, x: Value, scale: Value, bias: Value | None, at: int, epsilon: float) -> Value:
     """Apply LAYER_NORM to the dimensions from `at` on."""
     if bias is None:
         if -1 in scale.shape:
@@ -82,10 +82,10 @@ def simplified_layer_normalization(
 
     ONNX Runtime's own operator, which its tools write into ONNX's domain.
     """
-    return root_mean_square_normalized(op, x, scale, axis % x.rank, epsilon)
+    return apply_rms_norm(op, x, scale, axis % x.rank, epsilon)
 
 
-def root_mean_square_normalized(op: NodeBuilder, x: Value, scale: Value, at: int, epsilon: float) -> Value:
+def apply_rms_norm(op: NodeBuilder, x: Value, scale: Value, at: int, epsilon: float) -> Value:
     """Divide x by the root mean square of its dimensions from `at` on, and multiply by the scale."""
     squares = op.apply(OperationType.POW, x, op.number(2, x.dtype))
     mean = op.apply(OperationType.REDUCE_MEAN, squares, np.arange(at, x.rank), keep_dims=True)
@@ -123,7 +123,7 @@ def flat_softmax(op: NodeBuilder, x: Value, *, axis: int = 1) -> Value:
         return op.apply(_SOFTMAX[op.type], x, axis=at)
     # All dimensions from the axis on are normalized together.
     flat = op.reshape(x, (*x.dims[:at], product(x.dims[at:])))
-    own_shape = op.later(np.dtype(np.int64), (x.rank,), lambda: op.shape(x))
+    own_shape = op.lazy(np.dtype(np.int64), (x.rank,), lambda: op.shape(x))
     return op.reshape(op.apply(_SOFTMAX[op.type], flat, axis=at), x.dims, own_shape)
 
 

@@ -31,25 +31,25 @@ class OperationBuilder:
         `dims` are the dimensions of the output, for a caller that knows more than shape inference does.
         """
         if dims is None:
-            (value,) = self._applied(type, operands, parameters)
+            (value,) = self._append(type, operands, parameters)
             return value
-        (tensor,) = self._tensors(type, operands, parameters)
+        (tensor,) = self._append_operation(type, operands, parameters)
         (spec,) = (record.spec for record in parts_of(self.model).last_operation.outputs)
-        known = (said if mine == UNKNOWN_DIM else mine for mine, said in zip(spec.shape, dims, strict=True))
+        known = (given if own == UNKNOWN_DIM else own for own, given in zip(spec.shape, dims, strict=True))
         return value_of(tensor, tuple(known))
 
     def apply_to_several(self, type: OperationType, *operands: Operand, **parameters: Any) -> tuple[Value, ...]:
         """Append an operation with several outputs."""
-        return self._applied(type, operands, parameters)
+        return self._append(type, operands, parameters)
 
-    def _applied(
+    def _append(
         self, type: OperationType, operands: Sequence[Operand], parameters: dict[str, Any]
     ) -> tuple[Value, ...]:
-        tensors = self._tensors(type, operands, parameters)
+        tensors = self._append_operation(type, operands, parameters)
         known = [operand.dims if isinstance(operand, Value) else None for operand in operands]
         return tuple(map(value_of, tensors, output_dims(self.model, known)))
 
-    def _tensors(
+    def _append_operation(
         self, type: OperationType, operands: Sequence[Operand], parameters: dict[str, Any]
     ) -> tuple[ModelTensor, ...]:
         given: list[Any] = [operand.tensor if isinstance(operand, Value) else operand for operand in operands]
@@ -59,7 +59,7 @@ class OperationBuilder:
     def constant(self, array: Array, *, format: Format = Format.NONE, quant: QuantParam | None = None) -> Value:
         return constant_value(self.model, array, format=format, quant=quant)
 
-    def later(self, dtype: Dtype, dims: Dims, make: Callable[[], Value]) -> Value:
+    def lazy(self, dtype: Dtype, dims: Dims, make: Callable[[], Value]) -> Value:
         """Return a value that `make` computes on the first access of its tensor."""
         return Value(dtype, dims, lambda: make().tensor)
 
@@ -70,8 +70,8 @@ class OperationBuilder:
     def cast(self, x: Value, dtype: Dtype) -> Value:
         if x.dtype == dtype:
             return x
-        if x.stands_for_real:
-            return self.cast(self.steps(x), dtype)
+        if x.is_quantized:
+            return self.cast(self.integers_as_float(x), dtype)
         if x.real is not None and dtype == np.float32:
             return self.cast(x.real, dtype)
         if x.is_constant and np.can_cast(x.dtype, dtype):
@@ -80,7 +80,7 @@ class OperationBuilder:
         number = np.array(data_type_of(dtype).value, np.int32)
         return self.apply(OperationType.CAST, x, number, dims=x.dims)
 
-    def steps(self, x: Value) -> Value:
+    def integers_as_float(self, x: Value) -> Value:
         """Return the integers of a quantized tensor as FLOAT32."""
         assert x.quantized is not None
         (scale,), (point,) = x.quantized.scales, x.quantized.zero_points

@@ -91,7 +91,7 @@ def onnx_operator(
     return declare
 
 
-def operator_of(domain: str, name: str, opset: int) -> OnnxOperator | None:
+def find_operator(domain: str, name: str, opset: int) -> OnnxOperator | None:
     """Return the import of an operator in this version of its operator set, or None if none is declared."""
     versions = OPERATORS.get((domain, name), ())
     return next((operator for operator in versions if operator.since <= opset <= operator.until), None)

@@ -12,7 +12,7 @@ from nnrt_client.onnx_import.operators.convolution import Window, conv
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
 from nnrt_client.onnx_import.operators.operator import onnx_operator
 from nnrt_client.onnx_import.signature import refuse
-from nnrt_client.onnx_import.value import Dtype, Quantized, Value, constant_value, data_type_of, marked
+from nnrt_client.onnx_import.value import Dtype, Quantized, Value, constant_value, data_type_of, mark_quantized
 from nnrt_client.tensors.quant_param import QuantParam
 from nnrt_hdi.tensor import Array
 
@@ -20,7 +20,7 @@ Ints = tuple[int, ...]
 
 _INT32, _FLOAT32, _FLOAT64 = np.dtype(np.int32), np.dtype(np.float32), np.dtype(np.float64)
 # Number of values of 4 bits; largest distance of 8-bit integers from a zero point; FLOAT32 has all integers below this.
-_HALF_OF_8_BITS, _FARTHEST, _LARGEST_EXACT = 16, 255, 1 << 24
+_FOUR_BITS, _LARGEST_DISTANCE, _LARGEST_EXACT = 16, 255, 1 << 24
 _UINT8 = np.dtype(np.uint8)
 _EIGHT_BITS = (np.dtype(np.int8), _UINT8)
 
@@ -48,23 +48,23 @@ def quantize_linear(
     if dtype.kind not in "iu":
         refuse(f"it quantizes to {dtype}; NNRt has integers")
     at = axis % x.rank if x.rank else 0
-    y = op.later(dtype, x.dims, lambda: _rounded(op, x, scale, zero_point, at, dtype))
-    params = _params(scale, zero_point)
+    y = op.lazy(dtype, x.dims, lambda: _round(op, x, scale, zero_point, at, dtype))
+    params = _known_params(scale, zero_point)
     if dtype in _EIGHT_BITS and params is not None and x.dtype.kind == "f":
-        y.quantized = Quantized(op.later(dtype, x.dims, lambda: _quantized(op, x, dtype, *params, at)), *params, at)
+        y.quantized = Quantized(op.lazy(dtype, x.dims, lambda: _quantize(op, x, dtype, *params, at)), *params, at)
         y.quantized.tensor.quantized = y.quantized
     return y
 
 
-def _quantized(op: NodeBuilder, x: Value, dtype: Dtype, scales: tuple[float, ...], points: Ints, axis: int) -> Value:
+def _quantize(op: NodeBuilder, x: Value, dtype: Dtype, scales: tuple[float, ...], points: Ints, axis: int) -> Value:
     source, target = data_type_of(x.dtype), data_type_of(dtype)
     param = QuantParam(scales, points)
     return op.apply(OperationType.QUANT_DTYPE_CAST, x, src_t=source, dst_t=target, axis=axis, quant=param, dims=x.dims)
 
 
-def _rounded(op: NodeBuilder, x: Value, scale: Value, zero_point: Value | None, axis: int, dtype: Dtype) -> Value:
-    """Return the integers as a plain tensor, which is not quantized."""
-    shape = _along(x.rank, axis, scale)
+def _round(op: NodeBuilder, x: Value, scale: Value, zero_point: Value | None, axis: int, dtype: Dtype) -> Value:
+    """Quantize x to integers in a plain tensor, rounded as in ONNX."""
+    shape = _scale_shape(x.rank, axis, scale)
     factor = op.reshape(op.cast(scale, _FLOAT32), shape)
     y = op.apply(OperationType.ROUND, op.apply(OperationType.DIV, op.cast(x, _FLOAT32), factor))
     if zero_point is not None:
@@ -92,33 +92,33 @@ def dequantize_linear(
         refuse(f"its block_size is {block_size}; NNRt has one scale for a tensor, or one for each channel")
     dtype = op.dtype(output_dtype) if output_dtype else scale.dtype
     at = axis % x.rank if x.rank else 0
-    params = _params(scale, zero_point)
+    params = _known_params(scale, zero_point)
     behind = x.quantized
     if params is None or dtype != _FLOAT32 or x.dtype not in (*_EIGHT_BITS, _INT32):
-        return _real(op, x, scale, zero_point, at, dtype)
+        return _to_real(op, x, scale, zero_point, at, dtype)
     if x.is_constant:
         assert x.array is not None
         if len(params[0]) not in (1, x.shape[at] if x.rank else 1):
             refuse(f"it has {len(params[0])} scales, and {x} no such dimension {at}")
         param = None if x.dtype == _INT32 else QuantParam(*params)
         integers = op.constant(x.array, quant=param)
-        y = constant_value(op.model, lambda: _computed(x, *params, at), (_FLOAT32, x.shape))
+        y = constant_value(op.model, lambda: _dequantize_constant(x, *params, at), (_FLOAT32, x.shape))
         y.quantized = integers.quantized = Quantized(integers, *params, at)
         return y
     if behind is not None and (behind.scales, behind.zero_points) == params:
         tensor = behind.tensor
-        y = op.later(dtype, x.dims, lambda: _dequantized(op, tensor, at))
+        y = op.lazy(dtype, x.dims, lambda: _dequantize(op, tensor, at))
         y.quantized = behind
         return y
-    return _real(op, x, scale, zero_point, at, dtype)
+    return _to_real(op, x, scale, zero_point, at, dtype)
 
 
-def _dequantized(op: NodeBuilder, x: Value, axis: int) -> Value:
+def _dequantize(op: NodeBuilder, x: Value, axis: int) -> Value:
     source = data_type_of(x.dtype)
     return op.apply(OperationType.QUANT_DTYPE_CAST, x, src_t=source, dst_t=DataType.FLOAT32, axis=axis, dims=x.dims)
 
 
-def _computed(x: Value, scales: tuple[float, ...], points: Ints, axis: int) -> Any:
+def _dequantize_constant(x: Value, scales: tuple[float, ...], points: Ints, axis: int) -> Any:
     """Return the real numbers that constant integers represent."""
     assert x.array is not None
     shape = () if len(scales) == 1 else tuple(len(scales) if at == axis else 1 for at in range(x.rank))
@@ -126,8 +126,8 @@ def _computed(x: Value, scales: tuple[float, ...], points: Ints, axis: int) -> A
     return (x.array.astype(np.int64) - point).astype(np.float32) * factor
 
 
-def _real(op: NodeBuilder, x: Value, scale: Value, zero_point: Value | None, axis: int, dtype: Dtype) -> Value:
-    shape = _along(x.rank, axis, scale)
+def _to_real(op: NodeBuilder, x: Value, scale: Value, zero_point: Value | None, axis: int, dtype: Dtype) -> Value:
+    shape = _scale_shape(x.rank, axis, scale)
     y = op.cast(x, _FLOAT32)
     if zero_point is not None:
         y = op.apply(OperationType.SUB, y, op.reshape(op.cast(zero_point, _FLOAT32), shape))
@@ -151,8 +151,8 @@ def qlinear_conv(
     window: Window,
 ) -> Value:
     """CONV2D on quantized tensors; plain integers are quantized first, by CAST, SUB, MUL and QUANT_DTYPE_CAST."""
-    given = standing(op, x, x_scale, x_zero_point, 0), standing(op, weight, weight_scale, weight_zero_point, 0)
-    op.quant = output_param(x, y_scale, y_zero_point)
+    given = as_quant(op, x, x_scale, x_zero_point, 0), as_quant(op, weight, weight_scale, weight_zero_point, 0)
+    op.quant = output_quant(x, y_scale, y_zero_point)
     y = conv(
         op,
         *given,
@@ -160,7 +160,7 @@ def qlinear_conv(
         group=group,
         window=window,
     )
-    return marked(y)
+    return mark_quantized(y)
 
 
 @onnx_operator("QLinearMatMul", since=10)
@@ -176,22 +176,22 @@ def qlinear_matmul(
     y_zero_point: Value,
 ) -> Value:
     """MATMUL on quantized tensors; plain integers are quantized first, by CAST, SUB, MUL and QUANT_DTYPE_CAST."""
-    given = standing(op, a, a_scale, a_zero_point, a.rank - 2), standing(op, b, b_scale, b_zero_point, b.rank - 1)
-    return marked(op.apply(OperationType.MATMUL, *given, quant=output_param(a, y_scale, y_zero_point)))
+    given = (as_quant(op, a, a_scale, a_zero_point, a.rank - 2), as_quant(op, b, b_scale, b_zero_point, b.rank - 1))
+    return mark_quantized(op.apply(OperationType.MATMUL, *given, quant=output_quant(a, y_scale, y_zero_point)))
 
 
-def output_param(x: Value, scale: Value, zero_point: Value | None) -> QuantParam:
+def output_quant(x: Value, scale: Value, zero_point: Value | None) -> QuantParam:
     """Return the quantization of a result. Raise Unsupported unless it has the data type of x and one known scale."""
-    params = _params(scale, zero_point)
+    params = _known_params(scale, zero_point)
     dtype = _UINT8 if zero_point is None else zero_point.dtype
     if params is None or len(params[0]) != 1 or dtype != x.dtype:
         refuse("its output is not quantized with one known scale, in the data type of its input")
     return QuantParam(*params)
 
 
-def standing(op: NodeBuilder, x: Value, scale: Value, zero_point: Value | None, axis: int = 0) -> Value:
+def as_quant(op: NodeBuilder, x: Value, scale: Value, zero_point: Value | None, axis: int = 0) -> Value:
     """Return integers as a quantized tensor. Raise Unsupported if NNRt can't represent their quantization."""
-    params = _params(scale, zero_point)
+    params = _known_params(scale, zero_point)
     if params is None or x.dtype not in _EIGHT_BITS:
         refuse(f"{x} is not quantized to 8 bits by scales and zero points that are known before a run")
     if len(params[0]) > 1 and not x.is_constant:
@@ -202,7 +202,7 @@ def standing(op: NodeBuilder, x: Value, scale: Value, zero_point: Value | None, 
     elif x.quantized is not None and x.quantized.is_like(QuantParam(*params)):
         return x.quantized.tensor
     else:
-        y = _quantized(op, _real(op, x, scale, zero_point, axis, _FLOAT32), x.dtype, *params, axis)
+        y = _quantize(op, _to_real(op, x, scale, zero_point, axis, _FLOAT32), x.dtype, *params, axis)
     y.quantized = Quantized(y, *params, axis)
     return y
 
@@ -210,7 +210,7 @@ def standing(op: NodeBuilder, x: Value, scale: Value, zero_point: Value | None, 
 @onnx_operator("DynamicQuantizeLinear", since=11)
 def dynamic_quantize_linear(op: NodeBuilder, x: Value) -> tuple[Value, Value, Value]:
     """As QuantizeLinear; scale and zero point by REDUCE_MIN, REDUCE_MAX, MINIMUM, MAXIMUM, SUB, DIV and WHERE."""
-    zero, steps = op.number(0, _FLOAT32), op.number(_FARTHEST, _FLOAT32)
+    zero, steps = op.number(0, _FLOAT32), op.number(_LARGEST_DISTANCE, _FLOAT32)
     axes = np.arange(x.rank)
     low = op.apply(OperationType.MINIMUM, op.apply(OperationType.REDUCE_MIN, x, axes), zero)
     high = op.apply(OperationType.MAXIMUM, op.apply(OperationType.REDUCE_MAX, x, axes), zero)
@@ -231,7 +231,9 @@ def matmul_integer(
     if a_zero_point is not None and a_zero_point.rank == 1 and a_zero_point.dims != (1,):
         a_zero_point = op.unsqueeze(a_zero_point, [1])
     return op.apply(
-        OperationType.MATMUL, _centered(op, a, a_zero_point, _INT32), _centered(op, b, b_zero_point, _INT32)
+        OperationType.MATMUL,
+        _center(op, a, a_zero_point, _INT32),
+        _center(op, b, b_zero_point, _INT32),
     )
 
 
@@ -253,8 +255,8 @@ def conv_integer(
     """
     if weight_zero_point is not None and weight_zero_point.rank == 1:
         weight_zero_point = op.reshape(weight_zero_point, (*weight_zero_point.dims, *[1] * (weight.rank - 1)))
-    digits, dtype = _exact_digits(weight, weight_zero_point)
-    centered = _centered(op, x, x_zero_point, dtype)
+    digits, dtype = _split_exactly(weight, weight_zero_point)
+    centered = _center(op, x, x_zero_point, dtype)
     convolved = partial(
         conv,
         op,
@@ -263,20 +265,20 @@ def conv_integer(
         window=window,
     )
     sums = [
-        (factor, convolved(_centered(op, weight, weight_zero_point, dtype) if digit is None else op.constant(digit)))
+        (factor, convolved(_center(op, weight, weight_zero_point, dtype) if digit is None else op.constant(digit)))
         for factor, digit in digits
     ]
     # Rounding gives the exact sum, in whatever order a device multiplies and adds.
-    y = op.later(
+    y = op.lazy(
         _INT32,
         sums[0][1].dims,
-        lambda: _total(op, [(factor, op.cast(op.apply(OperationType.ROUND, one), _INT32)) for factor, one in sums]),
+        lambda: _sum(op, [(factor, op.cast(op.apply(OperationType.ROUND, one), _INT32)) for factor, one in sums]),
     )
-    y.real = _total(op, sums)
+    y.real = _sum(op, sums)
     return y
 
 
-def _total(op: NodeBuilder, parts: Sequence[tuple[int, Value]]) -> Value:
+def _sum(op: NodeBuilder, parts: Sequence[tuple[int, Value]]) -> Value:
     """Sum values times their factors."""
     scaled = [
         part if factor == 1 else op.apply(OperationType.MUL, part, op.number(factor, part.dtype))
@@ -285,7 +287,7 @@ def _total(op: NodeBuilder, parts: Sequence[tuple[int, Value]]) -> Value:
     return reduce(partial(op.apply, OperationType.ADD), scaled)
 
 
-def _exact_digits(weight: Value, zero_point: Value | None) -> tuple[list[tuple[int, Array | None]], Dtype]:
+def _split_exactly(weight: Value, zero_point: Value | None) -> tuple[list[tuple[int, Array | None]], Dtype]:
     """Split a weight so that a floating-point type holds its sums of products with 8-bit integers exactly.
 
     Returns:
@@ -296,21 +298,21 @@ def _exact_digits(weight: Value, zero_point: Value | None) -> tuple[list[tuple[i
     if weight.array is None or point is None:
         return [(1, None)], _FLOAT64
     taps = weight.array.astype(np.int32) - point.astype(np.int32)
-    for factor in (1, _HALF_OF_8_BITS):
+    for factor in (1, _FOUR_BITS):
         high, low = np.divmod(taps, factor)
         parts = [(factor, high)] if factor == 1 else [(factor, high), (1, low)]
-        if all(_farthest_sum(part) < _LARGEST_EXACT for _, part in parts):
+        if all(_largest_sum(part) < _LARGEST_EXACT for _, part in parts):
             return [(by, part.astype(np.float32)) for by, part in parts], _FLOAT32
     return [(1, None)], _FLOAT64
 
 
-def _farthest_sum(taps: Array) -> int:
+def _largest_sum(taps: Array) -> int:
     """Return the largest absolute value of a partial sum of products, in whatever order a device adds them."""
     of_channels = np.abs(taps).reshape(len(taps), -1).sum(axis=1, dtype=np.int64)
-    return _FARTHEST * int(of_channels.max(initial=0))
+    return _LARGEST_DISTANCE * int(of_channels.max(initial=0))
 
 
-def _centered(op: NodeBuilder, x: Value, zero_point: Value | None, dtype: Dtype) -> Value:
+def _center(op: NodeBuilder, x: Value, zero_point: Value | None, dtype: Dtype) -> Value:
     wide = op.cast(x, dtype)
     if x.is_constant:
         # The model keeps the weight in 8 bits; the device casts it.
@@ -320,7 +322,7 @@ def _centered(op: NodeBuilder, x: Value, zero_point: Value | None, dtype: Dtype)
     return op.apply(OperationType.SUB, wide, op.cast(zero_point, dtype))
 
 
-def _params(scale: Value, zero_point: Value | None) -> tuple[tuple[float, ...], Ints] | None:
+def _known_params(scale: Value, zero_point: Value | None) -> tuple[tuple[float, ...], Ints] | None:
     """Return scales and zero points, or None if they are known only in a run or don't fit each other."""
     if scale.array is None or scale.rank > 1 or (zero_point is not None and zero_point.array is None):
         return None
@@ -331,7 +333,7 @@ def _params(scale: Value, zero_point: Value | None) -> tuple[tuple[float, ...], 
     return (scales, points) if len(points) == len(scales) else None
 
 
-def _along(rank: int, axis: int, scale: Value) -> Ints:
+def _scale_shape(rank: int, axis: int, scale: Value) -> Ints:
     """Return the shape in which one scale, or one per entry of an axis, broadcasts to the tensor."""
     if -1 in scale.shape or scale.rank > 1:
         refuse(f"its scale is {scale}; NNRt has one for a tensor, or one for each channel")

@@ -21,7 +21,7 @@ _ACTIVATIONS = {"relu": OperationType.RELU, "sigmoid": OperationType.SIGMOID, "t
 Cell = Callable[[Sequence[Value], Value], Value]
 
 
-def unrolled(
+def unroll(
     op: NodeBuilder,
     x: Value,
     initial: Value | None,
@@ -60,16 +60,16 @@ def unrolled(
     all_states, last_states = [], []
     for number in range(directions):
         read, cell = make_cell(number, x)
-        rows = list(zip(*(_cut(op, part, steps) for part in read), strict=True))
+        rows = list(zip(*(_split_steps(op, part, steps) for part in read), strict=True))
         state = op.apply(OperationType.GATHER, initial, np.array([number]), np.array(0), dims=(1, batch, hidden))
         states = []
         is_backward = direction == "reverse" or number == 1
         for row in rows[::-1] if is_backward else rows:
             state = cell(row, state)
             states.append(state)
-        all_states.append(op.unsqueeze(_joined(op, states[::-1] if is_backward else states, 0), [1]))
+        all_states.append(op.unsqueeze(_concatenate(op, states[::-1] if is_backward else states, 0), [1]))
         last_states.append(state)
-    y, last = _joined(op, all_states, 1), _joined(op, last_states, 0)
+    y, last = _concatenate(op, all_states, 1), _concatenate(op, last_states, 0)
     return (op.transpose(y, [2, 0, 1, 3]), op.transpose(last, [1, 0, 2])) if layout else (y, last)
 
 
@@ -105,18 +105,18 @@ def are_full(lengths: Value | None, steps: object) -> bool:
     return lengths is None or (lengths.ints is not None and set(lengths.ints) == {steps})
 
 
-def _cut(op: NodeBuilder, x: Value, steps: int) -> list[Value]:
+def _split_steps(op: NodeBuilder, x: Value, steps: int) -> list[Value]:
     """Split x into parts of one step each."""
     if steps > _MOST_PARTS:
         sizes = [min(_MOST_PARTS, steps - start) for start in range(0, steps, _MOST_PARTS)]
         blocks = op.apply_to_several(OperationType.SPLIT, x, axis=0, output_num=len(sizes), size_splits=sizes)
-        return [row for block, size in zip(blocks, sizes, strict=True) for row in _cut(op, block, size)]
+        return [row for block, size in zip(blocks, sizes, strict=True) for row in _split_steps(op, block, size)]
     rows = op.apply_to_several(OperationType.SPLIT, x, axis=0, output_num=steps, size_splits=(1,) * steps)
     return list(rows)
 
 
-def _joined(op: NodeBuilder, parts: Sequence[Value], axis: int) -> Value:
+def _concatenate(op: NodeBuilder, parts: Sequence[Value], axis: int) -> Value:
     if len(parts) > _MOST_PARTS:
         starts = range(0, len(parts), _MOST_PARTS)
-        parts = [_joined(op, parts[start : start + _MOST_PARTS], axis) for start in starts]
+        parts = [_concatenate(op, parts[start : start + _MOST_PARTS], axis) for start in starts]
     return parts[0] if len(parts) == 1 else op.apply(OperationType.CONCAT, *parts, axis=axis)

@@ -7,8 +7,8 @@ import numpy as np
 from nnrt_client.enums import Format, OperationType
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder, require_moderate
 from nnrt_client.onnx_import.operators.operator import onnx_operator
-from nnrt_client.onnx_import.operators.padding import known_number, padded, padded_in_a_run
-from nnrt_client.onnx_import.operators.slicing import cut_in_a_run, sliced
+from nnrt_client.onnx_import.operators.padding import known_number, pad_by, pad_in_run
+from nnrt_client.onnx_import.operators.slicing import slice_between, split_in_run
 from nnrt_client.onnx_import.shapes.dims import Dim, Dims, Number, broadcast, product
 from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Value
@@ -33,11 +33,11 @@ def reshape(op: NodeBuilder, x: Value, shape: Value, *, allowzero: int = 0) -> V
     if target.count(-1) > 1 or any(isinstance(dim, int) and dim < -1 for dim in target):
         refuse(f"its shape is {target}; use at most one -1")
     if -1 in target:
-        target[target.index(-1)] = _rest(x.dims, target)
+        target[target.index(-1)] = _inferred_dim(x.dims, target)
     return op.reshape(x, target, shape)
 
 
-def _rest(dims: Dims, target: Sequence[Number]) -> Number:
+def _inferred_dim(dims: Dims, target: Sequence[Number]) -> Number:
     """Return the dimension that stands for -1 in `target`: the number of elements divided by its other dimensions."""
     total, given = product(dims), product(dim for dim in target if dim != -1)
     common = [dim for dim in dims if not isinstance(dim, int)]
@@ -49,7 +49,7 @@ def _rest(dims: Dims, target: Sequence[Number]) -> Number:
             rest.remove(dim)
             others = list(target)
             others.remove(dim)
-            return _rest(tuple(rest), others)
+            return _inferred_dim(tuple(rest), others)
     return total // given if given != 0 else 0
 
 
@@ -75,16 +75,16 @@ def flatten(op: NodeBuilder, x: Value, *, axis: int = 1) -> Value:
 @onnx_operator("Squeeze", until=12, moves=True)
 def squeeze_by_attribute(op: NodeBuilder, x: Value, *, axes: Ints = ()) -> Value:
     """SQUEEZE."""
-    return _squeezed(op, x, axes)
+    return _squeeze(op, x, axes)
 
 
 @onnx_operator("Squeeze", since=13, moves=True)
 def squeeze(op: NodeBuilder, x: Value, axes: Value | None = None) -> Value:
     """SQUEEZE."""
-    return _squeezed(op, x, () if axes is None else op.ints("axes", axes))
+    return _squeeze(op, x, () if axes is None else op.ints("axes", axes))
 
 
-def _squeezed(op: NodeBuilder, x: Value, axes: Sequence[int]) -> Value:
+def _squeeze(op: NodeBuilder, x: Value, axes: Sequence[int]) -> Value:
     named = [axis % x.rank for axis in axes] or [at for at, dim in enumerate(x.dims) if dim == 1]
     if not axes and -1 in x.shape:
         refuse(f"which dimensions of {x} are 1 is known only in a run; name them")
@@ -130,7 +130,7 @@ def split(
 ) -> tuple[Value, ...]:
     """SPLIT; STRIDED_SLICE for each part if the sizes are known only in a run."""
     if split is not None and split.ints is None:
-        return cut_in_a_run(op, x, axis, split)
+        return split_in_run(op, x, axis, split)
     sizes = () if split is None else tuple(op.ints("split", split))
     return _split(op, x, axis, sizes, num_outputs or len(op.outputs))
 
@@ -155,7 +155,7 @@ def _split(op: NodeBuilder, x: Value, axis: int, sizes: Ints, count: int) -> tup
 @onnx_operator("Slice", until=9)
 def slice_by_attributes(op: NodeBuilder, x: Value, *, starts: Ints, ends: Ints, axes: Ints = ()) -> Value:
     """STRIDED_SLICE."""
-    return sliced(op, x, starts, ends, axes or tuple(range(len(starts))), (1,) * len(starts))
+    return slice_between(op, x, starts, ends, axes or tuple(range(len(starts))), (1,) * len(starts))
 
 
 @onnx_operator("Slice", since=10, moves=True)
@@ -168,7 +168,7 @@ def slice_(
         refuse(f"how many starts {starts} there are is known only in a run")
     along = range(count) if axes is None else op.ints("axes", axes)
     by = [1] * count if steps is None else steps.ints or steps
-    return sliced(op, x, starts.ints or starts, ends.ints or ends, along, by)
+    return slice_between(op, x, starts.ints or starts, ends.ints or ends, along, by)
 
 
 @onnx_operator("Shape", until=14)
@@ -181,7 +181,7 @@ def shape_of_all(op: NodeBuilder, x: Value) -> Value:
 def shape_of(op: NodeBuilder, x: Value, *, start: int = 0, end: int | None = None) -> Value:
     """SHAPE and STRIDED_SLICE; a constant if the shape is known before a run."""
     from_, to, _ = slice(start, end).indices(x.rank)
-    return op.shape(x) if (from_, to) == (0, x.rank) else sliced(op, op.shape(x), [from_], [to], [0], [1])
+    return op.shape(x) if (from_, to) == (0, x.rank) else slice_between(op, op.shape(x), [from_], [to], [0], [1])
 
 
 @onnx_operator("Size")
@@ -216,7 +216,7 @@ def tile(op: NodeBuilder, x: Value, repeats: Value) -> Value:
 @onnx_operator("Pad", until=10)
 def pad_by_attributes(op: NodeBuilder, x: Value, *, pads: Ints, mode: str = "constant", value: float = 0.0) -> Value:
     """PAD, or GATHER for the mode 'edge'; STRIDED_SLICE for negative pads."""
-    return padded(op, x, pads, mode, value)
+    return pad_by(op, x, pads, mode, value)
 
 
 @onnx_operator("Pad", since=11)
@@ -241,13 +241,13 @@ def pad(
         return op.apply(OperationType.WHERE, is_inside, y, op.reshape(value, ()), dims=y.dims)
     named = None if axes is None else [axis % x.rank for axis in op.ints("axes", axes)]
     if pads.ints is None:
-        return padded_in_a_run(op, x, pads, named, mode, number or 0)
+        return pad_in_run(op, x, pads, named, mode, number or 0)
     given = pads.ints
     if named is not None:
         borders = np.zeros((2, x.rank), np.int64)
         borders[:, named] = np.reshape(given, (2, -1))
         given = borders.reshape(-1).tolist()
-    return padded(op, x, given, mode, number or 0)
+    return pad_by(op, x, given, mode, number or 0)
 
 
 @onnx_operator("Trilu", since=14)
@@ -260,9 +260,9 @@ def trilu(op: NodeBuilder, x: Value, k: Value | None = None, *, upper: int = 1) 
         shift = (
             op.reshape(k, ()) if k is not None and known is None else op.number((known or [0])[0], np.dtype(np.int64))
         )
-        row = op.apply(OperationType.ADD, op.unsqueeze(op.places(x, -2), [1]), shift)
+        row = op.apply(OperationType.ADD, op.unsqueeze(op.indices(x, -2), [1]), shift)
         type_ = OperationType.GREATER_EQUAL if upper else OperationType.LESS_EQUAL
-        is_kept = op.apply(type_, op.places(x, -1), row, dims=x.dims[-2:])
+        is_kept = op.apply(type_, op.indices(x, -1), row, dims=x.dims[-2:])
         return op.apply(OperationType.WHERE, is_kept, x, zero, dims=x.dims)
     require_moderate(x.dims[-2:])
     ones = np.ones((rows, columns), np.bool_)

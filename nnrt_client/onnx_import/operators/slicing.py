@@ -6,7 +6,7 @@ import numpy as np
 
 from nnrt_client.enums import OperationType
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
-from nnrt_client.onnx_import.shapes.dims import unlike
+from nnrt_client.onnx_import.shapes.dims import new_dim
 from nnrt_client.onnx_import.value import Value
 from nnrt_hdi.tensor import Array
 
@@ -14,7 +14,7 @@ from nnrt_hdi.tensor import Array
 FARTHEST = 2**31 - 1
 
 
-def sliced(
+def slice_between(
     op: NodeBuilder,
     x: Value,
     starts: Sequence[int] | Value,
@@ -35,7 +35,7 @@ def sliced(
         end_mask=whole,
     )
     # The length of a slice of an unknown dimension is unknown too.
-    y.dims = tuple(dim if isinstance(dim, int) or at not in axes else unlike() for at, dim in enumerate(y.dims))
+    y.dims = tuple(dim if isinstance(dim, int) or at not in axes else new_dim() for at, dim in enumerate(y.dims))
     return y
 
 
@@ -55,13 +55,13 @@ def _positions(
     return positions
 
 
-def cut_in_a_run(op: NodeBuilder, x: Value, axis: int, sizes: Value) -> tuple[Value, ...]:
+def split_in_run(op: NodeBuilder, x: Value, axis: int, sizes: Value) -> tuple[Value, ...]:
     """Split x into successive parts whose sizes are known only in a run."""
     parts = []
     start: Value = op.constant(np.zeros(1, np.int64))
     for at in range(len(op.outputs)):
         size = op.apply(OperationType.GATHER, sizes, np.array([at]), np.array(0))
         end = op.apply(OperationType.ADD, start, size)
-        parts.append(sliced(op, x, start, end, [axis], [1]))
+        parts.append(slice_between(op, x, start, end, [axis], [1]))
         start = end
     return tuple(parts)

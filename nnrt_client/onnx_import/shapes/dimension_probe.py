@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from nnrt_client.model.model import Model, parts_of
-from nnrt_client.onnx_import.shapes.dims import Dim, Dims, Number, unlike
+from nnrt_client.onnx_import.shapes.dims import Dim, Dims, Number, new_dim
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.graph import Node
 from nnrt_hdi.ops import infer_node
@@ -33,14 +33,14 @@ def output_dims(model: Model, given: Sequence[Dims | None]) -> list[Dims]:
     unknown = list(dict.fromkeys(dim for dims in given for dim in dims or () if isinstance(dim, Dim)))
     probes = [dict(zip(unknown, numbers, strict=False)) for numbers in _NUMBERS]
     is_enough = len(unknown) <= len(_NUMBERS[0])
-    answers = [_shapes(model, given, numbers) if is_enough else None for numbers in probes]
+    answers = [_infer_shapes(model, given, numbers) if is_enough else None for numbers in probes]
     return [
-        tuple(size if size >= 0 else _same(probes, answers, at, axis) for axis, size in enumerate(shape))
+        tuple(size if size >= 0 else _find(probes, answers, at, axis) for axis, size in enumerate(shape))
         for at, shape in enumerate(shapes)
     ]
 
 
-def _same(probes: Sequence[Mapping[Dim, int]], answers: Sequence[Sequence[Shape] | None], at: int, axis: int) -> Number:
+def _find(probes: Sequence[Mapping[Dim, int]], answers: Sequence[Sequence[Shape] | None], at: int, axis: int) -> Number:
     """Return the dimension whose number each answer has, or a new unknown dimension if there is none."""
     for dim in probes[0]:
         if all(
@@ -48,10 +48,10 @@ def _same(probes: Sequence[Mapping[Dim, int]], answers: Sequence[Sequence[Shape]
             for numbers, answer in zip(probes, answers, strict=True)
         ):
             return dim
-    return unlike()
+    return new_dim()
 
 
-def _shapes(model: Model, given: Sequence[Dims | None], numbers: Mapping[Dim, int]) -> list[Shape] | None:
+def _infer_shapes(model: Model, given: Sequence[Dims | None], numbers: Mapping[Dim, int]) -> list[Shape] | None:
     """Return the shapes that the outputs would have, or None if the operator refuses the operands."""
     operation = parts_of(model).last_operation
     operands = []

@@ -26,27 +26,27 @@ class Dim:
     is_size: bool = True
 
     def __add__(self, other: Any) -> "Number":
-        return self if other == 0 else _combined("+", self, other, is_commutative=True)
+        return self if other == 0 else _combine("+", self, other, is_commutative=True)
 
     def __mul__(self, other: Any) -> "Number":
         if other in (0, 1) and isinstance(other, int):
             return self if other else 0
-        return _combined("*", self, other, is_commutative=True)
+        return _combine("*", self, other, is_commutative=True)
 
     def __sub__(self, other: Any) -> "Number":
-        return 0 if other == self else self if other == 0 else _combined("-", self, other)
+        return 0 if other == self else self if other == 0 else _combine("-", self, other)
 
     def __rsub__(self, other: Any) -> "Number":
-        return _combined("-", other, self)
+        return _combine("-", other, self)
 
     def __floordiv__(self, other: Any) -> "Number":
-        return 1 if other == self else self if other == 1 else _combined("/", self, other)
+        return 1 if other == self else self if other == 1 else _combine("/", self, other)
 
     def __rfloordiv__(self, other: Any) -> "Number":
-        return 0 if other == 0 else _combined("/", other, self)
+        return 0 if other == 0 else _combine("/", other, self)
 
     def __neg__(self) -> "Number":
-        return _combined("-", 0, self)
+        return _combine("-", 0, self)
 
     __radd__ = __add__
     __rmul__ = __mul__
@@ -101,27 +101,27 @@ def broadcast(a: Dims, b: Dims) -> Dims:
     """Broadcast two shapes by numpy's rules. A dimension known only in a run becomes a new unknown one."""
     rank = max(len(a), len(b))
     padded = ((1,) * (rank - len(dims)) + dims for dims in (a, b))
-    return tuple(_together(*pair) for pair in zip(*padded, strict=True))
+    return tuple(_broadcast_dim(*pair) for pair in zip(*padded, strict=True))
 
 
-def _together(a: Number, b: Number) -> Number:
+def _broadcast_dim(a: Number, b: Number) -> Number:
     if a == b or b == 1:
         return a
     if a == 1:
         return b
     # A known dimension is not 1 here, so the unknown one is 1 or equal to it.
-    return a if isinstance(a, int) else b if isinstance(b, int) else unlike()
+    return a if isinstance(a, int) else b if isinstance(b, int) else new_dim()
 
 
-def unlike(*, is_size: bool = True) -> Dim:
+def new_dim(*, is_size: bool = True) -> Dim:
     """Return a new unknown number, which equals no other."""
     return Dim(f"?{next(_serial)}", is_size)
 
 
-def _combined(sign: str, a: Any, b: Any, *, is_commutative: bool = False) -> Dim:
+def _combine(sign: str, a: Any, b: Any, *, is_commutative: bool = False) -> Dim:
     texts = [part.formula if isinstance(part, Dim) else str(part) for part in (a, b)]
     is_size = sign in "+*/" and all(part.is_size if isinstance(part, Dim) else part >= 0 for part in (a, b))
     if is_commutative:
         texts.sort()
     formula = f"({texts[0]} {sign} {texts[1]})"
-    return Dim(formula if len(formula) <= _LONGEST_FORMULA else unlike().formula, is_size)
+    return Dim(formula if len(formula) <= _LONGEST_FORMULA else new_dim().formula, is_size)

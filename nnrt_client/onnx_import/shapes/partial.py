@@ -19,10 +19,10 @@ from nnrt_client.onnx_import.shapes.dims import (
     elements,
     equal,
     is_less,
+    new_dim,
     product,
-    unlike,
 )
-from nnrt_client.onnx_import.signature import bound
+from nnrt_client.onnx_import.signature import bind
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.ops.signature import Signature
 
@@ -30,7 +30,7 @@ Arithmetic = Callable[..., Elements | None]
 ARITHMETIC: dict[str, Signature] = {}
 _LARGEST = 2**62
 # Operators that read the dimensions of their input, not its elements.
-_OF_SHAPES = ("Shape", "Size")
+_SHAPE_READERS = ("Shape", "Size")
 _TRUTHS = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
 # Integer types that hold every dimension.
 _CAST = {TensorProto.INT32: np.int32, TensorProto.INT64: np.int64}
@@ -68,7 +68,7 @@ def size(dims: Elements) -> Elements | None:
 def gather(data: Elements, indices: Elements, *, axis: int = 0) -> Elements | None:
     if not data.ndim or _has_dims(indices):
         return None
-    return _array(np.take(data, indices.astype(np.int64), axis))
+    return _as_array(np.take(data, indices.astype(np.int64), axis))
 
 
 @arithmetic("Concat")
@@ -108,7 +108,7 @@ def unsqueeze(data: Elements, given: Elements | None = None, *, axes: tuple[int,
 @arithmetic("Squeeze")
 def squeeze(data: Elements, given: Elements | None = None, *, axes: tuple[int, ...] = ()) -> Elements | None:
     named = tuple(axes if given is None else given.tolist())
-    return _array(np.squeeze(data, named or None))
+    return _as_array(np.squeeze(data, named or None))
 
 
 @arithmetic("Reshape")
@@ -128,17 +128,17 @@ def identity(data: Elements) -> Elements | None:
 
 @arithmetic("Add")
 def add(a: Elements, b: Elements) -> Elements | None:
-    return _array(a + b)
+    return _as_array(a + b)
 
 
 @arithmetic("Sub")
 def sub(a: Elements, b: Elements) -> Elements | None:
-    return _array(a - b)
+    return _as_array(a - b)
 
 
 @arithmetic("Mul")
 def mul(a: Elements, b: Elements) -> Elements | None:
-    return _array(a * b)
+    return _as_array(a * b)
 
 
 @arithmetic("Div")
@@ -147,22 +147,22 @@ def div(a: Elements, b: Elements) -> Elements | None:
     numbers = [value for part in (a, b) for value in part.reshape(-1) if isinstance(value, int)]
     if any(number < 0 for number in numbers) or 0 in b.reshape(-1).tolist():
         return None
-    return _array(a // b)
+    return _as_array(a // b)
 
 
 @arithmetic("Equal")
 def compare(a: Elements, b: Elements) -> Elements | None:
-    return _compared(a, b, equal)
+    return _compare(a, b, equal)
 
 
 @arithmetic("Less")
 def less(a: Elements, b: Elements) -> Elements | None:
-    return _compared(a, b, is_less)
+    return _compare(a, b, is_less)
 
 
 @arithmetic("LessOrEqual")
 def less_or_equal(a: Elements, b: Elements) -> Elements | None:
-    return _negated(_compared(b, a, is_less))
+    return _negate(_compare(b, a, is_less))
 
 
 @arithmetic("Greater")
@@ -177,7 +177,7 @@ def greater_or_equal(a: Elements, b: Elements) -> Elements | None:
 
 @arithmetic("Where")
 def where(condition: Elements, a: Elements, b: Elements) -> Elements | None:
-    return None if _has_dims(condition) else _array(np.where(condition.astype(bool), a, b))
+    return None if _has_dims(condition) else _as_array(np.where(condition.astype(bool), a, b))
 
 
 @arithmetic("ReduceProd")
@@ -191,15 +191,15 @@ def reduce_prod(
 ) -> Elements | None:
     if data.ndim != 1:
         return None
-    return _array(np.prod(data, keepdims=bool(keepdims)))
+    return _as_array(np.prod(data, keepdims=bool(keepdims)))
 
 
-def computed(name: str, given: Sequence[Known | None], attributes: Mapping[str, Any]) -> Elements | None:
+def compute(name: str, given: Sequence[Known | None], attributes: Mapping[str, Any]) -> Elements | None:
     """Return the result of a node as far as it is known before a run, or None if nothing is known."""
     signature = ARITHMETIC.get(name)
     if signature is None or not given:
         return None
-    if name in _OF_SHAPES:
+    if name in _SHAPE_READERS:
         inputs: list[Elements | None] = [elements(value.dims) if value else None for value in given]
     else:
         inputs = [value.elements if value else None for value in given]
@@ -208,7 +208,7 @@ def computed(name: str, given: Sequence[Known | None], attributes: Mapping[str, 
     if any(numbers is None and value is not None for numbers, value in zip(inputs, given, strict=True)):
         return None
     try:
-        result = signature.function(*inputs, **bound(signature, inputs, attributes))
+        result = signature.function(*inputs, **bind(signature, inputs, attributes))
     except (NnrtError, ValueError, IndexError, TypeError, OverflowError):
         # The operator's own function reports what is wrong.
         return None
@@ -220,10 +220,10 @@ def computed(name: str, given: Sequence[Known | None], attributes: Mapping[str, 
 
 
 def result_dtype(name: str, given: Sequence[Known | None], attributes: Mapping[str, Any]) -> np.dtype[np.generic]:
-    """Return the data type of the result of a node for which `computed` returned numbers."""
+    """Return the data type of the result of a node for which `compute` returned numbers."""
     if name in _TRUTHS:
         return np.dtype(np.bool_)
-    if name in _OF_SHAPES:
+    if name in _SHAPE_READERS:
         return np.dtype(np.int64)
     if name == "Cast":
         return np.dtype(_CAST[attributes["to"]])
@@ -236,24 +236,24 @@ def _unknown(value: Known | None) -> Elements | None:
     """Return new unknown numbers for a short integer vector that a run computes, or None for another value."""
     if value is None or value.dtype.kind != "i" or len(value.dims) != 1 or not isinstance(value.dims[0], int):
         return None
-    return elements([unlike(is_size=False) for _ in range(min(value.dims[0], MAX_ELEMENTS + 1))])
+    return elements([new_dim(is_size=False) for _ in range(min(value.dims[0], MAX_ELEMENTS + 1))])
 
 
-def _compared(a: Elements, b: Elements, holds: Callable[[Number, Number], bool | None]) -> Elements | None:
+def _compare(a: Elements, b: Elements, holds: Callable[[Number, Number], bool | None]) -> Elements | None:
     """Return whether `holds` is true, for each pair; None if one pair is known only in a run."""
     pairs = np.broadcast(a, b)
     found = [holds(*pair) for pair in pairs]
     return None if None in found else elements([bool(one) for one in found]).reshape(pairs.shape)
 
 
-def _negated(truths: Elements | None) -> Elements | None:
-    return None if truths is None else _array(np.logical_not(truths.astype(bool)).astype(object))
+def _negate(truths: Elements | None) -> Elements | None:
+    return None if truths is None else _as_array(np.logical_not(truths.astype(bool)).astype(object))
 
 
 def _has_dims(values: Elements) -> bool:
     return any(isinstance(value, Dim) for value in values.reshape(-1))
 
 
-def _array(result: Any) -> Elements:
+def _as_array(result: Any) -> Elements:
     """Return a result as an array. At rank 0 numpy returns the element itself."""
     return result if isinstance(result, np.ndarray) else elements(result)

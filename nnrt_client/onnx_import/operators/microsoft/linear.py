@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from nnrt_client.enums import FuseType, OperationType
 from nnrt_client.onnx_import.operators.linear import gemm, lstm
-from nnrt_client.onnx_import.operators.microsoft.fused import activated
+from nnrt_client.onnx_import.operators.microsoft.fused import apply_activation
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
 from nnrt_client.onnx_import.operators.operator import MICROSOFT, onnx_operator
 from nnrt_client.onnx_import.signature import refuse
@@ -60,7 +60,7 @@ def fused_gemm(
     parameters = [number for number in given if number is not None]
     op.activation = lambda: FuseType.NONE
     y = gemm(op, a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
-    return activated(op, y, activation, parameters)
+    return apply_activation(op, y, activation, parameters)
 
 
 @onnx_operator("DynamicQuantizeLSTM", domain=MICROSOFT)
@@ -135,11 +135,11 @@ def matmul_of_few_bits(
     if b.array is None or scales.array is None or (zero_points is not None and zero_points.array is None):
         refuse("its weight is known only in a run; make it a constant")
     blocks = -(-K // block_size)
-    steps = op.constant(_unpacked(b.array.reshape(N, blocks, -1), bits))
+    steps = op.constant(_unpack(b.array.reshape(N, blocks, -1), bits))
     points: Array = np.array(1 << (bits - 1))
     if zero_points is not None and zero_points.array is not None:
         given = zero_points.array.reshape(N, -1)
-        points = (given if given.dtype.kind == "f" else _unpacked(given, bits))[:, :blocks, None]
+        points = (given if given.dtype.kind == "f" else _unpack(given, bits))[:, :blocks, None]
     number = np.array(data_type_of(a.dtype).value, np.int32)
     centered = op.apply(
         OperationType.SUB, op.apply(OperationType.CAST, steps, number), op.constant(points.astype(a.dtype))
@@ -154,7 +154,7 @@ def matmul_of_few_bits(
     return y if bias is None else op.apply(OperationType.ADD, y, bias, dims=y.dims)
 
 
-def _unpacked(packed: NDArray[Any], bits: int) -> NDArray[Any]:
+def _unpack(packed: NDArray[Any], bits: int) -> NDArray[Any]:
     """Unpack numbers of 2, 4 or 8 bits along the last dimension. The first number is in the lowest bits of a byte."""
     if bits not in (2, 4, 8):
         refuse(f"its bits are {bits}; use 2, 4 or 8")

@@ -4,7 +4,7 @@ import numpy as np
 
 from nnrt_client.enums import OperationType
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
-from nnrt_client.onnx_import.operators.normalization import layer_normalized, root_mean_square_normalized
+from nnrt_client.onnx_import.operators.normalization import apply_layer_norm, apply_rms_norm
 from nnrt_client.onnx_import.operators.operator import MICROSOFT, onnx_operator
 from nnrt_client.onnx_import.operators.quantization import dequantize_linear
 from nnrt_client.onnx_import.signature import refuse
@@ -26,7 +26,7 @@ def skip_layer_normalization(
 ) -> Outputs:
     """ADD and LAYER_NORM, without the outputs mean and deviation."""
     total = _sum(op, x, skip, bias)
-    return layer_normalized(op, total, gamma, beta, x.rank - 1, epsilon), None, None, total
+    return apply_layer_norm(op, total, gamma, beta, x.rank - 1, epsilon), None, None, total
 
 
 @onnx_operator("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
@@ -35,7 +35,7 @@ def skip_simplified_layer_normalization(
 ) -> Outputs:
     """ADD, then as SimplifiedLayerNormalization, without the outputs mean and deviation."""
     total = _sum(op, x, skip, bias)
-    return root_mean_square_normalized(op, total, gamma, x.rank - 1, epsilon), None, None, total
+    return apply_rms_norm(op, total, gamma, x.rank - 1, epsilon), None, None, total
 
 
 def _sum(op: NodeBuilder, x: Value, skip: Value, bias: Value | None) -> Value:
@@ -64,9 +64,9 @@ def embed_layer_normalization(
     if mask_index_type:
         refuse(f"its mask_index_type is {mask_index_type}; use 0")
     tables = word_embedding, position_embedding, segment_embedding
-    total = _embedded(op, input_ids, segment_ids, tables, position_ids)
+    total = _sum_embeddings(op, input_ids, segment_ids, tables, position_ids)
     lengths = _lengths(op, input_ids, mask)
-    return layer_normalized(op, total, gamma, beta, total.rank - 1, epsilon), lengths, total
+    return apply_layer_norm(op, total, gamma, beta, total.rank - 1, epsilon), lengths, total
 
 
 @onnx_operator("QEmbedLayerNormalization", domain=MICROSOFT)
@@ -102,13 +102,13 @@ def quantized_embed_layer_normalization(
         dequantize_linear(op, position_embedding, position_scale, position_zero_point),
         segments,
     )
-    total = _embedded(op, input_ids, segment_ids, tables, None)
+    total = _sum_embeddings(op, input_ids, segment_ids, tables, None)
     scale = dequantize_linear(op, gamma, gamma_scale, gamma_zero_point)
     bias = dequantize_linear(op, beta, beta_scale, beta_zero_point)
-    return layer_normalized(op, total, scale, bias, total.rank - 1, epsilon), _lengths(op, input_ids, mask)
+    return apply_layer_norm(op, total, scale, bias, total.rank - 1, epsilon), _lengths(op, input_ids, mask)
 
 
-def _embedded(
+def _sum_embeddings(
     op: NodeBuilder,
     input_ids: Value,
     segment_ids: Value | None,
@@ -117,7 +117,7 @@ def _embedded(
 ) -> Value:
     """Sum the embeddings of words, positions and segments."""
     word_embedding, position_embedding, segment_embedding = tables
-    places = op.places(input_ids, 1) if position_ids is None else position_ids
+    places = op.indices(input_ids, 1) if position_ids is None else position_ids
     parts = [(word_embedding, input_ids), (position_embedding, places)]
     if segment_ids is not None and segment_embedding is not None:
         parts.append((segment_embedding, segment_ids))

@@ -8,18 +8,18 @@ from nnrt_client.onnx_import.operators.linear import gemm
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
 from nnrt_client.onnx_import.operators.operator import MICROSOFT, onnx_operator
 from nnrt_client.onnx_import.operators.quantization import (
+    as_quant,
     dequantize_linear,
     dynamic_quantize_linear,
     matmul_integer,
-    output_param,
+    output_quant,
     qlinear_conv,
     quantize_linear,
-    standing,
 )
 from nnrt_client.onnx_import.operators.shape import concat
 from nnrt_client.onnx_import.shapes.dims import product
 from nnrt_client.onnx_import.signature import refuse
-from nnrt_client.onnx_import.value import Value, marked
+from nnrt_client.onnx_import.value import Value, mark_quantized
 
 _ARITHMETIC = {"QLinearAdd": OperationType.ADD, "QLinearMul": OperationType.MUL}
 _FIRST_OF_ONE_AXIS = 13
@@ -54,8 +54,8 @@ def arithmetic(
     y_scale: Value,
     y_zero_point: Value | None = None,
 ) -> Value:
-    given = standing(op, a, a_scale, a_zero_point), standing(op, b, b_scale, b_zero_point)
-    return marked(op.apply(_ARITHMETIC[op.type], *given, quant=output_param(a, y_scale, y_zero_point)))
+    given = as_quant(op, a, a_scale, a_zero_point), as_quant(op, b, b_scale, b_zero_point)
+    return mark_quantized(op.apply(_ARITHMETIC[op.type], *given, quant=output_quant(a, y_scale, y_zero_point)))
 
 
 @onnx_operator("QLinearSigmoid", domain=MICROSOFT)
@@ -68,8 +68,8 @@ def sigmoid(
     y_zero_point: Value | None = None,
 ) -> Value:
     """SIGMOID on quantized tensors."""
-    given = standing(op, x, x_scale, x_zero_point)
-    return marked(op.apply(OperationType.SIGMOID, given, quant=output_param(x, y_scale, y_zero_point)))
+    given = as_quant(op, x, x_scale, x_zero_point)
+    return mark_quantized(op.apply(OperationType.SIGMOID, given, quant=output_quant(x, y_scale, y_zero_point)))
 
 
 @onnx_operator("QLinearLeakyRelu", domain=MICROSOFT)
@@ -84,8 +84,8 @@ def leaky_relu(
     alpha: float = 0.01,
 ) -> Value:
     """LEAKY_RELU on quantized tensors."""
-    given, quant = standing(op, x, x_scale, x_zero_point), output_param(x, y_scale, y_zero_point)
-    return marked(op.apply(OperationType.LEAKY_RELU, given, alpha=alpha, quant=quant))
+    given, quant = as_quant(op, x, x_scale, x_zero_point), output_quant(x, y_scale, y_zero_point)
+    return mark_quantized(op.apply(OperationType.LEAKY_RELU, given, alpha=alpha, quant=quant))
 
 
 @onnx_operator("QLinearSoftmax", domain=MICROSOFT)
@@ -101,11 +101,11 @@ def softmax(
     opset: int,
 ) -> Value:
     """SOFTMAX on quantized tensors, between RESHAPE if it covers several dimensions."""
-    given, at = standing(op, x, x_scale, x_zero_point), axis % x.rank
+    given, at = as_quant(op, x, x_scale, x_zero_point), axis % x.rank
     if opset < _FIRST_OF_ONE_AXIS:
         given = op.reshape(given, (*x.dims[:at], product(x.dims[at:])))
-    y = op.apply(OperationType.SOFTMAX, given, axis=at, quant=output_param(x, y_scale, y_zero_point))
-    return marked(op.reshape(y, x.dims))
+    y = op.apply(OperationType.SOFTMAX, given, axis=at, quant=output_quant(x, y_scale, y_zero_point))
+    return mark_quantized(op.reshape(y, x.dims))
 
 
 @onnx_operator("QLinearConcat", domain=MICROSOFT)
@@ -114,9 +114,9 @@ def concatenation(op: NodeBuilder, y_scale: Value, y_zero_point: Value, *parts: 
     if len(parts) % 3:
         refuse(f"it has {len(parts)} inputs behind the output's; give each part its scale and zero point")
     columns = (parts[at::3] for at in range(3))
-    given = [standing(op, x, scale, zero_point) for x, scale, zero_point in zip(*columns, strict=True)]
-    op.quant = output_param(parts[0], y_scale, y_zero_point)
-    return marked(concat(op, *given, axis=axis))
+    given = [as_quant(op, x, scale, zero_point) for x, scale, zero_point in zip(*columns, strict=True)]
+    op.quant = output_quant(parts[0], y_scale, y_zero_point)
+    return mark_quantized(concat(op, *given, axis=axis))
 
 
 @onnx_operator("QLinearWhere", domain=MICROSOFT)
@@ -133,8 +133,10 @@ def where(
     z_zero_point: Value,
 ) -> Value:
     """WHERE on quantized tensors."""
-    given = standing(op, x, x_scale, x_zero_point), standing(op, y, y_scale, y_zero_point)
-    return marked(op.apply(OperationType.WHERE, condition, *given, quant=output_param(x, z_scale, z_zero_point)))
+    given = as_quant(op, x, x_scale, x_zero_point), as_quant(op, y, y_scale, y_zero_point)
+    return mark_quantized(
+        op.apply(OperationType.WHERE, condition, *given, quant=output_quant(x, z_scale, z_zero_point))
+    )
 
 
 @onnx_operator("QLinearGlobalAveragePool", domain=MICROSOFT)
@@ -149,9 +151,9 @@ def pool_of_all(
     channels_last: int = 0,
 ) -> Value:
     """AVG_POOL of the whole image on quantized tensors; REDUCE_MEAN unless the image has two dimensions."""
-    given = _channels_first(op, standing(op, x, x_scale, x_zero_point), channels_last)
-    op.quant = output_param(x, y_scale, y_zero_point)
-    return marked(_as_given(op, global_average_pool(op, given), channels_last))
+    given = _channels_first(op, as_quant(op, x, x_scale, x_zero_point), channels_last)
+    op.quant = output_quant(x, y_scale, y_zero_point)
+    return mark_quantized(_channels_last(op, global_average_pool(op, given), channels_last))
 
 
 @onnx_operator("QLinearAveragePool", domain=MICROSOFT)
@@ -169,10 +171,10 @@ def pool(
     window: Window,
 ) -> Value:
     """AVG_POOL on quantized tensors, after PAD if the padding counts."""
-    given = _channels_first(op, standing(op, x, x_scale, x_zero_point), channels_last)
-    op.quant = output_param(x, y_scale, y_zero_point)
+    given = _channels_first(op, as_quant(op, x, x_scale, x_zero_point), channels_last)
+    op.quant = output_quant(x, y_scale, y_zero_point)
     y = average_pool(op, given, ceil_mode=ceil_mode, count_include_pad=count_include_pad, window=window)
-    return marked(_as_given(op, y, channels_last))
+    return mark_quantized(_channels_last(op, y, channels_last))
 
 
 @onnx_operator("QLinearConv", domain=MICROSOFT)
@@ -195,7 +197,7 @@ def convolution(
     """As ONNX's QLinearConv, between TRANSPOSE if the channels are last."""
     images = x
     if channels_last:
-        images = _channels_first(op, standing(op, x, x_scale, x_zero_point), channels_last)
+        images = _channels_first(op, as_quant(op, x, x_scale, x_zero_point), channels_last)
     y = qlinear_conv(
         op,
         images,
@@ -210,7 +212,7 @@ def convolution(
         group=group,
         window=window,
     )
-    return marked(_as_given(op, y, channels_last))
+    return mark_quantized(_channels_last(op, y, channels_last))
 
 
 @onnx_operator("QGemm", domain=MICROSOFT)
@@ -233,9 +235,9 @@ def full_connection(
     """FULL_CONNECTION on quantized tensors if alpha, transA and the output allow it; else as Gemm of real numbers."""
     channels = 0 if transB else 1
     if y_scale is not None and alpha == 1 and not transA:
-        given = standing(op, a, a_scale, a_zero_point), standing(op, b, b_scale, b_zero_point, channels)
-        op.quant = output_param(a, y_scale, y_zero_point)
-        return marked(gemm(op, *given, c, transB=transB))
+        given = as_quant(op, a, a_scale, a_zero_point), as_quant(op, b, b_scale, b_zero_point, channels)
+        op.quant = output_quant(a, y_scale, y_zero_point)
+        return mark_quantized(gemm(op, *given, c, transB=transB))
     real = (
         dequantize_linear(op, a, a_scale, a_zero_point),
         dequantize_linear(op, b, b_scale, b_zero_point, axis=channels),
@@ -279,8 +281,8 @@ def dynamically_quantized_matmul(
 
 
 def _channels_first(op: NodeBuilder, x: Value, channels_last: int) -> Value:
-    return marked(op.transpose(x, [0, x.rank - 1, *range(1, x.rank - 1)])) if channels_last else x
+    return mark_quantized(op.transpose(x, [0, x.rank - 1, *range(1, x.rank - 1)])) if channels_last else x
 
 
-def _as_given(op: NodeBuilder, y: Value, channels_last: int) -> Value:
+def _channels_last(op: NodeBuilder, y: Value, channels_last: int) -> Value:
     return op.transpose(y, [0, *range(2, y.rank), 1]) if channels_last else y

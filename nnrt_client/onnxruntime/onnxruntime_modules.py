@@ -11,31 +11,31 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec, spec_from_loader
 from types import ModuleType
 
-_THEIRS = "onnxruntime."
+_ONNXRUNTIME = "onnxruntime."
 
 
-class TheirModules(MetaPathFinder, Loader):
+class OnnxRuntimeModules(MetaPathFinder, Loader):
     """Finder of modules that this package lacks. Both names give the same module object, so no class exists twice."""
 
-    def __init__(self, name: str, path: Sequence[str], their_path: Sequence[str]) -> None:
+    def __init__(self, name: str, path: Sequence[str], onnxruntime_path: Sequence[str]) -> None:
         self._name = f"{name}."
         self._path = path
-        self._their_path = their_path
+        self._onnxruntime_path = onnxruntime_path
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Find a module of ONNX Runtime before another finder loads it a second time."""
-        if fullname.startswith(_THEIRS) and path == self._path:  # This package is sys.modules["onnxruntime"].
-            return PathFinder.find_spec(fullname, [*self._path, *self._their_path])
+        if fullname.startswith(_ONNXRUNTIME) and path == self._path:  # This package is sys.modules["onnxruntime"].
+            return PathFinder.find_spec(fullname, [*self._path, *self._onnxruntime_path])
         if not fullname.startswith(self._name):
             return None
-        is_in_theirs = sys.modules[fullname.rpartition(".")[0]].__name__.startswith(_THEIRS)
-        if not is_in_theirs and PathFinder.find_spec(fullname, path) is not None:
+        is_in_onnxruntime = sys.modules[fullname.rpartition(".")[0]].__name__.startswith(_ONNXRUNTIME)
+        if not is_in_onnxruntime and PathFinder.find_spec(fullname, path) is not None:
             return None
-        theirs = _THEIRS + fullname.removeprefix(self._name)
-        return spec_from_loader(fullname, self) if find_spec(theirs) is not None else None
+        original = _ONNXRUNTIME + fullname.removeprefix(self._name)
+        return spec_from_loader(fullname, self) if find_spec(original) is not None else None
 
     def exec_module(self, module: ModuleType) -> None:
         """Replace the new module in `sys.modules` by ONNX Runtime's."""
-        sys.modules[module.__name__] = import_module(_THEIRS + module.__name__.removeprefix(self._name))
+        sys.modules[module.__name__] = import_module(_ONNXRUNTIME + module.__name__.removeprefix(self._name))
