@@ -1,7 +1,8 @@
-"""NNRt for C and C++: a shared library with the 75 functions under C's signatures, over `nnrt_client.oh_nn`.
+"""NNRt for C and C++: a shared library with the 75 functions, implemented by `nnrt_client.oh_nn`.
 
-The library itself (`library.c`) is a table of pointers. With the first call it starts an interpreter, or joins the one
-that the program has, and this package fills the table with callbacks, which read C's arguments and write its results.
+The library (`library.c`) is a table of function pointers. Its first call starts a Python interpreter, or uses the one
+that the program has started. This package then fills the table with callbacks that read C's arguments and write C's
+results.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Handles as C programs have them: addresses of readable memory, each of which is given once."""
+"""Addresses that represent handles in C programs. Each points to readable memory and is used only once."""
 
 import ctypes
 import mmap
@@ -8,7 +8,7 @@ from typing import Any
 from nnrt_client.c_interface.handles import Handle, NN_Tensor, OH_NN_Memory
 from nnrt_client.session.fork import ModuleLock
 
-# What a handle leads to: as much as an OH_NN_Memory has. It takes memory only where something is written.
+# Size of the memory at the address of a handle: that of an OH_NN_Memory.
 _SLOT_BYTES = 16
 _CHUNK_BYTES = 16 << 20
 
@@ -20,8 +20,7 @@ class MemoryStruct(ctypes.Structure):
 
 
 class _Slots:
-    """Addresses of zeroed memory that is never freed. Nothing but virtual memory is taken by those that nobody
-    writes."""
+    """Addresses of zeroed memory that is never freed. An address takes physical memory only if something is written."""
 
     def __init__(self) -> None:
         self._chunks: list[mmap.mmap] = []
@@ -29,7 +28,7 @@ class _Slots:
         self._next = count(0)
 
     def take(self) -> int:
-        """One more address. Raises MemoryError. With the lock held."""
+        """Return a new address. The caller holds the lock. Raise MemoryError if there is none."""
         address = next(self._next)
         if address >= self._end:
             try:
@@ -43,7 +42,7 @@ class _Slots:
 
 
 class Addresses:
-    """The handles that are alive, by their addresses, and what C programs have pointers to as long as these are."""
+    """Live handles by their addresses, and the memory that C programs have pointers to while the handles live."""
 
     def __init__(self) -> None:
         self._lock = ModuleLock()
@@ -51,13 +50,13 @@ class Addresses:
         self._handles: dict[int, Handle[Any]] = {}
         self._addresses: dict[Handle[Any], int] = {}
         self._kept: dict[Handle[Any] | None, dict[object, Any]] = {}
-        # Memory that goes with its executor.
+        # Handles of memory that is freed with its executor.
         self._memory: dict[Handle[Any], set[OH_NN_Memory]] = {}
-        # The handle at an address; None for a null pointer, and for what is no handle or none any more.
+        # Function that returns the live handle at an address, or None.
         self.handle = self._handles.get
 
-    def of(self, handle: Handle[Any]) -> int:
-        """The address of a handle: always the same. Raises MemoryError."""
+    def get(self, handle: Handle[Any]) -> int:
+        """Return the address of a handle, which never changes. Raise MemoryError if there is none."""
         with self._lock.itself:
             address = self._addresses.get(handle)
             if address is None:
@@ -68,12 +67,12 @@ class Addresses:
                 self._handles[address], self._addresses[handle] = handle, address
         return address
 
-    def forget(self, handle: Handle[Any]) -> None:
-        """Forget a handle that has been destroyed, and what it lent."""
+    def remove(self, handle: Handle[Any]) -> None:
+        """Remove a destroyed handle, with its memory and the handles that it lent."""
         if isinstance(handle, NN_Tensor):
-            self.forget(handle._desc)
+            self.remove(handle._desc)
         for memory in self._memory.pop(handle, ()):
-            self.forget(memory)
+            self.remove(memory)
         if isinstance(handle, OH_NN_Memory):
             for memories in list(self._memory.values()):
                 memories.discard(handle)
@@ -81,19 +80,24 @@ class Addresses:
             del self._handles[address]
             self._kept.pop(handle, None)
 
-    def allocated(self, executor: Handle[Any], memory: OH_NN_Memory) -> int:
-        """The address of memory that its executor has allocated, and frees with itself."""
+    def keep_memory(self, executor: Handle[Any], memory: OH_NN_Memory) -> int:
+        """Return the address of memory that an executor has allocated, and will free when it is destroyed."""
         self._memory.setdefault(executor, set()).add(memory)
-        return self.of(memory)
+        return self.get(memory)
 
     def keep(self, owner: Handle[Any] | None, key: object, made: Any) -> Any:
-        """Keep what a C program gets a pointer to until its owner is destroyed, or for good; what was kept under the
-        same key is given in its place."""
+        """Keep an object, to which a C program gets a pointer, until its owner is destroyed.
+
+        Args:
+            owner: handle whose destruction frees the object, or None to keep it forever.
+            key: key of the object. If the owner has an object of this key already, that one is returned.
+            made: the object.
+        """
         return self._kept.setdefault(owner, {}).setdefault(key, made)
 
 
 def address_of(view: memoryview | None) -> int | None:
-    """Find the address of the bytes of a view."""
+    """Return the address of a view's bytes."""
     return None if view is None else ctypes.addressof(ctypes.c_char.from_buffer(view))
 
 

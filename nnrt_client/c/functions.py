@@ -1,4 +1,4 @@
-"""The 75 functions with the signatures that the headers declare, in their order."""
+"""Signatures of the 75 functions, parsed from the headers, in their order."""
 
 import ctypes
 import re
@@ -33,16 +33,16 @@ from nnrt_client.c_interface.constants import PREFIXES
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A function of C: its name, what it returns, and its parameters."""
+    """Signature of a C function."""
 
     name: str
-    # Such as "OH_NN_ReturnCode", "void", or "NN_Tensor *".
+    # For example "OH_NN_ReturnCode", "void", or "NN_Tensor *".
     returns: str
     parameters: Sequence[Parameter]
 
     @property
     def python(self) -> Callable[..., Any]:
-        """The function of `oh_nn`."""
+        """Function of `oh_nn` with this name."""
         function: Callable[..., Any] = getattr(oh_nn, self.name)
         return function
 
@@ -52,12 +52,12 @@ class Signature:
 
     @property
     def declared(self) -> list[str]:
-        """The declarations of its parameters."""
+        """Declarations of the parameters."""
         return [text for parameter in self.parameters for text in parameter.declared]
 
     @property
     def prototype(self) -> str:
-        """Its declaration in C."""
+        """Declaration in C."""
         gap = "" if self.returns.endswith("*") else " "
         return f"{self.returns}{gap}{self.name}({', '.join(self.declared) or 'void'})"
 
@@ -66,15 +66,15 @@ _RunDone = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p
 _ServiceDied = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
-def _calling_run_done(function: Any) -> Callable[..., object]:
+def _wrap_run_done(function: Any) -> Callable[..., object]:
     def call(user_data: int, code: int, outputs: Sequence[Any]) -> None:
-        handles = (ctypes.c_void_p * len(outputs))(*(None if one is None else addresses.of(one) for one in outputs))
+        handles = (ctypes.c_void_p * len(outputs))(*(None if one is None else addresses.get(one) for one in outputs))
         function(user_data, int(code), ctypes.addressof(handles), len(outputs))
 
     return call
 
 
-def _calling_service_died(function: Any) -> Callable[..., object]:
+def _wrap_service_died(function: Any) -> Callable[..., object]:
     def call(user_data: int) -> None:
         function(user_data)
 
@@ -92,10 +92,10 @@ _NUMBERS: dict[str, CType] = {
 }
 _NUMBER = rf"({'|'.join(_NUMBERS)})"
 
-# What parameters of C are that begin so: the first that fits.
+# Kinds of parameters, by the begin of their declaration. The first match counts.
 _KINDS: dict[str, Callable[..., Parameter]] = {
-    r"NN_OnRunDone (\w+)": lambda name: Function(name, "NN_OnRunDone", _RunDone, _calling_run_done),
-    r"NN_OnServiceDied (\w+)": lambda name: Function(name, "NN_OnServiceDied", _ServiceDied, _calling_service_died),
+    r"NN_OnRunDone (\w+)": lambda name: Function(name, "NN_OnRunDone", _RunDone, _wrap_run_done),
+    r"NN_OnServiceDied (\w+)": lambda name: Function(name, "NN_OnServiceDied", _ServiceDied, _wrap_service_died),
     r"const OH_NN_UInt32Array \*(\w+)": Indices,
     r"const OH_NN_Tensor \*(\w+)": LegacyTensor,
     r"const char \*\*(\w+)": OutText,
@@ -118,7 +118,7 @@ _DECLARATION = re.compile(r"^(\w+(?: \*| ))(OH_NN\w+)\(([^;]*)\);", re.MULTILINE
 
 
 def _parameters(declared: str) -> Iterator[Parameter]:
-    """The parameters that a declaration has, `void` for none."""
+    """Parse the parameters of a declaration, which is `void` if there are none."""
     while declared != "void":
         kind, found = next((kind, found) for begin, kind in _KINDS.items() if (found := re.match(begin, declared)))
         yield kind(*found.groups())

@@ -1,8 +1,7 @@
-"""Writes what of the shared library follows from tables in Python: `make c-files`. With --check, fail if it differs.
+"""Generator of the shared library's files: `make c-files`. With --check it fails if they are out of date.
 
-`functions.inc` has the functions of the library, from `functions.py`; `neural_network_runtime_type.h` in its enums the
-values, with the tensors that each operation reads, from the declarations of operations; `constants.pyi` the names of
-the constants of `oh_nn`.
+It writes `functions.inc`, the functions of the library, from `functions.py`; in `neural_network_runtime_type.h` the
+members of the enums, with the tensors that each operation reads; and `constants.pyi`, the constants of `oh_nn`.
 """
 
 import re
@@ -29,29 +28,29 @@ _WIDTH = 120
 _NAME = re.compile(r"(\w+)(?:\[\])?$")
 _OPERATIONS = {operation.type: operation for family in FAMILIES.values() for operation in family}
 
-# An enum of the header, and its name.
+# Enum of the header. Group 1 is its name.
 _ENUM = re.compile(r"typedef enum \{\n(?:    .*\n)*\} (OH_NN_\w+);")
 _CODES = {
-    "SUCCESS": "It is done.",
-    "FAILED": "It went wrong in a way that no other code says.",
-    "INVALID_PARAMETER": "An argument is null, or isn't what is needed.",
-    "MEMORY_ERROR": "Memory is short.",
-    "OPERATION_FORBIDDEN": "Not in this state.",
-    "NULL_PTR": "A null pointer is where none may be.",
-    "INVALID_FILE": "A file is damaged, or isn't what it was taken for.",
+    "SUCCESS": "The call succeeded.",
+    "FAILED": "The call failed for a reason that has no code of its own.",
+    "INVALID_PARAMETER": "An argument is null or invalid.",
+    "MEMORY_ERROR": "There is not enough memory.",
+    "OPERATION_FORBIDDEN": "The object's state doesn't allow the call.",
+    "NULL_PTR": "A null pointer is where none is allowed.",
+    "INVALID_FILE": "A file is damaged, or of another kind.",
     "UNAVALIDABLE_DEVICE": "Never returned. Deprecated since 11.",
-    "INVALID_PATH": "A directory isn't there, or can't be used.",
-    "TIMEOUT": "It took longer than it was given. Since 11.",
-    "UNSUPPORTED": "The device doesn't do that. Since 11.",
+    "INVALID_PATH": "A file or directory doesn't exist, or can't be used.",
+    "TIMEOUT": "The call or the run exceeded its timeout. Since 11.",
+    "UNSUPPORTED": "The device doesn't support the call. Since 11.",
     "CONNECTION_EXCEPTION": "The daemon can't be reached. Since 11.",
     "SAVE_CACHE_EXCEPTION": "The cache can't be written. Since 11.",
-    "DYNAMIC_SHAPE": "A dimension isn't known. Since 11.",
-    "UNAVAILABLE_DEVICE": "The device is at fault, or its daemon has died. Since 11.",
+    "DYNAMIC_SHAPE": "A dimension is unknown. Since 11.",
+    "UNAVAILABLE_DEVICE": "The device has failed, or its daemon has died. Since 11.",
 }
 
 
 def types() -> str:
-    """The header of types, with the values that its enums have now."""
+    """Return the header of types with the current members of its enums."""
     return _ENUM.sub(_enum, TYPES.read_text())
 
 
@@ -65,7 +64,7 @@ def _enum(found: re.Match[str]) -> str:
 
 
 def names() -> str:
-    """The names of constants for type checkers."""
+    """Return `constants.pyi`."""
     lines = [
         "# Written by nnrt_client/c/generated.py.",
         "from nnrt_client import enums",
@@ -80,7 +79,7 @@ def names() -> str:
 
 
 def functions() -> str:
-    """The functions of the library."""
+    """Return `functions.inc`."""
     lines = ["/* Written by nnrt_client/c/generated.py. */", *map(_function, range(len(SIGNATURES)), SIGNATURES)]
     return "\n".join(lines) + "\n"
 
@@ -97,13 +96,13 @@ def _function(index: int, signature: Signature) -> str:
 
 
 def _comment(member: IntEnum) -> Iterator[str]:
-    """Explain a member whose name doesn't say what it means."""
+    """Yield the comment of a member, if its name does not say enough."""
     if isinstance(member, enums.ReturnCode):
         paragraphs = [_CODES[member.name]]
     elif isinstance(member, enums.OperationType):
-        paragraphs = list(_of_operation(_OPERATIONS[member]))
+        paragraphs = list(_operation_comment(_OPERATIONS[member]))
     elif isinstance(member, TensorType):
-        paragraphs = list(_of_parameter(member))
+        paragraphs = list(_parameter_comment(member))
     else:
         return
     lines = [line for text in paragraphs for line in wrap(text, _WIDTH - 7, break_on_hyphens=False)]
@@ -113,28 +112,28 @@ def _comment(member: IntEnum) -> Iterator[str]:
         yield from ("    /**", *(f"     * {line}" for line in lines), "     */")
 
 
-def _of_operation(operation: Operation) -> Iterator[str]:
+def _operation_comment(operation: Operation) -> Iterator[str]:
     operator = OPERATORS[operation.node_type]
     yield " ".join(operator.doc.split())
     least, most = operation.inputs
     count = f"{least}" if least == most else f"{least} or more" if most == MANY else f"{least} to {most}"
     yield f"Inputs ({count}): {', '.join(rule.name for rule in operator.operands)}."
     if operation.parameters:
-        told = (f"{parameter.tensor_types[0].name}" for parameter in operation.parameters)
-        yield f"Parameters: {', '.join(f'OH_NN_{name}' for name in told)}."
+        tensor_types = (f"{parameter.tensor_types[0].name}" for parameter in operation.parameters)
+        yield f"Parameters: {', '.join(f'OH_NN_{name}' for name in tensor_types)}."
 
 
-def _of_parameter(tensor_type: TensorType) -> Iterator[str]:
+def _parameter_comment(tensor_type: TensorType) -> Iterator[str]:
     if tensor_type is TensorType.TENSOR:
-        yield "An input, an output, or a constant."
+        yield "Input, output or constant."
         return
     for operation in _OPERATIONS.values():
         for parameter in operation.parameters:
             if tensor_type in parameter.tensor_types:
-                yield f"Of {operation.type.name}: {_shown(parameter)}."
+                yield f"Of {operation.type.name}: {_parameter_text(parameter)}."
 
 
-def _shown(parameter: Parameter) -> str:
+def _parameter_text(parameter: Parameter) -> str:
     kinds = " or ".join(data_type.name for data_type in parameter.data_types)
     counts = " or ".join(map(str, parameter.counts)) or "any number of"
     members = ", ".join(f"{member.value} {member.name}" for member in parameter.enum or ())
@@ -145,7 +144,7 @@ def _shown(parameter: Parameter) -> str:
 
 
 def main() -> None:
-    """Write the files, or compare them."""
+    """Write the files, or compare them with --check."""
     made = {TYPES: types(), FUNCTIONS: functions(), CONSTANTS: names()}
     if "--check" in sys.argv:
         if stale := [path.name for path, text in made.items() if path.read_text() != text]:

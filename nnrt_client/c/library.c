@@ -1,9 +1,9 @@
-/* libneural_network_runtime: NNRt's functions, computed by the Python package that this library is a part of.
+/* libneural_network_runtime: NNRt's functions, implemented by the Python package that contains this library.
  *
- * It knows nothing of Python's headers, so one build serves every version: what it needs of libpython it looks up by
- * name. The first call starts an interpreter, or joins the one that the program has, and has nnrt_client.c.library fill
- * `table` with callbacks; ctypes takes and releases the interpreter's lock in them, for threads that Python has never
- * seen, too.
+ * One build works with every version of Python, because it includes no headers of Python and looks up the functions of
+ * libpython by name. The first call starts an interpreter, or uses the one that the program has started, and calls
+ * nnrt_client.c.library, which fills `table` with callbacks. In the callbacks ctypes takes and releases the
+ * interpreter's lock, also for threads that Python doesn't know.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -32,14 +32,14 @@
 extern char **environ;
 
 static void *table[FUNCTIONS];
-/* How far the start has come, which one thread makes: libpython's functions are known from FOUND on. */
+/* Stage of the start, which one thread performs. From FOUND on the functions of libpython are known. */
 static enum { UNSTARTED, STARTING, FOUND, STARTED, FAILED } stage;
 static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t has_come_further = PTHREAD_COND_INITIALIZER;
-/* Why it has failed. */
+/* Reason of the failure. */
 static char problem[2 * PATH_MAX];
 
-/* What is used of libpython, under the names that it has there. */
+/* Functions of libpython, under their own names. */
 static struct {
     int (*Py_IsInitialized)(void);
     int (*PyGILState_Ensure)(void);
@@ -95,7 +95,7 @@ static void complain(const char *what, const char *detail) {
 
 /* ---- finding Python */
 
-/* The directory of site-packages that this library is in: the package is nnrt_client/c/lib/ there. */
+/* Find the site-packages directory of this library, which is in nnrt_client/c/lib/ there. */
 static int own_site(char *path) {
     Dl_info info;
     char real[PATH_MAX];
@@ -106,8 +106,8 @@ static int own_site(char *path) {
     return 1;
 }
 
-/* The interpreter to start: NNRT_PYTHON, the one of the environment that this library is installed in, or the python3
- * that PATH leads to. */
+/* Find the interpreter to start: NNRT_PYTHON, else that of the environment in which this library is installed, else
+ * python3 in PATH. */
 static void interpreter(const char *site, char *path) {
     const char *given = getenv("NNRT_PYTHON");
     if (given && *given) {
@@ -122,7 +122,7 @@ static void interpreter(const char *site, char *path) {
     snprintf(path, PATH_MAX, "python3");
 }
 
-/* What an interpreter says on its standard output; its length, or -1. */
+/* Read what an interpreter prints when it executes the code. Return the length, or -1. */
 static ssize_t said_by(const char *executable, const char *code, char *said, size_t size) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC)) return -1;
@@ -152,10 +152,10 @@ static const char ASKED[] =
     "print(os.path.join(v('LIBDIR'), v('INSTSONAME') or v('LDLIBRARY')))\n"
     "print(sys.executable)\n";
 
-/* Start an interpreter of the environment whose executable that is: without signal handlers, and whatever the
- * variables PYTHON... of the environment say, which are meant for other programs. Gives whether it has started. */
+/* Start the interpreter with this executable, without signal handlers. Its environment variables PYTHON... are ignored,
+ * because they are meant for other programs. Return whether it has started. */
 static int initialize(void *libpython, const char *executable) {
-    /* From 3.14 on by a configuration; before, by variables and the name of the program. */
+    /* Python 3.14 and later take a configuration, earlier versions global variables and the program's name. */
     void *(*create)(void) = (void *(*)(void))dlsym(libpython, "PyInitConfig_Create");
     if (create) {
         int (*set)(void *, const char *, const char *) =
@@ -164,7 +164,7 @@ static int initialize(void *libpython, const char *executable) {
             (int (*)(void *, const char *, int64_t))dlsym(libpython, "PyInitConfig_SetInt");
         int (*start)(void *) = (int (*)(void *))dlsym(libpython, "Py_InitializeFromInitConfig");
         void (*release)(void *) = (void (*)(void *))dlsym(libpython, "PyInitConfig_Free");
-        void *config = create(); /* Isolated, and without signal handlers. */
+        void *config = create(); /* By default isolated and without signal handlers. */
         int failed = !config || set(config, "executable", executable) || set_number(config, "utf8_mode", 1) || start(config);
         if (config) release(config);
         return !failed;
@@ -179,7 +179,7 @@ static int initialize(void *libpython, const char *executable) {
     if (!wide || !set || !start || !is_isolated || !is_utf8) return 0;
     *is_isolated = *is_utf8 = 1;
     set(wide);
-    /* It takes the locale of the environment, and leaves it to the process. */
+    /* Py_InitializeEx sets the process's locale to that of the environment. */
     const char *former = setlocale(LC_CTYPE, NULL);
     char *kept = former ? strdup(former) : NULL;
     start(0);
@@ -188,7 +188,7 @@ static int initialize(void *libpython, const char *executable) {
     return 1;
 }
 
-/* Load the libpython of the interpreter, and start that if it has not been started. */
+/* Load the interpreter's libpython, and start the interpreter if it has not been started. */
 static void *load_python(const char *site, int *is_own) {
     char executable[PATH_MAX], said[2 * PATH_MAX + 2];
     interpreter(site, executable);
@@ -203,7 +203,7 @@ static void *load_python(const char *site, int *is_own) {
         complain("the interpreter has no shared library; use one that was built with --enable-shared", dlerror());
         return NULL;
     }
-    /* The program may have loaded it for itself only, and started it. */
+    /* The program may have loaded libpython with RTLD_LOCAL, and started it. */
     int (*is_initialized)(void) = (int (*)(void))dlsym(libpython, "Py_IsInitialized");
     *is_own = !(is_initialized && is_initialized());
     char *name = end + 1;
@@ -217,8 +217,8 @@ static void *load_python(const char *site, int *is_own) {
 
 /* ---- threads, forks and the end */
 
-/* Python keeps of a thread that it has not started a state, which has the thread's last error. It is kept from the
- * first call until the thread ends: to make it takes longer than most calls. */
+/* Python needs a thread state, which also has the thread's last error, for a thread that it has not started. The state
+ * is kept from the first call until the thread ends, because creating it takes longer than most calls. */
 static pthread_key_t state_of_thread;
 static __thread int keeps_state;
 
@@ -230,13 +230,14 @@ static void forget_thread(void *state) {
 }
 
 static void keep_thread(void) {
-    if (python.PyGILState_GetThisThreadState()) return; /* It is one of Python's. */
+    if (python.PyGILState_GetThisThreadState()) return; /* Python has started the thread. */
     keeps_state = 1;
     python.PyGILState_Ensure();
     pthread_setspecific(state_of_thread, python.PyEval_SaveThread());
 }
 
-/* Nested calls of the handlers by Python's own os.fork do the same twice: the thread that holds the lock forks so. */
+/* A thread that holds the interpreter's lock forks by Python's os.fork, which calls these functions itself. They must
+ * not be called twice. */
 static __thread int is_forking, held;
 
 static void before_fork(void) {
@@ -263,7 +264,7 @@ static void after_fork_child(void) {
     is_forking = 0;
 }
 
-/* In a child that was forked while another thread started the library nobody goes on with it. */
+/* If a process forks while another thread starts the library, no thread of the child completes the start. */
 static void after_fork_while_starting(void) {
     if (stage == STARTING || stage == FOUND) {
         pthread_mutex_init(&starting, NULL);
@@ -286,9 +287,10 @@ static void end(void) {
 
 /* ---- starting */
 
-/* Have Python fill the table. With the interpreter's lock held. What it gives here lives as long as the process. */
+/* Call Python to fill the table. The caller holds the interpreter's lock. Objects made here live as long as the
+ * process. */
 static int fill_table(const char *site) {
-    /* Whoever imports this first handles SIGINT. */
+    /* The first import of `signal` installs a handler of SIGINT: restore the program's. */
     struct sigaction former;
     sigaction(SIGINT, NULL, &former);
     python.PyImport_ImportModule("signal");
@@ -327,7 +329,7 @@ static int start(void) {
     if (!is_filled) python.PyErr_Print();
     if (is_own) {
         python.PyEval_SaveThread();
-        keeps_state = 1; /* That of the interpreter's first thread. */
+        keeps_state = 1; /* The state of the interpreter's first thread. */
     } else {
         python.PyGILState_Release(state);
     }
@@ -341,7 +343,8 @@ static int start(void) {
     return 1;
 }
 
-/* Start the library, or wait until another thread has: without the interpreter's lock, for that thread needs it. */
+/* Start the library, or wait until another thread has started it. That thread needs the interpreter's lock, so this one
+ * releases it while it waits. */
 static void start_once(void) {
     pthread_mutex_lock(&starting);
     int is_first = stage == UNSTARTED;

@@ -1,4 +1,4 @@
-"""Fills the shared library's table: for each function of C a callback that calls `oh_nn`'s."""
+"""Callbacks for the shared library's table: each is a C function that calls the function of `oh_nn`."""
 
 import atexit
 import ctypes
@@ -16,19 +16,19 @@ from nnrt_client.enums import ReturnCode
 from nnrt_client.session.process_runtime import disconnect
 
 _FAILED = int(ReturnCode.FAILED)
-# They live as long as the process, and so does what the table points to.
+# Kept as long as the process lives, because the table points to them.
 _callbacks: list[Any] = []
-# The text that each thread was given last.
+# Text that `nnrt_last_error` returned last to each thread.
 _thread = threading.local()
 
 
 def fill(table: int, count: int) -> None:
-    """Fill the table at this address: in the order of SIGNATURES, and nnrt_last_error behind them.
+    """Fill the table at an address with the functions of SIGNATURES, in order, and nnrt_last_error.
 
-    It is emptied when the interpreter ends, which is that of the program. Raises RuntimeError for a table of another
-    version.
+    The table is cleared when the interpreter ends, which a program that started it may do before it exits. Raise
+    RuntimeError if the table's size is that of another version.
     """
-    made = [_prototype(signature)(_called_by_c(signature)) for signature in SIGNATURES]
+    made = [_prototype(signature)(_callback(signature)) for signature in SIGNATURES]
     made.append(ctypes.CFUNCTYPE(ctypes.c_void_p)(_last_error))
     if len(made) != count:
         raise RuntimeError(f"the library has {count} functions, and {__file__} {len(made)}: they are of two versions")
@@ -39,7 +39,7 @@ def fill(table: int, count: int) -> None:
 
 
 def end() -> None:
-    """Close the connections of the process, before it exits."""
+    """Close the connections of the process. The library calls this when the process exits."""
     disconnect()
 
 
@@ -54,9 +54,9 @@ def _prototype(signature: Signature) -> Any:
     return ctypes.CFUNCTYPE(result, *signature.types)
 
 
-def _called_by_c(signature: Signature) -> Callable[..., Any]:
-    """The function as C calls it. Whatever goes wrong, it returns."""
-    call = _calling(signature)
+def _callback(signature: Signature) -> Callable[..., Any]:
+    """Return the callback for C. It returns an error value instead of raising."""
+    call = _converter(signature)
     name, returns = signature.name, signature.returns
     failed = {"void": None, "OH_NN_ReturnCode": _FAILED}.get(returns)
 
@@ -73,8 +73,8 @@ def _called_by_c(signature: Signature) -> Callable[..., Any]:
     return function
 
 
-def _calling(signature: Signature) -> Callable[..., Any]:
-    """Reads C's arguments, calls, and writes the results. Raises what is wrong with the arguments."""
+def _converter(signature: Signature) -> Callable[..., Any]:
+    """Return a function that reads C's arguments, calls `oh_nn`, and writes the results. It raises all errors."""
     function = signature.python
     ins: list[tuple[In, slice]] = []
     outs: list[tuple[Out, slice]] = []
@@ -86,7 +86,7 @@ def _calling(signature: Signature) -> Callable[..., Any]:
             ins.append((parameter, part))
         elif isinstance(parameter, Out):
             outs.append((parameter, part))
-    ending = [(index, parameter, part) for index, (parameter, part) in enumerate(ins) if _ends(parameter)]
+    finishing = [(index, parameter, part) for index, (parameter, part) in enumerate(ins) if _finishes(parameter)]
     owned = signature.name.startswith(("OH_NNTensorDesc_", "OH_NNExecutor_", "OH_NNModel_"))
 
     def call(*raw: Any) -> Any:
@@ -94,8 +94,8 @@ def _calling(signature: Signature) -> Callable[..., Any]:
             out.require(*raw[part])
         arguments = [parameter.read(*raw[part]) for parameter, part in ins]
         result = function(*arguments)
-        for index, parameter, part in ending:
-            parameter.done(arguments[index], *raw[part])
+        for index, parameter, part in finishing:
+            parameter.finish(arguments[index], *raw[part])
         if outs:
             code, *values = result
             ((out, part),) = outs
@@ -104,13 +104,13 @@ def _calling(signature: Signature) -> Callable[..., Any]:
                 out.write(value, arguments[0] if owned else None, *raw[part])
             return int(code)
         if isinstance(result, OH_NN_Memory):
-            return addresses.allocated(arguments[0], result)
+            return addresses.keep_memory(arguments[0], result)
         if isinstance(result, Handle):
-            return addresses.of(result)
+            return addresses.get(result)
         return address_of(result) if isinstance(result, memoryview) else result
 
     return call
 
 
-def _ends(parameter: In) -> bool:
-    return type(parameter).done is not In.done
+def _finishes(parameter: In) -> bool:
+    return type(parameter).finish is not In.finish

@@ -1,7 +1,7 @@
-"""C's parameters: what each one is in C, and the argument of `oh_nn`'s function that it becomes.
+"""Conversion of C's parameters to arguments of `oh_nn`'s functions, and of their results to C.
 
-An argument of Python may stand for several parameters of C, as a pointer and its length, and a value that Python's
-function returns is written through the pointers of an out-parameter.
+One Python argument may stand for several parameters of C, such as a pointer and its length. Values that a Python
+function returns are written through the pointers of an out-parameter.
 """
 
 import ctypes
@@ -16,44 +16,44 @@ from nnrt_client.c_interface.structs import OH_NN_QuantParam, OH_NN_Tensor
 from nnrt_hdi.errors import InvalidParameter
 
 CType = type[Any]
-# Most elements of an array that is read: a model has fewer of anything.
+# Most elements of an array that is read. No model has so many of anything.
 _MOST_ELEMENTS = 1 << 24
 _MOST_BYTES = 1 << 47
 
 
 class Parameter(ABC):
-    """Some parameters of C that follow each other."""
+    """One or several successive parameters of C that form a unit."""
 
-    # Their types for ctypes, and their declarations.
+    # Types for ctypes, and declarations in C.
     types: tuple[CType, ...]
     declared: tuple[str, ...]
 
 
 class In(Parameter):
-    """A parameter that becomes an argument."""
+    """Parameter that becomes an argument."""
 
     @abstractmethod
     def read(self, *raw: Any) -> Any:
-        """The argument. Raises InvalidParameter."""
+        """Return the argument. Raise InvalidParameter if it can't be read."""
 
-    def done(self, argument: Any, *raw: Any) -> None:
-        """Called when the function has returned."""
+    def finish(self, argument: Any, *raw: Any) -> None:
+        """Finish the parameter after the function has returned."""
 
 
 class Out(Parameter):
-    """A pointer through which a value that the function returns is written."""
+    """Pointer through which a value that the function returns is written."""
 
     @abstractmethod
     def require(self, *raw: Any) -> None:
-        """Refuse pointers that can't be written through, before anything is done. Raises InvalidParameter."""
+        """Raise InvalidParameter for pointers that can't be written through. Called before the function."""
 
     @abstractmethod
     def write(self, value: Any, owner: Handle[Any] | None, *raw: Any) -> None:
-        """Write a value; what a pointer leads to lives as long as its owner, or as the process."""
+        """Write a value. Memory behind a pointer lives as long as `owner`, or as the process if that is None."""
 
 
 class Number(In):
-    """A number or a flag, passed by value."""
+    """Number or flag, passed by value."""
 
     def __init__(self, name: str, type_: CType, c_type: str) -> None:
         self.types, self.declared = (type_,), (f"{c_type} {name}",)
@@ -63,7 +63,7 @@ class Number(In):
 
 
 class Object(In):
-    """A handle. What is no handle that is alive counts as a null pointer."""
+    """Handle. An address that is no live handle counts as a null pointer."""
 
     types = (ctypes.c_void_p,)
 
@@ -75,7 +75,7 @@ class Object(In):
 
 
 class TakenObject(In):
-    """A pointer to a handle that the function destroys: it is null afterwards."""
+    """Pointer to a handle that the function destroys and sets to null."""
 
     types = (ctypes.c_void_p,)
 
@@ -88,14 +88,14 @@ class TakenObject(In):
         address = _pointer_at(place).value
         return None if address is None else addresses.handle(address)
 
-    def done(self, argument: Any, place: int | None) -> None:
+    def finish(self, argument: Any, place: int | None) -> None:
         if argument is not None and place is not None and type(argument).find(argument) is None:
-            addresses.forget(argument)
+            addresses.remove(argument)
             _pointer_at(place).value = None
 
 
 class Text(In):
-    """A text that ends with a zero byte."""
+    """Text in UTF-8 that ends with a zero byte."""
 
     types = (ctypes.c_char_p,)
 
@@ -112,14 +112,14 @@ class Text(In):
 
 
 class FileName(Text):
-    """The name of a file or a directory, in whatever bytes."""
+    """Name of a file or a directory, in any encoding."""
 
     def read(self, text: bytes | None) -> str | None:
         return None if text is None else os.fsdecode(text)
 
 
 class Bytes(In):
-    """Bytes and their number: a view of them where they are."""
+    """Bytes and their number. They become a view, without a copy."""
 
     types = (ctypes.c_void_p, ctypes.c_size_t)
 
@@ -135,7 +135,7 @@ class Bytes(In):
 
 
 class Elements(In):
-    """An array of numbers and their count."""
+    """Array of numbers and their count."""
 
     def __init__(self, name: str, type_: CType, c_type: str, count: str) -> None:
         self.type = type_
@@ -149,7 +149,7 @@ class Elements(In):
 
 
 class Indices(In):
-    """An OH_NN_UInt32Array."""
+    """OH_NN_UInt32Array."""
 
     types = (ctypes.c_void_p,)
 
@@ -166,7 +166,7 @@ class Indices(In):
 
 
 class LegacyTensor(In):
-    """An OH_NN_Tensor."""
+    """OH_NN_Tensor."""
 
     types = (ctypes.c_void_p,)
 
@@ -186,7 +186,7 @@ class LegacyTensor(In):
 
 
 class Handles(In):
-    """An array of NN_Tensor and their count."""
+    """Array of NN_Tensor and their count."""
 
     types = (ctypes.c_void_p, ctypes.c_size_t)
 
@@ -200,22 +200,22 @@ class Handles(In):
 
 
 class Function(In):
-    """A function of the program's."""
+    """Callback of the program."""
 
     types = (ctypes.c_void_p,)
 
-    def __init__(self, name: str, c_type: str, prototype: Any, calling: Callable[[Any], Callable[..., Any]]) -> None:
-        """`calling` makes of the C function the one that Python calls."""
+    def __init__(self, name: str, c_type: str, prototype: Any, wrap: Callable[[Any], Callable[..., Any]]) -> None:
+        """Create the parameter. `wrap` converts a C function to one that Python calls."""
         self.declared = (f"{c_type} {name}",)
         self.prototype = prototype
-        self._calling = calling
+        self._wrap = wrap
 
     def read(self, address: int | None) -> Callable[..., Any] | None:
-        return None if address is None else self._calling(self.prototype(address))
+        return None if address is None else self._wrap(self.prototype(address))
 
 
 class OutNumber(Out):
-    """A pointer to a number."""
+    """Pointer to a number."""
 
     types = (ctypes.c_void_p,)
 
@@ -232,7 +232,7 @@ class OutNumber(Out):
 
 
 class OutText(Out):
-    """A pointer to a text, null before."""
+    """Pointer to a text, which must be null before the call."""
 
     types = (ctypes.c_void_p,)
 
@@ -249,7 +249,7 @@ class OutText(Out):
 
 
 class OutElements(Out):
-    """A pointer to an array, null before, and one to its length. An empty array is a null pointer."""
+    """Pointer to an array, which must be null before the call, and to its length. An empty array is a null pointer."""
 
     types = (ctypes.c_void_p, ctypes.c_void_p)
 
@@ -268,7 +268,7 @@ class OutElements(Out):
 
 
 class OutRange(Out):
-    """Pointers to two arrays, whatever they hold before, and one to their common length."""
+    """Pointers to two arrays and to their common length. Their values before the call don't matter."""
 
     types = (ctypes.c_void_p,) * 3
 
@@ -323,7 +323,7 @@ def _quant_param(address: int | None) -> OH_NN_QuantParam | None:
 
 
 def _pair(type_: CType, address: int | None, size: int, what: str) -> Sequence[Any]:
-    """The elements of an array. Raises InvalidParameter for data without a size and for a size without data."""
+    """Return the elements of an array. Raise InvalidParameter if only one of data and size is given."""
     if address is None or not size:
         raise InvalidParameter(f"{what} has {'no' if address is None else 'a pointer to'} data and size {size}")
     return _elements(type_, address, size)

@@ -1,1 +1,1 @@
-"""The parts of `nnrt_client.oh_nn`: C's constants, structs, handles and callbacks, and errors turned into codes."""
+"""Parts of `nnrt_client.oh_nn`: constants, structs, handles, callbacks and functions of NNRt's C interface."""

@@ -1,4 +1,4 @@
-"""The one place where results and errors of the object API become what C functions return."""
+"""Conversion of the object API's results and errors to the return values of C functions."""
 
 import functools
 import inspect
@@ -24,22 +24,22 @@ _thread = threading.local()
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One of the C functions, what it returns in words, and what the object API has in its place."""
+    """C function, with a description of its return value and its counterpart in the object API."""
 
     name: str
     returns: str
     counterpart: str
     call: Callable[..., Any]
-    # Of API 9, deprecated since API 11.
+    # Whether it is a function of API 9 that is deprecated since API 11.
     is_legacy: bool = False
 
 
-# All that have been declared, in their order.
+# All declared functions, in the order of their declarations.
 FUNCTIONS: list[Function] = []
 
 
 class BufferTooSmall(InvalidParameter, code=InvalidParameter.code, status=InvalidParameter.grpc_status):
-    """The caller's buffer is too small. The function returns the `value`, which is the size needed, all the same."""
+    """The caller's buffer is too small. The function returns the needed size, `value`, besides the code."""
 
     def __init__(self, given: int, needed: int) -> None:
         super().__init__(f"the buffer has {given} bytes; give one of {needed}")
@@ -47,26 +47,26 @@ class BufferTooSmall(InvalidParameter, code=InvalidParameter.code, status=Invali
 
 
 def last_error() -> NnrtError | None:
-    """Give the error behind the last code but SUCCESS, or the last None, that this thread was given.
+    """Return the error behind the last code other than SUCCESS, or the last None, that this thread received.
 
-    It stays until the next one, like C's errno.
+    Like C's errno, it stays until the next error of the thread.
     """
     return getattr(_thread, "error", None)
 
 
 def code_of(error: Exception, where: str) -> ReturnCode:
-    """The code of an error, which `last_error` remembers. One that nobody raised on purpose is FAILED, and logged."""
+    """Return the code of an error, and keep the error for `last_error`. Unexpected errors are FAILED, and logged."""
     if not isinstance(error, NnrtError):
         _log.error("%s failed", where, exc_info=error)
         error = OperationFailed(f"{type(error).__name__}: {error}", place=where)
     _log.debug("%s: %s: %s", where, error.code.name, error)
-    _forget_frames(error)
+    _drop_tracebacks(error)
     _thread.error = error
     return error.code
 
 
-def _forget_frames(error: BaseException) -> None:
-    """An error that is remembered must not keep alive what the calls it went through held."""
+def _drop_tracebacks(error: BaseException) -> None:
+    """Remove the tracebacks of an error and its causes, so that a kept error keeps no local variables alive."""
     link: BaseException | None = error
     while link is not None and link.__traceback__ is not None:  # Causes may form a ring.
         link.__traceback__ = None
@@ -76,15 +76,15 @@ def _forget_frames(error: BaseException) -> None:
 def returns_code(
     counterpart: str, *, is_legacy: bool = False
 ) -> Callable[[Callable[P, None]], Callable[P, ReturnCode]]:
-    """Declares a function that returns its code."""
-    return _declaring("code", counterpart, lambda value: ReturnCode.SUCCESS, lambda code, error: code, is_legacy)
+    """Declare a function that returns its code."""
+    return _declare_function("code", counterpart, lambda value: ReturnCode.SUCCESS, lambda code, error: code, is_legacy)
 
 
 def returns_value(
     name: str, otherwise: OtherT, counterpart: str
 ) -> Callable[[Callable[P, ValueT]], Callable[P, tuple[ReturnCode, ValueT | OtherT]]]:
-    """Declares a function with an out-pointer: it returns (code, value), on errors with the value `otherwise`."""
-    return _declaring(
+    """Declare a function with an out-pointer: it returns (code, value), with the value `otherwise` on errors."""
+    return _declare_function(
         f"(code, {name})",
         counterpart,
         lambda value: (ReturnCode.SUCCESS, value),
@@ -95,8 +95,8 @@ def returns_value(
 def returns_two_values(
     first: str, second: str, counterpart: str
 ) -> Callable[[Callable[P, tuple[ValueT, ValueT]]], Callable[P, tuple[ReturnCode, ValueT | None, ValueT | None]]]:
-    """Declares a function with two out-pointers."""
-    return _declaring(
+    """Declare a function with two out-pointers: it returns (code, first, second)."""
+    return _declare_function(
         f"(code, {first}, {second})",
         counterpart,
         lambda values: (ReturnCode.SUCCESS, *values),
@@ -107,16 +107,16 @@ def returns_two_values(
 def returns_pointer(
     what: str, counterpart: str, *, is_legacy: bool = False
 ) -> Callable[[Callable[P, ValueT]], Callable[P, ValueT | None]]:
-    """Declares a function that returns a pointer, None on errors."""
-    return _declaring(f"{what} or None", counterpart, lambda value: value, lambda code, error: None, is_legacy)
+    """Declare a function that returns a pointer, None on errors."""
+    return _declare_function(f"{what} or None", counterpart, lambda value: value, lambda code, error: None, is_legacy)
 
 
 def returns_nothing(counterpart: str, *, is_legacy: bool = False) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Declares a function that returns nothing, whatever happens."""
-    return _declaring("nothing", counterpart, lambda value: None, lambda code, error: None, is_legacy)
+    """Declare a function that returns nothing, also on errors."""
+    return _declare_function("nothing", counterpart, lambda value: None, lambda code, error: None, is_legacy)
 
 
-def _declaring(
+def _declare_function(
     returns: str,
     counterpart: str,
     on_success: Callable[[Any], Any],

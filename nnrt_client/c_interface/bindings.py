@@ -1,4 +1,4 @@
-"""Inputs and outputs of an executor that are set one by one before a run, as NNRt had it until API 9."""
+"""Inputs and outputs of an executor that are set one by one before a run, as in NNRt's API 9."""
 
 import math
 import threading
@@ -27,41 +27,44 @@ Side = Literal["input", "output"]
 
 
 class Memory:
-    """OH_NN_Memory: memory for one input or output. Made and freed by Bindings."""
+    """Memory for one input or output: OH_NN_Memory. Made and freed by Bindings."""
 
     def __init__(self, length: int) -> None:
         self._region = SharedMemory.allocate(length)
 
     @property
     def data(self) -> memoryview:
-        """The bytes, to read and write; they stay good while they are referred to. Raises InvalidParameter once the
-        memory has been freed."""
+        """Writable view of the bytes, valid as long as it is referenced.
+
+        Raises:
+            InvalidParameter: the memory has been freed.
+        """
         return self._region.view
 
     @property
     def length(self) -> int:
-        """Number of its bytes."""
+        """Size in bytes."""
         return self._region.size_bytes
 
     def _close(self) -> None:
-        """Free it. Idempotent."""
+        """Free the memory. Idempotent."""
         self._region.close()
 
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """The memory that the elements of an input lie in."""
+    """Shape of an input, and the memory of its elements."""
 
     shape: Shape
     source: Bytes | Memory
 
 
 class Bindings(LockOwner, Closable):
-    """Inputs and outputs of an executor, which stay until they are set again; `run` runs it with them.
+    """Inputs and outputs of an executor's runs. They stay set until they are set again.
 
-    Inputs are copied when they are set, unless they are in a Memory; outputs are written where they were set to be,
-    unless the run fails. All methods raise InvalidParameter for an index that the model doesn't have and for what
-    doesn't fit it, OperationForbidden once they are closed.
+    Inputs are copied when they are set, unless they are in a Memory. `run` writes the outputs to the memory that was
+    set, unless it fails. All methods raise InvalidParameter for an index that the model doesn't have and for values
+    that don't fit it, and OperationForbidden after `close`.
     """
 
     def __init__(self, executor: Executor) -> None:
@@ -84,9 +87,18 @@ class Bindings(LockOwner, Closable):
         data: Array | np.generic | Buffer,
         length: int | None = None,
     ) -> None:
-        """Copy an input: the first `length` bytes of the data, all by default, of which the tensor may use fewer.
+        """Copy an input.
 
-        Every dimension must be known. Raises UnavailableDevice where the device can't be asked what it takes.
+        Args:
+            index: index of the input.
+            tensor: data type and shape of the input. Every dimension must be known.
+            data: elements of the input. There may be more bytes than the tensor needs.
+            length: number of bytes of the data to use, by default all.
+
+        Raises:
+            InvalidParameter: the model has no such input, or tensor, data or length don't fit it.
+            OperationForbidden: the bindings are closed.
+            UnavailableDevice: the device can't be asked for the dimensions that it accepts.
         """
         source = _bytes_of(data, "the data")
         if length is not None:
@@ -97,15 +109,34 @@ class Bindings(LockOwner, Closable):
         self._bind(self._inputs, index, _Input(shape, source[:size_bytes].copy()))
 
     def set_input_memory(self, index: int, tensor: LegacyTensor | TensorDesc, memory: Memory) -> None:
-        """Take an input from a memory, as it is when a run begins."""
+        """Bind an input to a memory, which each run reads when it begins.
+
+        Args:
+            index: index of the input.
+            tensor: data type and shape of the input. Every dimension must be known.
+            memory: memory that any Bindings allocated.
+
+        Raises:
+            InvalidParameter: the model has no such input, or tensor or memory don't fit it.
+            OperationForbidden: the bindings are closed.
+            UnavailableDevice: the device can't be asked for the dimensions that it accepts.
+        """
         _require_memory(memory)
         shape, _ = self._require_input(index, tensor, memory.length)
         self._bind(self._inputs, index, _Input(shape, memory))
 
     def set_output(self, index: int, buffer: Array | Buffer) -> None:
-        """Have an output written to the beginning of a buffer, which is kept until another is set.
+        """Bind an output to the beginning of a buffer, which is referenced until another one is set.
 
-        Whether an output of unknown size fits is judged by `run`.
+        `run` checks the size of an output whose shape is unknown.
+
+        Args:
+            index: index of the output.
+            buffer: writable buffer.
+
+        Raises:
+            InvalidParameter: the model has no such output, or the buffer is read-only or too small.
+            OperationForbidden: the bindings are closed.
         """
         target = _bytes_of(buffer, "the buffer")
         if not target.flags.writeable:
@@ -114,17 +145,29 @@ class Bindings(LockOwner, Closable):
         self._bind(self._outputs, index, target)
 
     def set_output_memory(self, index: int, memory: Memory) -> None:
-        """Have an output written to the beginning of a memory."""
+        """Bind an output to the beginning of a memory.
+
+        Args:
+            index: index of the output.
+            memory: memory that any Bindings allocated.
+
+        Raises:
+            InvalidParameter: the model has no such output, or the memory is too small or freed.
+            OperationForbidden: the bindings are closed.
+        """
         _require_memory(memory)
         self._require_output(index, memory.length)
         self._bind(self._outputs, index, memory)
 
     def run(self) -> RunResult[Array]:
-        """Run with what is set, write the outputs where they were set to be, and return them too.
+        """Run the model with the bound inputs, write the bound outputs, and return the outputs too.
 
-        One runs at a time, for all of them write to the same places. Raises InvalidParameter where something is not
-        set or its memory has been freed, OutputTooSmall for an output that is larger than its place, and what
-        `Executor.run_sync` raises. A run that fails has written nothing.
+        Runs are executed one at a time, because all of them write to the same memory. A run that fails writes nothing.
+
+        Raises:
+            InvalidParameter: an input or output is not set, or its memory has been freed.
+            OutputTooSmall: an output needs more memory than was set.
+            NnrtError: as `Executor.run_sync`.
         """
         with self._running:
             return self._run_next()
@@ -133,8 +176,8 @@ class Bindings(LockOwner, Closable):
         with self._lock:
             self._require_open()
             inputs, outputs = dict(self._inputs), dict(self._outputs)
-        arrays = [_elements(_bound(inputs, index, "input"), spec) for index, spec in enumerate(self._signature.inputs)]
-        targets = [_bytes(_bound(outputs, index, "output")) for index in range(len(self._signature.outputs))]
+        arrays = [_elements(_get(inputs, index, "input"), spec) for index, spec in enumerate(self._signature.inputs)]
+        targets = [_bytes(_get(outputs, index, "output")) for index in range(len(self._signature.outputs))]
         results: RunResult[Array] = self._executor.run_sync(arrays)
         shapes = [result.shape for result in results]
         for index, (target, result) in enumerate(zip(targets, results, strict=True)):
@@ -149,27 +192,27 @@ class Bindings(LockOwner, Closable):
         return results
 
     def allocate_input_memory(self, index: int, length: int) -> Memory:
-        """Memory for an input, all zero. Raises OutOfMemory beyond 1 GiB."""
+        """Allocate memory for an input, all zero. Raise OutOfMemory beyond 1 GiB."""
         item_at(self._signature.inputs, index, "input")
         return self._allocate("input", index, length)
 
     def allocate_output_memory(self, index: int, length: int) -> Memory:
-        """Memory for an output, all zero. Raises OutOfMemory beyond 1 GiB."""
+        """Allocate memory for an output, all zero. Raise OutOfMemory beyond 1 GiB."""
         item_at(self._signature.outputs, index, "output")
         return self._allocate("output", index, length)
 
     def destroy_input_memory(self, index: int, memory: Memory) -> None:
-        """Free a memory that was allocated here for this input. Its views stay good while they are referred to."""
+        """Free memory that was allocated here for this input. Its views stay valid while they are referenced."""
         item_at(self._signature.inputs, index, "input")
         self._destroy("input", index, memory)
 
     def destroy_output_memory(self, index: int, memory: Memory) -> None:
-        """Free a memory that was allocated here for this output. Its views stay good while they are referred to."""
+        """Free memory that was allocated here for this output. Its views stay valid while they are referenced."""
         item_at(self._signature.outputs, index, "output")
         self._destroy("output", index, memory)
 
     def close(self) -> None:
-        """Forget everything that is set and free the memories that are left. Idempotent."""
+        """Unbind all inputs and outputs and free all memory that was allocated here. Idempotent."""
         with self._lock:
             self._is_open = False
             memories = list(self._memories)
@@ -205,7 +248,7 @@ class Bindings(LockOwner, Closable):
             raise OperationForbidden("the bindings are closed; make new ones")
 
     def _require_input(self, index: int, tensor: LegacyTensor | TensorDesc, length: int) -> tuple[Shape, int]:
-        """Shape and length in bytes of an input, which the model and the device take and the given length holds."""
+        """Return shape and size in bytes of an input. Raise InvalidParameter if it fits not model, device or length."""
         spec = item_at(self._signature.inputs, index, "input")
         place = self._signature.input_place(index)
         if not isinstance(tensor, LegacyTensor | TensorDesc):
@@ -240,7 +283,7 @@ class Bindings(LockOwner, Closable):
         self._signature.require_alive()
 
 
-def _bound(bound: dict[int, Any], index: int, side: Side) -> Any:
+def _get(bound: dict[int, Any], index: int, side: Side) -> Any:
     if index not in bound:
         raise InvalidParameter(f"{side} {index} is not set; set it before the run")
     return bound[index]
@@ -256,7 +299,7 @@ def _bytes(place: Bytes | Memory) -> Bytes:
 
 
 def _bytes_of(buffer: object, what: str) -> Bytes:
-    """The bytes of a buffer themselves. Raises InvalidParameter where there are none."""
+    """Return the bytes of a buffer without a copy. Raise InvalidParameter if there are none."""
     try:
         found: Bytes = np.frombuffer(buffer, np.uint8)  # type: ignore[call-overload]
     except (TypeError, ValueError, BufferError) as error:
@@ -269,4 +312,4 @@ def _bytes_of(buffer: object, what: str) -> Bytes:
 def _require_memory(memory: Memory) -> None:
     if not isinstance(memory, Memory):
         raise InvalidParameter(f"the memory is {memory!r}; give one that was allocated here")
-    _ = memory.data  # Raises where it has been freed.
+    _ = memory.data  # Raises if it has been freed.

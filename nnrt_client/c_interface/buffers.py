@@ -1,4 +1,4 @@
-"""C's (pointer, length) pairs, which are one buffer in Python."""
+"""Python buffers in place of C's pairs of pointer and length."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from typing_extensions import Buffer
 
 from nnrt_hdi.errors import InvalidParameter
 
-# Type checkers don't know of every array that it is a buffer.
+# Type checkers don't recognize every array as a Buffer.
 AnyBuffer = Buffer | NDArray[Any] | np.generic
 
 
 def bytes_of(buffer: AnyBuffer | None) -> memoryview:
-    """The bytes of a buffer themselves, whatever its elements are. Raises InvalidParameter for a null or empty one."""
+    """Return the bytes of a buffer of any elements, without a copy. Raise InvalidParameter for None or no bytes."""
     try:
         view = memoryview(np.frombuffer(buffer, np.uint8))  # type: ignore[arg-type]
     except (TypeError, ValueError, BufferError) as error:
@@ -24,7 +24,7 @@ def bytes_of(buffer: AnyBuffer | None) -> memoryview:
 
 
 def writable_bytes_of(buffer: AnyBuffer | None) -> memoryview:
-    """Give the bytes of a buffer as `bytes_of` does. Raises InvalidParameter for one that can't be written, too."""
+    """Return the bytes of a buffer as `bytes_of` does. Raise InvalidParameter for a read-only one too."""
     view = bytes_of(buffer)
     if view.readonly:
         raise InvalidParameter(f"the buffer is {type(buffer).__name__}, which can't be written; give a writable one")

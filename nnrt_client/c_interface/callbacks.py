@@ -1,4 +1,4 @@
-"""Callbacks of asynchronous runs, with C's parameters."""
+"""Callbacks of asynchronous runs, with the parameters of C."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ __all__ = [
     "NN_OnServiceDied",
 ]
 
-# (user_data, code, outputs), the last being what RunAsync was given.
+# (user_data, code, outputs), where outputs is the argument of RunAsync.
 NN_OnRunDone = Callable[[Any, ReturnCode, Sequence[NN_Tensor]], object]
 # (user_data)
 NN_OnServiceDied = Callable[[Any], object]
@@ -22,27 +22,27 @@ NN_OnServiceDied = Callable[[Any], object]
 
 @dataclass(frozen=True, slots=True)
 class AsyncRun:
-    """User data of a run, with the outputs that its callback gets."""
+    """Application's user data of a run, with the arguments that its callback needs."""
 
     user_data: Any
     outputs: Any
     executor: OH_NNExecutor
 
 
-def calling_on_run_done(callback: NN_OnRunDone | None) -> Callable[[AsyncRun, Any, NnrtError | None], object]:
-    """Wrap an OnRunDone as the executor calls it. Raises InvalidParameter for a null pointer."""
+def wrap_on_run_done(callback: NN_OnRunDone | None) -> Callable[[AsyncRun, Any, NnrtError | None], object]:
+    """Wrap an OnRunDone for the executor. Raise InvalidParameter for a null pointer."""
     checked = _callable(callback)
 
     def call(run: AsyncRun, outputs: Any, error: NnrtError | None) -> object:
-        run.executor.take_shapes(outputs if error is None else error)
+        run.executor.store_shapes(outputs if error is None else error)
         code = ReturnCode.SUCCESS if error is None else code_of(error, "OH_NNExecutor_RunAsync")
         return checked(run.user_data, code, run.outputs)
 
     return call
 
 
-def calling_on_service_died(callback: NN_OnServiceDied | None) -> Callable[[AsyncRun], object]:
-    """Wrap an OnServiceDied as the executor calls it. Raises InvalidParameter for a null pointer."""
+def wrap_on_service_died(callback: NN_OnServiceDied | None) -> Callable[[AsyncRun], object]:
+    """Wrap an OnServiceDied for the executor. Raise InvalidParameter for a null pointer."""
     checked = _callable(callback)
     return lambda run: checked(run.user_data)
 

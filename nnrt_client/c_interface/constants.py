@@ -1,8 +1,8 @@
-"""The enums and their values under C's names. `constants.pyi` spells them out for type checkers: `make c-files`."""
+"""Enums and their members under C's names. `make c-files` writes `constants.pyi`, which type checkers read."""
 
 from nnrt_client import enums
 
-# Enums, and what C puts in front of the names of their members.
+# Prefixes of the names of members in C, by enum.
 PREFIXES = {
     "ReturnCode": "OH_NN_",
     "DataType": "OH_NN_",

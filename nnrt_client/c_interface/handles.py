@@ -1,4 +1,4 @@
-"""Handles: what a C program holds in place of objects."""
+"""Handles, by which C programs refer to objects."""
 
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
@@ -25,7 +25,7 @@ __all__ = [
     "OH_NN_Memory",
 ]
 
-# The shape of a scalar: a tensor can't be made of a description without one.
+# Shape of a scalar. NNRt can't make a tensor of a description without dimensions.
 SCALAR_SHAPE: Shape = (1,)
 
 ObjectT = TypeVar("ObjectT")
@@ -34,128 +34,133 @@ _destroying = ModuleLock()
 
 
 class Handle(Generic[ObjectT]):
-    """Stands for an object until it is destroyed. A destroyed one, None, and anything else are null handles."""
+    """Reference to an object until it is destroyed. A destroyed handle, None and any other object are null handles."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("_object",)
 
-    def __init__(self, held: ObjectT) -> None:
-        self._held: ObjectT | None = held
+    def __init__(self, target: ObjectT) -> None:
+        self._object: ObjectT | None = target
 
     @classmethod
     def find(cls, handle: object) -> ObjectT | None:
-        """Give the object that a handle of this kind stands for; None for a null handle."""
-        return handle._held if isinstance(handle, cls) else None
+        """Return the object of a handle of this class, or None for a null handle."""
+        return handle._object if isinstance(handle, cls) else None
 
     @classmethod
-    def of(cls, handle: object) -> ObjectT:
-        """Give the object that a handle of this kind stands for. Raises InvalidParameter for a null handle."""
-        held = cls.find(handle)
-        if held is None:
+    def require(cls, handle: object) -> ObjectT:
+        """Return the object of a handle of this class. Raise InvalidParameter for a null handle."""
+        target = cls.find(handle)
+        if target is None:
             what = "a destroyed handle" if isinstance(handle, cls) else repr(handle)
             raise InvalidParameter(f"it is {what}; give an {cls.__name__} that lives", place=cls.__name__)
-        return held
+        return target
 
     @classmethod
     def take(cls, handle: object) -> ObjectT:
-        """Give the object as `of` does and make the handle a null handle. Of several threads one gets the object."""
+        """Return the object as `require` does, and make the handle a null handle. Only one thread succeeds."""
         with _destroying.itself:
-            held = cls.of(handle)
+            target = cls.require(handle)
             assert isinstance(handle, cls)
-            handle._held = None
-        return held
+            handle._object = None
+        return target
 
 
 class NN_TensorDesc(Handle[TensorDesc]):  # noqa: N801  (C's names, here and below)
-    """A tensor's description; destroy it, unless it is borrowed from a tensor."""
+    """Handle of a tensor's description. A program destroys it, unless it is borrowed from a tensor."""
 
     __slots__ = ("is_borrowed",)
 
-    def __init__(self, held: TensorDesc, *, is_borrowed: bool = False) -> None:
-        super().__init__(held)
+    def __init__(self, target: TensorDesc, *, is_borrowed: bool = False) -> None:
+        super().__init__(target)
         self.is_borrowed = is_borrowed
 
     @classmethod
-    def in_run(cls, desc: TensorDesc) -> "NN_TensorDesc":
-        """The caller's own handle of what an executor takes or gives."""
+    def from_desc(cls, desc: TensorDesc) -> "NN_TensorDesc":
+        """Return a handle, owned by the caller, of the description of an executor's input or output."""
         _shape_scalar(desc)
         return cls(desc)
 
 
 class NN_Tensor(Handle[Tensor]):  # noqa: N801
-    """A tensor: memory, and a description that it lends."""
+    """Handle of a tensor, with a handle of its description, which programs borrow."""
 
     __slots__ = ("_desc",)
 
-    def __init__(self, held: Tensor) -> None:
-        super().__init__(held)
-        self._desc = NN_TensorDesc(held.desc, is_borrowed=True)
+    def __init__(self, target: Tensor) -> None:
+        super().__init__(target)
+        self._desc = NN_TensorDesc(target.desc, is_borrowed=True)
 
     @classmethod
     def take(cls, handle: object) -> Tensor:
-        """Take the tensor, and make the handle of the description that it lends a null handle, too."""
-        held = super().take(handle)
+        """Return the tensor as `require` does, and make its handle and that of its description null handles."""
+        target = super().take(handle)
         assert isinstance(handle, cls)
         NN_TensorDesc.take(handle._desc)
-        return held
+        return target
 
     @classmethod
-    def lent_desc(cls, handle: object) -> NN_TensorDesc:
-        """The description that a tensor lends until it is destroyed. Raises InvalidParameter for a null handle."""
-        cls.of(handle)
+    def own_desc(cls, handle: object) -> NN_TensorDesc:
+        """Return the description that belongs to a tensor. Raise InvalidParameter for a null handle."""
+        cls.require(handle)
         assert isinstance(handle, cls)
         return handle._desc
 
 
 class NN_QuantParam(Handle[QuantParam]):  # noqa: N801
-    """Quantization parameters."""
+    """Handle of quantization parameters."""
 
     __slots__ = ()
 
 
 class OH_NNModel(Handle[Model]):  # noqa: N801
-    """A model."""
+    """Handle of a model."""
 
     __slots__ = ()
 
 
 class OH_NNCompilation(Handle[Compilation]):  # noqa: N801
-    """A compilation."""
+    """Handle of a compilation."""
 
     __slots__ = ()
 
 
 class OH_NNExecutor(Handle[Executor]):  # noqa: N801
-    """An executor, what is bound to it, and the shapes that its outputs had last."""
+    """Handle of an executor, with its bindings and the last shapes of its outputs."""
 
     __slots__ = ("_bindings", "_shapes")
 
-    def __init__(self, held: Executor) -> None:
-        super().__init__(held)
-        self._bindings = Bindings(held)
+    def __init__(self, target: Executor) -> None:
+        super().__init__(target)
+        self._bindings = Bindings(target)
         self._shapes: Sequence[Shape] | None = None
 
     @classmethod
     def bindings(cls, handle: object) -> Bindings:
-        """Return what is bound to an executor. Raises InvalidParameter for a null handle."""
-        cls.of(handle)
+        """Return the bindings of an executor. Raise InvalidParameter for a null handle."""
+        cls.require(handle)
         assert isinstance(handle, cls)
         return handle._bindings
 
     @classmethod
     def destroy(cls, handle: object) -> None:
-        """Close the executor, and free what was allocated through it. Raises InvalidParameter for a null handle."""
+        """Close the executor and free memory allocated through it. Raise InvalidParameter for a null handle."""
         cls.take(handle).close()
         assert isinstance(handle, cls)
         handle._bindings.close()
 
     def output_shape(self, index: int) -> Shape:
-        """The shape of an output in the last run, before it the declared one; after an output was too small for it, the
-        one that it needs. Raises InvalidParameter for a null handle, and for an index that there isn't."""
-        declared = self.of(self).output_desc(index).shape
+        """Return the last shape of an output.
+
+        It is the declared shape before the first run, and the needed shape after a run whose memory was too small.
+
+        Raises:
+            InvalidParameter: the handle is null, or the index doesn't exist.
+        """
+        declared = self.require(self).output_desc(index).shape
         return (declared if self._shapes is None else self._shapes[index]) or SCALAR_SHAPE
 
-    def take_shapes(self, result: object) -> None:
-        """Know the shapes of a run that has ended, from its result or its error, if they say."""
+    def store_shapes(self, result: object) -> None:
+        """Store the output shapes of a run that has ended, if its result or its error has them."""
         if isinstance(result, RunResult | OutputTooSmall) and result.shapes:
             self._shapes = result.shapes
         if isinstance(result, RunResult):
@@ -165,22 +170,22 @@ class OH_NNExecutor(Handle[Executor]):  # noqa: N801
 
 
 class OH_NN_Memory(Handle[Memory]):  # noqa: N801
-    """Memory of a device, as API 9 has it: a struct whose fields never change, until it is destroyed."""
+    """Handle of memory of API 9. Its fields never change until it is destroyed."""
 
     __slots__ = ("_data",)
 
-    def __init__(self, held: Memory) -> None:
-        super().__init__(held)
-        self._data = held.data  # It stays good, even if the executor is destroyed before.
+    def __init__(self, target: Memory) -> None:
+        super().__init__(target)
+        self._data = target.data  # The view stays valid even if the executor is destroyed first.
 
     @property
     def data(self) -> memoryview | None:
-        """Its bytes, to read and write; None once it has been destroyed."""
+        """Writable view of the bytes, or None after it has been destroyed."""
         return self._data if self.find(self) else None
 
     @property
     def length(self) -> int:
-        """Number of its bytes; 0 once it has been destroyed."""
+        """Size in bytes, or 0 after it has been destroyed."""
         return len(self._data) if self.find(self) else 0
 
 
@@ -190,7 +195,7 @@ def _shape_scalar(desc: TensorDesc) -> None:
 
 
 def tensors_of(handles: Sequence[object] | None, what: str) -> list[Any]:
-    """The tensors of an array of NN_Tensor, None for its null handles. Raises InvalidParameter for a null array."""
+    """Return the tensors of NN_Tensor handles, None for null handles. Raise InvalidParameter for a null array."""
     if not isinstance(handles, Sequence):
         raise InvalidParameter(f"it is {handles!r}; give a sequence of NN_Tensor", place=what)
     return [NN_Tensor.find(handle) for handle in handles]

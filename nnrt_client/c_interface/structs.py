@@ -1,4 +1,4 @@
-"""C's structs, their fields under C's names. A pointer and its count are one sequence."""
+"""C's structs, with C's field names. One sequence stands for a pointer and its count."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ __all__ = [
 
 @dataclass(slots=True)
 class OH_NN_UInt32Array:  # noqa: N801  (C's names, here and below)
-    """Indices. Wherever one is taken, so is any sequence of integers."""
+    """Array of indices. Functions that take it also take any sequence of integers."""
 
     data: Sequence[int] | None = None
 
 
 @dataclass(slots=True)
 class OH_NN_QuantParam:  # noqa: N801
-    """Quantization parameters of an OH_NN_Tensor: as many of each, one or one per channel."""
+    """Quantization parameters of an OH_NN_Tensor. The arrays have equal lengths: 1, or the number of channels."""
 
     numBits: Sequence[int] | None = None  # noqa: N815
     scale: Sequence[float] | None = None
@@ -33,7 +33,7 @@ class OH_NN_QuantParam:  # noqa: N801
 
 @dataclass(slots=True)
 class OH_NN_Tensor:  # noqa: N801
-    """A tensor's description, as API 9 has it. Without dimensions it is that of a scalar."""
+    """Description of a tensor in API 9. Without dimensions it describes a scalar."""
 
     dataType: int = DataType.UNKNOWN  # noqa: N815
     dimensions: Sequence[int] | None = None
@@ -42,7 +42,7 @@ class OH_NN_Tensor:  # noqa: N801
 
 
 def indices_of(array: OH_NN_UInt32Array | Sequence[int] | None) -> list[int]:
-    """The indices. Raises InvalidParameter for a null pointer."""
+    """Return the indices as a list. Raise InvalidParameter for a null pointer."""
     if isinstance(array, OH_NN_UInt32Array):
         array = () if array.data is None else array.data
     try:
@@ -52,7 +52,7 @@ def indices_of(array: OH_NN_UInt32Array | Sequence[int] | None) -> list[int]:
 
 
 def legacy_tensor(tensor: OH_NN_Tensor | None) -> LegacyTensor:
-    """Convert a struct for the object API, which checks its values. Raises InvalidParameter for a null pointer."""
+    """Convert a struct to the object API, which checks its values later. Raise InvalidParameter for a null pointer."""
     if not isinstance(tensor, OH_NN_Tensor):
         raise InvalidParameter(f"the tensor is {tensor!r}; give an OH_NN_Tensor")
     dimensions = () if tensor.dimensions is None else tensor.dimensions

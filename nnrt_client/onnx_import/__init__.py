@@ -1,4 +1,7 @@
-"""ONNX models as models: `nnrt_client.from_onnx`. The only place that knows onnx, which is an extra."""
+"""Import of ONNX files: `nnrt_client.from_onnx`.
+
+Only this package imports onnx, which is an extra.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,26 +22,33 @@ def from_onnx(
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Constants | None = None,
 ) -> "Model":
-    """The model of an ONNX file, finished: given by its path, or as the bytes of a file without external data.
+    """Import an ONNX file as a finished model.
 
         model = from_onnx("resnet50.onnx", shapes={"data": (1, 3, 224, 224)})
 
-    Operator sets from 7 on are imported; see docs/reference/onnx.md for what becomes of each operator. Inputs and
-    outputs keep their names, images their layout NCHW. Dimensions that are not known in the file are -1, unless
-    `shapes` fixes them.
-    `constants` freeze inputs, by name: they are no inputs of the model then, and what follows from them is computed
-    now, such as the branch that an If takes.
+    Operator sets 7 and later are supported; docs/reference/onnx.md lists the operations that each operator becomes. Inputs and
+    outputs keep their names; images keep the layout NCHW. Needs the extra `nnrt[onnx]`.
 
-    Raises InvalidPath where the file or its external data are missing or not accessible, InvalidFile where they are
-    broken or values have other types than declared, InvalidParameter for `shapes` and `constants` that don't fit,
-    OutOfMemory for a model that makes huge constants, and Unsupported for one that can't be imported: the error lists
-    every node that is in the way, with the reason. Needs the extra `nnrt[onnx]`; Unsupported without.
+    Args:
+        model: path of the file, or the bytes of a file without external data.
+        shapes: shapes of inputs by name, -1 for an unknown dimension. Dimensions that neither the file nor `shapes`
+            fixes are -1.
+        constants: values of inputs that never change, by name. The model has no such inputs; what depends only on them,
+            such as the branch of an If, is computed at import.
+
+    Raises:
+        InvalidPath: the file or its external data are missing or not accessible.
+        InvalidFile: the file is damaged, or declares another type for a value than its nodes compute.
+        InvalidParameter: `shapes` or `constants` don't fit the inputs.
+        OutOfMemory: computing the model's constants would take too much memory.
+        Unsupported: the file has nodes that can't be imported, which the error lists with the reasons; or the package
+            onnx is not installed.
     """
     with reading(model):
         from nnrt_client.onnx_import.file import OnnxFile
-        from nnrt_client.onnx_import.importer import imported
+        from nnrt_client.onnx_import.importer import import_file
 
-        return imported(OnnxFile(model), shapes or {}, constants or {})
+        return import_file(OnnxFile(model), shapes or {}, constants or {})
 
 
 def program_from_onnx(
@@ -47,22 +57,30 @@ def program_from_onnx(
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Constants | None = None,
 ) -> "Program":
-    """The ONNX file itself, for a device that takes such files as they are.
+    """Read an ONNX file as a program, for a device that executes ONNX files without import.
 
-    `shapes` settle dimensions of inputs, -1 leaving one open; `constants` are inputs that always have these values.
-    Raises InvalidPath, InvalidFile, InvalidParameter and OutOfMemory as `from_onnx` does. Needs the extra `nnrt[onnx]`;
-    Unsupported without.
+    Args:
+        model: path of the file, or the bytes of a file without external data.
+        shapes: shapes of inputs by name, -1 for an unknown dimension.
+        constants: values of inputs that never change, by name.
+
+    Raises:
+        InvalidPath: the file or its external data are missing or not accessible.
+        InvalidFile: the file is damaged.
+        InvalidParameter: `shapes` or `constants` don't fit the inputs.
+        OutOfMemory: there is no memory for the file.
+        Unsupported: the package onnx, of the extra `nnrt[onnx]`, is not installed.
     """
     with reading(model):
         from nnrt_client.onnx_import.file import OnnxFile
-        from nnrt_client.onnx_import.program import program_of
+        from nnrt_client.onnx_import.program import make_program
 
-        return program_of(OnnxFile(model), shapes or {}, constants or {})
+        return make_program(OnnxFile(model), shapes or {}, constants or {})
 
 
 @contextmanager
 def reading(model: str | PathLike[str] | bytes) -> Iterator[None]:
-    """Say of errors which file they are about."""
+    """Add the file's name to the errors of the block. Raise Unsupported if onnx is not installed."""
     try:
         import onnx  # noqa: F401  (an extra, which most clients don't have)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""What an ONNX file says of itself, whether it can be imported or not."""
+"""Summary of an ONNX file, for files that can't be imported too."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from nnrt_client.onnx_import.header import DeclaredTensor, declared_tensor
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What an ONNX file says of itself. `operators` counts those of functions, branches and loops too."""
+    """Summary of an ONNX file. `operators` also counts the nodes of functions, branches and loops."""
 
     producer: str
     opsets: Mapping[str, int]
@@ -23,12 +23,12 @@ class Contents:
 
 
 def contents(source: Source) -> Contents:
-    """What an ONNX file says of itself. Raises InvalidPath and InvalidFile."""
+    """Summarize an ONNX file. Raise InvalidPath or InvalidFile if it can't be read."""
     file = OnnxFile(source)
     proto, graph = file.proto, file.proto.graph
     constants = {tensor.name for tensor in graph.initializer}
     functions = (node for function in proto.functions for node in function.node)
-    operators = Counter(_operator(node) for nodes in (graph.node, functions) for node in _with_inner(nodes))
+    operators = Counter(_operator(node) for nodes in (graph.node, functions) for node in _walk(nodes))
     return Contents(
         producer=f"{proto.producer_name} {proto.producer_version}".strip(),
         opsets={entry.domain or "ai.onnx": entry.version for entry in proto.opset_import},
@@ -43,10 +43,10 @@ def _operator(node: NodeProto) -> str:
     return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
 
 
-def _with_inner(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    """The nodes, with those of their branches and bodies."""
+def _walk(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """Yield the nodes and, recursively, the nodes of their branches and loop bodies."""
     for node in nodes:
         yield node
         for attribute in node.attribute:
             for graph in (attribute.g, *attribute.graphs):
-                yield from _with_inner(graph.node)
+                yield from _walk(graph.node)

@@ -1,4 +1,4 @@
-"""The context that all nodes of an import share: the file, the model under construction, problems and bounds."""
+"""State that all nodes of an import share: the file, the model under construction, problems and limits."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -12,29 +12,29 @@ from nnrt_client.onnx_import.file import OnnxFile, declared_size, known_dtype, t
 from nnrt_client.onnx_import.functions import local_functions
 from nnrt_client.onnx_import.problems import NotImported, Problem
 from nnrt_client.onnx_import.scope import Missing
-from nnrt_client.onnx_import.shapes.dims import Dim, Dims, shape_of, unlike
+from nnrt_client.onnx_import.shapes.dims import Dim, Dims, new_dim, shape_of
 from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Value, data_type_of, value_of
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError, OutOfMemory, Unsupported
 from nnrt_hdi.graph import MAX_NODES, quoted_name
 from nnrt_hdi.tensor import UNKNOWN_DIM, Array, format_shape
 
-# What the functions of operators run into where a node is not as ONNX says.
+# Exceptions that functions of operators raise for nodes that violate ONNX's specification.
 _CONTRADICTIONS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-# What may be computed at import: this much, and several times what the file brings.
+# Limit of the constants that an import may compute: _FREE_BYTES + _TIMES * size of the file.
 _FREE_BYTES = 1 << 30
-_TIMES = 8
+_BYTES_PER_FILE_BYTE = 8
 
 MadeT = TypeVar("MadeT")
 Owner = NodeProto | str | None
 
 
 class Problems:
-    """The parts of a file that could not be imported, with the reasons."""
+    """Parts of a file that can't be imported, with the reasons."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
-        # The node of the graph, or the name of the value, at which each was found.
+        # For each problem: the node of the graph or the name of the value that has it.
         self._owners: list[Owner] = []
         self.owner: Owner = None
 
@@ -45,17 +45,20 @@ class Problems:
         self._texts.append(text)
         self._owners.append(self.owner)
 
-    def keep(self, count: int) -> None:
-        """Forget all but the first."""
+    def truncate(self, count: int) -> None:
+        """Drop all problems but the first `count`."""
         del self._texts[count:], self._owners[count:]
 
     @property
     def by_owner(self) -> list[tuple[Owner, str]]:
-        """Where each was found, and what it is."""
+        """Problems, each with the node or value that has it."""
         return list(zip(self._owners, self._texts, strict=True))
 
-    def guarded(self, place: str, make: Callable[[], MadeT]) -> MadeT | None:
-        """The result of `make`; None where it can't be had, which is then a problem."""
+    def guard(self, place: str, make: Callable[[], MadeT]) -> MadeT | None:
+        """Return the result of `make`, or add a problem and return None if it fails.
+
+        Errors that concern the whole file, such as InvalidFile, are raised.
+        """
         try:
             return make()
         except (Unsupported, InvalidParameter) as error:
@@ -67,7 +70,7 @@ class Problems:
         return None
 
     def raise_all(self) -> None:
-        """Raise NotImported, which lists every problem, if there is one."""
+        """Raise NotImported, which lists all problems, if there are any."""
         if self._texts:
             parts = "1 part of it" if len(self._texts) == 1 else f"{len(self._texts)} parts of it"
             listed = "".join(f"\n  {text}" for text in self._texts)
@@ -84,7 +87,7 @@ def _problem(owner: Owner, text: str) -> Problem:
 
 
 class Context:
-    """One import, as its nodes see it. `shapes` fix inputs by their names."""
+    """State of one import, shared by its node converters. `shapes` fix the shapes of inputs by name."""
 
     def __init__(self, file: OnnxFile, shapes: Mapping[str, Sequence[int]]) -> None:
         self.file = file
@@ -94,38 +97,38 @@ class Context:
         self._shapes = dict(shapes)
         self._declared = {info.name: info for info in file.proto.graph.value_info}
         self._node_count = 0
-        self._room = _FREE_BYTES + _TIMES * file.size_bytes
+        self._room = _FREE_BYTES + _BYTES_PER_FILE_BYTE * file.size_bytes
         self._owners: list[Owner] = []
 
-    def enter(self, owner: Owner) -> None:
-        """What comes from now on, operations and problems, comes of this node of the graph, or value."""
+    def set_owner(self, owner: Owner) -> None:
+        """Attribute the operations and problems that follow to this node of the graph, or to this value."""
         self._owners += [self.problems.owner] * (len(parts_of(self.model).operations) - len(self._owners))
         self.problems.owner = owner
 
-    def owners(self) -> list[Owner]:
-        """Give the origin of each operation of the model."""
-        self.enter(None)
+    def operation_owners(self) -> list[Owner]:
+        """Return for each operation of the model the node or value that it comes from."""
+        self.set_owner(None)
         return self._owners
 
     def count_node(self) -> None:
-        """Count a node. Raises InvalidFile for more than a model may have."""
+        """Count a node. Raise InvalidFile if there are more than MAX_NODES."""
         self._node_count += 1
         if self._node_count > MAX_NODES:
             raise InvalidFile(f"it has more than {MAX_NODES} nodes, those of its functions included")
 
-    def charge(self, arrays: Sequence[Array | None]) -> None:
-        """Count what is computed at import. Raises OutOfMemory for more than a sound model asks for."""
+    def count_bytes(self, arrays: Sequence[Array | None]) -> None:
+        """Count the bytes of arrays computed at import. Raise OutOfMemory beyond the limit."""
         self._room -= sum(array.nbytes for array in arrays if array is not None)
         if self._room < 0:
             raise OutOfMemory("the constants that it computes are far larger than those that it has")
 
     def constants(self, graph: GraphProto) -> dict[str, Value | Missing]:
-        """The initializers by name."""
+        """Return the values of a graph's initializers by name."""
         values: dict[str, Value | Missing] = {}
         owner = self.problems.owner
         for tensor in graph.initializer:
             self.problems.owner = owner or tensor.name
-            made = self.problems.guarded("initializer", partial(self.file.value, self.model, tensor))
+            made = self.problems.guard("initializer", partial(self.file.value, self.model, tensor))
             values[tensor.name] = made or Missing()
         for sparse in graph.sparse_initializer:
             self.problems.owner = owner or sparse.values.name
@@ -135,7 +138,7 @@ class Context:
         return values
 
     def input(self, info: ValueInfoProto) -> Value:
-        """A new input of the model, as the file describes it. Refuses one that NNRt can't have."""
+        """Add an input to the model as the file declares it. Raise Unsupported if NNRt has no such input."""
         if not info.type.HasField("tensor_type"):
             refuse(f"it is no tensor but a {info.type.WhichOneof('value')}")
         type_ = info.type.tensor_type
@@ -146,10 +149,10 @@ class Context:
         layout = Format.NCHW if len(dims) == 4 else Format.NONE
         return value_of(self.model.input(shape_of(dims), data_type_of(dtype), format=layout, name=info.name), dims)
 
-    def stand_in(self, name: str) -> Value | Missing:
-        """Something in place of what could not be imported, so that the nodes behind it are looked at.
+    def substitute(self, name: str) -> Value | Missing:
+        """Return a substitute for a value that can't be imported, so that its readers are still checked.
 
-        The file may say what it would be.
+        It is an input of the type that the file declares for the value, or Missing if the file declares none.
         """
         info = self._declared.get(name)
         try:
@@ -157,8 +160,8 @@ class Context:
         except NnrtError:
             return Missing()
 
-    def require_inputs(self, inputs: Sequence[ValueInfoProto]) -> None:
-        """Raise InvalidParameter where `shapes` don't fit the inputs of the graph; none at all are a problem."""
+    def check_inputs(self, inputs: Sequence[ValueInfoProto]) -> None:
+        """Raise InvalidParameter if `shapes` don't fit the inputs. Add a problem if there are no inputs."""
         names = [info.name for info in inputs]
         unknown = set(self._shapes) - set(names)
         if unknown:
@@ -171,7 +174,7 @@ class Context:
             self.problems.add("it has no inputs, of which NNRt requires one")
 
     def _dims(self, info: ValueInfoProto) -> Dims:
-        """The dimensions of an input, those that are fixed for this import as they are fixed."""
+        """Return the dimensions of an input, with those that `shapes` fixes."""
         type_ = info.type.tensor_type
         fixed = self._shapes.get(info.name)
         if not type_.HasField("shape"):
@@ -179,9 +182,9 @@ class Context:
                 refuse(
                     f"its rank is not known; give its shape: shapes={{{info.name!r}: (1, 3)}}, --shape {info.name}=1,3"
                 )
-            return tuple(dim if dim != UNKNOWN_DIM else unlike() for dim in fixed)
+            return tuple(dim if dim != UNKNOWN_DIM else new_dim() for dim in fixed)
         dims = tuple(
-            size if size != UNKNOWN_DIM else Dim(dim.dim_param) if dim.dim_param else unlike()
+            size if size != UNKNOWN_DIM else Dim(dim.dim_param) if dim.dim_param else new_dim()
             for dim, size in ((dim, declared_size(dim)) for dim in type_.shape.dim)
         )
         if fixed is None:
@@ -190,7 +193,7 @@ class Context:
 
 
 def _require_fits(info: ValueInfoProto, fixed: Sequence[int]) -> None:
-    """Refuse a shape for an input that contradicts the one in the file."""
+    """Raise InvalidParameter for a fixed shape that contradicts the shape in the file."""
     declared = [declared_size(dim) for dim in info.type.tensor_type.shape.dim]
     pairs = zip(declared, fixed, strict=False)
     if len(fixed) != len(declared) or any(UNKNOWN_DIM not in pair and pair[0] != pair[1] for pair in pairs):

@@ -1,4 +1,4 @@
-"""ONNX graphs that are cut into parts, each of which is a model of its own."""
+"""Division of ONNX graphs into parts, each a model of its own."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -11,15 +11,15 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, 
 
 from nnrt_client.onnx_import.context import Context
 from nnrt_client.onnx_import.file import Dimension, OnnxFile, declared_dimension, known_dtype
-from nnrt_client.onnx_import.scope import captured, needed
+from nnrt_client.onnx_import.scope import captured_names, needed_nodes
 from nnrt_hdi.errors import InvalidFile, Unsupported
 from nnrt_hdi.tensor import UNKNOWN_DIM, TensorSpec, data_type_of
 
-# Elements of initializers up to this size take part in the inference of shapes.
+# Shape inference reads the elements of initializers up to this size.
 _SHAPE_BYTES = 4096
-# Protobuf holds no more.
+# Protobuf's limit.
 _LARGEST_PART = 2**31 - 1
-# Their results differ from run to run, so that they are no constants though nothing is read.
+# Operators that read nothing, but whose results differ between runs: they are not constants.
 _RANDOM = frozenset(
     ["Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"]
 )
@@ -27,7 +27,7 @@ _RANDOM = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PartGraph:
-    """A part of a graph that reads as a GraphProto does, without a copy of the weights."""
+    """Part of a graph, with the fields of a GraphProto but no copy of the weights."""
 
     name: str
     node: Sequence[NodeProto]
@@ -40,7 +40,7 @@ class PartGraph:
 
 @dataclass(frozen=True, slots=True)
 class PartProto:
-    """A part of a model that reads as a ModelProto does."""
+    """Part of a model, with the fields of a ModelProto."""
 
     graph: PartGraph
     opset_import: Sequence[Any]
@@ -48,16 +48,16 @@ class PartProto:
     ir_version: int
 
     def serialized(self, file: OnnxFile) -> bytes:
-        """The part as a file without external data. Raises Unsupported where that has no room for it."""
+        """Return the bytes of an ONNX file without external data. Raise Unsupported beyond 2 GiB."""
         graph = GraphProto(
             name=self.graph.name,
             node=self.graph.node,
             input=self.graph.input,
             output=self.graph.output,
-            initializer=[file.inlined(tensor) for tensor in self.graph.initializer],
+            initializer=[file.with_raw_data(tensor) for tensor in self.graph.initializer],
             sparse_initializer=self.graph.sparse_initializer,
         )
-        _inline(file, graph.node)
+        _inline_external_data(file, graph.node)
         model = ModelProto(
             ir_version=max(self.ir_version, 4), opset_import=self.opset_import, functions=self.functions, graph=graph
         )
@@ -68,7 +68,7 @@ class PartProto:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of a graph: what it is, and which values it reads and writes, those of its branches and loops included."""
+    """Node of a graph, with the names of the values that it, its branches and its loop bodies read and write."""
 
     proto: NodeProto = field(repr=False)
     reads: frozenset[str]
@@ -76,7 +76,7 @@ class Node:
 
     @property
     def type(self) -> str:
-        """The operator, with its domain unless that is ONNX's."""
+        """Operator, with its domain unless that is ONNX's."""
         domain = self.proto.domain
         return str(self.proto.op_type if domain in ("", "ai.onnx") else f"{domain}.{self.proto.op_type}")
 
@@ -86,26 +86,34 @@ class Node:
 
 
 class OnnxGraph:
-    """The graph of a file, to be cut: its nodes in an order in which they can be computed, and what is known of its
-    values. `shapes` fix inputs by their names."""
+    """Graph of a file that is to be divided: its nodes in topological order, and the types of its values."""
 
     def __init__(self, file: OnnxFile, shapes: Mapping[str, Sequence[int]]) -> None:
-        """Raises InvalidParameter for shapes that don't fit, InvalidFile where nodes read what none before writes."""
+        """Infer the types of the values.
+
+        Args:
+            file: the file.
+            shapes: shapes of inputs by name.
+
+        Raises:
+            InvalidParameter: `shapes` don't fit the inputs.
+            InvalidFile: a node reads a value that no node before it writes.
+        """
         self.file = file
         graph = file.proto.graph
         self._initializers = {tensor.name: tensor for tensor in graph.initializer}
         self._sparse = {sparse.values.name: sparse for sparse in graph.sparse_initializer}
         given = [info for info in graph.input if info.name not in self._initializers]
-        Context(file, shapes).require_inputs(given)
-        self.inputs = [_fixed(info, shapes.get(info.name)) for info in given]
+        Context(file, shapes).check_inputs(given)
+        self.inputs = [_fix_shape(info, shapes.get(info.name)) for info in given]
         self.outputs = [str(info.name) for info in graph.output]
-        self._types = self._inferred(shapes)
+        self._types = self._infer_types(shapes)
         known = {*self._initializers, *self._sparse, *(info.name for info in self.inputs)}
         self.nodes: list[Node] = []
         self.writer: dict[str, int] = {}
-        for proto in needed(graph.node, self.outputs):
-            # Which names are its branches' own is told by who writes them.
-            inner = {name for name in captured(proto) if name in known}
+        for proto in needed_nodes(graph.node, self.outputs):
+            # A name that is not known here belongs to the branch itself.
+            inner = {name for name in captured_names(proto) if name in known}
             reads = frozenset(name for name in proto.input if name).union(inner)
             if unknown := reads - known:
                 raise InvalidFile(f"{proto.op_type} node {proto.name!r} reads {min(unknown)!r}, which no node writes")
@@ -117,7 +125,7 @@ class OnnxGraph:
             raise InvalidFile(f"no node writes its output {min(missing)!r}")
 
     def constants(self, computed: Collection[int]) -> set[int]:
-        """The nodes whose results are the same in every run, but for those that are to be computed in any case."""
+        """Return the nodes whose results never change. Nodes in `computed` count as changing."""
         found: set[int] = set()
         for at, node in enumerate(self.nodes):
             varies = {name for name in node.reads if not self.is_weight(name) and self.writer.get(name) not in found}
@@ -132,7 +140,7 @@ class OnnxGraph:
         return name in self._initializers or name in self._sparse
 
     def spec(self, name: str) -> TensorSpec | None:
-        """A value as the device sees it; None where it is no tensor of NNRt, or its rank isn't known."""
+        """Return the type of a value, or None if it is no tensor of NNRt or its rank isn't known."""
         dims = self.dims(name)
         if dims is None:
             return None
@@ -143,24 +151,30 @@ class OnnxGraph:
         return TensorSpec(data_type_of(dtype), shape, name=name)
 
     def kind(self, name: str) -> str:
-        """A value as people read it: its data type and shape, as far as they are known."""
+        """Return data type and shape of a value as text, or "?" if they are not known."""
         spec = self.spec(name)
         return "?" if spec is None else str(spec)
 
     def dims(self, name: str) -> tuple[Dimension, ...] | None:
-        """The dimensions of a value; None where it is no tensor, or its rank isn't known."""
+        """Return the dimensions of a value, or None if it is no tensor or its rank isn't known."""
         type_ = self._types.get(name)
         if type_ is None or not type_.HasField("tensor_type") or not type_.tensor_type.HasField("shape"):
             return None
         return tuple(map(declared_dimension, type_.tensor_type.shape.dim))
 
     def is_integer(self, name: str) -> bool:
-        """Whether a value is known to hold integers or booleans, as shape arithmetic does."""
+        """Return whether a value is known to have integer or boolean elements, as in shape arithmetic."""
         type_ = self._types.get(name)
         return type_ is not None and type_.tensor_type.elem_type in _INTEGERS
 
     def part(self, nodes: Iterable[int], outputs: Sequence[str], constants: Collection[int]) -> PartProto:
-        """The model of some nodes, with the constants that they need. What else they read are its inputs."""
+        """Return a model of some nodes, with the constant nodes that they need. Other values that they read are inputs.
+
+        Args:
+            nodes: indices of the nodes.
+            outputs: names of the values that the part computes.
+            constants: indices of nodes that are added where the part reads them.
+        """
         infos = {info.name: info for info in self.inputs}
         chosen = {*nodes, *(self.writer[name] for name in outputs if name in self.writer)}
         reads: set[str] = set()
@@ -197,11 +211,14 @@ class OnnxGraph:
 
     @property
     def untyped(self) -> list[str]:
-        """The values that onnx can say nothing of: those behind operators that are not its own."""
+        """Values whose types onnx can't infer, because they depend on operators of other domains."""
         return [name for name in self.writer if not self._types.get(name, _NOTHING).WhichOneof("value")]
 
     def outlined(self, outputs: Sequence[str]) -> bytes:
-        """The graph as a file that gives these values, its weights as inputs: for whoever can say what they are."""
+        """Return an ONNX file that computes these values, with the large weights as inputs.
+
+        The caller passes it to ONNX Runtime, which infers the types.
+        """
         proto = self.file.proto
         weights = self._initializers.values()
         graph = GraphProto(
@@ -218,26 +235,27 @@ class OnnxGraph:
         return bytes(model.SerializeToString())
 
     def learn(self, name: str, dtype: np.dtype[np.generic], dims: Sequence[Dimension] | None) -> None:
-        """Take the data type and the dimensions of a tensor from somebody who knows them."""
+        """Set the data type and the dimensions of a tensor that onnx could not infer."""
         self._types[name] = helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(dtype), dims)
 
-    def _inferred(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, TypeProto]:
-        """What onnx can say of the values without a run."""
+    def _infer_types(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, TypeProto]:
+        """Infer the types of values by onnx, from the declared types and `shapes`."""
         proto = self.file.proto
-        # What a file says of values between may count for the shapes only that it was exported with.
+        # The file's `value_info` may be valid only for the shapes that the model was exported with.
         declared = [] if shapes else list(proto.graph.value_info)
         graph = GraphProto(
             name="graph",
             node=proto.graph.node,
             input=self.inputs,
             output=proto.graph.output,
-            initializer=[_outlined(tensor) for tensor in proto.graph.initializer],
+            initializer=[_without_elements(tensor) for tensor in proto.graph.initializer],
             value_info=declared,
         )
         model = ModelProto(
             ir_version=max(proto.ir_version, 4), opset_import=proto.opset_import, functions=proto.functions, graph=graph
         )
-        with suppress(onnx.shape_inference.InferenceError, RuntimeError, ValueError):  # Else the file says what it can.
+        # If inference fails, the types that the file declares remain.
+        with suppress(onnx.shape_inference.InferenceError, RuntimeError, ValueError):
             graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
         return {info.name: info.type for info in (*graph.value_info, *graph.output, *graph.input)} | {
             tensor.name: helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
@@ -255,8 +273,8 @@ _INTEGERS = frozenset(
 )
 
 
-def _fixed(info: ValueInfoProto, shape: Sequence[int] | None) -> ValueInfoProto:
-    """An input with the dimensions that are fixed."""
+def _fix_shape(info: ValueInfoProto, shape: Sequence[int] | None) -> ValueInfoProto:
+    """Return an input with the dimensions that `shape` fixes."""
     if shape is None:
         return info
     fixed = ValueInfoProto()
@@ -268,22 +286,22 @@ def _fixed(info: ValueInfoProto, shape: Sequence[int] | None) -> ValueInfoProto:
     return fixed
 
 
-def _outlined(tensor: TensorProto) -> TensorProto:
-    """A weight without its elements; what may be a shape as it is."""
+def _without_elements(tensor: TensorProto) -> TensorProto:
+    """Return a weight without its elements, unless it is small enough to be a shape."""
     if _is_small(tensor):
         return tensor
     return TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
 
 
-def _inline(file: OnnxFile, nodes: Iterable[NodeProto]) -> None:
-    """Put external data into the attributes that they are of, those of branches and loops included."""
+def _inline_external_data(file: OnnxFile, nodes: Iterable[NodeProto]) -> None:
+    """Read external data into the attributes of nodes, of their branches and of their loop bodies."""
     for attribute in (attribute for node in nodes for attribute in node.attribute):
         if attribute.HasField("t"):
-            attribute.t.CopyFrom(file.inlined(attribute.t))
+            attribute.t.CopyFrom(file.with_raw_data(attribute.t))
         for graph in (attribute.g, *attribute.graphs):
             for tensor in graph.initializer:
-                tensor.CopyFrom(file.inlined(tensor))
-            _inline(file, graph.node)
+                tensor.CopyFrom(file.with_raw_data(tensor))
+            _inline_external_data(file, graph.node)
 
 
 def _is_small(tensor: TensorProto) -> bool:
@@ -291,5 +309,5 @@ def _is_small(tensor: TensorProto) -> bool:
 
 
 def _is_plain(node: NodeProto) -> bool:
-    """Whether a node is one of ONNX's that has no branches."""
-    return node.domain in ("", "ai.onnx") and not any(True for _ in captured(node))
+    """Return whether a node is an operator of ONNX that reads no names in branches or loop bodies."""
+    return node.domain in ("", "ai.onnx") and not any(True for _ in captured_names(node))

@@ -1,4 +1,4 @@
-"""The element types that a file declares for its values, held against those that its nodes give them."""
+"""Check of the element types that a file declares against the types that its nodes compute."""
 
 from collections.abc import Iterable, Mapping
 
@@ -9,18 +9,20 @@ from onnx.shape_inference import InferenceError, infer_shapes
 
 from nnrt_client.onnx_import.file import type_name
 from nnrt_client.onnx_import.operators.operator import MICROSOFT
-from nnrt_client.onnx_import.scope import Scope, in_order
+from nnrt_client.onnx_import.scope import Scope, sort_nodes
 from nnrt_client.onnx_import.value import Value
 from nnrt_hdi.errors import InvalidFile
 
 
 def require_declared_types(proto: ModelProto, scope: Scope) -> None:
-    """Raise InvalidFile where a value is declared with another element type than it has, or a node reads types that
-    don't go together.
+    """Raise InvalidFile if a declared element type is wrong, or a node reads types that don't fit each other.
 
-    The scope is that of the import, whose values have the types of what onnx doesn't know. Shapes are not compared:
-    exporters declare wrong ones, which ONNX Runtime takes, too, as it does what `value_info` says of weights. Weights
-    are not copied. The functions of the file must be known to end.
+    Shapes are not compared: exporters declare wrong shapes, and ONNX Runtime accepts them. It also ignores `value_info`
+    of weights, and so does this. Weights are not copied.
+
+    Args:
+        proto: the model. The import must have checked that its functions don't recurse.
+        scope: scope of the import. It has the types of values that onnx can't infer.
     """
     graph = proto.graph
     types = {tensor.name: tensor.data_type for tensor in graph.initializer}
@@ -31,13 +33,13 @@ def require_declared_types(proto: ModelProto, scope: Scope) -> None:
     unknown = [name for node in graph.node if node.domain == MICROSOFT for name in node.output if name in imported]
     bare = GraphProto(
         name="graph",
-        node=in_order(graph.node),
+        node=sort_nodes(graph.node),
         input=graph.input,
         output=[ValueInfoProto(name=info.name) for info in graph.output],
         initializer=[TensorProto(name=one.name, data_type=one.data_type, dims=one.dims) for one in graph.initializer],
         value_info=[make_tensor_value_info(name, imported[name], None) for name in unknown],
     )
-    # Nodes of no set that the file names are imported, too, where they have a body or nobody reads them.
+    # The import accepts nodes of operator sets that the file doesn't name, if they have a body or no node reads them.
     opsets = dict.fromkeys((node.domain for node in graph.node), 1) | {
         **scope.opsets,
         "ai.onnx": scope.opsets.get("", 1),
@@ -46,7 +48,7 @@ def require_declared_types(proto: ModelProto, scope: Scope) -> None:
     model = ModelProto(ir_version=proto.ir_version, opset_import=sets, functions=proto.functions, graph=bare)
     try:
         inferred = infer_shapes(model, check_type=True).graph
-    except EncodeError:  # Its constants are larger than a file may be. The import's types are what there is.
+    except EncodeError:  # Its constants exceed protobuf's limit: only the import's types are compared.
         inferred = bare
     except InferenceError as error:
         raise InvalidFile(f"types of values do not go together: {error}") from error
@@ -56,7 +58,7 @@ def require_declared_types(proto: ModelProto, scope: Scope) -> None:
 
 
 def _compare(infos: Iterable[ValueInfoProto], types: Mapping[str, int]) -> None:
-    """Raise InvalidFile where a value is declared with another type than these."""
+    """Raise InvalidFile if a value is declared with a type that differs from `types`."""
     for info in infos:
         declared, own = info.type.tensor_type.elem_type, types.get(info.name)
         if declared and own and declared != own:

@@ -1,4 +1,4 @@
-"""ONNX files and what they hold: read with distrust."""
+"""ONNX files, read without trust in their contents."""
 
 import math
 import os
@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from onnx import AttributeProto, TensorProto, TensorShapeProto, helper, numpy_helper
 
 from nnrt_client.model.model import Model
-from nnrt_client.onnx_import.raw_data import HERE, without_raw_data
+from nnrt_client.onnx_import.raw_data import SAME_FILE, without_raw_data
 from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Value, constant_value
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, InvalidPath, OperationFailed
@@ -23,21 +23,21 @@ from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM, Array
 
 Source = str | PathLike[str] | bytes
 BytesT = TypeVar("BytesT", bytes, memoryview)
-# A dimension: a number, a name, or None where nothing is known.
+# A dimension: a number, a name, or None if neither is known.
 Dimension = int | str | None
 
-# What is wrong with the path, and not with the disk.
+# Errors of the path, as opposed to errors of the disk.
 _PATH_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
-# Protobuf holds no more.
+# Protobuf's limit.
 _LARGEST_FILE = 2**31 - 1
 _DTYPES = {int(helper.np_dtype_to_tensor_dtype(dtype)): dtype for dtype in NUMPY_DTYPES.values()}
 
 
 class OnnxFile:
-    """A model as its file has it, and the constants beside it."""
+    """ONNX file: its ModelProto, and its external data."""
 
     def __init__(self, source: Source) -> None:
-        """Raises InvalidPath where the file is missing or not accessible, InvalidFile where it is no ONNX file."""
+        """Read the file. Raise InvalidPath if it is missing or not accessible, InvalidFile if it is no ONNX file."""
         self.proto = onnx.ModelProto()
         self.directory: Path | None = None
         if isinstance(source, bytes):
@@ -58,46 +58,46 @@ class OnnxFile:
             raise InvalidFile("it holds no graph; give an ONNX model")
 
     def part(self, proto: Any) -> "OnnxFile":
-        """A part of the model as if it were a file of its own, in the same directory."""
+        """Return a file with this ModelProto, or an object with the same fields, in the same directory."""
         part = copy(self)
         part.proto = proto
         return part
 
-    def inlined(self, tensor: TensorProto) -> TensorProto:
-        """A tensor with its elements in it, if they are in a file beside the model's."""
+    def with_raw_data(self, tensor: TensorProto) -> TensorProto:
+        """Return the tensor with its external data, if it has any, as raw data."""
         if tensor.data_location != TensorProto.EXTERNAL:
             return tensor
         data = self.stored_data(tensor)
         return TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, raw_data=bytes(data))
 
     def value(self, model: Model, tensor: TensorProto) -> Value:
-        """A constant, whose elements are read when they are needed. Refuses data types that NNRt doesn't have."""
+        """Return a constant whose elements are read on first use. Raise Unsupported for data types that NNRt lacks."""
         dtype, shape = self._dtype(tensor), tuple(tensor.dims)
         place = f"tensor {tensor.name!r}"
         if any(dim < 0 for dim in shape) or len(shape) > 32:
             raise InvalidFile(f"it has the shape {list(shape)[:33]}", place=place)
         if 0 in shape:
-            # No elements: nothing to read, and shape arithmetic may well use it.
+            # There is nothing to read, and shape arithmetic may use an empty tensor.
             return constant_value(model, np.empty(shape, dtype))
         size_bytes = math.prod(shape) * dtype.itemsize
         if tensor.data_location == TensorProto.EXTERNAL:
-            return constant_value(model, lambda: self._external(tensor, dtype, size_bytes), (dtype, shape))
+            return constant_value(model, lambda: self._external_array(tensor, dtype, size_bytes), (dtype, shape))
         return constant_value(model, lambda: _elements(tensor, dtype, size_bytes, place), (dtype, shape))
 
     def array(self, model: Model, tensor: TensorProto) -> Array:
-        """The elements of a tensor that is an attribute."""
+        """Return the elements of a tensor that is an attribute."""
         array = self.value(model, tensor).array
         assert array is not None
         return array
 
     def stored_bytes(self, tensor: TensorProto) -> int:
-        """About as many bytes as `stored_data` has."""
+        """Return the approximate length of `stored_data` in bytes."""
         if tensor.data_location != TensorProto.EXTERNAL:
             return int(tensor.ByteSize())
         return _size_bytes(tensor)
 
     def stored_data(self, tensor: TensorProto) -> bytes | memoryview:
-        """The elements of a tensor of any data type but text, as ONNX has them in raw data."""
+        """Return the elements of a tensor in ONNX's raw_data encoding. The data type may be any but string."""
         if tensor.data_location == TensorProto.EXTERNAL:
             return self._external_bytes(tensor, _size_bytes(tensor))
         if tensor.HasField("raw_data"):
@@ -115,11 +115,11 @@ class OnnxFile:
             raise InvalidFile(f"it has the data type {tensor.data_type}", place=f"tensor {tensor.name!r}") from error
         return refuse(f"tensor {tensor.name!r} is {type_name(tensor.data_type)}, which is no data type of NNRt")
 
-    def _external(self, tensor: TensorProto, dtype: np.dtype[Any], size_bytes: int) -> Array:
-        return _viewed(self._external_bytes(tensor, size_bytes), dtype).reshape(tuple(tensor.dims))
+    def _external_array(self, tensor: TensorProto, dtype: np.dtype[Any], size_bytes: int) -> Array:
+        return _view(self._external_bytes(tensor, size_bytes), dtype).reshape(tuple(tensor.dims))
 
     def _external_bytes(self, tensor: TensorProto, size_bytes: int) -> bytes | memoryview:
-        """The elements in a file beside the model's, or in that itself, and nowhere else."""
+        """Return the elements, which must be in the model's file or in a file in the model's directory."""
         place = f"external data of {tensor.name!r}"
         entries = {entry.key: entry.value for entry in tensor.external_data}
         location = entries.get("location", "")
@@ -127,8 +127,8 @@ class OnnxFile:
             offset, length = (int(entries.get(key) or default) for key, default in (("offset", 0), ("length", -1)))
         except ValueError as error:
             raise InvalidFile("offset and length are no numbers", place=place) from error
-        if location == HERE:
-            return _of_size(self._data[offset : offset + length], size_bytes, f"tensor {tensor.name!r}")
+        if location == SAME_FILE:
+            return _require_size(self._data[offset : offset + length], size_bytes, f"tensor {tensor.name!r}")
         if self.directory is None:
             raise InvalidPath(f"they are in {location!r}; give the model by its path", place=place)
         if offset < 0 or length not in (-1, size_bytes):
@@ -147,7 +147,7 @@ class OnnxFile:
 
 
 def attribute_value(file: OnnxFile, model: Model, attribute: AttributeProto) -> Any:
-    """An attribute as Python has it: numbers, texts, tuples of them, arrays; graphs and all else as they are."""
+    """Convert an attribute to Python: numbers, texts, tuples of them, arrays. Other types are returned unchanged."""
     match attribute.type:
         case AttributeProto.FLOAT:
             return attribute.f
@@ -169,7 +169,7 @@ def attribute_value(file: OnnxFile, model: Model, attribute: AttributeProto) -> 
 
 
 def _size_bytes(tensor: TensorProto) -> int:
-    """Bytes of a tensor's elements, of which those of 4 bits and less are packed."""
+    """Return the size of a tensor's elements in bytes. Elements of 4 bits or fewer are packed."""
     name = type_name(tensor.data_type)
     bits = {"FLOAT": 32, "DOUBLE": 64, "BOOL": 8}.get(name) or int((re.findall(r"\d+", name) or ["0"])[0])
     if not bits or any(dim < 0 for dim in tensor.dims):
@@ -178,18 +178,18 @@ def _size_bytes(tensor: TensorProto) -> int:
 
 
 def declared_size(dim: TensorShapeProto.Dimension) -> int:
-    """A dimension as the file has it, -1 where a run says it, as ONNX Runtime takes every number below 0."""
+    """Return a declared dimension, or -1 if it is unknown. Numbers below 0 are unknown too, as in ONNX Runtime."""
     return max(dim.dim_value, UNKNOWN_DIM) if dim.HasField("dim_value") else UNKNOWN_DIM
 
 
 def declared_dimension(dim: TensorShapeProto.Dimension) -> Dimension:
-    """A dimension as the file has it, with its name where it is no number."""
+    """Return a declared dimension: its number, else its name, else None."""
     size = declared_size(dim)
     return size if size != UNKNOWN_DIM else str(dim.dim_param) or None
 
 
 def known_dtype(data_type: int) -> np.dtype[Any] | None:
-    """The dtype of one of ONNX's data types; None for what is no data type of NNRt."""
+    """Return the dtype of a data type of ONNX, or None if NNRt doesn't have it."""
     return _DTYPES.get(data_type)
 
 
@@ -199,9 +199,9 @@ def type_name(data_type: int) -> str:
 
 
 def _read(path: Path, place: str, offset: int, size_bytes: int | None) -> bytes:
-    """A part of a regular file, or all of it."""
+    """Read `size_bytes` bytes of a regular file, or the whole file if that is None."""
     try:
-        # Without waiting for whoever writes into it, if it is a pipe.
+        # O_NONBLOCK: opening a pipe must not wait for its writer.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
@@ -218,10 +218,10 @@ def _read(path: Path, place: str, offset: int, size_bytes: int | None) -> bytes:
 
 
 def _elements(tensor: TensorProto, dtype: np.dtype[Any], size_bytes: int, place: str) -> Array:
-    """The elements: a view of the bytes, which nobody else has, or decoded from protobuf's numbers."""
+    """Return the elements of a tensor that has them in raw_data or in protobuf's fields of numbers."""
     if tensor.HasField("raw_data"):
-        # Each time that it is asked for it is copied.
-        return _viewed(_of_size(tensor.raw_data, size_bytes, place), dtype).reshape(tuple(tensor.dims))
+        # Each access of raw_data copies it, so the view is the only user of this copy.
+        return _view(_require_size(tensor.raw_data, size_bytes, place), dtype).reshape(tuple(tensor.dims))
     try:
         array = np.asarray(numpy_helper.to_array(tensor), dtype)
     except (ValueError, TypeError, OverflowError) as error:
@@ -231,13 +231,13 @@ def _elements(tensor: TensorProto, dtype: np.dtype[Any], size_bytes: int, place:
     return array
 
 
-def _of_size(data: BytesT, size_bytes: int, place: str) -> BytesT:
+def _require_size(data: BytesT, size_bytes: int, place: str) -> BytesT:
     if len(data) != size_bytes:
         raise InvalidFile(f"it has {len(data)} bytes; {size_bytes} make up its shape", place=place)
     return data
 
 
-def _viewed(data: bytes | memoryview, dtype: np.dtype[Any]) -> Array:
+def _view(data: bytes | memoryview, dtype: np.dtype[Any]) -> Array:
     if dtype.kind == "b":
         return np.asarray(np.frombuffer(data, np.uint8) != 0)
     return np.frombuffer(data, dtype.newbyteorder("<"))

@@ -1,4 +1,4 @@
-"""Nodes whose inputs are all known: computed at import, by onnx's reference evaluator."""
+"""Constant folding: nodes whose inputs are all constants are computed at import, by onnx's reference evaluator."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from nnrt_client.onnx_import.functions import type_proto
 from nnrt_client.onnx_import.value import Value
 from nnrt_hdi.tensor import NUMPY_DTYPES, Array
 
-# What is cheap for its size, whatever the numbers are.
+# Operators whose cost depends only on the sizes of inputs and outputs, not on their elements.
 FOLDABLE = frozenset(
     """
     Abs Add And BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Clip Concat ConstantOfShape
@@ -21,8 +21,7 @@ FOLDABLE = frozenset(
     Unsqueeze Where Xor
     """.split()  # noqa: SIM905  (one name a line would take a page)
 )
-# The results of these are as large as their inputs broadcast; of the others, but those that say it themselves, as all
-# inputs together.
+# Operators whose result has the shape of the broadcast inputs. `_elements` bounds the results of the others.
 _BROADCAST = frozenset(
     """
     Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Expand Greater GreaterOrEqual Less LessOrEqual Max Min
@@ -32,12 +31,12 @@ _BROADCAST = frozenset(
 _MOST_ELEMENTS = 4 << 20
 
 
-def folded(node: NodeProto, opset: int, inputs: Sequence[Value | None]) -> list[Array] | None:
-    """The outputs of a node whose inputs are constants; None where it is not to be computed here."""
+def fold_node(node: NodeProto, opset: int, inputs: Sequence[Value | None]) -> list[Array] | None:
+    """Return the outputs of a node with constant inputs, or None if the node can't or should not be folded."""
     given = {name: value for name, value in zip(node.input, inputs, strict=False) if value is not None}
     if node.op_type not in FOLDABLE or not given or not all(value.is_constant for value in given.values()):
         return None
-    # Not at the top: it takes long, and few models have such nodes.
+    # Imported here because it is slow and few models need it.
     from onnx.reference import ReferenceEvaluator
 
     arrays = {name: value.array for name, value in given.items() if value.array is not None}
@@ -47,7 +46,7 @@ def folded(node: NodeProto, opset: int, inputs: Sequence[Value | None]) -> list[
             return None
         with np.errstate(all="ignore"):
             results = ReferenceEvaluator(_model(node, opset, given)).run(None, arrays)
-    except Exception:  # Whatever it can't compute is for the device, or for whoever imports it to refuse.
+    except Exception:  # What onnx can't compute is mapped to operations, or refused by the operator's function.
         return None
     made = [np.asarray(result) for result in results]
     return made if all(array.dtype in NUMPY_DTYPES.values() for array in made) else None
@@ -61,7 +60,7 @@ def _model(node: NodeProto, opset: int, given: Mapping[str, Value]) -> ModelProt
 
 
 def _elements(node: NodeProto, arrays: Sequence[Array]) -> int:
-    """At most how many elements a node makes."""
+    """Return an upper bound of the number of elements that a node makes."""
     first, last = arrays[0], arrays[-1]
     match node.op_type:
         case "Expand" | "ConstantOfShape":

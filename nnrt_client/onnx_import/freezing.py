@@ -1,4 +1,4 @@
-"""Inputs that are always the same: made constants of a file before anything else is done with it."""
+"""Frozen inputs: constants that replace inputs of a file before it is imported."""
 
 import numpy as np
 from onnx import ModelProto, ValueInfoProto, numpy_helper
@@ -9,7 +9,7 @@ from nnrt_hdi.errors import InvalidParameter
 
 
 def freeze(model: ModelProto, constants: Constants) -> None:
-    """Make inputs of a model initializers of it. Raises InvalidParameter for names, types and shapes that don't fit."""
+    """Replace inputs of a model by initializers. Raise InvalidParameter for names, types or shapes that don't fit."""
     graph = model.graph
     inputs = {info.name: info for info in graph.input}
     require_known(constants, list(inputs))
@@ -19,7 +19,7 @@ def freeze(model: ModelProto, constants: Constants) -> None:
         numpy_helper.from_array(frozen_array(name, value, _dtype(inputs[name]), _shape(inputs[name])), name)
         for name, value in constants.items()
     ]
-    # An initializer of that name was the value that the input had if it wasn't given.
+    # An initializer of the same name is the default value of the input: the constant replaces it.
     kept_tensors = [tensor for tensor in graph.initializer if tensor.name not in constants]
     kept_inputs = [info for info in graph.input if info.name not in constants]
     del graph.initializer[:], graph.input[:]

@@ -1,4 +1,4 @@
-"""Operators that are made of others: functions of the model, and those that ONNX defines by a body."""
+"""Operators that are defined by a body of other nodes: functions of the model, and function operators of ONNX."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,14 +12,17 @@ Functions = dict[tuple[str, str], FunctionProto]
 
 
 def local_functions(model: ModelProto) -> Functions:
-    """The functions of a model by domain and name."""
+    """Return the functions of a model by domain and name."""
     return {(function.domain, function.name): function for function in model.functions}
 
 
 def schema_function(
     node: NodeProto, domain: str, opset: int, inputs: Sequence[Value | None] | None
 ) -> FunctionProto | None:
-    """The body that ONNX gives an operator; None where it has none. For some it depends on the inputs."""
+    """Return the body by which ONNX defines an operator, or None if there is none.
+
+    Some bodies depend on the types of the inputs. Without `inputs` these are returned as an empty function.
+    """
     try:
         schema: Any = onnx.defs.get_schema(node.op_type, opset, domain)
     except onnx.defs.SchemaError:
@@ -39,28 +42,28 @@ def schema_function(
     if not body:
         return None
     function = FunctionProto.FromString(body)
-    # The operator has the default of an attribute, not its body.
-    said = {attribute.name for attribute in function.attribute_proto}
+    # Defaults of attributes stand in the operator's schema, not in its body.
+    declared = {attribute.name for attribute in function.attribute_proto}
     for name, attribute in schema.attributes.items():
-        if name not in said and attribute.default_value.name:
+        if name not in declared and attribute.default_value.name:
             function.attribute_proto.append(attribute.default_value)
     return function
 
 
 def type_proto(value: Value) -> TypeProto:
-    """The data type and shape of a value, unknown dimensions by their formula."""
+    """Return the data type and shape of a value. Unknown dimensions have their formula as name."""
     dims = [dim if isinstance(dim, int) else dim.formula for dim in value.dims]
     return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(value.dtype), dims)
 
 
-def body_of(function: FunctionProto, node: NodeProto, absent: set[str]) -> list[NodeProto]:
-    """The nodes of a function for a call: with the attributes of the node, and without the inputs it leaves out."""
+def function_body(function: FunctionProto, node: NodeProto, absent: set[str]) -> list[NodeProto]:
+    """Return the nodes of a function with the attributes of the calling node, and without its absent inputs."""
     given = {attribute.name: attribute for attribute in function.attribute_proto}
     given.update({attribute.name: attribute for attribute in node.attribute})
-    return [_called(inner, given, absent) for inner in function.node]
+    return [_with_arguments(inner, given, absent) for inner in function.node]
 
 
-def _called(node: NodeProto, given: dict[str, AttributeProto], absent: set[str]) -> NodeProto:
+def _with_arguments(node: NodeProto, given: dict[str, AttributeProto], absent: set[str]) -> NodeProto:
     copy = NodeProto()
     copy.CopyFrom(node)
     copy.input[:] = ["" if name in absent else name for name in node.input]
@@ -72,7 +75,7 @@ def _called(node: NodeProto, given: dict[str, AttributeProto], absent: set[str])
         added = copy.attribute[-1]
         added.name = attribute.name
         if added.type == AttributeProto.GRAPH:
-            inner = [_called(part, given, absent) for part in added.g.node]
+            inner = [_with_arguments(part, given, absent) for part in added.g.node]
             del added.g.node[:]
             added.g.node.extend(inner)
     return copy

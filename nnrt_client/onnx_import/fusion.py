@@ -1,4 +1,4 @@
-"""Nodes that are taken into the operation before them: activations, and the quantization of its result."""
+"""Fusion of nodes into the operation before them: activations, and the quantization of its result."""
 
 from dataclasses import dataclass
 
@@ -14,55 +14,59 @@ from nnrt_hdi.tensor import Array
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """The data type and the parameters that a result is to be quantized with."""
+    """Data type and parameters by which a result is quantized."""
 
     dtype: np.dtype[np.generic]
     param: QuantParam
 
 
 class Follower:
-    """The nodes right behind one, as far as nobody else reads what is between them.
+    """Chain of nodes after a node, each the only reader of the output before it.
 
-    `names` are the names that its outputs go by: those of the last node that was taken along.
+    A call fuses the next node, if it is an activation. `names` are the output names of the last fused node.
     """
 
     def __init__(self, scope: Scope, node: NodeProto, opset: int) -> None:
         self._scope = scope
         self._opset = opset
         self._node = node
-        self._taken: list[NodeProto] = []
+        self._fused: list[NodeProto] = []
         self.names = list(node.output) or [""]
 
     def __call__(self) -> FuseType:
-        """The activation that follows, which is taken along; NONE where there is none."""
+        """Fuse the activation that follows and return it, or return NONE if none follows."""
         node = self._next()
         fuse = FuseType.NONE if node is None else self._activation(node)
         if node is not None and fuse is not FuseType.NONE:
-            self._take(node)
+            self._fuse(node)
         return fuse
 
     def quantization(self, *, fuses: bool) -> tuple[FuseType, Quantization] | None:
-        """The activation and the QuantizeLinear that follow, which are taken along; None where there is none."""
+        """Fuse the QuantizeLinear that follows, with an activation before it if `fuses`.
+
+        Returns:
+            The activation and the quantization, or None if no QuantizeLinear follows. Then nothing is fused.
+        """
         fuse = FuseType.NONE
         found = self._quantization()
         if found is None and fuses:
             fuse = self()
             found = self._quantization() if fuse is not FuseType.NONE else None
         if found is None:
-            self.release()
+            self.undo()
             return None
         node, quantization = found
-        self._take(node)
+        self._fuse(node)
         return fuse, quantization
 
     def _quantization(self) -> tuple[NodeProto, Quantization] | None:
-        """A QuantizeLinear to 8 bits with one scale that is known."""
+        """Return the next node if it is a QuantizeLinear to 8 bits with one constant scale, else None."""
         node = self._next()
         if node is None or node.op_type != "QuantizeLinear":
             return None
         scale = self._constant(node, 1)
         point = self._constant(node, 2) if len(node.input) > 2 and node.input[2] else np.zeros((), np.uint8)
-        # An attribute may ask for another data type, or for blocks.
+        # Other attributes choose another data type, or blocks with scales of their own.
         is_plain = all(attribute.name in ("axis", "saturate") for attribute in node.attribute)
         if scale is None or point is None or not is_plain or scale.size != 1 or point.size != 1:
             return None
@@ -74,10 +78,10 @@ class Follower:
         value = self._scope.find(node.input[at])
         return value.array if isinstance(value, Value) else None
 
-    def release(self) -> None:
-        """Take nothing along after all."""
-        self._scope.taken.difference_update(map(id, self._taken))
-        self._taken.clear()
+    def undo(self) -> None:
+        """Undo all fusions of this node."""
+        self._scope.fused.difference_update(map(id, self._fused))
+        self._fused.clear()
         self.names = list(self._node.output) or [""]
 
     def _next(self) -> NodeProto | None:
@@ -86,9 +90,9 @@ class Follower:
             return None
         return node if node.input[0] == self.names[0] else None
 
-    def _take(self, node: NodeProto) -> None:
-        self._scope.taken.add(id(node))
-        self._taken.append(node)
+    def _fuse(self, node: NodeProto) -> None:
+        self._scope.fused.add(id(node))
+        self._fused.append(node)
         self.names[0] = node.output[0]
 
     def _activation(self, node: NodeProto) -> FuseType:
@@ -102,7 +106,7 @@ class Follower:
         return FuseType.RELU if high is None else FuseType.RELU6 if high == 6 else FuseType.NONE
 
     def _bounds(self, node: NodeProto) -> tuple[float | None, float | None]:
-        """The bounds of a Clip, None where there is none; where one is not known, none that an activation has."""
+        """Return the bounds of a Clip: None for an absent bound, NaN for one that is not known before a run."""
         if self._opset < 11:
             given = {attribute.name: attribute.f for attribute in node.attribute}
             return given.get("min"), given.get("max")

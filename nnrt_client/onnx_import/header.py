@@ -1,4 +1,4 @@
-"""The header of an ONNX file: what it says of itself, its inputs and its outputs. Its weights are not read."""
+"""Header of an ONNX file: metadata, inputs and outputs, read without the weights."""
 
 import mmap
 import os
@@ -14,7 +14,8 @@ from nnrt_client.onnx_import.messages import Malformed, fields
 from nnrt_hdi.errors import InvalidFile, InvalidPath
 from nnrt_hdi.tensor import data_type_of
 
-# Numbers of fields: ModelProto.graph; GraphProto.initializer, and what is read of the rest; TensorProto.name.
+# Field numbers: ModelProto.graph; GraphProto.initializer, and the other fields of GraphProto that are read;
+# TensorProto.name.
 _GRAPH = 7
 _INITIALIZER = 5
 _KEPT_OF_GRAPH = {2, 10, 11, 12}  # name, doc_string, input, output
@@ -23,25 +24,25 @@ _TENSOR_NAME = 8
 
 @dataclass(frozen=True, slots=True)
 class DeclaredTensor:
-    """An input or output as the file declares it."""
+    """Input or output as the file declares it."""
 
     name: str
-    # As ONNX Runtime writes it: tensor(float), seq(tensor(int64)).
+    # In ONNX Runtime's notation: tensor(float), seq(tensor(int64)).
     type: str
-    # As NNRt names it: FLOAT32; where NNRt has no such type, as ONNX does.
+    # NNRt's name of the type (FLOAT32), or ONNX's if NNRt has no such type.
     data_type: str
-    # A dimension is a number, has a name, or neither is known; of what is no tensor, or of any rank, the shape is None.
+    # A dimension is a number, a name or None. The shape is None for an unknown rank, and for what is no tensor.
     shape: tuple[Dimension, ...] | None
-    # What dimensions stand for, such as DATA_BATCH; empty texts where the file doesn't say.
+    # Denotations of the dimensions, such as DATA_BATCH; empty texts if the file has none.
     denotations: tuple[str, ...] = ()
 
     @property
     def is_fixed(self) -> bool:
-        """All dimensions are numbers."""
+        """Whether all dimensions are numbers."""
         return self.shape is not None and all(isinstance(dim, int) for dim in self.shape)
 
     def with_dims(self, by_name: Mapping[str, int], by_denotation: Mapping[str, int]) -> "DeclaredTensor":
-        """The tensor with numbers for dimensions of these names and denotations."""
+        """Return the tensor with numbers in place of dimensions of these names and denotations."""
         if self.shape is None:
             return self
         named = (by_name.get(dim, dim) if isinstance(dim, str) else dim for dim in self.shape)
@@ -53,11 +54,11 @@ class DeclaredTensor:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What an ONNX file says besides its nodes and weights."""
+    """Contents of an ONNX file but for its nodes and weights."""
 
     inputs: tuple[DeclaredTensor, ...]
     outputs: tuple[DeclaredTensor, ...]
-    # Inputs that have a value where none is given.
+    # Inputs with a default value.
     optional_inputs: tuple[DeclaredTensor, ...]
     producer: str
     domain: str
@@ -69,15 +70,17 @@ class Header:
 
 
 def read_header(source: str | os.PathLike[str] | Buffer) -> Header:
-    """The header of a file, given by its path or its bytes.
+    """Read the header of a file, given by its path or its bytes.
 
-    Raises InvalidPath where the file is missing or not accessible, InvalidFile where it is no ONNX file.
+    Raises:
+        InvalidPath: the file is missing or not accessible.
+        InvalidFile: it is no ONNX file.
     """
     if not isinstance(source, str | os.PathLike):
         return _header(memoryview(source).cast("B"))
     place = repr(os.fspath(source))
     try:
-        # Without waiting for whoever writes into it, if it is a pipe.
+        # O_NONBLOCK: opening a pipe must not wait for its writer.
         with os.fdopen(os.open(source, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             if os.fstat(file.fileno()).st_size == 0:
                 raise InvalidFile("it is empty", place=place)
@@ -122,7 +125,7 @@ def _header(data: memoryview) -> Header:
 
 
 def declared_tensor(info: ValueInfoProto) -> DeclaredTensor:
-    """An input or output as the file declares it."""
+    """Return an input or output as the file declares it."""
     name, type_text, tensor = info.name, _type_text(info.type), info.type.tensor_type
     kind = info.type.WhichOneof("value")
     if kind != "tensor_type":
@@ -137,7 +140,7 @@ def declared_tensor(info: ValueInfoProto) -> DeclaredTensor:
 
 
 def _type_text(type_: TypeProto) -> str:
-    """The type as ONNX Runtime writes it; empty where the file doesn't say."""
+    """Return a type in ONNX Runtime's notation, or an empty text if the file declares none."""
     match type_.WhichOneof("value"):
         case "tensor_type":
             return f"tensor({_element_text(type_.tensor_type.elem_type)})"

@@ -1,4 +1,4 @@
-"""ONNX models as models: the way through the graph."""
+"""Import of a whole ONNX graph."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,50 +22,51 @@ from nnrt_hdi.errors import Unsupported
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An import that may have failed: the finished model, or the problems and whose they are."""
+    """Result of an import: the finished model, or the problems with the nodes or values that have them."""
 
     model: Model | None
-    # Of each operation of the model: the node of the graph, or the name of the output, that it comes from.
+    # For each operation of the model: the node of the graph, or the name of the output, that it comes from.
     owners: Sequence[Owner]
     problems: Sequence[tuple[Owner, str]]
     scope: Scope
 
 
-def imported(file: OnnxFile, shapes: Mapping[str, Sequence[int]], constants: Constants) -> Model:
-    """The finished model of a file. Raises Unsupported, which lists every node that can't be imported."""
+def import_file(file: OnnxFile, shapes: Mapping[str, Sequence[int]], constants: Constants) -> Model:
+    """Import a file as a finished model. Raise Unsupported, which lists every node that can't be imported."""
     freeze(file.proto, constants)
     context = Context(file, shapes)
-    attempt = _attempt(context)
+    attempt = _import(context)
     context.problems.raise_all()
     assert attempt.model is not None
-    require_declared_types(file.proto, attempt.scope)  # Not before: the import knows that functions end.
+    # After the import, which has checked that functions don't recurse.
+    require_declared_types(file.proto, attempt.scope)
     return attempt.model
 
 
 def attempted(file: OnnxFile) -> Attempt:
-    """Import a file as far as that goes."""
-    return _attempt(Context(file, {}))
+    """Import a file, and return its problems instead of raising them."""
+    return _import(Context(file, {}))
 
 
-def _attempt(context: Context) -> Attempt:
+def _import(context: Context) -> Attempt:
     with values_of_an_import():
-        return _imported_of(context)
+        return _import_graph(context)
 
 
-def _imported_of(context: Context) -> Attempt:
+def _import_graph(context: Context) -> Attempt:
     file, graph, model, problems = context.file, context.file.proto.graph, context.model, context.problems
     opsets = _opsets(file)
     values = context.constants(graph)
     inputs = [info for info in graph.input if info.name not in values]
-    context.require_inputs(inputs)
+    context.check_inputs(inputs)
     for info in inputs:
-        context.enter(info.name)
-        values[info.name] = problems.guarded(f"input {info.name!r}", partial(context.input, info)) or Missing()
+        context.set_owner(info.name)
+        values[info.name] = problems.guard(f"input {info.name!r}", partial(context.input, info)) or Missing()
     given = [value for info in inputs if isinstance(value := values[info.name], Value)]
     scope = Scope(graph.node, values, [info.name for info in graph.output], opsets)
     import_nodes(context, scope, 0, "")
     outputs = _outputs(context, scope, given)
-    owners = context.owners()
+    owners = context.operation_owners()
     if problems:
         return Attempt(None, (), problems.by_owner, scope)
     owner_of = {id(operation): owner for operation, owner in zip(parts_of(model).operations, owners, strict=True)}
@@ -76,21 +77,21 @@ def _imported_of(context: Context) -> Attempt:
 
 
 def _outputs(context: Context, scope: Scope, inputs: Sequence[Value]) -> list[ModelTensor]:
-    """The tensors of the outputs: each has its name, is computed, and comes once."""
+    """Return the tensors of the outputs: named as in the file, distinct, none an input or a constant."""
     tensors: list[ModelTensor] = []
     taken = [value.tensor for value in inputs]
     for name in scope.outputs:
-        context.enter(name)
+        context.set_owner(name)
         value = scope[name]
         if isinstance(value, Missing):
             continue
-        tensor = context.problems.guarded(f"output {name!r}", partial(_tensor_of, value))
+        tensor = context.problems.guard(f"output {name!r}", partial(_tensor_of, value))
         if tensor is None:
             continue
         if value.is_constant or tensor in (*taken, *tensors):
             copied = NodeBuilder(context.model, "Identity", name, 0, [True]).copy(value)
             tensor = copied.tensor
-        # Only here is it known which of a node's operations gives the output.
+        # A node may become several operations; only here is it known which of them computes the output.
         parts_of(context.model).rename(tensor.index, name)
         tensors.append(tensor)
     return tensors
@@ -109,5 +110,5 @@ def _opsets(file: OnnxFile) -> dict[str, int]:
         raise Unsupported(
             f"it uses operator set {version}, but onnx {onnx.__version__} knows {newest}; install a newer onnx"
         )
-    # ONNX Runtime's optimizer for transformers does not say that it adds operators.
+    # ONNX Runtime's optimizer for transformers adds operators of this domain without declaring it.
     return {MICROSOFT: 1, **opsets}

@@ -1,7 +1,7 @@
-"""Fields of serialized messages, found without parsing what is in them.
+"""Iteration over the fields of serialized protobuf messages, without parsing their values.
 
-A message is fields, each a tag (number and kind) and a value; messages lie in each other with their length in front
-(protobuf.dev/programming-guides/encoding).
+A message is a sequence of fields, each a tag (field number and wire type) and a value. A nested message is a value with
+its length in front (protobuf.dev/programming-guides/encoding).
 """
 
 from collections.abc import Iterator
@@ -11,11 +11,11 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 
 class Malformed(Exception):
-    """It is no message, or one that we don't know: protobuf itself will say."""
+    """The bytes are no message, or use a wire type that is not handled here. The caller lets protobuf parse them."""
 
 
 class Field(NamedTuple):
-    """A field: where it begins, and where its value begins and ends. What is no message or bytes has the number 0."""
+    """Field of a message: offsets of the field, of its value and of its end. `number` is 0 unless the type is BYTES."""
 
     number: int
     begin: int
@@ -24,7 +24,7 @@ class Field(NamedTuple):
 
 
 def fields(data: memoryview, at: int, end: int) -> Iterator[Field]:
-    """The fields of a message, none of which is looked into. Raises Malformed where it is none."""
+    """Yield the fields of the message between two offsets. Raise Malformed if it is none."""
     while at < end:
         begin = at
         tag, at = _varint(data, at)
@@ -44,7 +44,7 @@ def fields(data: memoryview, at: int, end: int) -> Iterator[Field]:
 
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    """A number, and where it ends."""
+    """Return the number at an offset, and the offset behind it."""
     number = shift = 0
     try:
         while (byte := data[at]) & 0x80:

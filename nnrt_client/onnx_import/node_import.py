@@ -1,4 +1,4 @@
-"""The import of nodes: which of the ways there are each one takes, and what it takes along."""
+"""Import of nodes, each by one of these: a function's body, a branch, constant folding, shape arithmetic, a mapping."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -12,56 +12,56 @@ from nnrt_client.enums import FuseType
 from nnrt_client.model.model import ModelTensor
 from nnrt_client.onnx_import.context import Context
 from nnrt_client.onnx_import.file import attribute_value
-from nnrt_client.onnx_import.folding import folded
-from nnrt_client.onnx_import.functions import body_of, schema_function
+from nnrt_client.onnx_import.folding import fold_node
+from nnrt_client.onnx_import.functions import function_body, schema_function
 from nnrt_client.onnx_import.fusion import Follower
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
-from nnrt_client.onnx_import.operators.operator import OnnxOperator, operator_of
-from nnrt_client.onnx_import.origins import advice
-from nnrt_client.onnx_import.quantized import kept_operands, quantized_operands, takes_quantization
+from nnrt_client.onnx_import.operators.operator import OnnxOperator, find_operator
+from nnrt_client.onnx_import.origins import advise
+from nnrt_client.onnx_import.quantized import can_quantize_result, moved_operands, quantized_operands
 from nnrt_client.onnx_import.scope import Missing, Scope
 from nnrt_client.onnx_import.shapes.dims import Elements, are_known
-from nnrt_client.onnx_import.shapes.partial import computed, result_dtype
-from nnrt_client.onnx_import.signature import bound, refuse
+from nnrt_client.onnx_import.shapes.partial import compute, result_dtype
+from nnrt_client.onnx_import.signature import bind, refuse
 from nnrt_client.onnx_import.unmapped import reason_of
-from nnrt_client.onnx_import.value import Value, constant_value, marked
+from nnrt_client.onnx_import.value import Value, constant_value, mark_quantized
 from nnrt_client.tensors.quant_param import QuantParam
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError, Unsupported
 from nnrt_hdi.graph import quoted_name
 
-# How deep functions may call functions.
+# Deepest nesting of function calls and branches.
 _DEEPEST = 32
-# How many values may wait for each other before one is put into the model.
+# Longest chain of values whose tensors are not in the model yet. Making a tensor recurses along the chain.
 _LONGEST_CHAIN = 50
 
 Results = Sequence[Value | None]
 
 
 def import_nodes(context: Context, scope: Scope, depth: int, place: str) -> None:
-    """Import what a scope's outputs need. What can't be is added to the problems, and the others go on."""
+    """Import the nodes that a scope's outputs need. Nodes that can't be imported are added to the problems."""
     if depth > _DEEPEST:
         raise InvalidFile(f"its functions and branches go deeper than {_DEEPEST}", place=place)
-    # Exporters put a constant right in front of its reader, which may be taken into a node before both.
+    # Constants first: exporters put a constant in front of its reader, and a node before both may fuse that reader.
     for node in sorted(scope.nodes, key=lambda node: node.op_type != "Constant" or bool(node.input)):
         context.count_node()
         if depth == 0:
-            context.enter(node)
-        if id(node) not in scope.taken:
+            context.set_owner(node)
+        if id(node) not in scope.fused:
             name = node.name or next(iter(node.output), "")
             NodeImport(context, node, scope, depth, f"{place}{node.op_type} node{quoted_name(name)}").run()
 
 
-def _nothing() -> FuseType:
-    """No activation that is taken along."""
+def _fuse_nothing() -> FuseType:
+    """Fuse no activation."""
     return FuseType.NONE
 
 
-def _several(results: Any) -> Results:
+def _as_tuple(results: Any) -> Results:
     return results if isinstance(results, tuple) else (results,)
 
 
 class NodeImport:
-    """The import of one node."""
+    """Import of one node."""
 
     def __init__(self, context: Context, node: NodeProto, scope: Scope, depth: int, place: str) -> None:
         self.context = context
@@ -75,13 +75,13 @@ class NodeImport:
         self.follower = Follower(scope, node, self.opset)
 
     def run(self) -> None:
-        """Give the outputs their values."""
+        """Set the values of the node's outputs in the scope."""
         before = len(self.context.problems)
-        results = self.context.problems.guarded(self.place, self._values)
+        results = self.context.problems.guard(self.place, self._values)
         is_behind = any(self.scope.is_behind_a_problem(name) for name in self.node.input)
         if is_behind and results is None and self._is_mapped():
-            self.context.problems.keep(before)
-        # What is missing for another reason is not said twice.
+            self.context.problems.truncate(before)
+        # Missing outputs are a problem of their own only if there is no other one.
         is_sound = bool(results) and len(self.context.problems) == before
         for at, name in enumerate(self.follower.names):
             if not name:
@@ -89,12 +89,12 @@ class NodeImport:
             result = results[at] if results is not None and at < len(results) else None
             if result is None and is_sound and self.scope.is_read(name):
                 self.context.problems.add(f"{self.place}: its output {name!r} can't be had")
-            self.scope[name] = self.context.stand_in(name) if result is None else result
+            self.scope[name] = self.context.substitute(name) if result is None else result
             if is_behind or len(self.context.problems) > before:
-                self.scope.behind_problems.add(name)
+                self.scope.behind_a_problem.add(name)
 
     def _values(self) -> Results:
-        """The values of the outputs; none where inputs are missing, for that is a problem already."""
+        """Return the values of the outputs, or nothing if inputs are missing, which is a problem already."""
         values = [self.scope[name] if name else None for name in self.node.input]
         if any(isinstance(value, Missing) for value in values):
             self._require_mapped()
@@ -107,52 +107,52 @@ class NodeImport:
         attributes = self._attributes()
         local = self.context.functions.get((self.node.domain, self.node.op_type))
         if local is not None:
-            return self._function(local, given)
+            return self._import_function(local, given)
         if self.domain == "" and self.node.op_type == "If":
-            return self._branch(given, attributes)
-        operator = operator_of(self.domain, self.node.op_type, self.opset)
+            return self._import_branch(given, attributes)
+        operator = find_operator(self.domain, self.node.op_type, self.opset)
         if self.domain == "":
-            arrays = None if self._reads_files() else folded(self.node, self.opset, given)
+            arrays = None if self._reads_files() else fold_node(self.node, self.opset, given)
             if arrays is not None:
-                self.context.charge([*(value.array for value in given if value is not None), *arrays])
+                self.context.count_bytes([*(value.array for value in given if value is not None), *arrays])
                 return [constant_value(self.model, array) for array in arrays]
-            numbers = computed(self.node.op_type, given, attributes) if len(self.node.output) == 1 else None
+            numbers = compute(self.node.op_type, given, attributes) if len(self.node.output) == 1 else None
             if numbers is not None and operator is not None:
                 return [self._partly_known(operator, given, attributes, numbers)]
         if operator is None:
             body = schema_function(self.node, self.domain, self.opset, given)
             if body is None:
                 refuse(reason_of(self.domain, self.node.op_type, self.opset))
-            return self._function(body, given)
+            return self._import_function(body, given)
         try:
-            return self._operator(operator, given, attributes)
+            return self._map(operator, given, attributes)
         except (Unsupported, InvalidParameter):
-            self.follower.release()
+            self.follower.undo()
             body = schema_function(self.node, self.domain, self.opset, given)
             before = len(self.context.problems)
-            results = self._function(body, given) if body is not None else ()
+            results = self._import_function(body, given) if body is not None else ()
             if body is not None and len(self.context.problems) == before:
                 return results
-            # The operator's own reason says more than what is missing on the long way round.
-            self.context.problems.keep(before)
+            # The operator's own reason says more than the problems of its body.
+            self.context.problems.truncate(before)
             raise
 
-    def _operator(self, operator: OnnxOperator, given: list[Value | None], attributes: Mapping[str, Any]) -> Results:
-        """The results of an operator's function: on quantized tensors, where they stand for all its operands."""
-        parameters = bound(operator.signature, given, attributes)
+    def _map(self, operator: OnnxOperator, given: list[Value | None], attributes: Mapping[str, Any]) -> Results:
+        """Return the results of an operator's function: on quantized tensors if all its operands have them."""
+        parameters = bind(operator.signature, given, attributes)
         operands = quantized_operands(operator, given, attributes)
         found = None if operands is None else self.follower.quantization(fuses=operator.fuses)
         if operands is not None and found is not None:
             fuse, quantization = found
-            if takes_quantization(operator, operands, quantization):
+            if can_quantize_result(operator, operands, quantization):
                 builder = self._builder(lambda: fuse, None if operator.moves else quantization.param)
-                return [marked(operator.signature.function(builder, *operands, **parameters))]
-            self.follower.release()
-        if (kept := kept_operands(self.model, operator, given)) is not None:
-            return self._kept(operator, *kept, given, parameters)
-        return _several(operator.signature.function(self._builder(self.follower), *given, **parameters))
+                return [mark_quantized(operator.signature.function(builder, *operands, **parameters))]
+            self.follower.undo()
+        if (kept := moved_operands(self.model, operator, given)) is not None:
+            return self._move_quantized(operator, *kept, given, parameters)
+        return _as_tuple(operator.signature.function(self._builder(self.follower), *given, **parameters))
 
-    def _kept(
+    def _move_quantized(
         self,
         operator: OnnxOperator,
         quant: QuantParam,
@@ -160,20 +160,21 @@ class NodeImport:
         given: Sequence[Value | None],
         parameters: Mapping[str, Any],
     ) -> Results:
-        """The results of an operator that moves integers which stand for real numbers, and that stand for such too.
+        """Return the results of an operator that moves the integers of quantized tensors; they are quantized too.
 
-        What a QuantizeLinear has made can be had as ONNX rounds it as well, which is then moved instead.
+        A result of QuantizeLinear exists in two forms: the quantized tensor, and the integers rounded as in ONNX. The
+        operator is applied to the second form for readers that need the integers themselves.
         """
 
         def moved(parts: Sequence[Value | None], quant: QuantParam | None = None) -> Results:
-            return _several(operator.signature.function(self._builder(_nothing, quant), *parts, **parameters))
+            return _as_tuple(operator.signature.function(self._builder(_fuse_nothing, quant), *parts, **parameters))
 
         def exact(at: int) -> ModelTensor:
             value = moved(given)[at]
             assert value is not None
             return value.tensor
 
-        results = [marked(value) for value in moved(operands, quant) if value is not None]
+        results = [mark_quantized(value) for value in moved(operands, quant) if value is not None]
         if operands[0] is given[0]:
             return results
         twofold = [Value(value.dtype, value.dims, partial(exact, at)) for at, value in enumerate(results)]
@@ -189,15 +190,15 @@ class NodeImport:
     def _partly_known(
         self, operator: OnnxOperator, given: list[Value | None], attributes: Mapping[str, Any], numbers: Elements
     ) -> Value:
-        """A result of shape arithmetic: a constant, or a value that is computed in a run where somebody needs it."""
+        """Return a result of shape arithmetic: a constant, or a value that a run computes if its tensor is needed."""
         dtype = result_dtype(self.node.op_type, given, attributes)
         if are_known(numbers):
             return constant_value(self.model, np.array(numbers.tolist(), dtype))
 
         def make() -> ModelTensor:
             try:
-                parameters = bound(operator.signature, given, attributes)
-                # By then the nodes behind it have been imported, so that it takes none along.
+                parameters = bind(operator.signature, given, attributes)
+                # The nodes behind it have been imported by now, so it can't fuse them.
                 result = operator.signature.function(self._builder(lambda: FuseType.NONE), *given, **parameters)
             except NnrtError as error:
                 raise error.at(self.place) from error
@@ -210,11 +211,11 @@ class NodeImport:
             _ = value.tensor
         return value
 
-    def _branch(self, given: Sequence[Value | None], attributes: Mapping[str, Any]) -> Results:
-        """The branch of an If whose condition is known."""
+    def _import_branch(self, given: Sequence[Value | None], attributes: Mapping[str, Any]) -> Results:
+        """Import the branch that an If takes. Raise Unsupported if its condition is known only in a run."""
         condition = given[0] if given else None
         if condition is None or condition.array is None or condition.array.size != 1:
-            origin = advice(self.scope, self.node.input[0], self.context.file.proto.graph.input) if condition else ""
+            origin = advise(self.scope, self.node.input[0], self.context.file.proto.graph.input) if condition else ""
             refuse(
                 f"NNRt has no branches, and its condition is known only in a run{origin and ': it follows ' + origin}"
             )
@@ -223,11 +224,11 @@ class NodeImport:
             refuse("the branch to take is missing")
         values = self.context.constants(graph)
         outputs = [info.name for info in graph.output]
-        return self._inner(Scope(graph.node, values, outputs, self.scope.opsets, self.scope))
+        return self._import_scope(Scope(graph.node, values, outputs, self.scope.opsets, self.scope))
 
-    def _function(self, function: FunctionProto, given: Sequence[Value | None]) -> Results:
-        """The nodes of a function, in place of the node that calls it."""
-        # An input that is left out reads as one that has no name.
+    def _import_function(self, function: FunctionProto, given: Sequence[Value | None]) -> Results:
+        """Import the nodes of a function in place of the node that calls it."""
+        # Nodes of the body that read an absent input get an empty name.
         names = dict.fromkeys(function.input)
         absent = set(list(names)[len(given) :]) | {
             name for name, value in zip(names, given, strict=False) if value is None
@@ -238,10 +239,10 @@ class NodeImport:
         wanted = [
             name for name, mine in zip(function.output, self.node.output, strict=False) if self.scope.is_read(mine)
         ]
-        results = iter(self._inner(Scope(body_of(function, self.node, absent), values, wanted, opsets)))
+        results = iter(self._import_scope(Scope(function_body(function, self.node, absent), values, wanted, opsets)))
         return [next(results) if name in wanted else None for name in function.output]
 
-    def _inner(self, scope: Scope) -> Results:
+    def _import_scope(self, scope: Scope) -> Results:
         import_nodes(self.context, scope, self.depth + 1, f"{self.place} > ")
         found = [scope[name] for name in scope.outputs]
         return [value if isinstance(value, Value) else None for value in found]
@@ -253,18 +254,18 @@ class NodeImport:
         }
 
     def _reads_files(self) -> bool:
-        """An attribute is outside of the model's file, where only the importer looks for it."""
+        """Return whether a tensor attribute is external data, which onnx's evaluator would not find."""
         tensors = (attribute.t for attribute in self.node.attribute if attribute.type == AttributeProto.TENSOR)
         return any(tensor.data_location for tensor in tensors)
 
     def _require_mapped(self) -> None:
-        """Refuse an operator that isn't mapped at all; more can't be said of it without its inputs."""
+        """Raise Unsupported if the operator isn't mapped: the only check of a node whose inputs are missing."""
         if not self._is_mapped():
             refuse(reason_of(self.domain, self.node.op_type, self.opset))
 
     def _is_mapped(self) -> bool:
         if (self.node.domain, self.node.op_type) in self.context.functions or self.node.op_type == "If":
             return True
-        if operator_of(self.domain, self.node.op_type, self.opset) is not None:
+        if find_operator(self.domain, self.node.op_type, self.opset) is not None:
             return True
         return schema_function(self.node, self.domain, self.opset, None) is not None

@@ -1,4 +1,4 @@
-"""The error that says what of an ONNX file can't be imported, part by part."""
+"""Error that lists the parts of an ONNX file that can't be imported."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from nnrt_hdi.errors import Unsupported
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A part of a file that can't be imported, and why. Of a node it says the operator and the name."""
+    """Part of a file that can't be imported, with the reason. `operator` and `node` are empty unless it is a node."""
 
     reason: str
     operator: str = ""
@@ -19,7 +19,7 @@ class Problem:
 
 
 def grouped(problems: Sequence[Problem]) -> list[list[Problem]]:
-    """The problems by operator and reason, in their order."""
+    """Group problems by operator and reason, in the order of the first of each group."""
     groups: dict[tuple[str, str], list[Problem]] = {}
     for problem in problems:
         groups.setdefault((problem.operator, problem.reason), []).append(problem)
@@ -27,14 +27,14 @@ def grouped(problems: Sequence[Problem]) -> list[list[Problem]]:
 
 
 class NotImported(Unsupported, code=ReturnCode.UNSUPPORTED, status=Unsupported.grpc_status):
-    """A file can't be imported; `problems` are all that is in the way."""
+    """A file can't be imported; `problems` lists every reason."""
 
     def __init__(self, message: str, *, place: str = "", problems: Sequence[Problem] = ()) -> None:
         super().__init__(message, place=place)
         self.problems = tuple(problems)
 
     def at(self, place: str) -> Self:
-        """A copy with the place in front, and the same problems."""
+        """Return a copy with the place in front of the message, and the same problems."""
         error = super().at(place)
         error.problems = self.problems
         return error

@@ -1,7 +1,7 @@
-"""ONNX files as programs: the model without the data of its large tensors, and these apart, in parts.
+"""ONNX files as programs: one part with the model, and parts with the data of its large tensors.
 
-The model says of such a tensor where it is as ONNX says it of one in a file: its `external_data` name a part by the
-SHA-256 of that, in place of a path. Small tensors lie in a part together, so that there are few.
+A large tensor becomes external data, as ONNX defines it. Its `location` is the SHA-256 of a part in place of a path.
+Small tensors share a part, so that there are few parts.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,26 +20,29 @@ from nnrt_hdi.graph import INLINE_CONSTANT_BYTES
 from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import UNKNOWN_DIM, format_shape
 
-# Two parts in a row have more than the least size together, so that they never get too many: the model is one of them,
-# and a device that exports the program adds one.
+# Any two successive parts together exceed the least size, so parts of weights number at most 2 * _LEAST_SHARE, within
+# MAX_PARTS: the model is one more part, and a device that exports the program adds one.
 _LEAST_SHARE = MAX_PARTS // 2 - 4
 _LEAST_PART_BYTES = 1 << 20
-# As processors like numbers best.
+# Alignment of tensors in a part, in bytes: a cache line.
 _ALIGNMENT = 64
 
 
-def program_of(file: OnnxFile, shapes: Mapping[str, Sequence[int]], constants: Constants) -> Program:
-    """Split a file, which is used up. `shapes` settle dimensions of inputs, `constants` whole inputs."""
+def make_program(file: OnnxFile, shapes: Mapping[str, Sequence[int]], constants: Constants) -> Program:
+    """Split a file into a program. The file's ModelProto is modified.
+
+    `shapes` fix dimensions of inputs by name, `constants` freeze inputs.
+    """
     graph = file.proto.graph
     freeze(file.proto, constants)
     _drop_inputs(graph, {tensor.name for tensor in graph.initializer})
     for entry in graph.input:
         for dim in entry.type.tensor_type.shape.dim if entry.type.tensor_type.HasField("shape") else ():
-            if dim.dim_value < 0:  # As some write what isn't known.
+            if dim.dim_value < 0:  # Some exporters write unknown dimensions so.
                 dim.ClearField("value")
     for name, shape in shapes.items():
-        _settle(_input_of(graph, name), shape)
-    weights = list(_packed(file, [tensor for tensor in _tensors(file.proto) if _is_large(tensor)]))
+        _set_shape(_find_input(graph, name), shape)
+    weights = list(_make_parts(file, [tensor for tensor in _tensors(file.proto) if _is_large(tensor)]))
     put_in_order(graph)
     return Program(ONNX, (Part.of(file.proto.SerializeToString(deterministic=True)), *weights))
 
@@ -48,14 +51,14 @@ def program_of(file: OnnxFile, shapes: Mapping[str, Sequence[int]], constants: C
 
 
 def _drop_inputs(graph: GraphProto, names: set[str]) -> None:
-    """Inputs with a value of their own, as old files have all weights, are none of a run."""
+    """Remove inputs that have an initializer: old files list all weights as inputs."""
     kept = [entry for entry in graph.input if entry.name not in names]
     if len(kept) != len(graph.input):
         del graph.input[:]
         graph.input.extend(kept)
 
 
-def _input_of(graph: GraphProto, name: str) -> ValueInfoProto:
+def _find_input(graph: GraphProto, name: str) -> ValueInfoProto:
     for entry in graph.input:
         if entry.name == name:
             return entry
@@ -63,8 +66,8 @@ def _input_of(graph: GraphProto, name: str) -> ValueInfoProto:
     raise InvalidParameter(f"there is no input {name!r}, for which a shape is given; there are {known}")
 
 
-def _settle(entry: ValueInfoProto, shape: Sequence[int]) -> None:
-    """Give an input this shape, which may leave dimensions open with -1."""
+def _set_shape(entry: ValueInfoProto, shape: Sequence[int]) -> None:
+    """Set the shape of an input. -1 leaves a dimension as it is. Raise InvalidParameter if the shape doesn't fit."""
     tensor = entry.type.tensor_type
     dims = [dim.dim_value if dim.HasField("dim_value") else UNKNOWN_DIM for dim in tensor.shape.dim]
     is_known = tensor.HasField("shape")
@@ -86,7 +89,7 @@ def _settle(entry: ValueInfoProto, shape: Sequence[int]) -> None:
 
 
 def _tensors(model: onnx.ModelProto) -> Iterator[TensorProto]:
-    """All tensors, those of inner graphs and of functions included."""
+    """Yield all tensors, with those of inner graphs and of functions."""
     yield from _tensors_in(model.graph)
     for function in model.functions:
         yield from _tensors_of(function.node)
@@ -108,7 +111,7 @@ def _tensors_of(nodes: Sequence[NodeProto]) -> Iterator[TensorProto]:
 
 
 def _is_large(tensor: TensorProto) -> bool:
-    """Tell if the data go into a part. What is in a file does, however small."""
+    """Return whether a tensor's data go into a part: those of large tensors, and all external data."""
     if tensor.data_location == TensorProto.EXTERNAL:
         return True
     return tensor.ByteSize() > INLINE_CONSTANT_BYTES and (
@@ -116,8 +119,8 @@ def _is_large(tensor: TensorProto) -> bool:
     )
 
 
-def _packed(file: OnnxFile, tensors: Sequence[TensorProto]) -> Iterator[Part]:
-    """Take the data out of tensors, in parts."""
+def _make_parts(file: OnnxFile, tensors: Sequence[TensorProto]) -> Iterator[Part]:
+    """Move the data of the tensors into parts."""
     sizes = [file.stored_bytes(tensor) for tensor in tensors]
     least_bytes = max(_LEAST_PART_BYTES, sum(sizes) // _LEAST_SHARE)
     begin = 0
@@ -126,12 +129,12 @@ def _packed(file: OnnxFile, tensors: Sequence[TensorProto]) -> Iterator[Part]:
         while end < len(tensors) and size_bytes + sizes[end] <= least_bytes:
             size_bytes += sizes[end]
             end += 1
-        yield _part(file, tensors[begin:end])
+        yield _make_part(file, tensors[begin:end])
         begin = end
 
 
-def _part(file: OnnxFile, tensors: Sequence[TensorProto]) -> Part:
-    """Put the data of tensors into a part, and what says where they are into the tensors."""
+def _make_part(file: OnnxFile, tensors: Sequence[TensorProto]) -> Part:
+    """Move the data of the tensors into one part, and set their `external_data` to it."""
     offsets, pieces, offset = [], [], 0
     for tensor in tensors:
         data = file.stored_data(tensor)

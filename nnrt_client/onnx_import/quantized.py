@@ -1,6 +1,6 @@
-"""Operators on what is quantized, which become operations on quantized tensors.
+"""Operators that become operations on quantized tensors.
 
-They stand between DequantizeLinear and QuantizeLinear, or move integers that stand for real numbers.
+Such an operator stands between DequantizeLinear and QuantizeLinear, or moves the integers of a quantized tensor.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,10 +15,10 @@ from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Quantized, Value, constant_value
 from nnrt_client.tensors.quant_param import QuantParam
 
-# Operators with a weight that may have a scale for each channel, and a bias behind it.
+# Operators whose weight may have a scale per channel, followed by a bias.
 _WEIGHTED = ("Conv", "Gemm", "MatMul")
 _BIAS = 2
-# Beside those that move all elements, operators that pick some of their first input.
+# Operators that select elements of their first input. Those that move all its elements have `moves`.
 _PICKING = frozenset(
     {
         "DepthToSpace",
@@ -40,10 +40,10 @@ _INTEGERS = (np.dtype(np.int8), np.dtype(np.uint8))
 def quantized_operands(
     operator: OnnxOperator, given: Sequence[Value | None], attributes: Mapping[str, Any]
 ) -> list[Value | None] | None:
-    """The quantized tensors behind the operands of a node; None where one of those that are needed has none."""
+    """Return the quantized tensors of a node's operands, or None if an operand that must be quantized is not."""
     if not (operator.is_quantizable or operator.moves) or not given:
         return None
-    # Beside what is computed with, shapes and bounds stay what they are.
+    # Only the first `counted` operands must be quantized; the others are shapes and bounds.
     counted = 1 if operator.moves or operator.name == "Clip" else len(given)
     operands: list[Value | None] = []
     for at, value in enumerate(given):
@@ -57,7 +57,7 @@ def quantized_operands(
             or not value.quantized.is_of_8_bits
             or (
                 len(value.quantized.scales) > 1
-                and not (is_weight and _runs_well(operator, value.quantized, attributes))
+                and not (is_weight and _has_channel_scales(operator, value.quantized, attributes))
             )
         ):
             return None
@@ -66,8 +66,8 @@ def quantized_operands(
     return operands
 
 
-def _runs_well(operator: OnnxOperator, weight: Quantized, attributes: Mapping[str, Any]) -> bool:
-    """The scales of a weight run along its output channels, as NNRt has them."""
+def _has_channel_scales(operator: OnnxOperator, weight: Quantized, attributes: Mapping[str, Any]) -> bool:
+    """Return whether the scales of a constant weight belong to its output channels, as NNRt requires."""
     if not weight.tensor.is_constant:
         return False
     last = weight.tensor.rank - 1
@@ -75,10 +75,11 @@ def _runs_well(operator: OnnxOperator, weight: Quantized, attributes: Mapping[st
     return weight.axis == {"Conv": 0, "MatMul": last, "Gemm": 0 if is_turned else 1}[operator.name]
 
 
-def takes_quantization(operator: OnnxOperator, operands: Sequence[Value | None], quantization: Quantization) -> bool:
-    """A node on quantized tensors can give its result in this quantization.
+def can_quantize_result(operator: OnnxOperator, operands: Sequence[Value | None], quantization: Quantization) -> bool:
+    """Return whether a node on quantized tensors can have a result of this quantization.
 
-    NNRt's result has the data type of the first operand; what only moves elements leaves them as they are.
+    In NNRt the result has the data type of the first operand. An operator that only moves elements keeps their
+    quantization.
     """
     first = operands[0]
     if first is None or first.quantized is None or first.dtype != quantization.dtype:
@@ -86,12 +87,17 @@ def takes_quantization(operator: OnnxOperator, operands: Sequence[Value | None],
     return not operator.moves or first.quantized.is_like(quantization.param)
 
 
-def kept_operands(
+def moved_operands(
     model: Model, operator: OnnxOperator, given: Sequence[Value | None]
 ) -> tuple[QuantParam, list[Value | None]] | None:
-    """Quantized tensors as operands of an operator that gives integers of the same quantization, and that.
+    """Return the quantization of an operator that moves the integers of quantized tensors, and its operands.
 
-    None where its operands are no integers that stand for real numbers. Refuses it where it would compute with such.
+    Returns:
+        The quantization of operands and result, and the operands with quantized tensors; None if the operands are not
+        quantized integers, or the operator does not keep their quantization.
+
+    Raises:
+        Unsupported: the operator computes with the integers of a quantized tensor that is no constant.
     """
     first = given[0] if given else None
     kind = first.quantized if first is not None and first.dtype in _INTEGERS else None
@@ -100,17 +106,17 @@ def kept_operands(
     others = given if operator.name == "Concat" else ()
     is_alike = all(part is not None and part.quantized and part.quantized.is_like(kind) for part in others)
     if not is_alike or not (operator.moves or operator.name in (*_PICKING, "Concat")):
-        if operator.is_quantizable and first.stands_for_real:
+        if operator.is_quantizable and first.is_quantized:
             refuse(f"it computes with {first}, integers that stand for real numbers; put DequantizeLinear before it")
         return None
     operands = [part.quantized.tensor if part and part.quantized else part for part in given]
     if operator.name == "Pad":
-        operands[_FILLING:] = [_border(model, kind, operands[_FILLING:]), *operands[_FILLING + 1 :]]
+        operands[_FILLING:] = [_filling(model, kind, operands[_FILLING:]), *operands[_FILLING + 1 :]]
     return kind.param, operands
 
 
-def _border(model: Model, kind: Quantized, given: Sequence[Value | None]) -> Value:
-    """The real number of the integer that a Pad fills with, which is 0 where it names none."""
+def _filling(model: Model, kind: Quantized, given: Sequence[Value | None]) -> Value:
+    """Return the real number of the integer that a Pad fills with, by default 0."""
     value = given[0] if given else None
     integer = 0 if value is None else value.array
     if integer is None:
@@ -119,7 +125,7 @@ def _border(model: Model, kind: Quantized, given: Sequence[Value | None]) -> Val
 
 
 def _bias(bias: Value, given: Sequence[Value | None]) -> Value:
-    """The INT32 bias if its scales are those of x times weight, which is how NNRt reads it; else the real numbers."""
+    """Return the INT32 bias if its scales are those of x times those of the weight, as NNRt requires; else `bias`."""
     x, weight = (value.quantized if value is not None else None for value in given[:2])
     own = bias.quantized
     if own is None or x is None or weight is None or own.tensor.dtype != np.int32 or any(own.zero_points):

@@ -1,10 +1,10 @@
-"""The raw data of large tensors, taken out of a file's bytes before protobuf copies them, twice.
+"""Removal of the raw data of large tensors from a file's bytes, because protobuf would copy them twice.
 
-Of an ONNX file only what leads to raw data is looked at:
+Only this path through an ONNX file is followed:
 
     ModelProto.graph -> GraphProto.initializer -> TensorProto.raw_data
 
-A tensor whose raw data is taken out says so as one does whose data is in another file (TensorProto.external_data).
+A tensor whose raw data is removed refers to it by TensorProto.external_data, as if it were in another file.
 """
 
 from collections.abc import Iterator
@@ -13,31 +13,34 @@ from onnx import TensorProto
 
 from nnrt_client.onnx_import.messages import BYTES, Malformed, fields
 
-# Less is left where it is.
+# Shorter raw data stays in the message.
 LEAST_BYTES = 1 << 12
-# The location of what lies in the file itself. No path has a zero in it.
-HERE = "\0"
+# Location of data in the model's file itself. No path contains a zero byte.
+SAME_FILE = "\0"
 
 _GRAPH, _INITIALIZER, _RAW_DATA, _EXTERNAL_DATA = 7, 5, 9, 13
 
 
 def without_raw_data(data: memoryview) -> bytes | None:
-    """The file without the raw data of its large initializers, which say where in `data` that is; None where the bytes
-    are to be parsed as they are."""
+    """Return the file without the raw data of its large initializers, which refer to it by offsets into `data`.
+
+    Returns:
+        The bytes for protobuf, or None if protobuf must parse `data` unchanged.
+    """
     try:
-        return b"".join(_replaced(data, 0, data.nbytes, (_GRAPH, _INITIALIZER)))
+        return b"".join(_replace_tensors(data, 0, data.nbytes, (_GRAPH, _INITIALIZER)))
     except Malformed:
         return None
 
 
-def _replaced(data: memoryview, begin: int, end: int, path: tuple[int, ...]) -> Iterator[bytes | memoryview]:
-    """The message with what the fields on this path lead to replaced."""
+def _replace_tensors(data: memoryview, begin: int, end: int, path: tuple[int, ...]) -> Iterator[bytes | memoryview]:
+    """Yield the pieces of a message in which the tensors at the end of the path of fields are replaced."""
     kept = begin
     for number, start, value, stop in fields(data, begin, end):
         if number != path[0] or stop - value < LEAST_BYTES:
             continue
         inner = path[1:]
-        pieces = list(_replaced(data, value, stop, inner) if inner else _tensor(data, value, stop))
+        pieces = list(_replace_tensors(data, value, stop, inner) if inner else _replace_raw_data(data, value, stop))
         yield data[kept:start]
         yield _tag(number, BYTES) + _varint(sum(map(len, pieces)))
         yield from pieces
@@ -45,7 +48,7 @@ def _replaced(data: memoryview, begin: int, end: int, path: tuple[int, ...]) -> 
     yield data[kept:end]
 
 
-def _tensor(data: memoryview, begin: int, end: int) -> Iterator[bytes | memoryview]:
+def _replace_raw_data(data: memoryview, begin: int, end: int) -> Iterator[bytes | memoryview]:
     found = list(fields(data, begin, end))
     raw = [field for field in found if field.number == _RAW_DATA]
     if len(raw) != 1 or any(field.number == _EXTERNAL_DATA for field in found):
@@ -55,7 +58,7 @@ def _tensor(data: memoryview, begin: int, end: int) -> Iterator[bytes | memoryvi
     yield data[begin:start]
     yield data[stop:end]
     place = TensorProto(data_location=TensorProto.EXTERNAL)
-    for key, entry in (("location", HERE), ("offset", str(value)), ("length", str(stop - value))):
+    for key, entry in (("location", SAME_FILE), ("offset", str(value)), ("length", str(stop - value))):
         place.external_data.add(key=key, value=entry)
     yield place.SerializeToString()
 

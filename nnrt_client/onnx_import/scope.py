@@ -1,4 +1,4 @@
-"""The names of a graph, of a branch or of a function's body, and who reads them."""
+"""Names of a graph, of a branch or of a function's body, and their readers."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from nnrt_hdi.errors import InvalidFile
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """In place of a value that could not be imported."""
+    """Substitute for a value that could not be imported."""
 
 
 class Scope:
-    """Nodes, and the values that they read and write."""
+    """Nodes of a graph, and the values that they read and write."""
 
     def __init__(
         self,
@@ -25,13 +25,13 @@ class Scope:
         opsets: Mapping[str, int],
         outer: "Scope | None" = None,
     ) -> None:
-        self.nodes = needed(nodes, outputs)
+        self.nodes = needed_nodes(nodes, outputs)
         self.outputs = outputs
         self.opsets = opsets
-        # Nodes that another one has taken along.
-        self.taken: set[int] = set()
-        # Names of values that could not be imported, and of all that are made of them.
-        self.behind_problems: set[str] = set()
+        # Ids of nodes that were fused into another one.
+        self.fused: set[int] = set()
+        # Names of values that could not be imported, and of all values that depend on them.
+        self.behind_a_problem: set[str] = set()
         self.values = dict(values)
         self._outer = outer
         self._writers = {name: node for node in self.nodes for name in node.output}
@@ -41,7 +41,7 @@ class Scope:
         for node in self.nodes:
             for name in node.input:
                 self._readers.setdefault(name, []).append(node)
-            for name in captured(node):
+            for name in captured_names(node):
                 self._readers.setdefault(name, []).append(None)
 
     def __getitem__(self, name: str) -> Value | Missing:
@@ -51,7 +51,7 @@ class Scope:
         return value
 
     def find(self, name: str) -> Value | Missing | None:
-        """The value of a name, None where there is none yet."""
+        """Return the value of a name, also of outer scopes, or None if there is none yet."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.values:
@@ -65,7 +65,7 @@ class Scope:
         self.values[name] = value
 
     def writer(self, name: str) -> NodeProto | None:
-        """The node that writes a value, None where it is an input or a constant."""
+        """Return the node that writes a value, or None for an input or a constant."""
         if name in self._writers or self._outer is None:
             return self._writers.get(name)
         return self._outer.writer(name)
@@ -74,34 +74,34 @@ class Scope:
         return bool(name) and name in self._readers
 
     def is_behind_a_problem(self, name: str) -> bool:
-        """Tell if a value is made of one that could not be imported: what is wrong with it may come of that."""
-        return name in self.behind_problems
+        """Return whether a value depends on one that could not be imported, which may explain its own problems."""
+        return name in self.behind_a_problem
 
     def only_reader(self, name: str) -> NodeProto | None:
-        """The node that alone reads a value; None where there is another reader, or the value is an output."""
+        """Return the only reader of a value, or None if there are several, or the value is an output."""
         readers = self._readers.get(name, ())
         return readers[0] if len(readers) == 1 else None
 
 
-def needed(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> list[NodeProto]:
-    """The nodes that outputs depend on, each behind those that it reads from."""
+def needed_nodes(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> list[NodeProto]:
+    """Return the nodes that the outputs depend on, in topological order."""
     wanted = set(outputs)
     kept = []
-    for node in reversed(in_order(nodes)):
+    for node in reversed(sort_nodes(nodes)):
         if wanted.intersection(filter(None, node.output)):
             kept.append(node)
             wanted.update(node.input)
-            wanted.update(captured(node))
+            wanted.update(captured_names(node))
     return kept[::-1]
 
 
-def in_order(nodes: Sequence[NodeProto]) -> Sequence[NodeProto]:
-    """The nodes, each behind those that it reads from, else as they are.
+def sort_nodes(nodes: Sequence[NodeProto]) -> Sequence[NodeProto]:
+    """Sort nodes topologically. Nodes that are sorted already, or form a cycle, are returned unchanged.
 
-    ONNX demands it so, but ONNX Runtime takes any order, and its converter to float16 puts casts at the end.
+    ONNX requires this order, but ONNX Runtime accepts any, and its converter to float16 puts casts at the end.
     """
     writers = {name: at for at, node in enumerate(nodes) for name in node.output}
-    reads = [{writers[name] for name in (*node.input, *captured(node)) if name in writers} for node in nodes]
+    reads = [{writers[name] for name in (*node.input, *captured_names(node)) if name in writers} for node in nodes]
     if all(source < at for at, sources in enumerate(reads) for source in sources):
         return nodes
     placed: dict[int, NodeProto] = {}
@@ -113,7 +113,7 @@ def in_order(nodes: Sequence[NodeProto]) -> Sequence[NodeProto]:
         if at in placed or not missing:
             placed.setdefault(at, nodes[at])
             stack.pop()
-        elif at in entered:  # They read from each other, of which one will be said to read what isn't there.
+        elif at in entered:  # A cycle: the import will report that a node reads a value that no node before it writes.
             return nodes
         else:
             entered.add(at)
@@ -122,25 +122,25 @@ def in_order(nodes: Sequence[NodeProto]) -> Sequence[NodeProto]:
 
 
 def put_in_order(graph: GraphProto) -> None:
-    """Have the nodes of a graph stand in the order that ONNX demands, if there is one."""
+    """Sort the nodes of a graph topologically, in place."""
     given = list(graph.node)
-    if (ordered := in_order(given)) is not given:
+    if (ordered := sort_nodes(given)) is not given:
         del graph.node[:]
         graph.node.extend(ordered)
 
 
-def captured(node: NodeProto) -> Iterator[str]:
-    """The names that the subgraphs of a node read, some of which may be their own."""
+def captured_names(node: NodeProto) -> Iterator[str]:
+    """Yield the names that the subgraphs of a node read. Some may be written in the subgraphs themselves."""
     for attribute in node.attribute:
         if attribute.type == AttributeProto.GRAPH:
-            yield from _read(attribute.g)
+            yield from _names_read(attribute.g)
         for graph in attribute.graphs:
-            yield from _read(graph)
+            yield from _names_read(graph)
 
 
-def _read(graph: GraphProto) -> Iterator[str]:
+def _names_read(graph: GraphProto) -> Iterator[str]:
     for output in graph.output:
         yield output.name
     for node in graph.node:
         yield from node.input
-        yield from captured(node)
+        yield from captured_names(node)

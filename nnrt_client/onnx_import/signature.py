@@ -1,4 +1,4 @@
-"""Signatures of functions that stand for ONNX operators: what a node must have to be given to one."""
+"""Check of a node's inputs and attributes against the signature of its operator's function."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -9,12 +9,12 @@ from nnrt_hdi.ops.signature import DeclaredAttribute, Signature, type_check
 
 
 def refuse(message: str) -> NoReturn:
-    """Say why the node at hand can't be imported; the importer adds its name."""
+    """Raise Unsupported with the reason why the current node can't be imported. The importer adds the node's name."""
     raise Unsupported(message)
 
 
-def bound(signature: Signature, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes by parameter, with defaults. Refuses inputs and attributes that the signature doesn't take."""
+def bind(signature: Signature, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes by parameter, with defaults. Raise Unsupported for inputs or attributes that don't fit."""
     names = [operand.name for operand in signature.operands]
     for at, operand in enumerate(signature.operands):
         if not operand.is_optional and (at >= len(inputs) or inputs[at] is None):
@@ -25,7 +25,7 @@ def bound(signature: Signature, inputs: Sequence[Any], attributes: Mapping[str, 
         if name not in signature.attributes:
             refuse(f"its attribute {name} = {value!r:.80} is not mapped")
     values = {
-        attribute.parameter: _typed(attribute, attributes[name]) if name in attributes else _absent(attribute)
+        attribute.parameter: _require_type(attribute, attributes[name]) if name in attributes else _default(attribute)
         for name, attribute in signature.attributes.items()
     }
     for name, kind in signature.groups.items():
@@ -33,14 +33,14 @@ def bound(signature: Signature, inputs: Sequence[Any], attributes: Mapping[str, 
     return values
 
 
-def _absent(attribute: DeclaredAttribute) -> Any:
+def _default(attribute: DeclaredAttribute) -> Any:
     if attribute.is_required:
         refuse(f"its attribute {attribute.name} is missing; give it")
     return attribute.default
 
 
-def _typed(attribute: DeclaredAttribute, value: Any) -> Any:
-    """The value, if it has the declared type."""
+def _require_type(attribute: DeclaredAttribute, value: Any) -> Any:
+    """Return the value. Raise Unsupported if it doesn't have the declared type."""
     if not type_check(attribute.type)(value):
         refuse(f"its attribute {attribute.name} is {value!r:.80}, which has another type than ONNX says")
     return value

@@ -1,4 +1,4 @@
-"""Reasons for which operators of ONNX are not imported."""
+"""Reasons why operators of ONNX are not imported."""
 
 import onnx
 
@@ -36,14 +36,14 @@ _REASONS = {
         "how many elements it gives depends on the elements themselves, which no operation of NNRt allows",
     ),
 }
-_OF_MICROSOFT = {
+_MICROSOFT_REASONS = {
     "GroupQueryAttention": (
         "rows of different lengths (seqlens_k) and a past that is a buffer are decided in a run; export it with"
         " MultiHeadAttention"
     ),
     "EPContext": "it holds a model that was compiled for one accelerator; give the model that it was compiled from",
 }
-_DOMAINS = {
+_DOMAIN_REASONS = {
     "com.microsoft.nchwc": (
         "it lays out images for one processor; save the model at optimization level 'extended' or below"
     ),
@@ -54,11 +54,11 @@ _DOMAINS = {
 
 
 def reason_of(domain: str, name: str, opset: int) -> str:
-    """The reason for which an operator can't be imported."""
-    if domain in _DOMAINS:
-        return _DOMAINS[domain]
+    """Return the reason why an operator can't be imported."""
+    if domain in _DOMAIN_REASONS:
+        return _DOMAIN_REASONS[domain]
     if domain == MICROSOFT:
-        return _OF_MICROSOFT.get(
+        return _MICROSOFT_REASONS.get(
             name, "no operation of NNRt, or small group of them, computes what ONNX Runtime adds here"
         )
     if domain:

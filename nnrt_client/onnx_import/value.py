@@ -1,4 +1,4 @@
-"""Values behind the names of an ONNX graph: tensors of the model, constants, and numbers that are partly known."""
+"""Values of an ONNX graph: tensors of the model, constants, and integers that are partly known before a run."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ from nnrt_hdi.tensor import NUMPY_DTYPES, Array
 
 Dtype = np.dtype[np.generic]
 
-# The values that an import in this context has made.
+# Values that the import in this context has made.
 _made: ContextVar[list["Value"] | None] = ContextVar("values of an import", default=None)
 
 _DATA_TYPES = {dtype: api_data_type(data_type) for data_type, dtype in NUMPY_DTYPES.items()}
@@ -28,9 +28,9 @@ _DATA_TYPES = {dtype: api_data_type(data_type) for data_type, dtype in NUMPY_DTY
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantized:
-    """The quantized tensor that stands for a real one: INT8, UINT8, or INT32 for a bias.
+    """Quantized tensor that represents real numbers: INT8, UINT8, or INT32 for a bias.
 
-    Several scales run along `axis`.
+    If there are several scales, they belong to the entries of dimension `axis`.
     """
 
     tensor: "Value"
@@ -47,13 +47,13 @@ class Quantized:
         return QuantParam(self.scales, self.zero_points)
 
     def is_like(self, other: "Quantized | QuantParam") -> bool:
-        """Equal integers stand for equal numbers."""
+        """Return whether equal integers of both represent equal real numbers. Both must have one scale."""
         param = other.param if isinstance(other, Quantized) else other
         return len(self.scales) == 1 and self.param == param
 
 
 class Value:
-    """A value of the graph. Its tensor is put into the model when somebody asks for it."""
+    """Value of the graph. Its tensor is added to the model on the first access of `tensor`."""
 
     __slots__ = ("_array", "_elements", "_make", "_tensor", "depth", "dims", "dtype", "quantized", "real")
 
@@ -69,10 +69,10 @@ class Value:
     ) -> None:
         self.dtype = dtype
         self.dims = dims
-        # How many values that are not in the model yet this one is made from, one behind the other.
+        # Length of the chain of values, none in the model yet, that this one depends on.
         self.depth = depth
         self.quantized: Quantized | None = None
-        # Of integers: the real numbers, equal to them, that they are made of.
+        # For integers that were made from equal real numbers: these numbers.
         self.real: Value | None = None
         self._make = make
         self._array = array
@@ -90,7 +90,7 @@ class Value:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The dimensions, -1 where one is known only in a run."""
+        """Dimensions, -1 for those known only in a run."""
         return shape_of(self.dims)
 
     @property
@@ -102,25 +102,25 @@ class Value:
         return self._array is not None
 
     @property
-    def stands_for_real(self) -> bool:
-        """Its own tensor is a quantized one, and no constant."""
+    def is_quantized(self) -> bool:
+        """Whether the value's own tensor is quantized, and is no constant."""
         return self.quantized is not None and self.quantized.tensor is self and not self.is_constant
 
     @property
     def is_small(self) -> bool:
-        """Shape arithmetic may look at its elements."""
+        """Whether the value has few enough elements for shape arithmetic."""
         return -1 not in self.shape and math.prod(self.shape) <= MAX_ELEMENTS
 
     @property
     def array(self) -> NDArray[Any] | None:
-        """The elements of a constant."""
+        """Elements of a constant, else None."""
         if callable(self._array):
             self._array = self._array()
         return self._array
 
     @property
     def elements(self) -> Elements | None:
-        """The few integers that it holds, as far as they are known before a run."""
+        """Elements of a small integer value as far as they are known before a run, or None."""
         if self._elements is None and self.is_constant and self.dtype.kind in "ib" and self.is_small:
             assert self.array is not None
             self._elements = elements(self.array.reshape(-1).tolist()).reshape(self.array.shape)
@@ -128,7 +128,7 @@ class Value:
 
     @property
     def ints(self) -> list[int] | None:
-        """The few integers that it holds, if all are known."""
+        """Elements of a small integer value, flat, or None unless all are known before a run."""
         known = self.elements
         return known.reshape(-1).tolist() if known is not None and are_known(known) else None
 
@@ -138,7 +138,7 @@ class Value:
 
 @contextmanager
 def values_of_an_import() -> Iterator[None]:
-    """Empty the values that are made in the block when it ends, for they know each other, and weights."""
+    """Clear the values made in the block when it ends, because they hold references to each other and to weights."""
     made: list[Value] = []
     before = _made.set(made)
     try:
@@ -151,7 +151,7 @@ def values_of_an_import() -> Iterator[None]:
 
 
 def data_type_of(dtype: Dtype) -> DataType:
-    """The data type of the application interface. Refuses one that NNRt doesn't have."""
+    """Return NNRt's data type of a dtype. Raise Unsupported if there is none."""
     known = _DATA_TYPES.get(dtype)
     if known is None:
         refuse(f"{dtype} is no data type of NNRt")
@@ -159,7 +159,7 @@ def data_type_of(dtype: Dtype) -> DataType:
 
 
 def value_of(tensor: ModelTensor, dims: Dims) -> Value:
-    """A tensor of the model as a value."""
+    """Return a tensor of the model as a value."""
     return Value(tensor._record.spec.numpy_dtype, dims, lambda: tensor)
 
 
@@ -171,9 +171,14 @@ def constant_value(
     format: Format = Format.NONE,
     quant: QuantParam | None = None,
 ) -> Value:
-    """A constant as a value; it is put into the model when its tensor is asked for.
+    """Return a constant as a value.
 
-    The elements may come later, if `kind` says their data type and shape.
+    Args:
+        model: model that gets the constant on the first access of its tensor.
+        array: elements, or a function that returns them on first use.
+        kind: data type and shape, required if `array` is a function.
+        format: order of the dimensions.
+        quant: quantization parameters.
     """
     if not callable(array):
         kind = array.dtype, array.shape
@@ -189,8 +194,8 @@ def constant_value(
     return value
 
 
-def marked(value: Value) -> Value:
-    """A result whose tensor is quantized, as the value of the QuantizeLinear that was taken along."""
+def mark_quantized(value: Value) -> Value:
+    """Set `quantized` of a value whose own tensor is quantized, and return the value."""
     if value.quantized is None:
         (param,) = value.tensor._record.quant
         value.quantized = Quantized(value, (param.scale,), (param.zero_point,))

@@ -1,4 +1,4 @@
-"""ONNX Runtime's interface on a device behind a daemon: one import and one address are all that an application changes.
+"""ONNX Runtime's interface for devices of daemons. An application changes one import and adds one address.
 
 import nnrt_client.onnxruntime as onnxruntime
 
@@ -25,6 +25,7 @@ from nnrt_client.onnxruntime.module_functions import (
     set_seed,
 )
 from nnrt_client.onnxruntime.node_arg import ModelMetadata, NodeArg
+from nnrt_client.onnxruntime.onnxruntime_modules import OnnxRuntimeModules
 from nnrt_client.onnxruntime.options import (
     ExecutionMode,
     ExecutionOrder,
@@ -34,7 +35,6 @@ from nnrt_client.onnxruntime.options import (
 )
 from nnrt_client.onnxruntime.ort_value import OrtValue
 from nnrt_client.onnxruntime.providers import get_available_providers, set_default_provider_options
-from nnrt_client.onnxruntime.their_modules import TheirModules
 from nnrt_hdi import __version__ as __version__
 
 __all__ = [
@@ -61,6 +61,6 @@ __all__ = [
     "set_seed",
 ]
 
-# What is not here is ONNX Runtime's own where that is installed: `quantization`, `transformers` and other tools.
-if (_theirs := PathFinder.find_spec("onnxruntime")) is not None:
-    sys.meta_path.insert(0, TheirModules(__name__, __path__, _theirs.submodule_search_locations or []))
+# Modules that this package lacks, such as `quantization` and `transformers`, are ONNX Runtime's own if it is installed.
+if (_onnxruntime := PathFinder.find_spec("onnxruntime")) is not None:
+    sys.meta_path.insert(0, OnnxRuntimeModules(__name__, __path__, _onnxruntime.submodule_search_locations or []))

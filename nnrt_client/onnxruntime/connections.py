@@ -1,8 +1,8 @@
-"""Connections to daemons, which sessions and values on devices share, and which go with the last of them.
+"""Connections to daemons, shared by sessions and device values, and closed with their last user.
 
-ONNX Runtime's applications close nothing: what they have lets go when it is collected. That may happen in any thread,
-at any line, so of a collected user only a note is left, which takes no lock; a thread that lives as long as there are
-users does what there is to do.
+Applications of ONNX Runtime close nothing, so a user's resources are released when the garbage collector finds it. That
+may happen in any thread and at any line. So the finalizer takes no lock: it only puts the release into a queue, and a
+thread that lives as long as there are users executes it.
 """
 
 import logging
@@ -24,54 +24,58 @@ Release = Callable[[], object]
 
 
 class Connection:
-    """A runtime, and the number of those who use it. Made by `use`."""
+    """Runtime and the number of its users. Made by `connect`."""
 
     def __init__(self, addresses: tuple[str, ...], settings: Settings) -> None:
         self._runtime = Runtime(addresses, settings)
         self._key = addresses, settings
         self._users = 0
-        self._notes: queue.SimpleQueue[Release] = queue.SimpleQueue()
+        self._releases: queue.SimpleQueue[Release] = queue.SimpleQueue()
 
     @property
     def is_open(self) -> bool:
-        """True until the last user has given it up."""
+        """Whether the runtime is open, which it is until its last user has released it."""
         return self._runtime._is_open
 
     def device(self, which: str | int | None) -> Device:
-        """The device that was asked for. Raises as `Runtime.device`."""
+        """Return the device with this address, name or index, by default the first. Raise as `Runtime.device` does."""
         return self._runtime.device(0 if which is None else which)
 
     def devices(self) -> list[Device]:
-        """The devices that answer, in the order of their addresses."""
+        """Return the devices that answer, in the order of their addresses."""
         return self._runtime.devices()
 
-    def used_by(self, user: object, release: Release) -> Release:
-        """Have `release` called once, and the connection given up: when the user is collected, or when what is returned
-        is called."""
+    def add_user(self, user: object, release: Release) -> Release:
+        """Register a user of the connection.
+
+        Returns:
+            Function that calls `release` and releases the connection. If the user is collected first, the connection's
+            thread does so.
+        """
         with _lock.itself:
             self._users += 1
             if self._users == 1:
                 threading.Thread(target=self._serve, name="nnrt-collected", daemon=True).start()
-        watch = weakref.finalize(user, self._notes.put, release)
-        watch.atexit = False  # Daemons free what a process leaves.
+        watch = weakref.finalize(user, self._releases.put, release)
+        watch.atexit = False  # When a process exits, the daemons free its resources.
 
         def close() -> None:
             if watch.detach() is not None:
                 try:
                     release()
                 finally:
-                    self._notes.put(_nothing)
+                    self._releases.put(_release_nothing)
 
         return close
 
     def _serve(self) -> None:
-        """Release what the users had, one after another, and close when there are no more."""
+        """Release the resources of collected users, one after another, and close the runtime after the last user."""
         while True:
-            release = self._notes.get()
+            release = self._releases.get()
             try:
                 release()
             except Exception:
-                _log.exception("something that nobody refers to any more could not be released")
+                _log.exception("could not release the resources of a collected session or value")
             del release
             with _lock.itself:
                 self._users -= 1
@@ -86,19 +90,26 @@ class Connection:
 _connections: dict[tuple[tuple[str, ...], Settings], Connection] = {}
 
 
-def use(
+def connect(
     which: str | int | None, user: object, release: Release, settings: Settings | None = None
 ) -> tuple[Connection, Release]:
-    """The connection to a device, given by its address, or by its name or place among those of NNRT_DEVICES; and what
-    gives it up. Whoever has the same settings, by default those of the environment, shares it. See
-    `Connection.used_by`."""
+    """Return the connection to a device, and the function that releases it; see `Connection.used_by`.
+
+    Users with the same addresses and settings share a connection.
+
+    Args:
+        which: address of the device, or its name or index among the devices of NNRT_DEVICES.
+        user: object that needs the connection until it is collected or calls the function.
+        release: called once, when the user is collected or calls the function.
+        settings: settings of the connection, by default those of the environment.
+    """
     key = addresses_to_ask_for(which), settings or Settings()
     with _lock.itself:
         connection = _connections.get(key)
         if connection is None:
             connection = _connections[key] = Connection(*key)
-        return connection, connection.used_by(user, release)
+        return connection, connection.add_user(user, release)
 
 
-def _nothing() -> None:
-    """The user is closed already."""
+def _release_nothing() -> None:
+    """Release nothing: the user has done it, and only the count of users remains to be lowered."""

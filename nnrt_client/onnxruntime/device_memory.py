@@ -1,4 +1,4 @@
-"""Memory on the device of a session, for outputs that stay there."""
+"""Memory on a session's device for outputs that stay there."""
 
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
@@ -6,16 +6,16 @@ from contextlib import suppress
 
 import numpy as np
 
-from nnrt_client.onnxruntime.value_memory import resident
+from nnrt_client.onnxruntime.value_memory import allocate_resident
 from nnrt_client.session.device import Device
 from nnrt_client.tensors.resident_tensor import ResidentTensor
 from nnrt_hdi.tensor import TensorSpec
 
 
 class DeviceMemory:
-    """Memory on a session's device for its outputs. What the value in it is done with is used again."""
+    """Memory on a session's device for its outputs, reused when the value in it is collected."""
 
-    # What an output of unknown size may grow by before it needs other memory.
+    # Memory for an output of unknown size is this many times as large as its first result.
     _GROWTH = 2
 
     def __init__(self, device: Device, specs: Mapping[str, TensorSpec]) -> None:
@@ -24,35 +24,35 @@ class DeviceMemory:
         self._specs = specs
         self.tensors: list[ResidentTensor] = []
 
-    def taken(self, name: str) -> ResidentTensor | None:
-        """Memory for an output; None where its size is known only after the first run."""
+    def take(self, name: str) -> ResidentTensor | None:
+        """Return memory for an output, or None if its size is known only after the first run."""
         spare, spec = self.spare[name], self._specs[name]
-        with suppress(IndexError):  # Another thread may take the last.
+        with suppress(IndexError):  # Another thread may take the last one.
             while True:
                 tensor = spare.pop()
                 if tensor._memory.session.is_alive:
                     return tensor
-                self.tensors.remove(tensor)  # It is gone with its daemon.
-        return None if spec.is_dynamic else self.made(name, spec.shape)
+                self.tensors.remove(tensor)  # Its daemon has died.
+        return None if spec.is_dynamic else self.allocate(name, spec.shape)
 
-    def made(self, name: str, shape: Sequence[int]) -> ResidentTensor:
-        """New memory for an output of this shape, and for larger ones where its size varies."""
+    def allocate(self, name: str, shape: Sequence[int]) -> ResidentTensor:
+        """Allocate memory for an output of this shape, with room for larger results if its size varies."""
         spec = self._specs[name]
         size_bytes = int(np.prod(shape, dtype=np.int64)) * spec.item_size
-        tensor = resident(
+        tensor = allocate_resident(
             self._device, spec.numpy_dtype, spec.shape, size_bytes * self._GROWTH if spec.is_dynamic else size_bytes
         )
         self.tensors.append(tensor)
         return tensor
 
-    def replaced(self, name: str, tensor: ResidentTensor, shape: Sequence[int]) -> ResidentTensor:
-        """Other memory for an output that has no room in this one."""
+    def replace(self, name: str, tensor: ResidentTensor, shape: Sequence[int]) -> ResidentTensor:
+        """Replace the memory of an output that needs more room."""
         self.tensors.remove(tensor)
         tensor.close()
-        return self.made(name, shape)
+        return self.allocate(name, shape)
 
     def close(self) -> None:
-        """Free it all."""
+        """Free all memory."""
         for tensor in self.tensors:
             tensor.close()
         self.tensors.clear()

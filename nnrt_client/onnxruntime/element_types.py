@@ -1,4 +1,4 @@
-"""Types of elements: ONNX's numbers, ONNX Runtime's texts, and numpy's dtypes."""
+"""Element types: ONNX's numbers, ONNX Runtime's names, and numpy's dtypes."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import numpy as np
 from nnrt_client.onnxruntime.errors import WrongType
 from nnrt_hdi.tensor import NUMPY_DTYPES
 
-# TensorProto.DataType, of the types that a tensor can have here.
+# Numbers of TensorProto.DataType for the types that a device takes.
 _NUMBERS = {
     "float": 1,
     "uint8": 2,
@@ -26,28 +26,28 @@ _NUMPY_NAMES = {"float": "float32", "double": "float64"}
 _TEXTS = {np.dtype(_NUMPY_NAMES.get(text, text)): text for text in _NUMBERS}
 
 
-# Kinds of dtypes that ONNX Runtime takes for texts.
+# Kinds of dtypes that are strings for ONNX Runtime.
 _TEXT_KINDS = "OSUV"
 
 
 def has_type(dtype: np.dtype[Any]) -> bool:
-    """Tell if ONNX Runtime has tensors of such elements."""
+    """Return whether ONNX Runtime has tensors of this element type."""
     return dtype.newbyteorder("=") in _TEXTS or dtype.kind in _TEXT_KINDS
 
 
 def type_text(dtype: np.dtype[Any]) -> str:
-    """The type of a tensor as ONNX Runtime writes it: tensor(float)."""
+    """Return the type of a tensor in ONNX Runtime's notation: tensor(float)."""
     native = dtype.newbyteorder("=")
     return f"tensor({_TEXTS.get(native, 'string' if dtype.kind in _TEXT_KINDS else dtype.name)})"
 
 
 def onnx_number(dtype: np.dtype[Any]) -> int:
-    """ONNX's number of a dtype."""
+    """Return ONNX's number of a dtype."""
     return _NUMBERS[_TEXTS[dtype]]
 
 
 def element_dtype(element_type: Any) -> np.dtype[Any]:
-    """The dtype of what stands for one: a numpy type, its name, or ONNX's number. Raises WrongType."""
+    """Return the dtype for a numpy type, its name, or ONNX's number. Raise WrongType for anything else."""
     by_number = {number: dtype for dtype, text in _TEXTS.items() for number in (_NUMBERS[text],)}
     try:
         dtype = by_number[element_type] if isinstance(element_type, int) else np.dtype(element_type)

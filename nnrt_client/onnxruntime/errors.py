@@ -1,4 +1,4 @@
-"""ONNX Runtime's exceptions, as NnrtErrors: who catches either kind catches these.
+"""ONNX Runtime's exceptions. They are NnrtErrors too, so handlers of either kind catch them.
 
     NNRt                   ONNX Runtime
     OperationFailed        Fail
@@ -11,7 +11,7 @@
     UnavailableDevice      EPFail
     ConnectionFailed       EngineError
 
-Where ONNX Runtime raises Python's ValueError, TypeError or RuntimeError, the class here is one of these as well.
+For errors that ONNX Runtime raises as Python's ValueError, TypeError or RuntimeError, the class here inherits from it.
 """
 
 from typing import ClassVar
@@ -32,7 +32,7 @@ from nnrt_hdi.errors import (
 
 
 class OnnxRuntimeError(NnrtError, code=OperationFailed.code, status=OperationFailed.grpc_status):
-    """Base of the exceptions that have a number in ONNX Runtime; the text begins with it, as there."""
+    """Base of the exceptions that have a number in ONNX Runtime. The text begins with it, as in ONNX Runtime."""
 
     prefix: ClassVar[str] = ""
 
@@ -47,13 +47,13 @@ class Fail(OnnxRuntimeError, OperationFailed, code=OperationFailed.code, status=
 
 
 class RunTimedOut(Fail, TimedOut, code=TimedOut.code, status=TimedOut.grpc_status):
-    """A call or a run took longer than it was given."""
+    """A call or a run exceeded its timeout."""
 
 
 class InvalidArgument(
     OnnxRuntimeError, InvalidParameter, code=InvalidParameter.code, status=InvalidParameter.grpc_status
 ):
-    """An input, a name or an option is not what the model or the session takes."""
+    """An input, a name or an option does not fit the model or the session."""
 
     prefix = "2 : INVALID_ARGUMENT"
 
@@ -71,19 +71,19 @@ class EngineError(OnnxRuntimeError, ConnectionFailed, code=ConnectionFailed.code
 
 
 class RuntimeException(OnnxRuntimeError, OutOfMemory, code=OutOfMemory.code, status=OutOfMemory.grpc_status):
-    """There is no memory left, here or on the device."""
+    """Memory ran out, on this host or on the device."""
 
     prefix = "6 : RUNTIME_EXCEPTION"
 
 
 class InvalidProtobuf(OnnxRuntimeError, InvalidFile, code=InvalidFile.code, status=InvalidFile.grpc_status):
-    """The file is no ONNX model, or damaged."""
+    """The file is no ONNX model, or is damaged."""
 
     prefix = "7 : INVALID_PROTOBUF"
 
 
 class NotSupported(OnnxRuntimeError, Unsupported, code=Unsupported.code, status=Unsupported.grpc_status):
-    """The device, or this package, doesn't do that."""
+    """The device or this package doesn't support that."""
 
     prefix = "9 : NOT_IMPLEMENTED"
 
@@ -100,19 +100,19 @@ class EPFail(OnnxRuntimeError, UnavailableDevice, code=UnavailableDevice.code, s
     prefix = "11 : EP_FAIL"
 
 
-# ---- where ONNX Runtime raises Python's own
+# ---- errors that ONNX Runtime raises as Python's own
 
 
 class MissingInputs(InvalidParameter, ValueError, code=InvalidParameter.code, status=InvalidParameter.grpc_status):
-    """A run was given too few inputs."""
+    """A run lacks inputs."""
 
 
 class WrongType(InvalidParameter, TypeError, code=InvalidParameter.code, status=InvalidParameter.grpc_status):
-    """An object is of a type that the call doesn't take."""
+    """An object has a type that the call doesn't accept."""
 
 
 class BadBinding(InvalidParameter, RuntimeError, code=InvalidParameter.code, status=InvalidParameter.grpc_status):
-    """A name, value, memory or entry is none that there is, or that fits."""
+    """A name, value, memory or entry doesn't exist or doesn't fit."""
 
 
 class BoundRunFailed(Fail, RuntimeError, code=OperationFailed.code, status=OperationFailed.grpc_status):
@@ -132,13 +132,13 @@ _COUNTERPARTS: tuple[tuple[type[NnrtError], type[OnnxRuntimeError]], ...] = (
 )
 
 
-def _is_theirs(error: NnrtError) -> bool:
+def _is_translated(error: NnrtError) -> bool:
     return isinstance(error, OnnxRuntimeError | MissingInputs | WrongType | BadBinding)
 
 
-def translated(error: NnrtError, unsupported: type[OnnxRuntimeError] = NotSupported) -> NnrtError:
-    """The error as ONNX Runtime has it; one that is so already, itself."""
-    if _is_theirs(error):
+def translate(error: NnrtError, unsupported: type[OnnxRuntimeError] = NotSupported) -> NnrtError:
+    """Return ONNX Runtime's counterpart of an error, or the error itself if it is one of these classes."""
+    if _is_translated(error):
         return error
     kind = next((theirs for ours, theirs in _COUNTERPARTS if isinstance(error, ours)), Fail)
     if kind is NotSupported:
@@ -146,8 +146,8 @@ def translated(error: NnrtError, unsupported: type[OnnxRuntimeError] = NotSuppor
     return kind(error.message, place=error.place).of_request(error.request_id)
 
 
-def of_run(error: NnrtError) -> NnrtError:
-    """The error of a run whose inputs have been checked: what is wrong with it came out only when it ran."""
-    if isinstance(error, InvalidParameter | NullPointer) and not _is_theirs(error):
+def translate_run_error(error: NnrtError) -> NnrtError:
+    """Translate an error of a run whose inputs were valid. InvalidParameter then becomes Fail, as in ONNX Runtime."""
+    if isinstance(error, InvalidParameter | NullPointer) and not _is_translated(error):
         return Fail(error.message, place=error.place).of_request(error.request_id)
-    return translated(error)
+    return translate(error)

@@ -1,4 +1,4 @@
-"""ONNX Runtime's InferenceSession on a device behind a daemon."""
+"""ONNX Runtime's InferenceSession on a daemon's device."""
 
 import logging
 import os
@@ -11,22 +11,22 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from nnrt_client.model_session.load import load
-from nnrt_client.onnxruntime.connections import use
+from nnrt_client.onnxruntime.connections import connect
 from nnrt_client.onnxruntime.errors import (
     BadBinding,
     InvalidGraph,
     NotSupported,
     WrongType,
-    of_run,
-    translated,
+    translate,
+    translate_run_error,
 )
 from nnrt_client.onnxruntime.io_binding import IOBinding
 from nnrt_client.onnxruntime.missing_methods import MissingMethods
 from nnrt_client.onnxruntime.node_arg import ModelMetadata, NodeArg, model_metadata, node_args
 from nnrt_client.onnxruntime.options import RunOptions, SessionOptions
-from nnrt_client.onnxruntime.ort_value import DEVICE, HOST, OrtValue, placed
+from nnrt_client.onnxruntime.ort_value import DEVICE, HOST, OrtValue, allocate_on_device
 from nnrt_client.onnxruntime.placed_model import TERMINATED, PlacedModel
-from nnrt_client.onnxruntime.providers import NNRT, Provider, chosen_options, load_options
+from nnrt_client.onnxruntime.providers import NNRT, Provider, choose_options, load_options
 from nnrt_client.onnxruntime.value_memory import ValueMemory
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import NnrtError
@@ -34,19 +34,19 @@ from nnrt_hdi.errors import NnrtError
 _log = logging.getLogger(__name__)
 
 
-# Takes the outputs of a run, what was given for it, and an error's text, which is empty where there is none.
+# Callback of a run: takes its outputs, the user data, and the error's text, which is empty without an error.
 OnDone = Callable[[list[NDArray[Any]], Any, str], object]
 
 
 class InferenceSession(MissingMethods, Closable):
-    """An ONNX model on a device, with the methods of ONNX Runtime's class of this name.
+    """ONNX model on a device, with the methods of ONNX Runtime's class of this name.
 
         session = InferenceSession("model.onnx", providers=[("NnrtExecutionProvider", {"device": "10.0.0.7:50051"})])
         (scores,) = session.run(["scores"], {"image": image})
 
-    Without a device it is the first of NNRT_DEVICES that answers. There is no fallback, unless the provider's option
-    `fallback` asks for one: what the device can't run is refused. The session ends when nobody refers to it any more,
-    or with `close`. docs/reference/onnxruntime-interface.md has what is covered.
+    Without the option `device` the session uses the first device of NNRT_DEVICES that answers. A model that the device
+    can't run is refused, unless the provider's option `fallback` is set. The session ends with `close`, or when it is
+    garbage collected. docs/reference/onnxruntime-interface.md lists what is supported.
     """
 
     def __init__(
@@ -57,8 +57,23 @@ class InferenceSession(MissingMethods, Closable):
         provider_options: Sequence[Mapping[Any, Any]] | None = None,
         **unused: object,
     ) -> None:
-        """Raises UnknownProvider, NoSuchFile, InvalidProtobuf, InvalidGraph for a model that the device can't run, Fail
-        where no such device answers, and what `nnrt_client.load` raises, as `errors` names it."""
+        """Load the model on the device.
+
+        Args:
+            path_or_bytes: path of the model, or its bytes.
+            sess_options: options of the session.
+            providers: providers, each a name or a pair of name and options.
+            provider_options: options of the providers, if `providers` are names.
+            **unused: ONNX Runtime's other arguments, which have no effect.
+
+        Raises:
+            UnknownProvider: the providers name no device, or are malformed.
+            NoSuchFile: the model or its external data are missing or not accessible.
+            InvalidProtobuf: the file is no ONNX model, or is damaged.
+            InvalidGraph: the device can't run the model.
+            Fail: no such device answers.
+            OnnxRuntimeError: any other error of `nnrt_client.load`, translated as in `nnrt_client.onnxruntime.errors`.
+        """
         if not isinstance(path_or_bytes, str | os.PathLike | bytes | bytearray | memoryview):
             raise WrongType(f"Unable to load from type '{type(path_or_bytes)}'")
         if sess_options is not None and not isinstance(sess_options, SessionOptions):
@@ -66,42 +81,42 @@ class InferenceSession(MissingMethods, Closable):
         if unused:
             _log.debug("arguments without effect: %s", sorted(unused))
         self._source = path_or_bytes
-        # Libraries such as Optimum read it.
+        # Libraries such as Optimum read this attribute.
         self._model_path = os.fspath(path_or_bytes) if isinstance(path_or_bytes, str | os.PathLike) else None
         self._options = sess_options or SessionOptions()
         try:
-            # Not at the top: without the extra nnrt[onnx] this says what to install.
+            # Imported here so that the error can say what to install if the extra nnrt[onnx] is missing.
             from nnrt_client.onnx_import.header import read_header
         except ImportError as error:
             raise NotSupported("ONNX models need the package onnx; install nnrt[onnx]") from error
         try:
             self._header = read_header(path_or_bytes)
         except NnrtError as error:
-            raise translated(error) from error
-        self._open(*chosen_options(providers, provider_options))
+            raise translate(error) from error
+        self._open(*choose_options(providers, provider_options))
 
     def _open(self, providers: list[str], given: dict[str, Any]) -> None:
         options, settings = load_options(given)
         which, constants = options.pop("device", None), options.get("constants", {})
-        held = ExitStack()
-        connection, close = use(which, self, held.close, settings)
+        resources = ExitStack()
+        connection, close = connect(which, self, resources.close, settings)
         try:
             device = connection.device(which)
-            session = held.enter_context(load(self._source, device, shapes=self._shapes(), **options))
+            session = resources.enter_context(load(self._source, device, shapes=self._shapes(), **options))
         except BaseException as error:
             close()
             if isinstance(error, NnrtError):
-                raise translated(error, unsupported=InvalidGraph) from error
+                raise translate(error, unsupported=InvalidGraph) from error
             raise
         self._close, self._providers, self._given = close, providers, given
         self._model = model = PlacedModel(session, device, connection, constants)
-        held.callback(model.memory.close)
+        resources.callback(model.memory.close)
         dims = self._options._dims_by_name, self._options._dims_by_denotation
         self._inputs = node_args(self._header.inputs, model.input_specs, *dims)
         self._outputs = node_args(self._header.outputs, model.output_specs, *dims)
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of the inputs whose dimensions the options settle."""
+        """Return the shapes of the inputs whose dimensions the session options fix."""
         shapes = {}
         for argument in self._header.inputs:
             settled = argument.with_dims(self._options._dims_by_name, self._options._dims_by_denotation).shape
@@ -110,44 +125,44 @@ class InferenceSession(MissingMethods, Closable):
         return shapes
 
     def close(self) -> None:
-        """Free the model, on the device too. Idempotent."""
+        """Free the model, also on the device. Idempotent."""
         self._close()
 
     @property
     def _sess(self) -> "InferenceSession":
-        """The session that libraries expect inside ONNX Runtime's class."""
+        """Inner session that libraries expect in ONNX Runtime's class: this one."""
         return self
 
     # ---- the model
 
     def get_inputs(self) -> list[NodeArg]:
-        """Give the inputs, in the model's order."""
+        """Return the inputs, in the model's order."""
         return list(self._inputs)
 
     def get_outputs(self) -> list[NodeArg]:
-        """Give the outputs, in the model's order."""
+        """Return the outputs, in the model's order."""
         return list(self._outputs)
 
     def get_overridable_initializers(self) -> list[NodeArg]:
-        """Give the inputs that the model has values for; here they can't be given others."""
+        """Return the inputs for which the model has default values. Here these can't be overridden."""
         return node_args(self._header.optional_inputs, {}, {}, {})
 
     def get_modelmeta(self) -> ModelMetadata:
-        """Give what the file says of itself."""
+        """Return the metadata of the file."""
         return model_metadata(self._header)
 
     # ---- the session
 
     def get_session_options(self) -> SessionOptions:
-        """Give the options."""
+        """Return the session options."""
         return self._options
 
     def get_providers(self) -> list[str]:
-        """Name the providers: the device's, and those that were named beside it."""
+        """Return the names of the providers: the device's, and the others that the application named."""
         return list(self._providers)
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
-        """Give the options of the providers as texts; of the device's with the address."""
+        """Return the options of the providers as texts; those of the device's provider include the address."""
         given = {name: str(value) for name, value in self._given.items()}
         return {
             name: {**given, "device": self._model.device.address} if name == NNRT else {} for name in self._providers
@@ -156,8 +171,16 @@ class InferenceSession(MissingMethods, Closable):
     def set_providers(
         self, providers: Sequence[Provider] | None = None, provider_options: Sequence[Mapping[Any, Any]] | None = None
     ) -> None:
-        """Load the model anew, where these providers have another device or other options."""
-        names, given = chosen_options(providers, provider_options)
+        """Load the model again if these providers have another device or other options.
+
+        Args:
+            providers: providers, each a name or a pair of name and options.
+            provider_options: options of the providers, if `providers` are names.
+
+        Raises:
+            NnrtError: as the constructor. The session then keeps its model.
+        """
+        names, given = choose_options(providers, provider_options)
         if given == self._given:
             self._providers = names
             return
@@ -173,17 +196,28 @@ class InferenceSession(MissingMethods, Closable):
         input_feed: Mapping[str, Any],
         run_options: RunOptions | None = None,
     ) -> list[NDArray[Any]]:
-        """Run, and give the outputs of these names, or all; they may be written to.
+        """Run the model and return its outputs.
 
-        Raises MissingInputs, InvalidArgument for names and arrays that the model doesn't have, Fail where the device
-        can't run it so, or it was terminated, EPFail if the daemon dies.
+        Args:
+            output_names: names of the outputs, None or empty for all.
+            input_feed: inputs by name: arrays, OrtValues, or anything that numpy makes an array of.
+            run_options: options of the run.
+
+        Returns:
+            The outputs in the order of the names, as arrays that the caller may write to.
+
+        Raises:
+            MissingInputs: the feed lacks inputs.
+            InvalidArgument: the model has no such input or output, or an array doesn't fit it.
+            Fail: the device can't compute these inputs, or the options terminated the run.
+            EPFail: the daemon died.
         """
         names = self._model.names(output_names)
         feed = self._model.feed(input_feed)
         try:
             results = self._model.run(feed, names if output_names else None, run_options)
         except NnrtError as error:
-            raise of_run(error) from error
+            raise translate_run_error(error) from error
         return [results[name] for name in names]
 
     def run_async(
@@ -194,20 +228,29 @@ class InferenceSession(MissingMethods, Closable):
         user_data: Any,
         run_options: RunOptions | None = None,
     ) -> None:
-        """Start a run; callback(outputs, user_data, error) is called in a thread of the runtime when it has ended.
+        """Start a run. A thread of the runtime calls callback(outputs, user_data, error) when it has ended.
 
-        The session stays until then, also where nobody else refers to it. Raises MissingInputs at once; all else that
-        is wrong is told to the callback.
+        Until then the session lives, even if the application drops it.
+
+        Args:
+            output_names: names of the outputs, None or empty for all.
+            input_feed: inputs by name.
+            callback: function that receives the outputs, or no outputs and the text of an error.
+            user_data: second argument of the callback.
+            run_options: options of the run.
+
+        Raises:
+            MissingInputs: the feed lacks inputs. The callback receives every other error.
         """
         self._model.require_all(input_feed)
-        # Memory on the device of a value that is collected is used again, and the run reads there.
+        # Keep the inputs alive: the device memory of a collected value is reused, while the run may still read it.
         read = list(input_feed.values())
         try:
             names = self._model.names(output_names)
             future = self._model.start(self._model.feed(input_feed), names, run_options)
         except NnrtError as error:
             future, names = Future(), []
-            self._model.device._latest.callbacks.submit(future.set_exception, of_run(error))
+            self._model.device._latest.callbacks.submit(future.set_exception, translate_run_error(error))
 
         def done(ended: "Future[Any]", _kept: "InferenceSession" = self) -> None:
             read.clear()
@@ -228,15 +271,24 @@ class InferenceSession(MissingMethods, Closable):
         input_dict_ort_values: Mapping[str, OrtValue],
         run_options: RunOptions | None = None,
     ) -> list[OrtValue]:
-        """Run with values in place of arrays."""
+        """Run the model and return its outputs as values on this host.
+
+        Args:
+            output_names: names of the outputs, None or empty for all.
+            input_dict_ort_values: inputs by name.
+            run_options: options of the run.
+
+        Raises:
+            NnrtError: as `run`.
+        """
         return [OrtValue(ValueMemory(array)) for array in self.run(output_names, input_dict_ort_values, run_options)]
 
     def io_binding(self) -> IOBinding:
-        """Give inputs and outputs to be bound."""
+        """Return an IOBinding, to which inputs and outputs can be bound."""
         return IOBinding(self)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
-        """Run with what is bound. Raises BoundRunFailed."""
+        """Run the model with the bound inputs and outputs. Raise BoundRunFailed if the run fails."""
         iobinding._run(run_options)
 
     def create_ortvalue_from_shape_and_type(
@@ -247,9 +299,21 @@ class InferenceSession(MissingMethods, Closable):
         device_id: int = 0,
         vendor_id: int = -1,
     ) -> OrtValue:
-        """A value with room for a shape, on the session's device (`nnrt`) or on this host."""
+        """Allocate a value on the session's device or on this host.
+
+        Args:
+            shape: dimensions of the value.
+            element_type: numpy type, its name, or ONNX's number of the type.
+            device_type: `nnrt` for the session's device, `cpu` for this host.
+            device_id: has no effect.
+            vendor_id: has no effect.
+
+        Raises:
+            BadBinding: the device type is neither of these.
+            WrongType: no device takes the element type.
+        """
         if device_type == HOST:
             return OrtValue.ortvalue_from_shape_and_type(shape, element_type)
         if device_type != DEVICE:
             raise BadBinding(f"Unsupported device type: {device_type}; use {HOST!r} or {DEVICE!r}")
-        return placed(self._model.connection, self._model.device, shape, element_type)
+        return allocate_on_device(self._model.connection, self._model.device, shape, element_type)

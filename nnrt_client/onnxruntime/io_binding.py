@@ -1,4 +1,4 @@
-"""Inputs and outputs of a session that are bound to where they are before it runs."""
+"""Inputs and outputs that are bound to memory before a session runs."""
 
 import weakref
 from collections.abc import Mapping, Sequence
@@ -20,14 +20,14 @@ from nnrt_hdi.errors import NnrtError
 
 @dataclass(slots=True)
 class _Output:
-    """Where an output goes: to a value, or to a new one on this host or on the device."""
+    """Target of an output: a value, or None for a new value on this host or on the device."""
 
     value: OrtValue | None
     is_on_device: bool = False
 
 
 class IOBinding:
-    """Inputs and outputs of runs with `InferenceSession.run_with_iobinding`. Made by `InferenceSession.io_binding`."""
+    """Bound inputs and outputs for `InferenceSession.run_with_iobinding`. Made by `InferenceSession.io_binding`."""
 
     def __init__(self, session: HasModel) -> None:
         self._session = session
@@ -37,13 +37,13 @@ class IOBinding:
 
     @property
     def _iobinding(self) -> "IOBinding":
-        """The binding that libraries expect inside ONNX Runtime's class."""
+        """Inner binding that libraries expect in ONNX Runtime's class: this one."""
         return self
 
     # ---- inputs
 
     def bind_cpu_input(self, name: str, arr_on_cpu: NDArray[Any]) -> None:
-        """Have runs read an array of this host."""
+        """Bind an input to an array of this host. Raise BadBinding for an unknown name, WrongType if it is no array."""
         self._require_input(name)
         if not isinstance(arr_on_cpu, np.ndarray):
             raise WrongType(f"input {name!r} is {type(arr_on_cpu).__name__}; give a numpy array")
@@ -52,21 +52,34 @@ class IOBinding:
     def bind_input(
         self, name: str, device_type: str, device_id: int, element_type: Any, shape: Sequence[int], buffer_ptr: int
     ) -> None:
-        """Have runs read what is at an address: of this host, or `data_ptr` of a value on the device."""
+        """Bind an input to memory.
+
+        Args:
+            name: name of the input.
+            device_type: `cpu` for memory of this host, else `nnrt`.
+            device_id: has no effect.
+            element_type: numpy type, its name, or ONNX's number of the type.
+            shape: dimensions of the input.
+            buffer_ptr: address on this host, or `data_ptr()` of a value on the device.
+
+        Raises:
+            BadBinding: the model has no such input, or no such value is on a device.
+            WrongType: no device takes the element type.
+        """
         self._require_input(name)
         self._inputs[name] = value_at(buffer_ptr, device_type, element_type, shape, device_id)
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
-        """Have runs read a value."""
+        """Bind an input to a value. Raise BadBinding for an unknown name, WrongType if it is no OrtValue."""
         self._require_input(name)
-        self._inputs[name] = _checked(ortvalue)
+        self._inputs[name] = _require_value(ortvalue)
 
     def clear_binding_inputs(self) -> None:
-        """Forget all inputs."""
+        """Unbind all inputs."""
         self._inputs.clear()
 
     def synchronize_inputs(self) -> None:
-        """Do nothing: a run begins with what its inputs have then."""
+        """Do nothing: a run reads its inputs when it begins."""
 
     # ---- outputs
 
@@ -79,7 +92,20 @@ class IOBinding:
         shape: Sequence[int] | None = None,
         buffer_ptr: int | None = None,
     ) -> None:
-        """Have runs write to an address, or to a new value: on this host, or on the session's device (`nnrt`)."""
+        """Bind an output to memory, or to a new value of each run.
+
+        Args:
+            name: name of the output.
+            device_type: `cpu` for this host, `nnrt` for the session's device.
+            device_id: has no effect.
+            element_type: numpy type, its name, or ONNX's number of the type; needed with an address.
+            shape: dimensions of the output; needed with an address.
+            buffer_ptr: address on this host, or `data_ptr()` of a value on the device; None for a new value.
+
+        Raises:
+            BadBinding: the device type is unknown, there is no shape for the address, or no such value is on a device.
+            WrongType: no device takes the element type.
+        """
         if device_type not in (HOST, DEVICE):
             raise BadBinding(
                 f"Unsupported device type: {device_type}; use {HOST!r} or {DEVICE!r}, the session's device"
@@ -92,23 +118,23 @@ class IOBinding:
         self._outputs[name] = _Output(value, device_type == DEVICE)
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
-        """Have runs write to a value."""
-        self._outputs[name] = _Output(_checked(ortvalue))
+        """Bind an output to a value. Raise WrongType if it is no OrtValue."""
+        self._outputs[name] = _Output(_require_value(ortvalue))
 
     def clear_binding_outputs(self) -> None:
-        """Forget all outputs."""
+        """Unbind all outputs."""
         self._outputs.clear()
         self._results = []
 
     def synchronize_outputs(self) -> None:
-        """Do nothing: a run has ended when it returns."""
+        """Do nothing: `run_with_iobinding` returns when the run has ended."""
 
     def get_outputs(self) -> list[OrtValue]:
-        """Give the outputs of the last run, in the order in which they were bound."""
+        """Return the outputs of the last run, in the order in which they were bound."""
         return list(self._results)
 
     def copy_outputs_to_cpu(self) -> list[NDArray[Any]]:
-        """Give the outputs of the last run as arrays."""
+        """Return the outputs of the last run as arrays."""
         return [value.numpy() for value in self._results]
 
     # ---- running
@@ -128,24 +154,26 @@ class IOBinding:
             if name not in feed:
                 raise BoundRunFailed(f"Error in execution: Missing Input: {name}")
         try:
-            results = self._results_of(model, feed, run_options)
-            self._results = [self._kept(model, name, results[name]) for name in self._outputs]
+            results = self._run_with_targets(model, feed, run_options)
+            self._results = [self._result_value(model, name, results[name]) for name in self._outputs]
         except BoundRunFailed:
             raise
         except NnrtError as error:
             raise BoundRunFailed(f"Error in execution: {error}") from error
 
-    def _results_of(
+    def _run_with_targets(
         self, model: PlacedModel, feed: dict[str, Any], run_options: RunOptions | None
     ) -> Mapping[str, Any]:
-        """Run, once more where an output on the device turned out to be larger than its memory: such a run has written
-        nothing."""
+        """Run the model. If an output is larger than its memory on the device, allocate more and run again.
+
+        The first run has then written nothing.
+        """
         taken: dict[str, ResidentTensor] = {}
         targets: dict[str, Any] = {}
         for name, output in self._outputs.items():
             if output.value is not None:
-                targets[name] = output.value._memory.writable_place(model.connection, model.device)
-            elif output.is_on_device and (spare := model.memory.taken(name)):
+                targets[name] = output.value._memory.writable(model.connection, model.device)
+            elif output.is_on_device and (spare := model.memory.take(name)):
                 targets[name] = taken[name] = spare
             else:
                 targets[name] = None
@@ -157,27 +185,27 @@ class IOBinding:
                     raise
                 shapes = dict(zip(model.output_specs, error.shapes, strict=True))
             for name in list(taken):
-                small = taken.pop(name)  # Nobody's spare: it is closed.
-                targets[name] = taken[name] = model.memory.replaced(name, small, shapes[name])
+                small = taken.pop(name)  # It is closed here, so it must not become spare memory.
+                targets[name] = taken[name] = model.memory.replace(name, small, shapes[name])
             return model.run(feed, targets, run_options)
         except BaseException:
             for name, tensor in taken.items():
                 model.memory.spare[name].append(tensor)
             raise
 
-    def _kept(self, model: PlacedModel, name: str, result: Any) -> OrtValue:
-        """The result of a run as a value, where it was bound to be."""
+    def _result_value(self, model: PlacedModel, name: str, result: Any) -> OrtValue:
+        """Return the result of a run as a value on the bound device, or in the bound value."""
         output, memory = self._outputs[name], model.memory
         if output.value is not None:
-            output.value._memory.take(result)
+            output.value._memory.copy_result(result)
             return output.value
         if not output.is_on_device:
             return OrtValue(ValueMemory(result))
-        if isinstance(result, np.ndarray):  # It was not known how much memory it takes.
-            array, result = result, memory.made(name, result.shape)
+        if isinstance(result, np.ndarray):  # The first result of unknown size came to this host.
+            array, result = result, memory.allocate(name, result.shape)
             result.write(array)
         value = OrtValue(ValueMemory(result, keeper=self._session))
-        # When the value is collected its memory is spare.
+        # The memory of a collected value becomes spare.
         weakref.finalize(value, memory.spare[name].append, result).atexit = False
         return value
 
@@ -186,7 +214,7 @@ class IOBinding:
             raise BadBinding(f"Failed to find NodeArg with name: {name} in the def list")
 
 
-def _checked(ortvalue: OrtValue) -> OrtValue:
+def _require_value(ortvalue: OrtValue) -> OrtValue:
     if not isinstance(ortvalue, OrtValue):
         raise WrongType(f"it is {type(ortvalue).__name__}; give an OrtValue")
     return ortvalue

@@ -1,4 +1,4 @@
-"""Methods of ONNX Runtime's InferenceSession that a session on a daemon's device has nothing to do for."""
+"""Methods of ONNX Runtime's InferenceSession that have no meaning for a device of a daemon."""
 
 from typing import NoReturn
 
@@ -6,7 +6,7 @@ from nnrt_client.onnxruntime.errors import NotSupported
 
 
 class MissingMethods:
-    """The part of ONNX Runtime's interface that is refused, or has no effect."""
+    """Part of ONNX Runtime's interface that is refused, or has no effect."""
 
     def disable_fallback(self) -> None:
         """Do nothing: there is no fallback."""
@@ -15,21 +15,21 @@ class MissingMethods:
         """Do nothing: there is no fallback."""
 
     def end_profiling(self) -> NoReturn:
-        """Refuse: the daemon computes, and `nnrt bench` says where time goes."""
+        """Raise NotSupported: nothing is profiled. `nnrt bench` measures where time goes."""
         raise NotSupported("end_profiling: nothing is profiled; run `nnrt bench`, or read NamedOutputs.times")
 
     def get_profiling_start_time_ns(self) -> NoReturn:
-        """Refuse, as `end_profiling`."""
+        """Raise NotSupported, as `end_profiling`."""
         raise NotSupported("get_profiling_start_time_ns: nothing is profiled; run `nnrt bench`")
 
     def get_tuning_results(self) -> NoReturn:
-        """Refuse: the daemon tunes nothing that a client may see."""
+        """Raise NotSupported: daemons have no tuning results."""
         raise NotSupported("get_tuning_results: the daemon has none; leave the call out")
 
     def set_tuning_results(self, results: object, *, error_on_invalid: bool = False) -> NoReturn:
-        """Refuse, as `get_tuning_results`."""
+        """Raise NotSupported, as `get_tuning_results`."""
         raise NotSupported("set_tuning_results: the daemon takes none; leave the call out")
 
     def run_with_ortvaluevector(self, *arguments: object) -> NoReturn:
-        """Refuse: it is for training."""
+        """Raise NotSupported: the method is for training."""
         raise NotSupported("run_with_ortvaluevector: use run_with_iobinding or run_with_ort_values")

@@ -1,4 +1,4 @@
-"""What a session says of its model: its inputs and outputs, and who made it."""
+"""Description of a session's model: inputs, outputs and metadata."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from nnrt_client.onnx_import.header import DeclaredTensor, Header
 
 
-# What ONNX Runtime says of a model that has none.
+# ONNX Runtime's version of a model without one.
 _NO_VERSION = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class NodeArg:
-    """An input or output: dimensions are numbers, names, or None."""
+    """Input or output. Each dimension is a number, a name or None."""
 
     name: str
     type: str
@@ -26,7 +26,7 @@ class NodeArg:
 
 @dataclass(frozen=True, slots=True)
 class ModelMetadata:
-    """What the file says of itself."""
+    """Metadata of the model's file."""
 
     producer_name: str
     graph_name: str
@@ -43,14 +43,17 @@ def node_args(
     dims_by_name: Mapping[str, int],
     dims_by_denotation: Mapping[str, int],
 ) -> list[NodeArg]:
-    """Inputs or outputs as the file declares them, and what the compiled model knows besides."""
+    """Return inputs or outputs as the file declares them, with dimensions from the session options and `specs`.
+
+    `specs` are the inputs or outputs of the compiled model by name.
+    """
     return [
         _node_arg(tensor.with_dims(dims_by_name, dims_by_denotation), specs.get(tensor.name)) for tensor in declared
     ]
 
 
 def model_metadata(header: "Header") -> ModelMetadata:
-    """The metadata of a file."""
+    """Return the metadata of a file's header."""
     return ModelMetadata(
         producer_name=header.producer,
         graph_name=header.graph_name,

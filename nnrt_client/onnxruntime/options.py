@@ -1,4 +1,4 @@
-"""Options of sessions and runs. What can't be had is refused when it is asked for, not when it is missed."""
+"""Options of sessions and runs. Setting an option that is not supported raises NotSupported at once."""
 
 import threading
 import weakref
@@ -15,7 +15,7 @@ ValueT = TypeVar("ValueT")
 
 
 class GraphOptimizationLevel(Enum):
-    """How far a graph is optimized. The device decides; results are the same."""
+    """Optimization level of a graph. It has no effect: the device decides."""
 
     ORT_DISABLE_ALL = 0
     ORT_ENABLE_BASIC = 1
@@ -25,14 +25,14 @@ class GraphOptimizationLevel(Enum):
 
 
 class ExecutionMode(Enum):
-    """Whether operators run beside each other. The device decides."""
+    """Execution of operators in sequence or in parallel. It has no effect: the device decides."""
 
     ORT_SEQUENTIAL = 0
     ORT_PARALLEL = 1
 
 
 class ExecutionOrder(Enum):
-    """In which order operators run. The device decides."""
+    """Order of operators. It has no effect: the device decides."""
 
     DEFAULT = 0
     PRIORITY_BASED = 1
@@ -40,7 +40,10 @@ class ExecutionOrder(Enum):
 
 
 class _Option(Generic[ValueT]):
-    """An attribute that takes values of one type, or `default` only, where `refusal` says what to do instead."""
+    """Descriptor of an option.
+
+    It accepts values of the type of `default`; if there is a `refusal`, which says what to do instead, only `default`.
+    """
 
     def __init__(self, default: ValueT, refusal: str = "") -> None:
         self._default = default
@@ -56,7 +59,7 @@ class _Option(Generic[ValueT]):
     def __get__(self, holder: "_Options | None", owner: type) -> "_Option[ValueT] | ValueT":
         if holder is None:
             return self
-        value: ValueT = holder._given.get(self._name, self._default)
+        value: ValueT = holder._values.get(self._name, self._default)
         return value
 
     def __set__(self, holder: "_Options", value: ValueT) -> None:
@@ -64,16 +67,16 @@ class _Option(Generic[ValueT]):
             raise WrongType(f"{self._name} is {value!r}; give a value of type {type(self._default).__name__}")
         if self._refusal and value != self._default:
             raise NotSupported(f"{self._name} is {value!r}; {self._refusal}")
-        holder._given[self._name] = value
+        holder._values[self._name] = value
 
 
 class _Options:
-    """Base of both: has the values of its options, and entries by key."""
+    """Base of SessionOptions and RunOptions: values of options, and entries by key."""
 
-    __slots__ = ("__weakref__", "_entries", "_given")
+    __slots__ = ("__weakref__", "_entries", "_values")
 
     def __init__(self) -> None:
-        self._given: dict[str, Any] = {}
+        self._values: dict[str, Any] = {}
         self._entries: dict[str, str] = {}
 
     def _add(self, key: str, value: str) -> None:
@@ -90,8 +93,8 @@ class _Options:
 class SessionOptions(_Options):
     """Options of a session.
 
-    Threads, memory, logging and optimization are the daemon's, so what says how to compute is taken and has no effect;
-    what asks for something that a caller would miss is refused.
+    The daemon decides about threads, memory, logging and optimization, so options for these have no effect. Options
+    that change results or write files are refused.
     """
 
     __slots__ = ("_dims_by_denotation", "_dims_by_name")
@@ -119,52 +122,53 @@ class SessionOptions(_Options):
         self._dims_by_denotation: dict[str, int] = {}
 
     def add_free_dimension_override_by_name(self, dim_name: str, dim_value: int) -> None:
-        """Give the dimensions of this name this value."""
+        """Fix the dimensions of this name."""
         self._dims_by_name[dim_name] = dim_value
 
     def add_free_dimension_override_by_denotation(self, dim_denotation: str, dim_value: int) -> None:
-        """Give the dimensions that the model denotes so this value."""
+        """Fix the dimensions of this denotation."""
         self._dims_by_denotation[dim_denotation] = dim_value
 
     def add_session_config_entry(self, key: str, value: str) -> None:
-        """Keep an entry, to be read again; it has no other effect."""
+        """Set an entry, which has no effect."""
         self._add(key, value)
 
     def get_session_config_entry(self, key: str) -> str:
-        """Give the value of an entry."""
+        """Return the value of an entry. Raise BadBinding if it was not set."""
         return self._get(key)
 
     def has_providers(self) -> bool:
-        """Say that there are none: providers are given to the session."""
+        """Return False: providers are given to the session."""
         return False
 
     def register_custom_ops_library(self, path: str) -> None:
-        """Refuse a library: it would have to run in the daemon."""
+        """Raise NotSupported: the library would have to run in the daemon."""
         raise NotSupported(f"{path!r} would have to run in the daemon; have its operator register it in the backend")
 
     def add_initializer(self, name: str, value: object) -> None:
-        """Refuse to replace a weight."""
+        """Raise NotSupported: weights can't be replaced."""
         raise NotSupported(f"weight {name!r} can't be replaced at loading; save the model with the other weight")
 
     def add_external_initializers(self, names: Sequence[str], values: Sequence[object]) -> None:
-        """Refuse weights that are not in files."""
+        """Raise NotSupported: weights must be in files."""
         raise NotSupported(f"weights {list(names)} can't be given from memory; keep them in files beside the model")
 
     def add_external_initializers_from_files_in_memory(
         self, names: Sequence[str], buffers: Sequence[object], lengths: Sequence[int]
     ) -> None:
-        """Refuse files that are not on disk."""
+        """Raise NotSupported: files must be on disk."""
         raise NotSupported(f"files {list(names)} can't be given from memory; write them beside the model")
 
     def add_provider(self, name: str, options: object) -> None:
-        """Refuse a provider, which is for the session to have."""
+        """Raise NotSupported: providers are given to the session."""
         raise NotSupported(f"provider {name!r} can't be given here; give InferenceSession `providers`")
 
 
 class RunOptions(_Options):
-    """Options of runs. Setting `terminate` ends the runs under way that were given them, and lets no other begin.
+    """Options of runs.
 
-    The entry `nnrt.timeout_ms` bounds a run.
+    Setting `terminate` ends all current runs with these options, and prevents new ones. The entry `nnrt.timeout_ms`
+    is the timeout of a run.
     """
 
     __slots__ = ("_is_terminating", "_lock", "_stops")
@@ -178,7 +182,7 @@ class RunOptions(_Options):
         super().__init__()
         self._is_terminating = False
         self._lock = threading.RLock()
-        # What ends the runs that are under way.
+        # Futures of the current runs.
         self._stops: weakref.WeakSet[Any] = weakref.WeakSet()
 
     @property
@@ -195,20 +199,20 @@ class RunOptions(_Options):
             future.cancel()
 
     def add_run_config_entry(self, key: str, value: str) -> None:
-        """Keep an entry, to be read again; but for `nnrt.timeout_ms` it has no other effect."""
+        """Set an entry. Only `nnrt.timeout_ms` has an effect."""
         self._add(key, value)
 
     def get_run_config_entry(self, key: str) -> str:
-        """Give the value of an entry."""
+        """Return the value of an entry. Raise BadBinding if it was not set."""
         return self._get(key)
 
     def add_active_adapter(self, adapter: object) -> None:
-        """Refuse an adapter: its weights are no part of the model that the device has."""
+        """Raise NotSupported: the weights of an adapter are no part of the model on the device."""
         raise NotSupported("adapters are not taken; save the model with the adapter's weights merged")
 
     @property
     def timeout_ms(self) -> int | None:
-        """Milliseconds of the entry `nnrt.timeout_ms`; None without."""
+        """Timeout of a run in milliseconds, from the entry `nnrt.timeout_ms`, or None."""
         text = self._entries.get(TIMEOUT_KEY)
         if text is None:
             return None
@@ -216,8 +220,8 @@ class RunOptions(_Options):
             raise BadBinding(f"{TIMEOUT_KEY} is {text!r}; give a whole number of 1 or more")
         return int(text)
 
-    def _started(self, start: Callable[[], Any]) -> Any:
-        """Start a run that `terminate` ends; None where it is set."""
+    def _start(self, start: Callable[[], Any]) -> Any:
+        """Start a run that `terminate` can end. Return None if `terminate` is set already."""
         with self._lock:
             if self._is_terminating:
                 return None

@@ -1,4 +1,4 @@
-"""Values that runs read and write where they are: on this host, or on a device."""
+"""Values that runs read and write in place, on this host or on a device."""
 
 import ctypes
 import itertools
@@ -11,22 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnrt_client.model_session.arrays import viewed_array
-from nnrt_client.onnxruntime.connections import Connection, use
+from nnrt_client.onnxruntime.connections import Connection, connect
 from nnrt_client.onnxruntime.element_types import element_dtype, onnx_number, type_text
 from nnrt_client.onnxruntime.errors import BadBinding, WrongType
-from nnrt_client.onnxruntime.value_memory import ValueMemory, resident, undone_by
+from nnrt_client.onnxruntime.value_memory import ValueMemory, allocate_resident, closing_on_error
 from nnrt_client.session.device import Device
 
 HOST = "cpu"
 DEVICE = "nnrt"
 
-# What `data_ptr` gives for values on a device, where nothing of this process has an address.
+# Numbers that `data_ptr` returns for values on a device. They are above all addresses of a process.
 _handles = itertools.count(1 << 62)
 _by_handle: "weakref.WeakValueDictionary[int, OrtValue]" = weakref.WeakValueDictionary()
 
 
 class OrtValue:
-    """A tensor: on this host, as an array, or in memory that a daemon on this host has too; or on a device.
+    """Tensor in an array, in memory shared with a daemon on this host, or on a device.
 
     Made by its `ortvalue_...` methods, by `from_dlpack`, and by sessions.
     """
@@ -35,11 +35,21 @@ class OrtValue:
         self._memory = memory
         self._handle = 0
 
-    # ---- making them
+    # ---- construction
 
     @staticmethod
     def ortvalue_from_numpy(numpy_obj: NDArray[Any], device_type: str = HOST, device_id: int = 0) -> "OrtValue":
-        """The array itself, or a copy of it on a device: see `ortvalue_from_shape_and_type`."""
+        """Make a value of an array.
+
+        Args:
+            numpy_obj: array. A contiguous one is not copied if the value is on this host.
+            device_type: `cpu`, `nnrt` or an address, as for `ortvalue_from_shape_and_type`.
+            device_id: as for `ortvalue_from_shape_and_type`.
+
+        Raises:
+            WrongType: it is no array, or no device takes its element type.
+            BadBinding: there is no such device.
+        """
         if not isinstance(numpy_obj, np.ndarray):
             raise WrongType(f"it is {type(numpy_obj).__name__}; give a numpy array")
         if device_type == HOST:
@@ -50,15 +60,25 @@ class OrtValue:
 
     @staticmethod
     def ortvalue_from_numpy_with_onnx_type(data: NDArray[Any], onnx_element_type: int) -> "OrtValue":
-        """The array itself, whose bytes are elements of the type with this number in ONNX."""
+        """Make a value of the bytes of an array, read as elements of the type with this number in ONNX."""
         return OrtValue(ValueMemory(np.ascontiguousarray(data).view(element_dtype(onnx_element_type))))
 
     @staticmethod
     def ortvalue_from_shape_and_type(
         shape: Sequence[int], element_type: Any, device_type: str = HOST, device_id: int = 0
     ) -> "OrtValue":
-        """A value with room for a shape: on `cpu`; on `nnrt`, the device of the first session that uses it, or with a
-        `device_id` above 0 this one of NNRT_DEVICES; or at the address of a device."""
+        """Allocate a value.
+
+        Args:
+            shape: dimensions of the value.
+            element_type: numpy type, its name, or ONNX's number of the type.
+            device_type: `cpu` for this host, `nnrt` for a device of NNRT_DEVICES, or the address of a device.
+            device_id: index of the device for `nnrt`. 0 means the device of the first session that uses the value.
+
+        Raises:
+            WrongType: no device takes the element type.
+            BadBinding: there is no such device.
+        """
         dtype = element_dtype(element_type)
         if device_type == HOST:
             return OrtValue(ValueMemory.on_host(tuple(shape), dtype))
@@ -68,11 +88,11 @@ class OrtValue:
             )
         if device_type == DEVICE and not device_id:
             return OrtValue(ValueMemory(np.zeros(tuple(shape), dtype), awaits_session=True))
-        return _on_device_of(device_type if ":" in device_type else None, device_id, tuple(shape), dtype)
+        return _allocate_on(device_type if ":" in device_type else None, device_id, tuple(shape), dtype)
 
     @staticmethod
     def from_dlpack(data: Any) -> "OrtValue":
-        """The memory of what has DLPack or an array, without a copy."""
+        """Make a value over the memory of an object with DLPack or an array interface, without a copy."""
         if isinstance(data, OrtValue):
             data = data._memory.host_array("from_dlpack")
         if type(data).__name__ == "PyCapsule":
@@ -82,46 +102,46 @@ class OrtValue:
             raise WrongType(f"it is {type(data).__name__}; give what has __dlpack__")
         return OrtValue(ValueMemory(array))
 
-    # ---- what they are
+    # ---- properties
 
     def shape(self) -> list[int]:
-        """Its dimensions."""
+        """Return the dimensions."""
         return list(self._memory.shape)
 
     def data_type(self) -> str:
-        """Its type as text: tensor(float)."""
+        """Return the type in ONNX Runtime's notation: tensor(float)."""
         return type_text(self._memory.dtype)
 
     def element_type(self) -> int:
-        """The number of its elements' type in ONNX."""
+        """Return ONNX's number of the element type."""
         return onnx_number(self._memory.dtype)
 
     def device_name(self) -> str:
-        """`cpu`, or `nnrt` for what is on a device."""
+        """Return `nnrt` for a value on a device, else `cpu`."""
         return DEVICE if self._memory.is_remote else HOST
 
     def tensor_size_in_bytes(self) -> int:
-        """Length of its elements."""
+        """Return the size of the elements in bytes."""
         return int(np.prod(self.shape(), dtype=np.int64)) * self._memory.dtype.itemsize
 
     def has_value(self) -> bool:
-        """True: there are no optional values here."""
+        """Return True: optional values are not supported."""
         return True
 
     def is_tensor(self) -> bool:
-        """True: there is nothing else."""
+        """Return True: only tensors are supported."""
         return True
 
     def is_sparse_tensor(self) -> bool:
-        """False: there are none."""
+        """Return False: sparse tensors are not supported."""
         return False
 
     def is_tensor_sequence(self) -> bool:
-        """False: there are none."""
+        """Return False: sequences are not supported."""
         return False
 
     def data_ptr(self) -> int:
-        """The address of its elements; for one on a device a number that `bind_input` and `bind_output` know it by."""
+        """Return the address of the elements, or, on a device, a number for `bind_input` and `bind_output`."""
         if not self._memory.is_remote:
             return int(self._memory.host_array("data_ptr").ctypes.data)
         if not self._handle:
@@ -129,14 +149,14 @@ class OrtValue:
             _by_handle[self._handle] = self
         return self._handle
 
-    # ---- its elements
+    # ---- elements
 
     def numpy(self) -> NDArray[Any]:
-        """The elements themselves; of a value on a device a copy."""
+        """Return the elements without a copy, or a copy of elements on a device."""
         return self._memory.numpy()
 
     def update_inplace(self, np_arr: NDArray[Any]) -> None:
-        """Write other elements: of the same type, and as many."""
+        """Overwrite the elements. Raise BadBinding unless the array has the same type and as many elements."""
         self._memory.write(np.asarray(np_arr))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
@@ -154,7 +174,7 @@ class OrtValue:
 
 
 class _Capsule:
-    """What DLPack calls a capsule, as numpy takes it."""
+    """Wrapper of a DLPack capsule, for numpy, which takes only objects with `__dlpack__`."""
 
     def __init__(self, capsule: Any) -> None:
         self._capsule = capsule
@@ -167,7 +187,10 @@ class _Capsule:
 
 
 def value_at(pointer: int, device_type: str, element_type: Any, shape: Sequence[int], device_id: int = 0) -> OrtValue:
-    """The value at an address on this host, which stays its owner's, or that `data_ptr` gave for one on a device."""
+    """Return a value over memory of this host, or the device value with this `data_ptr`.
+
+    Memory of this host must stay valid as long as the value. Raise BadBinding if there is no such device value.
+    """
     dtype = element_dtype(element_type)
     if device_type != HOST:
         value = _by_handle.get(pointer)
@@ -179,17 +202,17 @@ def value_at(pointer: int, device_type: str, element_type: Any, shape: Sequence[
     return OrtValue(ValueMemory(np.ndarray(tuple(shape), dtype, memory)))
 
 
-def placed(connection: Connection, device: Device, shape: Sequence[int], element_type: Any) -> OrtValue:
-    """A value on a device, whose connection stays while the value does."""
+def allocate_on_device(connection: Connection, device: Device, shape: Sequence[int], element_type: Any) -> OrtValue:
+    """Allocate a value on a device. The value keeps the connection open."""
     memory = ValueMemory()
     memory.move(connection, device, tuple(shape), element_dtype(element_type))
     return OrtValue(memory)
 
 
-def _on_device_of(address: str | None, device_id: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> OrtValue:
+def _allocate_on(address: str | None, device_id: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> OrtValue:
     memory, made = ValueMemory(), ExitStack()
-    connection, close = use(address, memory, made.close)
-    with undone_by(close):
+    connection, close = connect(address, memory, made.close)
+    with closing_on_error(close):
         if address is None:
             devices = connection.devices()
             if not 0 <= device_id < len(devices):
@@ -197,5 +220,5 @@ def _on_device_of(address: str | None, device_id: int, shape: tuple[int, ...], d
             device = devices[device_id]
         else:
             device = connection.device(address)
-        memory.elements = made.enter_context(resident(device, dtype, shape))
+        memory.elements = made.enter_context(allocate_resident(device, dtype, shape))
     return OrtValue(memory)

@@ -1,4 +1,4 @@
-"""A model on the device that the providers of a session name, and what its runs take."""
+"""Model on the device that a session's providers name, and checks of its inputs."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError, Future
@@ -11,7 +11,7 @@ from nnrt_client.model_session.model_session import ModelSession
 from nnrt_client.onnxruntime.connections import Connection
 from nnrt_client.onnxruntime.device_memory import DeviceMemory
 from nnrt_client.onnxruntime.element_types import has_type, type_text
-from nnrt_client.onnxruntime.errors import BadBinding, Fail, InvalidArgument, MissingInputs, WrongType, translated
+from nnrt_client.onnxruntime.errors import BadBinding, Fail, InvalidArgument, MissingInputs, WrongType, translate
 from nnrt_client.onnxruntime.options import RunOptions
 from nnrt_client.onnxruntime.ort_value import OrtValue
 from nnrt_client.session.device import Device
@@ -23,12 +23,12 @@ TERMINATED = "Exiting due to terminate flag being set to true."
 
 
 class PlacedModel:
-    """The model of an InferenceSession on one device. Another provider places it anew."""
+    """Model of an InferenceSession on one device. `set_providers` can replace it by another one."""
 
     def __init__(
         self, session: ModelSession, device: Device, connection: Connection, constants: Mapping[str, Any]
     ) -> None:
-        """Inputs that are in `constants` are frozen to these values."""
+        """Take a loaded session. `constants` are the values of its frozen inputs."""
         self.session = session
         self.device = device
         self.connection = connection
@@ -40,7 +40,7 @@ class PlacedModel:
     def run(
         self, feed: Mapping[str, Any], wanted: Sequence[str] | Mapping[str, Any] | None, run_options: RunOptions | None
     ) -> Mapping[str, Any]:
-        """Run, and wait for the outputs by their names. Raises Fail where the options terminate it."""
+        """Run the model and return the outputs by name. Raise Fail if the options terminate the run."""
         if run_options is None:
             return self.session.run(feed, outputs=wanted, writable=True)
         future = self.start(feed, wanted, run_options)
@@ -56,13 +56,13 @@ class PlacedModel:
     def start(
         self, feed: Mapping[str, Any], wanted: Sequence[str] | Mapping[str, Any] | None, run_options: RunOptions | None
     ) -> "Future[Any]":
-        """Start a run. Raises Fail where the options have been terminated."""
+        """Start a run. Raise Fail if `terminate` of the options is set already."""
         if run_options is None:
             return self.session.submit(feed, outputs=wanted, writable=True)
         if not isinstance(run_options, RunOptions):
             raise WrongType(f"run_options is {run_options!r}; give nnrt_client.onnxruntime.RunOptions")
         timeout_ms = run_options.timeout_ms
-        future: Future[Any] | None = run_options._started(
+        future: Future[Any] | None = run_options._start(
             lambda: self.session.submit(feed, outputs=wanted, writable=True, timeout_ms=timeout_ms)
         )
         if future is None:
@@ -70,7 +70,7 @@ class PlacedModel:
         return future
 
     def names(self, output_names: Sequence[str] | None) -> list[str]:
-        """Return the names that were asked for, or those of all outputs. Raises InvalidArgument for others."""
+        """Return the given names, or those of all outputs. Raise InvalidArgument for a name that is no output."""
         if isinstance(output_names, str):
             raise WrongType(f"output_names is {output_names!r}; give a list of names")
         names = list(output_names or self.output_specs)
@@ -82,7 +82,7 @@ class PlacedModel:
         return names
 
     def require_all(self, feed: Mapping[str, Any]) -> None:
-        """Raise MissingInputs where the feed doesn't name all inputs."""
+        """Raise MissingInputs if the feed doesn't name all inputs."""
         if not isinstance(feed, Mapping):
             raise WrongType(f"the input feed is {type(feed).__name__}; give a mapping of names to arrays")
         missing = [name for name in self.input_specs if name not in feed]
@@ -90,7 +90,7 @@ class PlacedModel:
             raise MissingInputs(f"Required inputs ({missing}) are missing from input feed ({list(feed)}).")
 
     def feed(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The inputs as the session takes them. Raises what ONNX Runtime does for those that aren't the model's."""
+        """Return the inputs for the session. Raise the errors of ONNX Runtime for inputs that don't fit the model."""
         self.require_all(given)
         specs = self.input_specs
         if self._constants:
@@ -100,24 +100,23 @@ class PlacedModel:
                 raise WrongType(f"the input feed names {name!r}; give names of inputs")
             if name not in specs and given[name] is not None:
                 raise InvalidArgument(f"Invalid input name: {name}; the model's are {list(specs)}")
-        return {name: self._fitting(name, spec, given[name]) for name, spec in specs.items()}
+        return {name: self._require_fit(name, spec, given[name]) for name, spec in specs.items()}
 
     def _is_frozen(self, name: str, given: Any) -> bool:
-        """Tell if an input is frozen, so that it need not be given. Raises InvalidArgument where it is given another
-        value."""
+        """Return whether an input is frozen. Raise InvalidArgument if `given` differs from its frozen value."""
         if name not in self._constants:
             return False
         try:
             array = np.asarray(given)
-        except Exception as error:  # What is given may have code of its own.
+        except Exception as error:  # `given` may have conversion code that raises anything.
             raise _no_array(name, given, error) from error
         if not np.array_equal(array, np.asarray(self._constants[name])):
             raise InvalidArgument(f"input {name!r} is {given!r:.80}; this session has it frozen to another value")
         return True
 
-    def _fitting(self, name: str, spec: TensorSpec, given: Any) -> Any:
+    def _require_fit(self, name: str, spec: TensorSpec, given: Any) -> Any:
         if type(given) is not np.ndarray:
-            given = self._readable(name, spec, given)
+            given = self._convert(name, spec, given)
         is_tensor = isinstance(given, RunTensor)
         own = given.desc._to_spec() if is_tensor else given
         dtype = own.numpy_dtype if is_tensor else own.dtype
@@ -127,8 +126,8 @@ class PlacedModel:
             raise InvalidArgument(_misfit(name, own.shape, spec.shape))
         return given
 
-    def _readable(self, name: str, spec: TensorSpec, given: Any) -> Any:
-        """Make an array or a tensor of an input that is given. Raises what ONNX Runtime does where it is none."""
+    def _convert(self, name: str, spec: TensorSpec, given: Any) -> Any:
+        """Convert an input to an array or a tensor. Raise the errors of ONNX Runtime if that is impossible."""
         if isinstance(given, OrtValue):
             return given._memory.readable(self.connection, self.device)
         if isinstance(given, RunTensor):
@@ -142,7 +141,7 @@ class PlacedModel:
                 f"Unexpected input data type. Actual: (tensor(double)) , expected: ({type_text(spec.numpy_dtype)});"
                 f" in input {name!r} {error}"
             ) from error
-        except Exception as error:  # What is given may have code of its own.
+        except Exception as error:  # `given` may have conversion code that raises anything.
             raise _no_array(name, given, error) from error
         if array is None:
             raise BadBinding(f"Unable to handle object of type {type(given)}; give input {name!r} as an array")
@@ -150,26 +149,26 @@ class PlacedModel:
 
 
 class HasModel(Protocol):
-    """A session, as its bindings see it: the model is another one when it has been placed anew."""
+    """Session as its bindings use it. Its model changes when `set_providers` loads it again."""
 
     _model: PlacedModel
 
 
 def placed_model(session: HasModel) -> PlacedModel:
-    """Return the model of a session as it is placed now."""
+    """Return the current model of a session."""
     return session._model
 
 
 def _no_array(name: str, given: object, error: Exception) -> NnrtError:
-    """The error of an input of which no array can be made, for a reason of its own."""
+    """Return the error for an input that can't be converted to an array."""
     if isinstance(error, NnrtError):
-        return translated(error)
+        return translate(error)
     what = "given input list" if isinstance(given, list | tuple) else type(given).__name__
     return BadBinding(f"Could not create tensor from {what}: input {name!r}: {error!r}")
 
 
 def _other_type(name: str, dtype: np.dtype[Any], spec: TensorSpec) -> NnrtError:
-    """The error of an array of another data type than the model's."""
+    """Return the error for an array whose data type is not that of the input."""
     advice = f"; give input {name!r} as {spec.numpy_dtype}"
     if not has_type(dtype):
         return BadBinding(f"Numpy_type {dtype.num} can't be converted to MLDataType.{advice}")

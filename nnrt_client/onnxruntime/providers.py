@@ -1,4 +1,4 @@
-"""Execution providers: the device, and those beside it that an application may go on naming."""
+"""Execution providers: the device's, and others that applications may name without effect."""
 
 import logging
 import os
@@ -15,44 +15,49 @@ from nnrt_hdi.errors import InvalidParameter
 _log = logging.getLogger(__name__)
 
 NNRT = "NnrtExecutionProvider"
-# Taken and never used: beside the device's, or in its place where the device is known without it.
-_BESIDE = ("CPUExecutionProvider",)
+# Providers that are accepted and never used. They may replace the device's if the environment or
+# `set_default_provider_options` names a device.
+_UNUSED_PROVIDERS = ("CPUExecutionProvider",)
 
-# Options of the device's provider that sessions have unless their own say otherwise.
+# Default options of the device's provider.
 _defaults: dict[str, Any] = {}
 
-# Of `Settings`: which daemons are trusted, and who the application is to them.
+# Options that are fields of `Settings`: certificates, and the application's identity.
 _FILES = ("tls_ca", "tls_cert", "tls_key", "token_file")
-_OF_SETTINGS = (*_FILES, "tls_server_name")
+_SETTINGS = (*_FILES, "tls_server_name")
 
 Provider = str | tuple[str, Mapping[Any, Any]]
 
 
 class UnknownProvider(BadBinding, ValueError, code=BadBinding.code, status=BadBinding.grpc_status):
-    """A list of providers has none for a device, or makes no sense."""
+    """A list of providers has no device's provider, or is malformed."""
 
 
 def get_available_providers() -> list[str]:
-    """Name the providers that a session takes: the device's first."""
-    return [NNRT, *_BESIDE]
+    """Return the names of the providers that a session accepts, the device's first."""
+    return [NNRT, *_UNUSED_PROVIDERS]
 
 
 def set_default_provider_options(options: Mapping[str, Any] | None = None) -> None:
-    """Set the options of the device's provider for all later sessions whose providers don't say otherwise; None: none.
+    """Set default options of the device's provider, for sessions that are made later.
 
-    With a device among them, sessions whose list has CPUExecutionProvider, and not the device's, run on it.
+    If they contain `device`, sessions that name CPUExecutionProvider but not the device's provider run on that device.
 
-    Raises InvalidArgument.
+    Args:
+        options: options by name, which the options of a session override. None removes all defaults.
+
+    Raises:
+        InvalidArgument: an option doesn't exist, or its value is invalid.
     """
     global _defaults
     load_options(options or {})
     _defaults = dict(options or {})
 
 
-def chosen_options(
+def choose_options(
     providers: Sequence[Provider] | None, provider_options: Sequence[Mapping[Any, Any]] | None
 ) -> tuple[list[str], dict[str, Any]]:
-    """Names of the providers that a session has, and the options of the device's. Raises UnknownProvider."""
+    """Return the names of a session's providers, and the options of the device's. Raise UnknownProvider."""
     if providers is None:
         return [NNRT], {**_defaults}
     if isinstance(providers, str) or not isinstance(providers, Sequence):
@@ -69,34 +74,39 @@ def chosen_options(
         options.setdefault(name, {str(key): value for key, value in given.items()})
     if NNRT not in options:
         device = _defaults.get("device") or ",".join(addresses_from_environment())
-        if not device or not options.keys() & set(_BESIDE):
+        if not device or not options.keys() & set(_UNUSED_PROVIDERS):
             raise UnknownProvider(
                 f"Unknown Provider Type: {next(iter(options), '(none)')}; this session runs on a device and falls back"
-                f" on no other: add {NNRT!r} to the providers, or give none. a list with {_BESIDE[0]!r} is put on the"
-                f" device of {DEVICES_VARIABLE} or set_default_provider_options"
+                f" on no other: add {NNRT!r} to the providers, or give none. a list with {_UNUSED_PROVIDERS[0]!r} is"
+                f" put on the device of {DEVICES_VARIABLE} or set_default_provider_options"
             )
-        _say_where(tuple(options), device)
-    for name in options.keys() - {NNRT, *_BESIDE}:
+        _log_device(tuple(options), device)
+    for name in options.keys() - {NNRT, *_UNUSED_PROVIDERS}:
         warnings.warn(
             f"Specified provider {name!r} is not in available provider names. Available providers:"
             f" {', '.join(get_available_providers())!r}",
             stacklevel=3,
         )
-    return [NNRT, *(name for name in options if name in _BESIDE)], {**_defaults, **options.get(NNRT, {})}
+    return [NNRT, *(name for name in options if name in _UNUSED_PROVIDERS)], {**_defaults, **options.get(NNRT, {})}
 
 
 @cache
-def _say_where(providers: tuple[str, ...], device: str) -> None:
+def _log_device(providers: tuple[str, ...], device: str) -> None:
     _log.warning("sessions with the providers %s run on the device %s", list(providers), device)
 
 
 def load_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], Settings]:
-    """Options of the provider as `nnrt_client.load` takes them, without those that are None; and the settings of the
-    connection, where those that aren't given are of the environment. Raises InvalidArgument."""
+    """Split options of the provider into arguments of `nnrt_client.load` and settings of the connection.
+
+    Options that are None are left out. Settings that are not given come from the environment.
+
+    Raises:
+        InvalidArgument: an option doesn't exist, or its value is invalid.
+    """
     if unknown := sorted(set(options) - set(_READERS)):
         raise InvalidArgument(f"{NNRT} has no options {unknown}; there are {sorted(_READERS)}")
     given = {name: _READERS[name](name, value) for name, value in options.items() if value is not None}
-    of_settings = {name: given.pop(name) for name in _OF_SETTINGS if name in given}
+    of_settings = {name: given.pop(name) for name in _SETTINGS if name in given}
     try:
         return given, Settings(**of_settings)
     except InvalidParameter as error:
@@ -110,7 +120,7 @@ def _pair(provider: object) -> tuple[str, Mapping[Any, Any]]:
     raise UnknownProvider("'providers' values must be either strings or (string, dict) tuples.")
 
 
-# ---- values, which may be texts, as ONNX Runtime has them
+# ---- readers of option values, which may be texts, as in ONNX Runtime
 
 
 def _text(name: str, value: Any) -> str:
@@ -125,11 +135,11 @@ def _path(name: str, value: Any) -> str:
     return os.fspath(value)
 
 
-def _listed(name: str, value: Any) -> list[Any]:
+def _list(name: str, value: Any) -> list[Any]:
     return value.split(",") if isinstance(value, str) else list(value)
 
 
-def _mapped(name: str, value: Any) -> dict[str, Any]:
+def _mapping(name: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise InvalidArgument(f"{name} are {value!r}; give them by the names of inputs: {{'sr': 16000}}")
     return dict(value)
@@ -147,7 +157,7 @@ def _flag_or_path(name: str, value: Any) -> bool | str:
     return os.fspath(value) if is_path else _flag(name, value)
 
 
-def _named(members: type[PerformanceMode] | type[Priority]) -> Callable[[str, Any], Any]:
+def _member_of(members: type[PerformanceMode] | type[Priority]) -> Callable[[str, Any], Any]:
     def read(name: str, value: Any) -> Any:
         if isinstance(value, members):
             return value
@@ -162,12 +172,12 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "device": _text,
     "cache": _flag_or_path,
     "float16": _flag,
-    "performance_mode": _named(PerformanceMode),
-    "priority": _named(Priority),
+    "performance_mode": _member_of(PerformanceMode),
+    "priority": _member_of(Priority),
     "on_death": _text,
-    "ways": _listed,
+    "ways": _list,
     "fallback": _text,
-    "constants": _mapped,
+    "constants": _mapping,
     "tls_server_name": _text,
     **dict.fromkeys(_FILES, _path),
 }

@@ -1,4 +1,4 @@
-"""Memory of values: an array here, memory that this process shares with a daemon, or memory of a device."""
+"""Memory of OrtValues: an array, memory shared with a daemon, or memory on a device."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +11,7 @@ from typing_extensions import Self
 
 from nnrt_client.enums import DataType
 from nnrt_client.onnxruntime.connections import Connection
-from nnrt_client.onnxruntime.errors import BadBinding, NotSupported, translated
+from nnrt_client.onnxruntime.errors import BadBinding, NotSupported, translate
 from nnrt_client.session.device import Device
 from nnrt_client.tensors.resident_tensor import ResidentTensor
 from nnrt_client.tensors.tensor import Tensor
@@ -22,7 +22,7 @@ from nnrt_hdi.tensor import Shape, data_type_of
 
 
 class ValueMemory:
-    """The elements of a value, wherever they are."""
+    """Elements of an OrtValue, on this host or on a device."""
 
     def __init__(
         self,
@@ -32,9 +32,15 @@ class ValueMemory:
         awaits_session: bool = False,
         keeper: object = None,
     ) -> None:
-        """Over an array, which may be one of shared memory, or wait here for the first session that uses the value, to
-        whose device it moves then; or over memory of a device, which is gone with its `keeper`."""
-        # Another thread may move them at any time: read this once.
+        """Take the elements.
+
+        Args:
+            elements: array, or memory on a device. Without it the caller calls `move` or sets `elements`.
+            region: shared memory of the array.
+            awaits_session: the array moves to the device of the first session that uses the value.
+            keeper: object that must live as long as the memory on the device.
+        """
+        # Another thread may move the elements at any time, so each method reads this once.
         self.elements: NDArray[Any] | ResidentTensor = np.empty(0) if elements is None else elements
         self._region = region
         self._awaits_session = awaits_session
@@ -45,19 +51,19 @@ class ValueMemory:
 
     @classmethod
     def on_host(cls, shape: Shape, dtype: np.dtype[Any]) -> Self:
-        """Make room on this host, where a daemon on it can have it too."""
+        """Allocate memory on this host that a local daemon can share."""
         size_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         if size_bytes:
             try:
                 region = SharedMemory.allocate(size_bytes, "nnrt-value")
                 return cls(region.array(dtype, shape), region=region)
-            except OutOfMemory:  # More than one region can have.
+            except OutOfMemory:  # A region of shared memory has a largest size.
                 pass
         return cls(np.zeros(shape, dtype))
 
     @property
     def is_remote(self) -> bool:
-        """True where it is on a device, or will be."""
+        """Whether the elements are on a device, or will move to one."""
         return self._awaits_session or isinstance(self.elements, ResidentTensor)
 
     @property
@@ -68,28 +74,28 @@ class ValueMemory:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of its elements."""
+        """Type of the elements."""
         elements = self.elements
         return elements.desc._to_spec().numpy_dtype if isinstance(elements, ResidentTensor) else elements.dtype
 
     def numpy(self) -> NDArray[Any]:
-        """The elements themselves; of those on a device a copy."""
+        """Return the elements without a copy, or a copy of elements on a device."""
         elements = self.elements
         if not isinstance(elements, ResidentTensor):
             return elements.copy() if self._awaits_session else elements
         try:
             return elements.numpy()
         except NnrtError as error:
-            raise translated(error) from error
+            raise translate(error) from error
 
     def write(self, array: NDArray[Any]) -> None:
-        """Write other elements: of the same type, and as many. Raises BadBinding for others."""
+        """Overwrite the elements. Raise BadBinding unless the array has the same type and as many elements."""
         if array.dtype != self.dtype or array.size != int(np.prod(self.shape, dtype=np.int64)):
             raise BadBinding(
                 "The input size of numpy arrays does not match the size of the OrtValue."
                 f" It is {array.dtype}{list(array.shape)}; the value is {self.dtype}{list(self.shape)}"
             )
-        with self._moves:  # What is written here while the elements are moved would be lost.
+        with self._moves:  # A write during a move would be lost.
             elements = self.elements
             if not isinstance(elements, ResidentTensor):
                 elements[...] = array.reshape(elements.shape)
@@ -98,24 +104,24 @@ class ValueMemory:
         try:
             elements.write(array.reshape(self.shape))
         except NnrtError as error:
-            raise translated(error) from error
+            raise translate(error) from error
 
     # ---- for runs
 
     def readable(self, connection: Connection, device: Device) -> Any:
-        """Return what a run on the device reads: a tensor that the daemon reaches, else an array."""
-        return self._place(connection, device, with_elements=True) or self._host
+        """Return the input for a run on the device: a tensor that the daemon can access, else an array."""
+        return self._tensor_on(connection, device, with_elements=True) or self._host
 
-    def writable_place(self, connection: Connection, device: Device) -> "Tensor | ResidentTensor | None":
-        """Return the tensor that a run on the device writes to, or None where `take` has to copy the result."""
-        return self._place(connection, device, with_elements=self._is_written)
+    def writable(self, connection: Connection, device: Device) -> "Tensor | ResidentTensor | None":
+        """Return the tensor that a run on the device writes to, or None if `copy_result` must copy the result."""
+        return self._tensor_on(connection, device, with_elements=self._is_written)
 
-    def _place(
+    def _tensor_on(
         self, connection: Connection, device: Device, *, with_elements: bool
     ) -> "Tensor | ResidentTensor | None":
-        """Move the value to the device if it waits for one, and give what runs there use; None for an array."""
+        """Move the value to the device if it awaits one. Return the tensor that runs use, or None for an array."""
         if self._awaits_session:
-            # Held while the elements are sent: only users of this value wait, who all need it on the device.
+            # The lock stays taken while the elements are sent: only users of this value wait, who all need it there.
             with self._moves:
                 if self._awaits_session:
                     array = self._host
@@ -132,16 +138,16 @@ class ValueMemory:
         dtype: np.dtype[Any],
         elements: NDArray[Any] | None = None,
     ) -> None:
-        """Make room on a device and write the elements there. The connection stays while the value does."""
+        """Allocate memory on a device and write the elements to it. The value keeps the connection open."""
         made = ExitStack()
-        with undone_by(connection.used_by(self, made.close)):
-            tensor = made.enter_context(resident(device, dtype, shape))
+        with closing_on_error(connection.add_user(self, made.close)):
+            tensor = made.enter_context(allocate_resident(device, dtype, shape))
             if elements is not None:
                 tensor.write(elements)
             self.elements = tensor
 
-    def take(self, result: Any) -> None:
-        """Copy the result of a run to the value, unless it is there. Raises BadBinding where shapes differ."""
+    def copy_result(self, result: Any) -> None:
+        """Copy the result of a run to the value, unless the run wrote it there. Raise BadBinding if shapes differ."""
         if isinstance(result, ResidentTensor):
             return
         shape = result.desc.shape or () if isinstance(result, Tensor) else result.shape
@@ -165,30 +171,30 @@ class ValueMemory:
         return elements
 
     def host_array(self, call: str) -> NDArray[Any]:
-        """Return the array on this host. Raises NotSupported, which names the call, for a value on a device."""
+        """Return the array on this host. Raise NotSupported, which names the call, for a value on a device."""
         if self.is_remote:
-            raise NotSupported(f"{call}: the value is on a device, where nobody else reads; take numpy()")
+            raise NotSupported(f"{call}: the value is on a device, which only runs can access; take numpy()")
         return self._host
 
 
-def resident(
+def allocate_resident(
     device: Device, dtype: np.dtype[Any], shape: Sequence[int], capacity_bytes: int | None = None
 ) -> ResidentTensor:
-    """Memory on a device for a value of this shape, or of so many bytes where dimensions vary (-1)."""
+    """Allocate memory on a device: for a value of this shape, or of `capacity_bytes` if dimensions vary (-1)."""
     if capacity_bytes is None:
         capacity_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     return ResidentTensor(device, _desc(dtype, shape), max(capacity_bytes, 1))
 
 
 @contextmanager
-def undone_by(close: Callable[[], object]) -> Iterator[None]:
-    """Close what has been made where the rest fails, with the error that ONNX Runtime has for it."""
+def closing_on_error(close: Callable[[], object]) -> Iterator[None]:
+    """Call `close` if the block fails, and translate its error to ONNX Runtime's."""
     try:
         yield
     except BaseException as error:
         close()
         if isinstance(error, NnrtError):
-            raise translated(error) from error
+            raise translate(error) from error
         raise
 
 

@@ -79,7 +79,7 @@ def address_of(handle: Any) -> int | None:
     if not isinstance(handle, Handle):
         return 0x10  # Whatever it is, it is no handle.
     if type(handle).find(handle) is not None:
-        _known[id(handle)] = addresses.of(handle)
+        _known[id(handle)] = addresses.get(handle)
     return _known.get(id(handle), 0x10)
 
 

@@ -337,7 +337,7 @@ def test_a_device_without_room_for_a_larger_state(
 
     assert total(1) == 2
     with monkeypatch.context() as patch:
-        patch.setattr(placed_model(growing).memory, "made", full)
+        patch.setattr(placed_model(growing).memory, "allocate", full)
         with pytest.raises(RuntimeError, match="no room"):
             total(20)
     assert total(20) == 21

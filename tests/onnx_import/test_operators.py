@@ -11,7 +11,7 @@ from samples import OF_ANY_SIZE, SAMPLES, Sample
 from samples_microsoft import FUSED, QUANTIZED
 
 from nnrt_client import Compilation, Executor, OperationFailed, Runtime, from_onnx
-from nnrt_client.onnx_import.operators.operator import OPERATORS, operator_of
+from nnrt_client.onnx_import.operators.operator import OPERATORS, find_operator
 
 pytestmark = pytest.mark.table
 
@@ -85,7 +85,7 @@ def test_sizes_that_only_a_run_knows(sample: Sample, each_runtime: Runtime) -> N
 def test_every_form_of_every_operator_has_a_sample() -> None:
     declared = {id(form) for forms in OPERATORS.values() for form in forms}
     sampled = {
-        id(operator_of(sample.domain, sample.op_type, 1 if sample.domain else sample.opset))
+        id(find_operator(sample.domain, sample.op_type, 1 if sample.domain else sample.opset))
         for sample in [*SAMPLES, *QUANTIZED, *FUSED]
     }
     missing = [

@@ -34,8 +34,8 @@ from nnrt_client.model_session.opened_model import Source
 from nnrt_client.model_session.partition.fallback import Fallback
 from nnrt_client.model_session.partition.report import PartitionReport, PartReport
 from nnrt_client.onnx_import import node_import
-from nnrt_client.onnx_import.folding import folded
-from nnrt_client.onnx_import.operators.operator import OnnxOperator, operator_of
+from nnrt_client.onnx_import.folding import fold_node
+from nnrt_client.onnx_import.operators.operator import OnnxOperator, find_operator
 from nnrt_client.session.session import Session
 from nnrt_client.tensors.device_buffer import DeviceBuffer
 from nnrt_client.tensors.resident_tensor import ResidentTensor
@@ -117,12 +117,12 @@ def test_exports_without_an_operator(
     """Torch's exports in many parts, as if NNRt lacked an operator."""
 
     def known(domain: str, asked: str, opset: int) -> OnnxOperator | None:
-        return None if asked == operator else operator_of(domain, asked, opset)
+        return None if asked == operator else find_operator(domain, asked, opset)
 
-    monkeypatch.setattr(node_import, "operator_of", known)
+    monkeypatch.setattr(node_import, "find_operator", known)
     monkeypatch.setattr(node_import, "schema_function", lambda *_: None)
     monkeypatch.setattr(
-        node_import, "folded", lambda node, *rest: None if node.op_type == operator else folded(node, *rest)
+        node_import, "fold_node", lambda node, *rest: None if node.op_type == operator else fold_node(node, *rest)
     )
     path = EXPORTS / f"{name}.onnx"
     model = onnx.load(path)

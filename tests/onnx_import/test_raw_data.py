@@ -7,7 +7,7 @@ from google.protobuf.message import DecodeError
 from onnx import TensorProto, helper, numpy_helper
 from part import examples
 
-from nnrt_client.onnx_import.raw_data import HERE, LEAST_BYTES, without_raw_data
+from nnrt_client.onnx_import.raw_data import LEAST_BYTES, SAME_FILE, without_raw_data
 
 RNG = np.random.default_rng(0)
 LARGE, SMALL = RNG.standard_normal((40, 50)), RNG.standard_normal(3)
@@ -29,7 +29,7 @@ def put_back(data: bytes) -> onnx.ModelProto:
     parsed = onnx.ModelProto.FromString(rest)
     for tensor in parsed.graph.initializer:
         entries = {entry.key: entry.value for entry in tensor.external_data}
-        if entries.get("location") == HERE:
+        if entries.get("location") == SAME_FILE:
             offset = int(entries["offset"])
             tensor.raw_data = data[offset : offset + int(entries["length"])]
             tensor.ClearField("data_location")

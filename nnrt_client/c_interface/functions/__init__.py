@@ -1,1 +1,1 @@
-"""NNRt's 75 functions, a module for each kind of handle."""
+"""NNRt's 75 functions, in a module per kind of handle."""

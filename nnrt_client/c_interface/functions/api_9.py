@@ -13,47 +13,47 @@ from nnrt_client.run.result import OutputTooSmall
 
 @returns_code("Model.add_legacy_tensor", is_legacy=True)
 def OH_NNModel_AddTensor(model: OH_NNModel | None, tensor: OH_NN_Tensor | None) -> None:
-    """Use OH_NNModel_AddTensorToModel, with which it shares the numbering."""
-    OH_NNModel.of(model).add_legacy_tensor(legacy_tensor(tensor))
+    """Add a tensor, numbered with those of OH_NNModel_AddTensorToModel. Deprecated: use that function."""
+    OH_NNModel.require(model).add_legacy_tensor(legacy_tensor(tensor))
 
 
 @returns_code("Bindings.set_input", is_legacy=True)
 def OH_NNExecutor_SetInput(
     executor: OH_NNExecutor | None, input_index: int, tensor: OH_NN_Tensor | None, data_buffer: AnyBuffer | None
 ) -> None:
-    """Copies the data. Use OH_NNExecutor_RunSync."""
+    """Copy the data of an input. Deprecated: use OH_NNExecutor_RunSync."""
     bindings = OH_NNExecutor.bindings(executor)
     bindings.set_input(input_index, legacy_tensor(tensor), data_buffer)  # type: ignore[arg-type]  # refuses None
 
 
 @returns_code("Bindings.set_output", is_legacy=True)
 def OH_NNExecutor_SetOutput(executor: OH_NNExecutor | None, output_index: int, data_buffer: AnyBuffer | None) -> None:
-    """`Run` writes the buffer. Use OH_NNExecutor_RunSync."""
+    """Set the buffer that `Run` writes an output to. Deprecated: use OH_NNExecutor_RunSync."""
     OH_NNExecutor.bindings(executor).set_output(output_index, data_buffer)  # type: ignore[arg-type]  # refuses None
 
 
 @returns_code("Bindings.run", is_legacy=True)
 def OH_NNExecutor_Run(executor: OH_NNExecutor | None) -> None:
-    """Runs what is bound, which stays bound. Use OH_NNExecutor_RunSync."""
+    """Run with the inputs and outputs that are set, which stay set. Deprecated: use OH_NNExecutor_RunSync."""
     bindings = OH_NNExecutor.bindings(executor)
     assert isinstance(executor, OH_NNExecutor)
     try:
         result = bindings.run()
     except OutputTooSmall as error:
-        executor.take_shapes(error)
+        executor.store_shapes(error)
         raise
-    executor.take_shapes(result)
+    executor.store_shapes(result)
 
 
 @returns_pointer("OH_NN_Memory", "Bindings.allocate_input_memory", is_legacy=True)
 def OH_NNExecutor_AllocateInputMemory(executor: OH_NNExecutor | None, input_index: int, length: int) -> OH_NN_Memory:
-    """Use OH_NNTensor_CreateWithSize."""
+    """Allocate memory for an input. Deprecated: use OH_NNTensor_CreateWithSize."""
     return OH_NN_Memory(OH_NNExecutor.bindings(executor).allocate_input_memory(input_index, length))
 
 
 @returns_pointer("OH_NN_Memory", "Bindings.allocate_output_memory", is_legacy=True)
 def OH_NNExecutor_AllocateOutputMemory(executor: OH_NNExecutor | None, output_index: int, length: int) -> OH_NN_Memory:
-    """Use OH_NNTensor_CreateWithSize."""
+    """Allocate memory for an output. Deprecated: use OH_NNTensor_CreateWithSize."""
     return OH_NN_Memory(OH_NNExecutor.bindings(executor).allocate_output_memory(output_index, length))
 
 
@@ -61,8 +61,8 @@ def OH_NNExecutor_AllocateOutputMemory(executor: OH_NNExecutor | None, output_in
 def OH_NNExecutor_DestroyInputMemory(
     executor: OH_NNExecutor | None, input_index: int, memory: OH_NN_Memory | None
 ) -> None:
-    """Only by the executor and the index it was allocated for. Use OH_NNTensor_Destroy."""
-    OH_NNExecutor.bindings(executor).destroy_input_memory(input_index, OH_NN_Memory.of(memory))
+    """Free memory, given the executor and the index that it was allocated for. Deprecated: use OH_NNTensor_Destroy."""
+    OH_NNExecutor.bindings(executor).destroy_input_memory(input_index, OH_NN_Memory.require(memory))
     OH_NN_Memory.take(memory)
 
 
@@ -70,8 +70,8 @@ def OH_NNExecutor_DestroyInputMemory(
 def OH_NNExecutor_DestroyOutputMemory(
     executor: OH_NNExecutor | None, output_index: int, memory: OH_NN_Memory | None
 ) -> None:
-    """Only by the executor and the index it was allocated for. Use OH_NNTensor_Destroy."""
-    OH_NNExecutor.bindings(executor).destroy_output_memory(output_index, OH_NN_Memory.of(memory))
+    """Free memory, given the executor and the index that it was allocated for. Deprecated: use OH_NNTensor_Destroy."""
+    OH_NNExecutor.bindings(executor).destroy_output_memory(output_index, OH_NN_Memory.require(memory))
     OH_NN_Memory.take(memory)
 
 
@@ -79,14 +79,14 @@ def OH_NNExecutor_DestroyOutputMemory(
 def OH_NNExecutor_SetInputWithMemory(
     executor: OH_NNExecutor | None, input_index: int, tensor: OH_NN_Tensor | None, memory: OH_NN_Memory | None
 ) -> None:
-    """`Run` reads the memory. Use OH_NNExecutor_RunSync."""
+    """Set the memory that `Run` reads an input from. Deprecated: use OH_NNExecutor_RunSync."""
     bindings = OH_NNExecutor.bindings(executor)
-    bindings.set_input_memory(input_index, legacy_tensor(tensor), OH_NN_Memory.of(memory))
+    bindings.set_input_memory(input_index, legacy_tensor(tensor), OH_NN_Memory.require(memory))
 
 
 @returns_code("Bindings.set_output_memory", is_legacy=True)
 def OH_NNExecutor_SetOutputWithMemory(
     executor: OH_NNExecutor | None, output_index: int, memory: OH_NN_Memory | None
 ) -> None:
-    """`Run` writes the memory. Use OH_NNExecutor_RunSync."""
-    OH_NNExecutor.bindings(executor).set_output_memory(output_index, OH_NN_Memory.of(memory))
+    """Set the memory that `Run` writes an output to. Deprecated: use OH_NNExecutor_RunSync."""
+    OH_NNExecutor.bindings(executor).set_output_memory(output_index, OH_NN_Memory.require(memory))

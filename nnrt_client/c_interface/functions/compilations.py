@@ -19,67 +19,67 @@ from nnrt_client.session.device import Device
 from nnrt_hdi.errors import InvalidParameter
 
 
-def late_device(device_id: int) -> Callable[[], Device]:
-    """The device of an id when it is needed: compilations take any id."""
+def device_finder(device_id: int) -> Callable[[], Device]:
+    """Return a function that looks for the device of an id: compilations accept any id until they are built."""
     return partial(device_of, device_id)
 
 
 @returns_pointer("OH_NNCompilation", "Compilation")
 def OH_NNCompilation_Construct(model: OH_NNModel | None) -> OH_NNCompilation:
-    """Of a model that is finished when it is built. The handle of the model may be destroyed at once."""
-    return OH_NNCompilation(Compilation(OH_NNModel.of(model), late_device(0)))
+    """Create a compilation of a model, which must be finished before `Build`. Its handle may be destroyed at once."""
+    return OH_NNCompilation(Compilation(OH_NNModel.require(model), device_finder(0)))
 
 
 @returns_pointer("OH_NNCompilation", "Compilation.from_offline_file")
 def OH_NNCompilation_ConstructWithOfflineModelFile(model_path: str | PathLike[str] | None) -> OH_NNCompilation:
-    """Of a file that was compiled for the device; it is read when it is built."""
+    """Create a compilation of a file that was compiled for the device. `Build` reads the file."""
     if model_path is None:
         raise InvalidParameter("the path is None; give that of an offline model")
-    return OH_NNCompilation(Compilation.from_offline_file(model_path, late_device(0)))
+    return OH_NNCompilation(Compilation.from_offline_file(model_path, device_finder(0)))
 
 
 @returns_pointer("OH_NNCompilation", "Compilation.from_offline_buffer")
 def OH_NNCompilation_ConstructWithOfflineModelBuffer(model_buffer: AnyBuffer | None) -> OH_NNCompilation:
-    """Of such a file in memory, which is not copied: leave it alone until it is built."""
-    return OH_NNCompilation(Compilation.from_offline_buffer(bytes_of(model_buffer), late_device(0)))
+    """Create a compilation of such a file in memory. It is not copied, and must not change until `Build` ends."""
+    return OH_NNCompilation(Compilation.from_offline_buffer(bytes_of(model_buffer), device_finder(0)))
 
 
 @returns_pointer("OH_NNCompilation", "Compilation.for_cache")
 def OH_NNCompilation_ConstructForCache() -> OH_NNCompilation:
-    """Of a cache that is set or imported before it is built."""
-    return OH_NNCompilation(Compilation.for_cache(late_device(0)))
+    """Create a compilation of a cache, which is set or imported before `Build`."""
+    return OH_NNCompilation(Compilation.for_cache(device_finder(0)))
 
 
 @returns_code("Compilation.set_device")
 def OH_NNCompilation_SetDevice(compilation: OH_NNCompilation | None, device_id: int) -> None:
-    """Any id is taken; `Build` looks for the device."""
-    OH_NNCompilation.of(compilation).set_device(late_device(device_id))
+    """Set the device. Any id is accepted; `Build` looks for the device."""
+    OH_NNCompilation.require(compilation).set_device(device_finder(device_id))
 
 
 @returns_code("Compilation.set_performance_mode")
 def OH_NNCompilation_SetPerformanceMode(compilation: OH_NNCompilation | None, performance_mode: int) -> None:
-    """UNAVAILABLE_DEVICE if the device has no performance modes."""
-    OH_NNCompilation.of(compilation).set_performance_mode(performance_mode)  # type: ignore[arg-type]  # Build checks
+    """Set the performance mode. UNAVAILABLE_DEVICE if the device has none."""
+    OH_NNCompilation.require(compilation).set_performance_mode(performance_mode)  # type: ignore[arg-type]  # Build checks
 
 
 @returns_code("Compilation.set_priority")
 def OH_NNCompilation_SetPriority(compilation: OH_NNCompilation | None, priority: int) -> None:
-    """UNAVAILABLE_DEVICE if the device has no priorities."""
-    OH_NNCompilation.of(compilation).set_priority(priority)  # type: ignore[arg-type]  # Build checks
+    """Set the priority. UNAVAILABLE_DEVICE if the device has none."""
+    OH_NNCompilation.require(compilation).set_priority(priority)  # type: ignore[arg-type]  # Build checks
 
 
 @returns_code("Compilation.enable_float16")
 def OH_NNCompilation_EnableFloat16(compilation: OH_NNCompilation | None, enable_float16: bool) -> None:
-    """UNAVAILABLE_DEVICE if the device can't compute in half precision."""
-    OH_NNCompilation.of(compilation).enable_float16(enable_float16)
+    """Enable half precision. UNAVAILABLE_DEVICE if the device can't compute in it."""
+    OH_NNCompilation.require(compilation).enable_float16(enable_float16)
 
 
 @returns_code("Compilation.set_cache")
 def OH_NNCompilation_SetCache(
     compilation: OH_NNCompilation | None, cache_path: str | PathLike[str] | None, version: int
 ) -> None:
-    """A directory, in which each device has one of its own. What is there is read and checked whole."""
-    inner = OH_NNCompilation.of(compilation)
+    """Set the cache's directory, in which each device has its own. An existing cache is read and checked at once."""
+    inner = OH_NNCompilation.require(compilation)
     if cache_path is None:
         raise InvalidParameter("the path is None; give that of a directory")
     inner.set_cache(cache_path, version, reads_all=True)
@@ -87,14 +87,14 @@ def OH_NNCompilation_SetCache(
 
 @returns_code("Compilation.import_cache")
 def OH_NNCompilation_ImportCacheFromBuffer(compilation: OH_NNCompilation | None, buffer: AnyBuffer | None) -> None:
-    """The buffer is not copied: leave it alone until it is built."""
-    OH_NNCompilation.of(compilation).import_cache(bytes_of(buffer))
+    """Import a cache. The buffer is not copied: it must not change until `Build` ends."""
+    OH_NNCompilation.require(compilation).import_cache(bytes_of(buffer))
 
 
 @returns_value("model size", 0, "Compilation.export_cache")
 def OH_NNCompilation_ExportCacheToBuffer(compilation: OH_NNCompilation | None, buffer: AnyBuffer | None) -> int:
-    """Writes the start of the buffer. One that is too small is INVALID_PARAMETER, with the size needed."""
-    inner, target = OH_NNCompilation.of(compilation), writable_bytes_of(buffer)
+    """Write the cache to the begin of a buffer. INVALID_PARAMETER, with the needed size, if the buffer is too small."""
+    inner, target = OH_NNCompilation.require(compilation), writable_bytes_of(buffer)
     cache = inner.export_cache()
     if len(cache) > len(target):
         raise BufferTooSmall(len(target), len(cache))
@@ -106,9 +106,12 @@ def OH_NNCompilation_ExportCacheToBuffer(compilation: OH_NNCompilation | None, b
 def OH_NNCompilation_AddExtensionConfig(
     compilation: OH_NNCompilation | None, config_name: str | None, config_value: AnyBuffer | None
 ) -> None:
-    """For the backend, which refuses in `Build` what it doesn't know. A name given twice joins the values with `|`.
-    `ModelName` is not for the backend: models of different names can share a directory of caches."""
-    inner, value = OH_NNCompilation.of(compilation), bytes_of(config_value)
+    """Set an option of the backend, which refuses unknown ones in `Build`.
+
+    The values of a name that is set twice are joined by `|`. `ModelName` is no option of the backend: models of
+    different names can share a directory of caches.
+    """
+    inner, value = OH_NNCompilation.require(compilation), bytes_of(config_value)
     if config_name is None:
         raise InvalidParameter("the name is None; give a text")
     inner.add_extension_config(config_name, value.tobytes())
@@ -116,11 +119,11 @@ def OH_NNCompilation_AddExtensionConfig(
 
 @returns_code("Compilation.build")
 def OH_NNCompilation_Build(compilation: OH_NNCompilation | None) -> None:
-    """May take minutes. Once a device has decided, nothing can be changed any more."""
-    OH_NNCompilation.of(compilation).build()
+    """Compile the model, which may take minutes. Once a device has accepted or refused it, no setting can change."""
+    OH_NNCompilation.require(compilation).build()
 
 
 @returns_nothing("Compilation.close")
 def OH_NNCompilation_Destroy(compilation: OH_NNCompilation | None) -> None:
-    """Executors made from it keep working."""
+    """Destroy a compilation. Its executors keep working."""
     OH_NNCompilation.take(compilation).close()

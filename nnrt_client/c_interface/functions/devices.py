@@ -1,4 +1,4 @@
-"""Devices, of the process-wide runtime."""
+"""Devices of the process-wide runtime."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from nnrt_hdi.errors import InvalidParameter, OperationFailed, UnavailableDevice
 
 
 def device_of(device_id: int) -> Device:
-    """The device of an id. To NNRt one that doesn't answer is FAILED, for whatever reason."""
+    """Return the device of an id. Raise OperationFailed, NNRt's FAILED, if it doesn't answer for any reason."""
     runtime = process_runtime()
     device = runtime.find(device_id)
     if device is None:
@@ -22,19 +22,19 @@ def device_of(device_id: int) -> Device:
 
 @returns_value("ids", (), "Runtime.devices, Device.id")
 def OH_NNDevice_GetAllDevicesID() -> Sequence[int]:
-    """The devices that answer now and take work, in the order of their addresses."""
+    """Return the ids of the devices that answer now and accept work, in the order of their addresses."""
     return tuple(device.id for device in process_runtime().devices())
 
 
 @returns_value("name", None, "Device.name")
 def OH_NNDevice_GetName(device_id: int) -> str:
-    """The unique name: device, vendor and version of the device interface."""
+    """Return the unique name: device, vendor and version of the device interface."""
     return device_of(device_id).name
 
 
 @returns_value("type", None, "Device.type")
 def OH_NNDevice_GetType(device_id: int) -> OH_NN_DeviceType:
-    """The kind of processor. An unknown id is INVALID_PARAMETER here, not FAILED."""
+    """Return the kind of processor. An unknown id is INVALID_PARAMETER here, not FAILED."""
     runtime = process_runtime()
     device = runtime.find(device_id)
     if device is None and device_id and runtime._knows(device_id):

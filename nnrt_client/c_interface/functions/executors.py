@@ -14,8 +14,8 @@ from nnrt_client.c_interface.callbacks import (
     AsyncRun,
     NN_OnRunDone,
     NN_OnServiceDied,
-    calling_on_run_done,
-    calling_on_service_died,
+    wrap_on_run_done,
+    wrap_on_service_died,
 )
 from nnrt_client.c_interface.handles import (
     SCALAR_SHAPE,
@@ -31,65 +31,65 @@ from nnrt_client.run.result import OutputTooSmall
 
 @returns_pointer("OH_NNExecutor", "Executor")
 def OH_NNExecutor_Construct(compilation: OH_NNCompilation | None) -> OH_NNExecutor:
-    """Of a compilation that has been built."""
-    return OH_NNExecutor(Executor(OH_NNCompilation.of(compilation)))
+    """Create an executor of a compilation that has been built."""
+    return OH_NNExecutor(Executor(OH_NNCompilation.require(compilation)))
 
 
 @returns_nothing("Executor.close")
 def OH_NNExecutor_Destroy(executor: OH_NNExecutor | None) -> None:
-    """Ends its runs with FAILED and waits for their callbacks; frees memory that was allocated through it."""
+    """End its runs with FAILED, wait for their callbacks, and free memory that was allocated through it."""
     OH_NNExecutor.destroy(executor)
 
 
 @returns_value("count", 0, "Executor.input_count")
 def OH_NNExecutor_GetInputCount(executor: OH_NNExecutor | None) -> int:
-    """The number of inputs that a run takes."""
-    return OH_NNExecutor.of(executor).input_count
+    """Return the number of inputs of a run."""
+    return OH_NNExecutor.require(executor).input_count
 
 
 @returns_value("count", 0, "Executor.output_count")
 def OH_NNExecutor_GetOutputCount(executor: OH_NNExecutor | None) -> int:
-    """The number of outputs that a run gives."""
-    return OH_NNExecutor.of(executor).output_count
+    """Return the number of outputs of a run."""
+    return OH_NNExecutor.require(executor).output_count
 
 
 @returns_pointer("NN_TensorDesc", "Executor.input_desc")
 def OH_NNExecutor_CreateInputTensorDesc(executor: OH_NNExecutor | None, index: int) -> NN_TensorDesc:
-    """As the model declares it, of a scalar [1]; the caller destroys it."""
-    return NN_TensorDesc.in_run(OH_NNExecutor.of(executor).input_desc(index))
+    """Create a desc of an input as the model declares it, of a scalar with shape [1]. The caller destroys it."""
+    return NN_TensorDesc.from_desc(OH_NNExecutor.require(executor).input_desc(index))
 
 
 @returns_pointer("NN_TensorDesc", "Executor.output_desc")
 def OH_NNExecutor_CreateOutputTensorDesc(executor: OH_NNExecutor | None, index: int) -> NN_TensorDesc:
-    """As the model declares it, of a scalar [1]; the caller destroys it."""
-    return NN_TensorDesc.in_run(OH_NNExecutor.of(executor).output_desc(index))
+    """Create a desc of an output as the model declares it, of a scalar with shape [1]. The caller destroys it."""
+    return NN_TensorDesc.from_desc(OH_NNExecutor.require(executor).output_desc(index))
 
 
 @returns_two_values("min dims", "max dims", "Executor.input_dim_range")
 def OH_NNExecutor_GetInputDimRange(executor: OH_NNExecutor | None, index: int) -> tuple[Sequence[int], Sequence[int]]:
-    """Smallest and largest dimensions the device takes; OPERATION_FORBIDDEN if it doesn't say."""
-    least, most = OH_NNExecutor.of(executor).input_dim_range(index)
+    """Return the smallest and largest dimensions that the device accepts. OPERATION_FORBIDDEN if it doesn't tell."""
+    least, most = OH_NNExecutor.require(executor).input_dim_range(index)
     return least or SCALAR_SHAPE, most or SCALAR_SHAPE
 
 
 @returns_value("shape", None, "RunResult.shapes")
 def OH_NNExecutor_GetOutputShape(executor: OH_NNExecutor | None, output_index: int) -> Sequence[int]:
-    """That of the last run; before one the declared. After an output was too small, the one it needs."""
-    OH_NNExecutor.of(executor)
+    """Return the shape of the last run, or the declared one before a run; the needed one if an output was too small."""
+    OH_NNExecutor.require(executor)
     assert isinstance(executor, OH_NNExecutor)
     return executor.output_shape(output_index)
 
 
 @returns_code("Executor.set_on_run_done")
 def OH_NNExecutor_SetOnRunDone(executor: OH_NNExecutor | None, on_run_done: NN_OnRunDone | None) -> None:
-    """Later runs call on_run_done(user_data, code, outputs), with the outputs that `RunAsync` was given."""
-    OH_NNExecutor.of(executor).set_on_run_done(calling_on_run_done(on_run_done))
+    """Set a callback that later runs call as on_run_done(user_data, code, outputs), with the outputs of `RunAsync`."""
+    OH_NNExecutor.require(executor).set_on_run_done(wrap_on_run_done(on_run_done))
 
 
 @returns_code("Executor.set_on_service_died")
 def OH_NNExecutor_SetOnServiceDied(executor: OH_NNExecutor | None, on_service_died: NN_OnServiceDied | None) -> None:
-    """Later runs call on_service_died(user_data) when their daemon dies."""
-    OH_NNExecutor.of(executor).set_on_service_died(calling_on_service_died(on_service_died))
+    """Set a callback that later runs call as on_service_died(user_data) when their daemon dies."""
+    OH_NNExecutor.require(executor).set_on_service_died(wrap_on_service_died(on_service_died))
 
 
 @returns_code("Executor.run_sync")
@@ -98,15 +98,15 @@ def OH_NNExecutor_RunSync(
     input_tensors: Sequence[NN_Tensor | None] | None,
     output_tensors: Sequence[NN_Tensor | None] | None,
 ) -> None:
-    """The results are in the memory of the outputs, their shapes in their descs."""
-    inner = OH_NNExecutor.of(executor)
+    """Run the model. The results are written to the memory of the outputs, their shapes to the outputs' descs."""
+    inner = OH_NNExecutor.require(executor)
     assert isinstance(executor, OH_NNExecutor)
     try:
         result = inner.run_sync(tensors_of(input_tensors, "inputs"), tensors_of(output_tensors, "outputs"))
     except OutputTooSmall as error:
-        executor.take_shapes(error)
+        executor.store_shapes(error)
         raise
-    executor.take_shapes(result)
+    executor.store_shapes(result)
 
 
 @returns_code("Executor.run_async, Executor.submit")
@@ -117,8 +117,8 @@ def OH_NNExecutor_RunAsync(
     timeout: int,
     user_data: Any,
 ) -> None:
-    """After SUCCESS exactly one callback follows. `timeout` is in milliseconds."""
-    inner = OH_NNExecutor.of(executor)
+    """Start a run. After SUCCESS exactly one callback follows. `timeout` is in milliseconds."""
+    inner = OH_NNExecutor.require(executor)
     inputs, outputs = tensors_of(input_tensors, "inputs"), tensors_of(output_tensors, "outputs")
     assert isinstance(executor, OH_NNExecutor)
     run = None if user_data is None else AsyncRun(user_data, output_tensors, executor)

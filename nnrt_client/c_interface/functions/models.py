@@ -18,32 +18,32 @@ from nnrt_hdi.errors import OperationForbidden
 
 @returns_pointer("OH_NNModel", "Model")
 def OH_NNModel_Construct() -> OH_NNModel:
-    """An empty model."""
+    """Create an empty model."""
     return OH_NNModel(Model())
 
 
 @returns_code("Model.add_tensor")
 def OH_NNModel_AddTensorToModel(model: OH_NNModel | None, tensor_desc: NN_TensorDesc | None) -> None:
-    """Its index is the number of tensors added before it."""
-    OH_NNModel.of(model).add_tensor(NN_TensorDesc.of(tensor_desc))
+    """Add a tensor. Its index is the number of tensors added before it."""
+    OH_NNModel.require(model).add_tensor(NN_TensorDesc.require(tensor_desc))
 
 
 @returns_code("Model.set_tensor_data")
 def OH_NNModel_SetTensorData(model: OH_NNModel | None, index: int, data_buffer: AnyBuffer | None) -> None:
-    """The bytes are copied; they must be exactly as many as the tensor has."""
-    OH_NNModel.of(model).set_tensor_data(index, bytes_of(data_buffer))
+    """Copy the bytes of a constant. There must be exactly as many as the tensor has."""
+    OH_NNModel.require(model).set_tensor_data(index, bytes_of(data_buffer))
 
 
 @returns_code("Model.set_tensor_quant_params")
 def OH_NNModel_SetTensorQuantParams(model: OH_NNModel | None, index: int, quant_param: NN_QuantParam | None) -> None:
-    """They are copied. A call that fails for what they are leaves the tensor without any."""
-    OH_NNModel.of(model).set_tensor_quant_params(index, NN_QuantParam.of(quant_param))
+    """Copy quantization parameters. If they are invalid, the call fails and the tensor is left without any."""
+    OH_NNModel.require(model).set_tensor_quant_params(index, NN_QuantParam.require(quant_param))
 
 
 @returns_code("Model.set_tensor_type")
 def OH_NNModel_SetTensorType(model: OH_NNModel | None, index: int, tensor_type: int) -> None:
-    """Says which parameter of an operation a tensor is; the last call counts."""
-    OH_NNModel.of(model).set_tensor_type(index, tensor_type)  # type: ignore[arg-type]  # checks numbers
+    """Set which parameter of an operation a tensor is. The last call counts."""
+    OH_NNModel.require(model).set_tensor_type(index, tensor_type)  # type: ignore[arg-type]  # checks numbers
 
 
 @returns_code("Model.add_operation, Model.apply")
@@ -54,8 +54,8 @@ def OH_NNModel_AddOperation(
     input_indices: OH_NN_UInt32Array | Sequence[int] | None,
     output_indices: OH_NN_UInt32Array | Sequence[int] | None,
 ) -> None:
-    """No parameters are an empty sequence; those left out have the operation's defaults."""
-    OH_NNModel.of(model).add_operation(
+    """Add an operation. Parameters that are left out have the operation's defaults; the sequence may be empty."""
+    OH_NNModel.require(model).add_operation(
         op,  # type: ignore[arg-type]  # checks numbers
         indices_of(param_indices),
         indices_of(input_indices),
@@ -69,26 +69,26 @@ def OH_NNModel_SpecifyInputsAndOutputs(
     input_indices: OH_NN_UInt32Array | Sequence[int] | None,
     output_indices: OH_NN_UInt32Array | Sequence[int] | None,
 ) -> None:
-    """The positions in these lists are the indices that an executor uses."""
-    OH_NNModel.of(model).specify_inputs_and_outputs(indices_of(input_indices), indices_of(output_indices))
+    """Set the inputs and outputs. Executors number them by their positions in these lists."""
+    OH_NNModel.require(model).specify_inputs_and_outputs(indices_of(input_indices), indices_of(output_indices))
 
 
 @returns_code("Model.finish")
 def OH_NNModel_Finish(model: OH_NNModel | None) -> None:
-    """From now on the model never changes."""
-    OH_NNModel.of(model).finish()
+    """Finish the model, which then never changes."""
+    OH_NNModel.require(model).finish()
 
 
 @returns_nothing("")
 def OH_NNModel_Destroy(model: OH_NNModel | None) -> None:
-    """Compilations made from it don't mind."""
+    """Destroy a model. Its compilations keep working."""
     OH_NNModel.take(model)
 
 
 @returns_value("supported", None, "Model.supported_operations")
 def OH_NNModel_GetAvailableOperations(model: OH_NNModel | None, device_id: int) -> Sequence[bool]:
-    """One truth value per operation, in the order they were added."""
-    inner = OH_NNModel.of(model)
+    """Return for each operation, in the order they were added, whether the device supports it."""
+    inner = OH_NNModel.require(model)
     if not inner.is_finished:
         raise OperationForbidden("the model is not finished; finish it first")
     return tuple(answer.supported for answer in inner.supported_operations(device_of(device_id)))

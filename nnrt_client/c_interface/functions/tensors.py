@@ -20,13 +20,13 @@ from nnrt_hdi.errors import InvalidParameter
 
 @returns_pointer("NN_TensorDesc", "TensorDesc")
 def OH_NNTensorDesc_Create() -> NN_TensorDesc:
-    """A desc with no name, data type, format or shape."""
+    """Create a desc without name, data type, format and shape."""
     return NN_TensorDesc(TensorDesc())
 
 
 @returns_code("")
 def OH_NNTensorDesc_Destroy(tensor_desc: NN_TensorDesc | None) -> None:
-    """Refuses the desc that belongs to a tensor."""
+    """Destroy a desc. INVALID_PARAMETER for the desc of a tensor."""
     if isinstance(tensor_desc, NN_TensorDesc) and tensor_desc.is_borrowed:
         raise InvalidParameter("the desc belongs to its tensor; destroy that")
     NN_TensorDesc.take(tensor_desc)
@@ -34,62 +34,62 @@ def OH_NNTensorDesc_Destroy(tensor_desc: NN_TensorDesc | None) -> None:
 
 @returns_code("TensorDesc.name")
 def OH_NNTensorDesc_SetName(tensor_desc: NN_TensorDesc | None, name: str | None) -> None:
-    """The name may be empty."""
-    NN_TensorDesc.of(tensor_desc).name = name  # type: ignore[assignment]  # refuses None
+    """Set the name, which may be empty."""
+    NN_TensorDesc.require(tensor_desc).name = name  # type: ignore[assignment]  # refuses None
 
 
 @returns_value("name", None, "TensorDesc.name")
 def OH_NNTensorDesc_GetName(tensor_desc: NN_TensorDesc | None) -> str:
-    """Empty if it was never set."""
-    return NN_TensorDesc.of(tensor_desc).name
+    """Return the name, empty if it was never set."""
+    return NN_TensorDesc.require(tensor_desc).name
 
 
 @returns_code("TensorDesc.data_type")
 def OH_NNTensorDesc_SetDataType(tensor_desc: NN_TensorDesc | None, data_type: int) -> None:
-    """Takes OH_NN_UNKNOWN, too."""
-    NN_TensorDesc.of(tensor_desc).data_type = data_type  # type: ignore[assignment]  # checks numbers
+    """Set the data type, which may be OH_NN_UNKNOWN."""
+    NN_TensorDesc.require(tensor_desc).data_type = data_type  # type: ignore[assignment]  # checks numbers
 
 
 @returns_value("data type", None, "TensorDesc.data_type")
 def OH_NNTensorDesc_GetDataType(tensor_desc: NN_TensorDesc | None) -> OH_NN_DataType:
-    """OH_NN_UNKNOWN if it was never set."""
-    return NN_TensorDesc.of(tensor_desc).data_type
+    """Return the data type, OH_NN_UNKNOWN if it was never set."""
+    return NN_TensorDesc.require(tensor_desc).data_type
 
 
 @returns_code("TensorDesc.shape")
 def OH_NNTensorDesc_SetShape(tensor_desc: NN_TensorDesc | None, shape: Sequence[int] | None) -> None:
-    """1 to 10 dimensions, which are not looked at: -1 is one known only when the model runs."""
-    NN_TensorDesc.of(tensor_desc).shape = shape  # type: ignore[assignment]  # refuses None
+    """Set 1 to 10 dimensions. Their values are not checked; -1 is a dimension that is known only in a run."""
+    NN_TensorDesc.require(tensor_desc).shape = shape  # type: ignore[assignment]  # refuses None
 
 
 @returns_value("shape", None, "TensorDesc.shape")
 def OH_NNTensorDesc_GetShape(tensor_desc: NN_TensorDesc | None) -> Sequence[int]:
-    """Empty if it was never set."""
-    return NN_TensorDesc.of(tensor_desc).shape or ()
+    """Return the shape, empty if it was never set."""
+    return NN_TensorDesc.require(tensor_desc).shape or ()
 
 
 @returns_code("TensorDesc.format")
 def OH_NNTensorDesc_SetFormat(tensor_desc: NN_TensorDesc | None, format: int) -> None:
-    """The order of the dimensions."""
-    NN_TensorDesc.of(tensor_desc).format = format  # type: ignore[assignment]  # checks numbers
+    """Set the order of the dimensions."""
+    NN_TensorDesc.require(tensor_desc).format = format  # type: ignore[assignment]  # checks numbers
 
 
 @returns_value("format", None, "TensorDesc.format")
 def OH_NNTensorDesc_GetFormat(tensor_desc: NN_TensorDesc | None) -> OH_NN_Format:
-    """OH_NN_FORMAT_NONE if it was never set."""
-    return NN_TensorDesc.of(tensor_desc).format
+    """Return the order of the dimensions, OH_NN_FORMAT_NONE if it was never set."""
+    return NN_TensorDesc.require(tensor_desc).format
 
 
 @returns_value("count", 0, "TensorDesc.element_count")
 def OH_NNTensorDesc_GetElementCount(tensor_desc: NN_TensorDesc | None) -> int:
-    """DYNAMIC_SHAPE and 0 while a dimension is unknown."""
-    return NN_TensorDesc.of(tensor_desc).element_count()
+    """Return the number of elements; DYNAMIC_SHAPE and 0 if a dimension is unknown."""
+    return NN_TensorDesc.require(tensor_desc).element_count()
 
 
 @returns_value("size", 0, "TensorDesc.byte_size")
 def OH_NNTensorDesc_GetByteSize(tensor_desc: NN_TensorDesc | None) -> int:
-    """DYNAMIC_SHAPE and 0 while a dimension is unknown."""
-    return NN_TensorDesc.of(tensor_desc).byte_size()
+    """Return the size in bytes; DYNAMIC_SHAPE and 0 if a dimension is unknown."""
+    return NN_TensorDesc.require(tensor_desc).byte_size()
 
 
 # ---- Tensor
@@ -97,15 +97,15 @@ def OH_NNTensorDesc_GetByteSize(tensor_desc: NN_TensorDesc | None) -> int:
 
 @returns_pointer("NN_Tensor", "Tensor")
 def OH_NNTensor_Create(device_id: int, tensor_desc: NN_TensorDesc | None) -> NN_Tensor:
-    """A tensor of the desc's size, which must be fixed."""
-    desc = NN_TensorDesc.of(tensor_desc)
+    """Create a tensor of the desc's size, which must be fixed."""
+    desc = NN_TensorDesc.require(tensor_desc)
     return NN_Tensor(Tensor(device_of(device_id), desc))
 
 
 @returns_pointer("NN_Tensor", "Tensor.with_size")
 def OH_NNTensor_CreateWithSize(device_id: int, tensor_desc: NN_TensorDesc | None, size: int) -> NN_Tensor:
-    """A tensor with room for `size` bytes: the way to receive an output whose shape only the run decides."""
-    desc = NN_TensorDesc.of(tensor_desc)
+    """Create a tensor with `size` bytes, for example for an output whose shape is known only in a run."""
+    desc = NN_TensorDesc.require(tensor_desc)
     return NN_Tensor(Tensor.with_size(device_of(device_id), desc, size))
 
 
@@ -113,45 +113,45 @@ def OH_NNTensor_CreateWithSize(device_id: int, tensor_desc: NN_TensorDesc | None
 def OH_NNTensor_CreateWithFd(
     device_id: int, tensor_desc: NN_TensorDesc | None, fd: int, size: int, offset: int
 ) -> NN_Tensor:
-    """A tensor over the bytes [offset, size) of shared memory; `fd` stays the caller's."""
-    desc = NN_TensorDesc.of(tensor_desc)
+    """Create a tensor over the bytes [offset, size) of shared memory. The caller still owns `fd`."""
+    desc = NN_TensorDesc.require(tensor_desc)
     return NN_Tensor(Tensor.from_fd(device_of(device_id), desc, fd, size, offset))
 
 
 @returns_code("Tensor.close")
 def OH_NNTensor_Destroy(tensor: NN_Tensor | None) -> None:
-    """Its own desc goes with it; views of its memory stay good."""
+    """Destroy a tensor and its desc. Views of its memory stay valid."""
     NN_Tensor.take(tensor).close()
 
 
 @returns_pointer("buffer", "Tensor.data_buffer, Tensor.numpy")
 def OH_NNTensor_GetDataBuffer(tensor: NN_Tensor | None) -> memoryview:
-    """The bytes [offset, size) themselves, to read and write."""
-    return NN_Tensor.of(tensor).data_buffer
+    """Return a writable view of the bytes [offset, size)."""
+    return NN_Tensor.require(tensor).data_buffer
 
 
 @returns_value("fd", None, "Tensor.fd")
 def OH_NNTensor_GetFd(tensor: NN_Tensor | None) -> int:
-    """The descriptor stays the tensor's."""
-    return NN_Tensor.of(tensor).fd
+    """Return the file descriptor of the memory, which the tensor owns."""
+    return NN_Tensor.require(tensor).fd
 
 
 @returns_value("size", 0, "Tensor.size_bytes")
 def OH_NNTensor_GetSize(tensor: NN_Tensor | None) -> int:
-    """Of the whole memory, what lies before the offset included."""
-    return NN_Tensor.of(tensor).size_bytes
+    """Return the size of the whole memory, with the bytes before the offset."""
+    return NN_Tensor.require(tensor).size_bytes
 
 
 @returns_value("offset", 0, "Tensor.offset")
 def OH_NNTensor_GetOffset(tensor: NN_Tensor | None) -> int:
-    """0, unless it was created with a descriptor."""
-    return NN_Tensor.of(tensor).offset
+    """Return the offset of the tensor in its memory: 0, unless it was created with a descriptor."""
+    return NN_Tensor.require(tensor).offset
 
 
 @returns_pointer("NN_TensorDesc", "Tensor.desc")
 def OH_NNTensor_GetTensorDesc(tensor: NN_Tensor | None) -> NN_TensorDesc:
-    """The tensor's own: what is set there is what the next run takes, and a run sets its outputs' shapes there."""
-    return NN_Tensor.lent_desc(tensor)
+    """Return the tensor's own desc. The next run reads it, and a run sets the shapes of its outputs in it."""
+    return NN_Tensor.own_desc(tensor)
 
 
 # ---- QuantParam
@@ -159,29 +159,29 @@ def OH_NNTensor_GetTensorDesc(tensor: NN_Tensor | None) -> NN_TensorDesc:
 
 @returns_pointer("NN_QuantParam", "QuantParam")
 def OH_NNQuantParam_Create() -> NN_QuantParam:
-    """Three empty arrays."""
+    """Create quantization parameters of three empty arrays."""
     return NN_QuantParam(QuantParam())
 
 
 @returns_code("QuantParam.scales")
 def OH_NNQuantParam_SetScales(quant_params: NN_QuantParam | None, scales: Sequence[float] | None) -> None:
-    """One for the tensor, or one per channel."""
-    NN_QuantParam.of(quant_params).scales = scales  # type: ignore[assignment]  # refuses None
+    """Set the scales: one for the tensor, or one per channel."""
+    NN_QuantParam.require(quant_params).scales = scales  # type: ignore[assignment]  # refuses None
 
 
 @returns_code("QuantParam.zero_points")
 def OH_NNQuantParam_SetZeroPoints(quant_params: NN_QuantParam | None, zero_points: Sequence[int] | None) -> None:
-    """As many as scales."""
-    NN_QuantParam.of(quant_params).zero_points = zero_points  # type: ignore[assignment]  # refuses None
+    """Set the zero points, as many as scales."""
+    NN_QuantParam.require(quant_params).zero_points = zero_points  # type: ignore[assignment]  # refuses None
 
 
 @returns_code("QuantParam.num_bits")
 def OH_NNQuantParam_SetNumBits(quant_params: NN_QuantParam | None, num_bits: Sequence[int] | None) -> None:
-    """As many as scales, each 8; that is checked when they are set on a tensor."""
-    NN_QuantParam.of(quant_params).num_bits = num_bits  # type: ignore[assignment]  # refuses None
+    """Set the numbers of bits, as many as scales, each 8. They are checked when they are set on a tensor."""
+    NN_QuantParam.require(quant_params).num_bits = num_bits  # type: ignore[assignment]  # refuses None
 
 
 @returns_code("")
 def OH_NNQuantParam_Destroy(quant_params: NN_QuantParam | None) -> None:
-    """Tensors they were set on keep their copy."""
+    """Destroy quantization parameters. Tensors that have them keep a copy."""
     NN_QuantParam.take(quant_params)

@@ -1,6 +1,6 @@
-"""The ONNX operators that are imported, in the module of their family, which is called as in the other rooms.
+"""Functions that import ONNX operators, in a module per family. Families have the same names in the other packages.
 
-Operators are declared in the language of `nnrt_client.onnx_import.operators.operator`.
+`nnrt_client.onnx_import.operators.operator` explains how operators are declared.
 """
 
 from nnrt_hdi.ops import FAMILIES, family_modules

@@ -17,7 +17,7 @@ _PLAIN = {
 
 
 @onnx_operator(*_PLAIN, doc={name: f"{kind.name}." for name, kind in _PLAIN.items()}, is_quantizable=True)
-def plain(op: NodeBuilder, x: Value) -> Value:
+def apply_plain(op: NodeBuilder, x: Value) -> Value:
     return op.apply(_PLAIN[op.type], x, quant=op.quant)
 
 
@@ -74,7 +74,7 @@ def prelu(op: NodeBuilder, x: Value, slope: Value) -> Value:
 
 @onnx_operator("Elu")
 def elu(op: NodeBuilder, x: Value, *, alpha: float = 1.0) -> Value:
-    """max(x, 0) + alpha (exp(min(x, 0)) - 1), of CLIP, EXP, SUB, MUL and ADD."""
+    """max(x, 0) + alpha (exp(min(x, 0)) - 1), by CLIP, EXP, SUB, MUL, RELU and ADD."""
     return _exponential(op, x, alpha, 1.0)
 
 
@@ -82,19 +82,19 @@ def elu(op: NodeBuilder, x: Value, *, alpha: float = 1.0) -> Value:
 def selu(
     op: NodeBuilder, x: Value, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875
 ) -> Value:
-    """gamma Elu(x), as Elu and MUL."""
+    """Elu, times gamma by MUL."""
     return _exponential(op, x, alpha, gamma)
 
 
 @onnx_operator("Celu", since=12)
 def celu(op: NodeBuilder, x: Value, *, alpha: float = 1.0) -> Value:
-    """max(x, 0) + alpha (exp(min(x, 0) / alpha) - 1), of CLIP, EXP, SUB, MUL and ADD."""
+    """max(x, 0) + alpha (exp(min(x, 0) / alpha) - 1), by CLIP, EXP, SUB, MUL, RELU and ADD."""
     return _exponential(op, x, alpha, 1.0, slope=1 / alpha)
 
 
 @onnx_operator("Softplus")
 def softplus(op: NodeBuilder, x: Value) -> Value:
-    """log(exp(-|x|) + 1) + max(x, 0), which never overflows, of ABS, EXP, ADD, LOG and RELU."""
+    """log(exp(-|x|) + 1) + max(x, 0), which never overflows, by ABS, EXP, ADD, LOG and RELU."""
     size = op.apply(OperationType.ABS, x)
     grown = op.apply(OperationType.EXP, size, scale=-1.0)
     logarithm = op.apply(OperationType.LOG, op.apply(OperationType.ADD, grown, op.number(1, x.dtype)))
@@ -103,19 +103,19 @@ def softplus(op: NodeBuilder, x: Value) -> Value:
 
 @onnx_operator("Softsign")
 def softsign(op: NodeBuilder, x: Value) -> Value:
-    """x / (1 + |x|), of ABS, ADD and DIV."""
+    """DIV of x by 1 + |x|, with ABS and ADD."""
     size = op.apply(OperationType.ADD, op.apply(OperationType.ABS, x), op.number(1, x.dtype))
     return op.apply(OperationType.DIV, x, size)
 
 
 @onnx_operator("Mish", since=18)
 def mish(op: NodeBuilder, x: Value) -> Value:
-    """x tanh(Softplus(x)), as Softplus, TANH and MUL."""
+    """MUL of x by tanh(Softplus(x)), with TANH."""
     return op.apply(OperationType.MUL, x, op.apply(OperationType.TANH, softplus(op, x)))
 
 
 def _exponential(op: NodeBuilder, x: Value, alpha: float, gamma: float, slope: float = 1.0) -> Value:
-    """gamma (max(x, 0) + alpha (exp(slope min(x, 0)) - 1))"""
+    """Compute gamma (max(x, 0) + alpha (exp(slope min(x, 0)) - 1))."""
     below = op.apply(OperationType.CLIP, x, max=0.0)
     grown = op.apply(OperationType.EXP, below, scale=slope)
     less = op.apply(OperationType.SUB, grown, op.number(1, x.dtype))

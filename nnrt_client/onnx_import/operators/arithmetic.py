@@ -11,7 +11,7 @@ from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Value
 
 _PLAIN = {"Add": OperationType.ADD, "Sub": OperationType.SUB, "Mul": OperationType.MUL, "Div": OperationType.DIV}
-_FOLDS = {"Sum": OperationType.ADD, "Max": OperationType.MAXIMUM, "Min": OperationType.MINIMUM}
+_FOLDED = {"Sum": OperationType.ADD, "Max": OperationType.MAXIMUM, "Min": OperationType.MINIMUM}
 
 
 @onnx_operator(
@@ -20,23 +20,23 @@ _FOLDS = {"Sum": OperationType.ADD, "Max": OperationType.MAXIMUM, "Min": Operati
     is_quantizable=True,
     fuses=True,
 )
-def plain(op: NodeBuilder, a: Value, b: Value) -> Value:
+def apply_plain(op: NodeBuilder, a: Value, b: Value) -> Value:
     return op.apply(_PLAIN[op.type], a, b, activation=op.activation(), quant=op.quant)
 
 
-@onnx_operator(*_FOLDS, doc={name: f"{kind.name}, one behind the other." for name, kind in _FOLDS.items()})
-def folds(op: NodeBuilder, *parts: Value) -> Value:
-    return _folded(op, _FOLDS[op.type], parts)
+@onnx_operator(*_FOLDED, doc={name: f"{kind.name} of the inputs, one after another." for name, kind in _FOLDED.items()})
+def fold(op: NodeBuilder, *parts: Value) -> Value:
+    return _fold(op, _FOLDED[op.type], parts)
 
 
 @onnx_operator("Mean")
 def mean(op: NodeBuilder, *parts: Value) -> Value:
-    """ADD, one behind the other, and DIV."""
-    total = _folded(op, OperationType.ADD, parts)
+    """ADD of the inputs, one after another, and DIV by their number."""
+    total = _fold(op, OperationType.ADD, parts)
     return total if len(parts) == 1 else op.apply(OperationType.DIV, total, op.number(len(parts), total.dtype))
 
 
-def _folded(op: NodeBuilder, type: OperationType, parts: tuple[Value, ...]) -> Value:
+def _fold(op: NodeBuilder, type: OperationType, parts: tuple[Value, ...]) -> Value:
     if not parts:
         refuse("it has no inputs; give it one")
     result = parts[0]
@@ -49,7 +49,7 @@ def _folded(op: NodeBuilder, type: OperationType, parts: tuple[Value, ...]) -> V
 
 @onnx_operator("Pow")
 def power(op: NodeBuilder, x: Value, y: Value) -> Value:
-    """POW, the exponent cast to the data type of the base."""
+    """POW, with the exponent cast to the data type of the base."""
     if x.dtype.kind != "f" and y.dtype.kind == "f":
         wide = np.dtype(np.float64)
         return op.cast(op.apply(OperationType.POW, op.cast(x, wide), op.cast(y, wide)), x.dtype)
@@ -58,7 +58,7 @@ def power(op: NodeBuilder, x: Value, y: Value) -> Value:
 
 @onnx_operator("Mod", since=10)
 def mod(op: NodeBuilder, a: Value, b: Value, *, fmod: int = 0) -> Value:
-    """MOD; where the result has the sign of b and not of a, b is added by WHERE."""
+    """MOD; without fmod, ADD of b and WHERE give the result the sign of b."""
     rest = op.apply(OperationType.MOD, a, b)
     if fmod or a.dtype.kind == "u":
         return rest
@@ -71,7 +71,7 @@ def mod(op: NodeBuilder, a: Value, b: Value, *, fmod: int = 0) -> Value:
 
 @onnx_operator("BitShift", since=11)
 def bit_shift(op: NodeBuilder, x: Value, y: Value, *, direction: str) -> Value:
-    """MUL by a POW of 2 to the left, DIV to the right, of what a MOD leaves for signed integers."""
+    """MUL by a POW of 2 to the left, DIV by it to the right; signed integers are first rounded down by MOD and SUB."""
     if direction not in ("LEFT", "RIGHT"):
         refuse(f"its direction is {direction!r}; use 'LEFT' or 'RIGHT'")
     if x.dtype.kind == "u" or direction == "LEFT":
@@ -80,12 +80,12 @@ def bit_shift(op: NodeBuilder, x: Value, y: Value, *, direction: str) -> Value:
     wide = np.dtype(np.int64)
     if x.dtype == wide:
         refuse(f"it shifts {x} to the right; use a shorter integer")
-    # Further than to the last bit is no further; what is negative counts as very far.
+    # A shift beyond the last bit equals a shift to the last bit. A negative count is treated as such a shift.
     last = op.number(8 * x.dtype.itemsize - 1, wide)
     count = op.cast(y, wide)
     is_far = op.apply(OperationType.LESS, count, op.number(0, wide))
     count = op.apply(OperationType.WHERE, is_far, last, op.apply(OperationType.MINIMUM, count, last))
-    # The rest that is lost is never negative, so the quotient is rounded down.
+    # ONNX's Mod of a positive divisor is never negative, so the quotient is rounded down.
     number, factor = op.cast(x, wide), op.apply(OperationType.POW, op.number(2, wide), count)
     whole = op.apply(OperationType.SUB, number, mod(op, number, factor))
     return op.cast(op.apply(OperationType.DIV, whole, factor), x.dtype)

@@ -1,4 +1,4 @@
-"""Sums of products as ONNX's Einsum writes them down, by matrix products."""
+"""ONNX's Einsum, by matrix products."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from nnrt_client.onnx_import.shapes.dims import Dims, broadcast, product
 from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Value
 
-# A letter, or what an ellipsis stands for: -1 for the last of its dimensions, -2 for the one before it.
+# A letter, or a dimension of the ellipsis: -1 for its last one, -2 for the one before.
 Label = str | int
 Labels = tuple[Label, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """A tensor whose dimensions have labels."""
+    """Tensor whose dimensions have labels."""
 
     value: Value
     labels: Labels
@@ -28,39 +28,39 @@ class Factor:
 
 
 def sum_of_products(op: NodeBuilder, operands: Sequence[Value], equation: str) -> Value:
-    """For each element of the output the sum, over all labels that it hasn't, of the products of the elements."""
-    terms, output = _parsed(equation, operands)
-    factors = [_diagonal(op, x, labels) for x, labels in zip(operands, terms, strict=True)]
+    """Multiply the operands, and sum over all labels that the output doesn't have."""
+    terms, output = _parse(equation, operands)
+    factors = [_take_diagonal(op, x, labels) for x, labels in zip(operands, terms, strict=True)]
     result = factors.pop(0)
     while factors:
         other = factors.pop(0)
         wanted = {*output, *(label for factor in factors for label in factor.labels)}
-        left = _summed(op, result, wanted.union(other.labels))
-        right = _summed(op, other, wanted.union(left.labels))
-        result = _multiplied(op, left, right, wanted)
-    result = _summed(op, result, set(output))
+        left = _sum_unwanted(op, result, wanted.union(other.labels))
+        right = _sum_unwanted(op, other, wanted.union(left.labels))
+        result = _multiply(op, left, right, wanted)
+    result = _sum_unwanted(op, result, set(output))
     return op.transpose(result.value, [result.labels.index(label) for label in output])
 
 
-def _parsed(equation: str, operands: Sequence[Value]) -> tuple[list[Labels], Labels]:
-    """The labels of each operand and of the output, which has, if it isn't given, those that come once."""
+def _parse(equation: str, operands: Sequence[Value]) -> tuple[list[Labels], Labels]:
+    """Parse the labels of the operands and of the output. By default the output has the labels that occur once."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     texts = left.split(",")
     if len(texts) != len(operands):
         refuse(f"its equation {equation!r:.80} has {len(texts)} terms, but there are {len(operands)} inputs")
-    terms = [_labels(text, x.rank, equation) for text, x in zip(texts, operands, strict=True)]
+    terms = [_parse_labels(text, x.rank, equation) for text, x in zip(texts, operands, strict=True)]
     known = [label for labels in terms for label in labels]
     widest = -min((label for label in known if isinstance(label, int)), default=0)
     if not arrow:
         once = (label for label in known if isinstance(label, str) and known.count(label) == 1)
         return terms, (*range(-widest, 0), *sorted(once))
-    output = _labels(right, len(right.replace("...", "")) + (widest if "..." in right else 0), equation)
+    output = _parse_labels(right, len(right.replace("...", "")) + (widest if "..." in right else 0), equation)
     if len(set(output)) < len(output) or not set(known).issuperset(output):
         refuse(f"the output of its equation {equation!r:.80} has labels twice, or that no input has")
     return terms, output
 
 
-def _labels(text: str, rank: int, equation: str) -> Labels:
+def _parse_labels(text: str, rank: int, equation: str) -> Labels:
     before, ellipsis, behind = text.partition("...")
     named = before + behind
     rest = rank - len(named)
@@ -69,8 +69,8 @@ def _labels(text: str, rank: int, equation: str) -> Labels:
     return (*before, *range(-rest, 0), *behind)
 
 
-def _diagonal(op: NodeBuilder, x: Value, labels: Labels) -> Factor:
-    """The elements whose places are equal where the labels are."""
+def _take_diagonal(op: NodeBuilder, x: Value, labels: Labels) -> Factor:
+    """Return the diagonal along dimensions with equal labels."""
     for at, label in reversed(list(enumerate(labels))):
         first = labels.index(label)
         if first == at:
@@ -84,8 +84,8 @@ def _diagonal(op: NodeBuilder, x: Value, labels: Labels) -> Factor:
     return Factor(x, labels)
 
 
-def _summed(op: NodeBuilder, factor: Factor, wanted: set[Label]) -> Factor:
-    """The sum over the labels that nobody wants."""
+def _sum_unwanted(op: NodeBuilder, factor: Factor, wanted: set[Label]) -> Factor:
+    """Sum over the labels that are not in `wanted`."""
     gone = [at for at, label in enumerate(factor.labels) if label not in wanted]
     if not gone:
         return factor
@@ -97,8 +97,8 @@ def _sum(op: NodeBuilder, x: Value, axes: Sequence[int]) -> Value:
     return op.apply(OperationType.REDUCE_SUM, x, np.array(axes, np.int64), keep_dims=False, dims=dims)
 
 
-def _multiplied(op: NodeBuilder, a: Factor, b: Factor, wanted: set[Label]) -> Factor:
-    """The product of two, summed over the labels that both have and nobody wants."""
+def _multiply(op: NodeBuilder, a: Factor, b: Factor, wanted: set[Label]) -> Factor:
+    """Multiply two factors, and sum over the labels that both have and `wanted` has not."""
     shared = [label for label in a.labels if label in b.labels]
     inner = tuple(label for label in shared if label not in wanted)
     batch = tuple(label for label in shared if label in wanted)
@@ -106,8 +106,8 @@ def _multiplied(op: NodeBuilder, a: Factor, b: Factor, wanted: set[Label]) -> Fa
     columns = tuple(label for label in b.labels if label not in shared)
     both = broadcast(a.dims(batch), b.dims(batch))
     target = (*both, *a.dims(rows), *b.dims(columns))
-    left = _grouped(op, a, batch, (rows, inner) if inner else (rows, ()))
-    right = _grouped(op, b, batch, (inner, columns) if inner else ((), columns))
+    left = _group_dims(op, a, batch, (rows, inner) if inner else (rows, ()))
+    right = _group_dims(op, b, batch, (inner, columns) if inner else ((), columns))
     type_ = OperationType.MATMUL if inner else OperationType.MUL
     y = op.apply(type_, left, right, dims=(*both, product(a.dims(rows)), product(b.dims(columns))))
     empty = [len(both) + at for at, group in enumerate((rows, columns)) if not group]
@@ -116,8 +116,8 @@ def _multiplied(op: NodeBuilder, a: Factor, b: Factor, wanted: set[Label]) -> Fa
     return Factor(op.squeeze(y, empty), (*batch, *rows, *columns))
 
 
-def _grouped(op: NodeBuilder, factor: Factor, batch: Labels, groups: tuple[Labels, Labels]) -> Value:
-    """The tensor with the dimensions of the batch, and one for each of two groups."""
+def _group_dims(op: NodeBuilder, factor: Factor, batch: Labels, groups: tuple[Labels, Labels]) -> Value:
+    """Transpose and reshape a factor to the dimensions of the batch, and one more for each of two groups of labels."""
     order = (*batch, *groups[0], *groups[1])
     x = op.transpose(factor.value, [factor.labels.index(label) for label in order])
     if any(len(group) > 1 for group in groups):

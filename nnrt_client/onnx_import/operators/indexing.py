@@ -1,4 +1,4 @@
-"""Elements picked or placed by their index. ONNX counts from the end as well, NNRt only from the front."""
+"""Elements read or written by their index. Indices may be negative in ONNX, but not in NNRt."""
 
 import math
 
@@ -12,14 +12,14 @@ from nnrt_client.onnx_import.value import Value
 from nnrt_hdi.tensor import Array
 
 _INT64 = np.dtype(np.int64)
-# Positions that are put down as constants.
+# Most positions that become a constant.
 _MOST_POSITIONS = 1 << 20
 
 
 @onnx_operator("Gather")
 def gather(op: NodeBuilder, x: Value, indices: Value, *, axis: int = 0) -> Value:
-    """GATHER; indices that may be negative get ADD and MOD of the dimension first."""
-    return op.apply(OperationType.GATHER, x, _from_front(op, x, indices, axis), np.array(axis, np.int64))
+    """GATHER; indices that may be negative first get ADD and MOD of the dimension."""
+    return op.apply(OperationType.GATHER, x, _nonnegative_indices(op, x, indices, axis), np.array(axis, np.int64))
 
 
 @onnx_operator("GatherND", since=11)
@@ -27,27 +27,27 @@ def gather_nd(op: NodeBuilder, x: Value, indices: Value, *, batch_dims: int = 0)
     """GATHER_ND, without batch_dims."""
     if batch_dims:
         refuse(f"its batch_dims is {batch_dims}; NNRt's GATHER_ND has none")
-    return op.apply(OperationType.GATHER_ND, x, _tuples_from_front(op, x, indices))
+    return op.apply(OperationType.GATHER_ND, x, _nonnegative_tuples(op, x, indices))
 
 
 @onnx_operator("GatherElements", since=11)
 def gather_elements(op: NodeBuilder, x: Value, indices: Value, *, axis: int = 0) -> Value:
-    """GATHER_ND, the other positions constants, or counted in a run."""
-    return op.apply(OperationType.GATHER_ND, x, _positions(op, x, indices, axis))
+    """GATHER_ND; the indices of the other dimensions are constants, or counted in a run."""
+    return op.apply(OperationType.GATHER_ND, x, _whole_positions(op, x, indices, axis))
 
 
 @onnx_operator("ScatterND", since=11)
 def scatter_nd(op: NodeBuilder, x: Value, indices: Value, updates: Value, *, reduction: str = "none") -> Value:
-    """SCATTER_ND, and WHERE or, for the reduction add, ADD."""
-    return _scattered(op, x, _tuples_from_front(op, x, indices), updates, reduction)
+    """SCATTER_ND, and WHERE, or ADD for the reduction 'add'."""
+    return _scatter(op, x, _nonnegative_tuples(op, x, indices), updates, reduction)
 
 
 @onnx_operator("ScatterElements", since=11)
 def scatter_elements(
     op: NodeBuilder, x: Value, indices: Value, updates: Value, *, axis: int = 0, reduction: str = "none"
 ) -> Value:
-    """SCATTER_ND, the other positions constants, or counted in a run, and WHERE or ADD."""
-    return _scattered(op, x, _positions(op, x, indices, axis), updates, reduction)
+    """SCATTER_ND, and WHERE or ADD; the indices of the other dimensions are constants, or counted in a run."""
+    return _scatter(op, x, _whole_positions(op, x, indices, axis), updates, reduction)
 
 
 @onnx_operator("Scatter", since=9, until=10)
@@ -58,10 +58,10 @@ def scatter(op: NodeBuilder, x: Value, indices: Value, updates: Value, *, axis: 
 
 @onnx_operator("OneHot", since=9)
 def one_hot(op: NodeBuilder, indices: Value, depth: Value, values: Value, *, axis: int = -1) -> Value:
-    """ONE_HOT; ADD and MOD of the depth first."""
+    """ONE_HOT, after ADD of the depth to negative indices, with WHERE."""
     indices, depth = op.cast(indices, _INT64), op.cast(depth, _INT64)
     counted = op.reshape(depth, ())
-    # What is too far on either side is no index at all, and must not become one.
+    # Indices below -depth or above depth - 1 are out of range: they must stay so.
     limits = op.apply(OperationType.NEG, counted)
     is_near = op.apply(
         OperationType.LOGICAL_AND,
@@ -83,7 +83,7 @@ def top_k_by_attribute(op: NodeBuilder, x: Value, *, k: int, axis: int = -1) -> 
 def top_k(
     op: NodeBuilder, x: Value, k: Value, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> tuple[Value, ...]:
-    """TOP_K, and CAST of the indices; between NEG for the smallest."""
+    """TOP_K, and CAST of the indices; for the smallest elements between NEG."""
     return _top_k(
         op,
         x,
@@ -96,7 +96,7 @@ def top_k(
 
 def _top_k(op: NodeBuilder, x: Value, k: Value, axis: int, *, is_largest: bool, is_sorted: bool) -> tuple[Value, ...]:
     if not is_largest:
-        turned = op.apply(OperationType.NEG, _signed(op, x))
+        turned = op.apply(OperationType.NEG, _as_signed(op, x))
         values, order = op.apply_to_several(OperationType.TOP_K, turned, k, axis=axis, sorted=is_sorted)
         values = op.cast(op.apply(OperationType.NEG, values), x.dtype)
     else:
@@ -108,11 +108,11 @@ def _top_k(op: NodeBuilder, x: Value, k: Value, axis: int, *, is_largest: bool, 
 def arg_max(op: NodeBuilder, x: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Value:
     size = x.dims[axis]
     if op.type == "ArgMin":
-        x = op.apply(OperationType.NEG, _signed(op, x))
+        x = op.apply(OperationType.NEG, _as_signed(op, x))
     if not select_last_index:
         found = op.apply(OperationType.ARG_MAX, x, axis=axis, keep_dims=bool(keepdims))
         return op.cast(found, _INT64)
-    # From behind it is the first.
+    # The last index is the first one in the reversed dimension.
     if not isinstance(size, int):
         refuse(f"it counts from the end of dimension {axis} of {x}; fix it")
     order = np.arange(size, dtype=np.int64)[::-1].copy()
@@ -123,7 +123,7 @@ def arg_max(op: NodeBuilder, x: Value, *, axis: int = 0, keepdims: int = 1, sele
 
 @onnx_operator("CumSum", since=11)
 def cum_sum(op: NodeBuilder, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
-    """MATMUL with a triangle of ones, between TRANSPOSE; made of places counted in a run where the dimension is."""
+    """MATMUL with a triangular matrix of ones, between TRANSPOSE; a run makes it if only a run knows the dimension."""
     (along,) = op.ints("axis", axis)
     along %= x.rank
     size = x.dims[along]
@@ -133,7 +133,7 @@ def cum_sum(op: NodeBuilder, x: Value, axis: Value, *, exclusive: int = 0, rever
         ones = np.triu(np.ones((size, size), x.dtype), 1 if exclusive else 0)
         triangle: Value = op.constant(ones.T.copy() if reverse else ones)
     else:
-        places = op.places(x, along)
+        places = op.indices(x, along)
         rows, columns = op.unsqueeze(places, [0 if reverse else 1]), op.unsqueeze(places, [1 if reverse else 0])
         compared = OperationType.LESS if exclusive else OperationType.LESS_EQUAL
         triangle = op.cast(op.apply(compared, rows, columns, dims=(size, size)), x.dtype)
@@ -143,13 +143,13 @@ def cum_sum(op: NodeBuilder, x: Value, axis: Value, *, exclusive: int = 0, rever
     return op.transpose(y, np.argsort(order).tolist()) if x.rank > 1 else op.squeeze(y, [0])
 
 
-def _signed(op: NodeBuilder, x: Value) -> Value:
-    """The numbers in a data type that has their negatives."""
+def _as_signed(op: NodeBuilder, x: Value) -> Value:
+    """Cast unsigned numbers to INT64, which has their negatives."""
     return op.cast(x, _INT64) if x.dtype.kind == "u" else x
 
 
-def _from_front(op: NodeBuilder, x: Value, indices: Value, axis: int) -> Value:
-    """Indices into a dimension, counted from the front."""
+def _nonnegative_indices(op: NodeBuilder, x: Value, indices: Value, axis: int) -> Value:
+    """Convert indices into a dimension to nonnegative ones."""
     size = x.dims[axis]
     if indices.array is not None:
         if (indices.array >= 0).all():
@@ -163,8 +163,8 @@ def _from_front(op: NodeBuilder, x: Value, indices: Value, axis: int) -> Value:
     return op.apply(OperationType.MOD, op.apply(OperationType.ADD, indices, length), length)
 
 
-def _tuples_from_front(op: NodeBuilder, x: Value, indices: Value) -> Value:
-    """Tuples of indices into the first dimensions, counted from the front."""
+def _nonnegative_tuples(op: NodeBuilder, x: Value, indices: Value) -> Value:
+    """Convert tuples of indices into the first dimensions to nonnegative ones."""
     if indices.array is not None and (indices.array >= 0).all():
         return indices
     depth = indices.dims[-1]
@@ -179,13 +179,13 @@ def _tuples_from_front(op: NodeBuilder, x: Value, indices: Value) -> Value:
     return op.apply(OperationType.MOD, op.apply(OperationType.ADD, indices, lengths), lengths)
 
 
-def _positions(op: NodeBuilder, x: Value, indices: Value, axis: int) -> Value:
-    """For each index along an axis the whole position: the others are its own place."""
+def _whole_positions(op: NodeBuilder, x: Value, indices: Value, axis: int) -> Value:
+    """Return the whole position for each index along an axis; the index's own position gives the other dimensions."""
     shape = indices.shape
-    own = op.unsqueeze(op.cast(_from_front(op, x, indices, axis), _INT64), [-1])
+    own = op.unsqueeze(op.cast(_nonnegative_indices(op, x, indices, axis), _INT64), [-1])
     if -1 in shape:
         none = op.apply(OperationType.MUL, own, op.number(0, _INT64), dims=own.dims)
-        places = [own if at == axis % x.rank else _places(op, indices, at, none) for at in range(x.rank)]
+        places = [own if at == axis % x.rank else _own_positions(op, indices, at, none) for at in range(x.rank)]
         return own if x.rank == 1 else op.apply(OperationType.CONCAT, *places, axis=-1)
     if math.prod(shape) * len(shape) > _MOST_POSITIONS:
         refuse(f"the positions of its indices {indices} are constants; use fewer of them")
@@ -196,13 +196,13 @@ def _positions(op: NodeBuilder, x: Value, indices: Value, axis: int) -> Value:
     return own if len(given) == 1 else op.apply(OperationType.CONCAT, *given, axis=-1)
 
 
-def _places(op: NodeBuilder, indices: Value, axis: int, none: Value) -> Value:
-    """For each index its own place in a dimension; `none` is a zero for each."""
-    row = op.unsqueeze(op.places(indices, axis), [at for at in range(none.rank) if at != axis])
+def _own_positions(op: NodeBuilder, indices: Value, axis: int, none: Value) -> Value:
+    """Return for each index its own position in a dimension. `none` has a zero for each index."""
+    row = op.unsqueeze(op.indices(indices, axis), [at for at in range(none.rank) if at != axis])
     return op.apply(OperationType.ADD, none, row, dims=none.dims)
 
 
-def _scattered(op: NodeBuilder, x: Value, positions: Value, updates: Value, reduction: str) -> Value:
+def _scatter(op: NodeBuilder, x: Value, positions: Value, updates: Value, reduction: str) -> Value:
     if reduction not in ("none", "add"):
         refuse(f"its reduction is {reduction!r}; NNRt's SCATTER_ND only adds")
     shape = op.shape_vector(x)
@@ -214,6 +214,6 @@ def _scattered(op: NodeBuilder, x: Value, positions: Value, updates: Value, redu
         marks = op.filled(op.number(1, number), number, op.shape(updates), updates.dims)
     else:
         marks = op.full(updates.dims, 1, number)
-    marked = op.apply(OperationType.SCATTER_ND, positions, marks, shape, dims=x.dims)
-    is_new = op.apply(OperationType.NOT_EQUAL, marked, op.number(0, number))
+    mark_quantized = op.apply(OperationType.SCATTER_ND, positions, marks, shape, dims=x.dims)
+    is_new = op.apply(OperationType.NOT_EQUAL, mark_quantized, op.number(0, number))
     return op.apply(OperationType.WHERE, is_new, placed, x)

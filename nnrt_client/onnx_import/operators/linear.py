@@ -1,4 +1,4 @@
-"""Matrix products, and the recurrences made of them."""
+"""Matrix products, and recurrent networks."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from nnrt_client.onnx_import.operators.einsum import sum_of_products
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
 from nnrt_client.onnx_import.operators.operation_builder import Operand
 from nnrt_client.onnx_import.operators.operator import onnx_operator
-from nnrt_client.onnx_import.operators.recurrence import Cell, activation, are_full, first_states, unrolled, weights
+from nnrt_client.onnx_import.operators.recurrence import Cell, activation, are_full, first_states, unroll, weights
 from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Value
 from nnrt_hdi.tensor import Array
@@ -17,7 +17,7 @@ from nnrt_hdi.tensor import Array
 
 @onnx_operator("MatMul", is_quantizable=True, fuses=True)
 def matmul(op: NodeBuilder, a: Value, b: Value) -> Value:
-    """MATMUL, vectors as matrices of one row or column."""
+    """MATMUL; vectors become matrices of one row or column."""
     if 0 in (a.rank, b.rank):
         refuse(f"it multiplies {a} by {b}; scalars are no matrices")
     left = op.unsqueeze(a, [0]) if a.rank == 1 else a
@@ -39,14 +39,14 @@ def gemm(
     transA: int = 0,  # noqa: N803  (ONNX's names)
     transB: int = 0,  # noqa: N803
 ) -> Value:
-    """FULL_CONNECTION where it is one; else MATMUL, and MUL and ADD as far as alpha, beta and C ask for them."""
+    """FULL_CONNECTION if alpha, beta, C and transA allow it; else MATMUL, with MUL and ADD for alpha, beta and C."""
     if a.rank != 2 or b.rank != 2:
         refuse(f"it multiplies {a} by {b}; use matrices")
     columns = b.dims[0 if transB else 1]
     is_real = a.dtype.kind == "f" or op.quant is not None
     is_connection = is_real and not transA and alpha == 1 and -1 not in b.shape
     if is_connection and (c is None or (beta == 1 and c.dims in ((columns,), (1, columns)))):
-        weight = b if transB else _turned(op, b)
+        weight = b if transB else _transpose_matrix(op, b)
         bias = [] if c is None else [op.reshape(c, (columns,)) if c.rank == 2 else c]
         return op.apply(OperationType.FULL_CONNECTION, a, weight, *bias, activation=op.activation(), quant=op.quant)
     if op.quant is not None:
@@ -61,20 +61,20 @@ def gemm(
     return op.apply(OperationType.ADD, y, c, activation=op.activation())
 
 
-def _turned(op: NodeBuilder, weight: Value) -> Value:
-    """A matrix with rows and columns swapped: a constant here and now, so that no run does it."""
+def _transpose_matrix(op: NodeBuilder, weight: Value) -> Value:
+    """Transpose a matrix. A constant is transposed at import, so that no run has to."""
     if not weight.is_constant:
         return op.transpose(weight, [1, 0])
     assert weight.array is not None
     turned = weight.array.T
-    # The memory of bytes is not copied again.
+    # The model doesn't copy arrays over bytes, which are immutable.
     turned = np.frombuffer(turned.tobytes(), turned.dtype).reshape(turned.shape)
     return op.constant(turned, quant=weight.quantized.param if weight.quantized else None)
 
 
 @onnx_operator("Einsum", since=12)
 def einsum(op: NodeBuilder, *operands: Value, equation: str) -> Value:
-    """MATMUL, or MUL where nothing is summed up, between TRANSPOSE, RESHAPE and REDUCE_SUM as the equation asks."""
+    """MATMUL, or MUL without a sum, between TRANSPOSE, RESHAPE and REDUCE_SUM as the equation requires."""
     return sum_of_products(op, operands, equation)
 
 
@@ -99,7 +99,7 @@ def lstm(
     input_forget: int = 0,
     layout: int = 0,
 ) -> tuple[Value, ...]:
-    """LSTM between STRIDED_SLICE where it only runs backwards, and RESHAPE and TRANSPOSE to ONNX's order of directions.
+    """LSTM, then RESHAPE and TRANSPOSE to ONNX's order of directions; in reverse direction between STRIDED_SLICE.
 
     Not mapped: lengths of sequences, peepholes, clipping, and other activation functions.
     """
@@ -125,7 +125,7 @@ def lstm(
         states.append(state)
     bias = b if b is not None else op.full((directions, 8 * hidden), 0, x.dtype)
     if direction == "reverse":
-        x = _reversed(op, x)
+        x = _reverse(op, x)
     y, last_h, last_c = op.apply_to_several(
         OperationType.LSTM,
         x,
@@ -138,8 +138,8 @@ def lstm(
     )
     y.dims = (steps, batch, directions * hidden)
     if direction == "reverse":
-        y = _reversed(op, y)
-    # NNRt has the directions side by side, ONNX one behind the other.
+        y = _reverse(op, y)
+    # NNRt concatenates the directions in the last dimension. In ONNX they are a dimension of their own.
     y = op.transpose(op.reshape(y, (steps, batch, directions, hidden)), [0, 2, 1, 3])
     if layout:
         y = op.transpose(y, [2, 0, 1, 3])
@@ -163,7 +163,7 @@ def gru(
     layout: int = 0,
     linear_before_reset: int = 0,
 ) -> tuple[Value, ...]:
-    """MATMUL, SIGMOID, TANH and others for each step: their number must be known."""
+    """MATMUL, SIGMOID, TANH and others for each step; the number of steps must be known."""
     _require_one_length(x, sequence_lens, layout)
     w_rows, r_rows, w_bias, r_bias = weights(w, r, b, 3)
     hidden = r_rows.shape[2]
@@ -173,7 +173,7 @@ def gru(
         gate, new = (activation(name) for name in names[2 * number : 2 * number + 2])
         gates, rest = r_rows[number, : 2 * hidden].T.copy(), r_rows[number, 2 * hidden :].T.copy()
         bias = w_bias[number] + r_bias[number]
-        # What is reset includes this bias or not.
+        # With linear_before_reset, the reset gate also scales this bias.
         reset_bias = r_bias[number, 2 * hidden :]
         if linear_before_reset:
             bias = np.concatenate([bias[: 2 * hidden], w_bias[number, 2 * hidden :]])
@@ -182,7 +182,7 @@ def gru(
             read, read_new = row
             dims = state.dims
 
-            def of(type: OperationType, *operands: Operand) -> Value:
+            def apply(type: OperationType, *operands: Operand) -> Value:
                 return op.apply(type, *operands, dims=dims)
 
             both = op.apply(OperationType.MATMUL, state, gates, dims=read.dims)
@@ -191,20 +191,20 @@ def gru(
                 OperationType.SPLIT, both, axis=2, output_num=2, size_splits=[hidden] * 2
             )
             if linear_before_reset:
-                known = of(OperationType.ADD, of(OperationType.MATMUL, state, rest), reset_bias)
-                known = of(OperationType.MUL, reset, known)
+                known = apply(OperationType.ADD, apply(OperationType.MATMUL, state, rest), reset_bias)
+                known = apply(OperationType.MUL, reset, known)
             else:
-                known = of(OperationType.MATMUL, of(OperationType.MUL, reset, state), rest)
-            made = of(new, of(OperationType.ADD, read_new, known))
-            kept = of(OperationType.MUL, update, of(OperationType.SUB, state, made))
-            return of(OperationType.ADD, made, kept)
+                known = apply(OperationType.MATMUL, apply(OperationType.MUL, reset, state), rest)
+            made = apply(new, apply(OperationType.ADD, read_new, known))
+            kept = apply(OperationType.MUL, update, apply(OperationType.SUB, state, made))
+            return apply(OperationType.ADD, made, kept)
 
         read = [
-            _projected(op, x, w_rows[number, part], bias[part]) for part in (slice(2 * hidden), slice(2 * hidden, None))
+            _project(op, x, w_rows[number, part], bias[part]) for part in (slice(2 * hidden), slice(2 * hidden, None))
         ]
         return read, cell
 
-    return unrolled(op, x, initial_h, hidden, direction, layout, make_cell)
+    return unroll(op, x, initial_h, hidden, direction, layout, make_cell)
 
 
 @onnx_operator("RNN")
@@ -222,7 +222,7 @@ def rnn(
     hidden_size: int | None = None,
     layout: int = 0,
 ) -> tuple[Value, ...]:
-    """MATMUL, ADD and TANH, RELU or SIGMOID for each step: their number must be known."""
+    """MATMUL, ADD and TANH, RELU or SIGMOID for each step; the number of steps must be known."""
     _require_one_length(x, sequence_lens, layout)
     w_rows, r_rows, w_bias, r_bias = weights(w, r, b, 1)
 
@@ -235,13 +235,13 @@ def rnn(
             total = op.apply(OperationType.ADD, row[0], remembered, dims=state.dims)
             return op.apply(function, total, dims=state.dims)
 
-        return [_projected(op, x, w_rows[number], w_bias[number] + r_bias[number])], cell
+        return [_project(op, x, w_rows[number], w_bias[number] + r_bias[number])], cell
 
-    return unrolled(op, x, initial_h, r_rows.shape[2], direction, layout, make_cell)
+    return unroll(op, x, initial_h, r_rows.shape[2], direction, layout, make_cell)
 
 
-def _projected(op: NodeBuilder, x: Value, weight: Array, bias: Array) -> Value:
-    """The rows that all steps read, of x, at once."""
+def _project(op: NodeBuilder, x: Value, weight: Array, bias: Array) -> Value:
+    """Compute x times weight plus bias, for all steps at once."""
     y = op.apply(OperationType.MATMUL, x, weight.T.copy())
     return op.apply(OperationType.ADD, y, bias)
 
@@ -251,8 +251,8 @@ def _require_one_length(x: Value, lengths: Value | None, layout: int) -> None:
         refuse("it has sequence_lens; NNRt has one length for all")
 
 
-def _reversed(op: NodeBuilder, x: Value) -> Value:
-    """The steps of a sequence from the last to the first."""
+def _reverse(op: NodeBuilder, x: Value) -> Value:
+    """Reverse the steps of a sequence."""
     return op.apply(
         OperationType.STRIDED_SLICE,
         x,

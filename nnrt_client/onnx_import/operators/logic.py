@@ -1,11 +1,11 @@
-"""Comparisons, logic, and choices by a condition."""
+"""Comparisons, logic, and selection by a condition."""
 
 from nnrt_client.enums import OperationType
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
 from nnrt_client.onnx_import.operators.operator import onnx_operator
 from nnrt_client.onnx_import.value import Value
 
-_OF_TWO = {
+_BINARY = {
     "Equal": OperationType.EQUAL,
     "Greater": OperationType.GREATER,
     "GreaterOrEqual": OperationType.GREATER_EQUAL,
@@ -17,9 +17,9 @@ _OF_TWO = {
 }
 
 
-@onnx_operator(*_OF_TWO, doc={name: f"{kind.name}." for name, kind in _OF_TWO.items()})
-def of_two(op: NodeBuilder, a: Value, b: Value) -> Value:
-    return op.apply(_OF_TWO[op.type], a, b)
+@onnx_operator(*_BINARY, doc={name: f"{kind.name}." for name, kind in _BINARY.items()})
+def apply_binary(op: NodeBuilder, a: Value, b: Value) -> Value:
+    return op.apply(_BINARY[op.type], a, b)
 
 
 @onnx_operator("Not")

@@ -1,4 +1,4 @@
-"""The builder that the function of an operator works with: the node at hand, and the model that gets its operations."""
+"""Builder that an operator's function receives: the current node, and the model that gets its operations."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,14 +16,18 @@ from nnrt_client.tensors.quant_param import QuantParam
 from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi.tensor import NUMPY_DTYPES
 
-# Of a constant that an operator is given on the way.
+# Most elements of a constant that the import of a node adds.
 _MOST_ELEMENTS = 1 << 26
 
 
 class NodeBuilder(OperationBuilder):
-    """One node: its operator and name, and the operations it becomes.
+    """Builder of the operations that one node becomes.
 
-    `outputs` says which outputs somebody uses. `fuse` takes a Relu or Clip that directly follows.
+    Attributes:
+        type: the node's operator.
+        outputs: for each output of the node, whether another node reads it.
+        activation: function that fuses a Relu or Clip(0, 6) that directly follows, and returns it.
+        quant: quantization of the result, if the node is computed on quantized tensors.
     """
 
     def __init__(
@@ -44,7 +48,7 @@ class NodeBuilder(OperationBuilder):
         self.quant = quant
 
     def nchw(self, x: Value) -> Value:
-        """x, declared to have its channels in dimension 1."""
+        """Return x with the format NCHW: its channels are dimension 1."""
         if x.rank < 3 or x.tensor.desc.format is Format.NCHW:
             return x
         if x.is_constant:
@@ -54,7 +58,7 @@ class NodeBuilder(OperationBuilder):
         return self.apply(OperationType.RESHAPE, x, np.zeros(x.rank, np.int64), output=output, dims=x.dims)
 
     def dtype(self, number: int) -> Dtype:
-        """The data type that ONNX has this number for. Refuses one that NNRt doesn't have."""
+        """Return the dtype of one of ONNX's data type numbers. Raise Unsupported if NNRt doesn't have it."""
         for known in NUMPY_DTYPES.values():
             if helper.np_dtype_to_tensor_dtype(known) == number:
                 return known
@@ -62,58 +66,58 @@ class NodeBuilder(OperationBuilder):
         return refuse(f"it gives {name}, which is no data type of NNRt")
 
     def ints(self, name: str, x: Value) -> list[int]:
-        """The elements of an input that must be known before a run."""
+        """Return the elements of an input. Raise Unsupported if they are known only in a run."""
         if x.ints is None:
             refuse(f"its {name} {x} is known only in a run")
         return x.ints
 
     def size(self, x: Value, axis: int) -> Value:
-        """A dimension, as INT64 of rank 0: known only in a run if need be."""
+        """Return a dimension as INT64 of rank 0: a constant, or computed in a run."""
         dim = x.dims[axis]
         if isinstance(dim, int):
             return self.number(dim, np.dtype(np.int64))
         return self.apply(OperationType.GATHER, self.shape(x), np.array(axis % x.rank), np.array(0))
 
     def shape(self, x: Value) -> Value:
-        """All dimensions, as a vector of INT64."""
+        """Return all dimensions as a vector of INT64 that a run computes."""
         return self.apply(OperationType.SHAPE, x, output=TensorDesc(DataType.INT64, (x.rank,)))
 
     def shape_vector(self, x: Value) -> Value:
-        """All dimensions as a vector of INT64: a constant if they are known."""
+        """Return all dimensions as a vector of INT64: a constant if all are known, else computed in a run."""
         return self.shape(x) if -1 in x.shape else self.constant(np.array(x.shape, np.int64))
 
     def full(self, dims: Dims, value: float, dtype: Dtype) -> Value:
-        """A constant that is the same everywhere."""
+        """Return a constant whose elements are all `value`."""
         require_moderate(dims)
         return self.constant(np.full(shape_of(dims), value, dtype))
 
     def filled(self, number: Operand, dtype: Dtype, shape: Value, dims: Dims | None = None) -> Value:
-        """One number everywhere, in a shape that may be known only in a run; `dims` are what is known of it."""
+        """Return a tensor filled with one number. A run may compute its shape; `dims` is what is known of it."""
         if dims is None and shape.elements is not None:
             dims = tuple(shape.elements.tolist())
         output = None if dims is None else TensorDesc(data_type_of(dtype), shape_of(dims))
         return self.apply(OperationType.FILL, number, shape, output=output, dims=dims)
 
-    def counted(self, count: Value) -> Value:
-        """0, 1, 2, ... as INT64: so many as a vector of one number says in a run."""
+    def count_up(self, count: Value) -> Value:
+        """Return the INT64 numbers 0, 1, 2, ... `count`, a vector of one number, says how many."""
         zeros = self.filled(self.number(0, np.dtype(np.float32)), np.dtype(np.float32), count)
-        # Of equal elements the one with the lower index comes first.
+        # TOP_K orders equal elements by their index.
         _, order = self.apply_to_several(OperationType.TOP_K, zeros, self.cast(count, np.dtype(np.int64)))
         return self.cast(order, np.dtype(np.int64))
 
-    def places(self, x: Value, axis: int) -> Value:
-        """0, 1, 2, ... as INT64, as far as a dimension reaches."""
+    def indices(self, x: Value, axis: int) -> Value:
+        """Return the INT64 indices 0, 1, 2, ... of a dimension of x."""
         size = x.dims[axis]
         if isinstance(size, int):
             require_moderate((size,))
             return self.constant(np.arange(size))
-        places = self.counted(self.reshape(self.size(x, axis), (1,)))
+        places = self.count_up(self.reshape(self.size(x, axis), (1,)))
         places.dims = (size,)
         return places
 
 
 def require_moderate(dims: Dims) -> None:
-    """Refuse to make a constant of dimensions that are not known, or far too large."""
+    """Raise Unsupported for a constant of unknown dimensions, or of too many elements."""
     shape = shape_of(dims)
     if -1 in shape or math.prod(shape) > _MOST_ELEMENTS:
         refuse(

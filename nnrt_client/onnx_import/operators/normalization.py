@@ -1,4 +1,4 @@
-"""Normalization: values brought to a common scale."""
+"""Normalization."""
 
 import numpy as np
 
@@ -10,9 +10,7 @@ from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Value
 
 _SOFTMAX = {"Softmax": OperationType.SOFTMAX, "LogSoftmax": OperationType.LOG_SOFTMAX}
-_FLAT_DOC = {
-    name: f"{kind.name}, between RESHAPE where it covers several dimensions." for name, kind in _SOFTMAX.items()
-}
+_FLAT_DOC = {name: f"{kind.name}, between RESHAPE if it covers several dimensions." for name, kind in _SOFTMAX.items()}
 
 
 @onnx_operator("BatchNormalization")
@@ -57,16 +55,16 @@ def layer_normalization(
     epsilon: float = 1e-5,
     stash_type: int = 1,
 ) -> Value:
-    """LAYER_NORM where a batch is in front and nobody asks for mean and deviation; else what ONNX defines it by."""
+    """LAYER_NORM if axis is above 0 and mean and deviation are not read; else the body by which ONNX defines it."""
     at = axis % x.rank
     normalized = x.dims[at:]
     if any(op.outputs[1:]) or at == 0 or scale.dims != normalized or (bias is not None and bias.dims != normalized):
         refuse("NNRt's LAYER_NORM has another form")
-    return layer_normalized(op, x, scale, bias, at, epsilon)
+    return apply_layer_norm(op, x, scale, bias, at, epsilon)
 
 
-def layer_normalized(op: NodeBuilder, x: Value, scale: Value, bias: Value | None, at: int, epsilon: float) -> Value:
-    """LAYER_NORM over the dimensions from `at` on."""
+def apply_layer_norm(op: NodeBuilder, x: Value, scale: Value, bias: Value | None, at: int, epsilon: float) -> Value:
+    """Apply LAYER_NORM to the dimensions from `at` on."""
     if bias is None:
         if -1 in scale.shape:
             refuse(f"the shape of its scale {scale} is known only in a run; fix it")
@@ -80,13 +78,15 @@ def layer_normalized(op: NodeBuilder, x: Value, scale: Value, bias: Value | None
 def simplified_layer_normalization(
     op: NodeBuilder, x: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Value:
-    """x / sqrt(mean(x^2) + epsilon) scale, of POW, REDUCE_MEAN, ADD, SQRT, DIV and MUL. ONNX Runtime writes it into
-    ONNX's domain."""
-    return root_mean_square_normalized(op, x, scale, axis % x.rank, epsilon)
+    """POW, REDUCE_MEAN, ADD, SQRT, DIV and MUL: x / sqrt(mean(x^2) + epsilon) * scale.
+
+    ONNX Runtime's own operator, which its tools write into ONNX's domain.
+    """
+    return apply_rms_norm(op, x, scale, axis % x.rank, epsilon)
 
 
-def root_mean_square_normalized(op: NodeBuilder, x: Value, scale: Value, at: int, epsilon: float) -> Value:
-    """x by the root of the mean of its squares over the dimensions from `at` on, and times the scale."""
+def apply_rms_norm(op: NodeBuilder, x: Value, scale: Value, at: int, epsilon: float) -> Value:
+    """Divide x by the root mean square of its dimensions from `at` on, and multiply by the scale."""
     squares = op.apply(OperationType.POW, x, op.number(2, x.dtype))
     mean = op.apply(OperationType.REDUCE_MEAN, squares, np.arange(at, x.rank), keep_dims=True)
     root = op.apply(OperationType.SQRT, op.apply(OperationType.ADD, mean, op.number(epsilon, x.dtype)))
@@ -95,7 +95,7 @@ def root_mean_square_normalized(op: NodeBuilder, x: Value, scale: Value, at: int
 
 @onnx_operator("LRN")
 def lrn(op: NodeBuilder, x: Value, *, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, size: int) -> Value:
-    """LRN, alpha divided by size, which must be odd."""
+    """LRN, with alpha divided by size, which must be odd."""
     if size % 2 == 0:
         refuse(f"its size is {size}; NNRt's reaches as far on both sides, so that it is odd")
     if x.rank != 4:
@@ -121,9 +121,9 @@ def flat_softmax(op: NodeBuilder, x: Value, *, axis: int = 1) -> Value:
     at = axis % x.rank if axis != x.rank else x.rank
     if at == x.rank - 1:
         return op.apply(_SOFTMAX[op.type], x, axis=at)
-    # All dimensions from the axis on are one.
+    # All dimensions from the axis on are normalized together.
     flat = op.reshape(x, (*x.dims[:at], product(x.dims[at:])))
-    own_shape = op.later(np.dtype(np.int64), (x.rank,), lambda: op.shape(x))
+    own_shape = op.lazy(np.dtype(np.int64), (x.rank,), lambda: op.shape(x))
     return op.reshape(op.apply(_SOFTMAX[op.type], flat, axis=at), x.dims, own_shape)
 
 

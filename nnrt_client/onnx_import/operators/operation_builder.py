@@ -1,4 +1,4 @@
-"""The operations that nodes become, on values of which as much is known as the file says."""
+"""Builder of operations whose operands are values of an ONNX graph."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,37 +19,37 @@ Operand = Value | Array | Sequence[int] | int | float
 
 
 class OperationBuilder:
-    """Appends operations to a model, under the name of a node."""
+    """Builder that appends operations to a model, under the name of a node."""
 
     def __init__(self, model: Model, name: str) -> None:
         self.model = model
         self.name = name
 
     def apply(self, type: OperationType, *operands: Operand, dims: Dims | None = None, **parameters: Any) -> Value:
-        """Append an operation of one output, see `Model.apply`.
+        """Append an operation with one output; see `Model.apply`.
 
-        `dims` are the dimensions of the output where more is known of them than that they are known in a run.
+        `dims` are the dimensions of the output, for a caller that knows more than shape inference does.
         """
         if dims is None:
-            (value,) = self._applied(type, operands, parameters)
+            (value,) = self._append(type, operands, parameters)
             return value
-        (tensor,) = self._tensors(type, operands, parameters)
+        (tensor,) = self._append_operation(type, operands, parameters)
         (spec,) = (record.spec for record in parts_of(self.model).last_operation.outputs)
-        known = (said if mine == UNKNOWN_DIM else mine for mine, said in zip(spec.shape, dims, strict=True))
+        known = (given if own == UNKNOWN_DIM else own for own, given in zip(spec.shape, dims, strict=True))
         return value_of(tensor, tuple(known))
 
     def apply_to_several(self, type: OperationType, *operands: Operand, **parameters: Any) -> tuple[Value, ...]:
-        """Append an operation of several outputs."""
-        return self._applied(type, operands, parameters)
+        """Append an operation with several outputs."""
+        return self._append(type, operands, parameters)
 
-    def _applied(
+    def _append(
         self, type: OperationType, operands: Sequence[Operand], parameters: dict[str, Any]
     ) -> tuple[Value, ...]:
-        tensors = self._tensors(type, operands, parameters)
+        tensors = self._append_operation(type, operands, parameters)
         known = [operand.dims if isinstance(operand, Value) else None for operand in operands]
         return tuple(map(value_of, tensors, output_dims(self.model, known)))
 
-    def _tensors(
+    def _append_operation(
         self, type: OperationType, operands: Sequence[Operand], parameters: dict[str, Any]
     ) -> tuple[ModelTensor, ...]:
         given: list[Any] = [operand.tensor if isinstance(operand, Value) else operand for operand in operands]
@@ -59,19 +59,19 @@ class OperationBuilder:
     def constant(self, array: Array, *, format: Format = Format.NONE, quant: QuantParam | None = None) -> Value:
         return constant_value(self.model, array, format=format, quant=quant)
 
-    def later(self, dtype: Dtype, dims: Dims, make: Callable[[], Value]) -> Value:
-        """A value that is made when somebody asks for it."""
+    def lazy(self, dtype: Dtype, dims: Dims, make: Callable[[], Value]) -> Value:
+        """Return a value that `make` computes on the first access of its tensor."""
         return Value(dtype, dims, lambda: make().tensor)
 
     def number(self, value: float | bool, dtype: Dtype) -> Value:
-        """A scalar constant."""
+        """Return a scalar constant."""
         return self.constant(np.array(value, dtype))
 
     def cast(self, x: Value, dtype: Dtype) -> Value:
         if x.dtype == dtype:
             return x
-        if x.stands_for_real:
-            return self.cast(self.steps(x), dtype)
+        if x.is_quantized:
+            return self.cast(self.integers_as_float(x), dtype)
         if x.real is not None and dtype == np.float32:
             return self.cast(x.real, dtype)
         if x.is_constant and np.can_cast(x.dtype, dtype):
@@ -80,8 +80,8 @@ class OperationBuilder:
         number = np.array(data_type_of(dtype).value, np.int32)
         return self.apply(OperationType.CAST, x, number, dims=x.dims)
 
-    def steps(self, x: Value) -> Value:
-        """The integers of a quantized tensor as FLOAT32."""
+    def integers_as_float(self, x: Value) -> Value:
+        """Return the integers of a quantized tensor as FLOAT32."""
         assert x.quantized is not None
         (scale,), (point,) = x.quantized.scales, x.quantized.zero_points
         types = {"src_t": data_type_of(x.dtype), "dst_t": DataType.FLOAT32}
@@ -90,7 +90,7 @@ class OperationBuilder:
         return self.apply(OperationType.ADD, counted, self.number(point, real.dtype))
 
     def reshape(self, x: Value, target: Sequence[Number], at_run_time: Value | None = None) -> Value:
-        """The elements of x in another shape; where that is not known before a run, the value tells it."""
+        """Reshape x. `at_run_time` is a vector with the shape, needed if several dimensions are known only in a run."""
         target = tuple(target)
         if 0 in target:
             refuse(f"its output would have the shape {list(shape_of(target))}; tensors without elements have no place")
@@ -138,5 +138,5 @@ class OperationBuilder:
         return self.apply(OperationType.TRANSPOSE, x, np.array(order, np.int64), dims=dims)
 
     def copy(self, x: Value) -> Value:
-        """A copy of the elements, in a tensor of their own."""
+        """Return a copy of x in a tensor of its own."""
         return self.apply(OperationType.BROADCAST_TO, x, shape=[-1] * x.rank, dims=x.dims)

@@ -1,21 +1,20 @@
-"""The language ONNX operators are imported in: a function signature is the schema, its body the operations.
+"""Declaration of how ONNX operators are imported: a function's signature is the schema, its body adds operations.
 
     @onnx_operator("Elu", since=7)
     def elu(op: NodeBuilder, x: Value, *, alpha: float = 1.0) -> Value:
         '''max(x, 0) + alpha (exp(min(x, 0)) - 1), of EXP and CLIP.'''
         ...
 
-* The parameters after `op` and before `*` are the inputs, in order; one that may be missing has the default None, or,
-  where others stand behind it, the type `Value | None`, and `*parts` takes any number.
-* Parameters behind `*` are the attributes, under ONNX's names, with the type they must have and their default; without
-  one they are required. Those that many operators have are the fields of one dataclass, such as `window: Window`. An
-  attribute that is not there is refused: none is ever left out silently. An underscore at the end of a name keeps it
-  apart from Python's own words.
-* `since` and `until` are the first and the last version of the operator set that it is for; a form that changed has a
-  function for each. `domain` is the set: ONNX's own if it is left out, or MICROSOFT.
-* The body calls `op.apply(OperationType.X, ...)`, and returns the values of the outputs, in order; those behind them
-  are outputs that can't be had. It refuses what can't be mapped with `refuse`. The docstring's first line says in
-  docs/reference/onnx.md what the operator becomes.
+* The parameters between `op` and `*` are the inputs, in order. An optional input has the default None, or the type
+  `Value | None` if required inputs follow it. `*parts` takes any number of inputs.
+* The parameters after `*` are the attributes, under ONNX's names, with type and default; an attribute without a default
+  is required. Attributes that many operators share are the fields of one dataclass, such as `window: Window`. The
+  importer refuses a node with an attribute that is not listed. A trailing underscore avoids Python's keywords.
+* `since` and `until` are the first and the last version of the operator set that the function supports. If the
+  signature changed between versions, each form has a function. `domain` is ONNX's own by default, or MICROSOFT.
+* The body calls `op.apply(OperationType.X, ...)` and returns the values of the outputs, in order. A model that reads
+  further outputs is refused. `refuse` raises Unsupported for a node that can't be mapped. The docstring's first
+  paragraph is what docs/reference/onnx.md lists as what the operator becomes.
 """
 
 import inspect
@@ -26,7 +25,7 @@ from typing import Any, TypeVar
 from nnrt_hdi.ops.signature import Signature
 
 FIRST_OPSET = 7
-# The operators that ONNX Runtime adds, and its tools write.
+# Domain of the operators that ONNX Runtime adds, and that its tools write.
 MICROSOFT = "com.microsoft"
 LAST_OPSET = 1 << 30
 
@@ -36,11 +35,12 @@ FunctionT = TypeVar("FunctionT", bound=Function)
 
 @dataclass(frozen=True, slots=True)
 class OnnxOperator:
-    """The import of an operator of these versions of an operator set.
+    """Import of an operator, for some versions of its operator set.
 
-    `is_quantizable` says that it becomes one operation, which takes `op.quant`, so that operands and output may as
-    well be quantized; `moves`, that the elements of its first input only get other places; `fuses`, that it asks for
-    the activation that follows.
+    Attributes:
+        is_quantizable: it becomes one operation that takes `op.quant`, so its operands and its output may be quantized.
+        moves: it only moves the elements of its first input.
+        fuses: it calls `op.activation` to fuse the activation that follows.
     """
 
     domain: str
@@ -70,7 +70,7 @@ def onnx_operator(
 ) -> Callable[[FunctionT], FunctionT]:
     """Declare how operators are imported; see the module's docstring.
 
-    Several that take and give the same have one function, which asks `op.type`, and each its own `doc`.
+    Operators with the same signature can share one function, which reads `op.type`. `doc` has a text for each of them.
     """
 
     def declare(function: FunctionT) -> FunctionT:
@@ -91,7 +91,7 @@ def onnx_operator(
     return declare
 
 
-def operator_of(domain: str, name: str, opset: int) -> OnnxOperator | None:
-    """The import of an operator of this version of its set; None where none is declared."""
+def find_operator(domain: str, name: str, opset: int) -> OnnxOperator | None:
+    """Return the import of an operator in this version of its operator set, or None if none is declared."""
     versions = OPERATORS.get((domain, name), ())
     return next((operator for operator in versions if operator.since <= opset <= operator.until), None)

@@ -1,4 +1,4 @@
-"""Borders around tensors, whose widths may be known only in a run."""
+"""Padding of tensors, by widths that may be known only in a run."""
 
 import math
 from collections.abc import Sequence
@@ -7,8 +7,8 @@ import numpy as np
 
 from nnrt_client.enums import OperationType
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder, require_moderate
-from nnrt_client.onnx_import.operators.slicing import FARTHEST, sliced
-from nnrt_client.onnx_import.shapes.dims import Number, unlike
+from nnrt_client.onnx_import.operators.slicing import FARTHEST, slice_between
+from nnrt_client.onnx_import.shapes.dims import Number, new_dim
 from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Value
 from nnrt_hdi.enums import PaddingMode
@@ -16,7 +16,7 @@ from nnrt_hdi.tensor import Array
 
 
 def known_number(value: Value | None) -> float | None:
-    """A number that FLOAT32 holds, None for one that it doesn't, or that is known only in a run."""
+    """Return a number, 0 for None. Return None if FLOAT32 can't hold it exactly or it is known only in a run."""
     if value is None:
         return 0
     if value.array is None or value.array.size != 1:
@@ -25,10 +25,8 @@ def known_number(value: Value | None) -> float | None:
     return number if math.isnan(number) or float(np.float32(number)) == number else None
 
 
-def padded_in_a_run(
-    op: NodeBuilder, x: Value, pads: Value, axes: Sequence[int] | None, mode: str, number: float
-) -> Value:
-    """x with borders that the run says, which can't take away anything."""
+def pad_in_run(op: NodeBuilder, x: Value, pads: Value, axes: Sequence[int] | None, mode: str, number: float) -> Value:
+    """Pad x by widths that are known only in a run. They must not be negative."""
     count = x.rank if axes is None else len(axes)
     pairs = op.transpose(op.reshape(pads, (2, count)), [1, 0])
     if mode in ("edge", "wrap"):
@@ -37,10 +35,10 @@ def padded_in_a_run(
                 op.apply(OperationType.GATHER, op.reshape(pads, (2 * count,)), np.array([place]), np.array(0))
                 for place in (at, at + count)
             )
-            x = _repeated_in_a_run(op, x, axis, before, behind, mode, unlike())
+            x = _repeat_in_run(op, x, axis, before, behind, mode, new_dim())
         return x
     if axes is not None:
-        # Dimensions that have none take the row of zeros that is put in front.
+        # Dimensions without padding use the row of zeros at index 0.
         rows = op.apply(OperationType.CONCAT, np.zeros((1, 2), pads.dtype), pairs, axis=0)
         order = [axes.index(at) + 1 if at in axes else 0 for at in range(x.rank)]
         pairs = op.apply(OperationType.GATHER, rows, np.array(order), np.array(0))
@@ -49,7 +47,7 @@ def padded_in_a_run(
     return op.apply(OperationType.PAD, x, pairs, constant_value=float(number))
 
 
-def padded(op: NodeBuilder, x: Value, pads: Sequence[int], mode: str, value: float) -> Value:
+def pad_by(op: NodeBuilder, x: Value, pads: Sequence[int], mode: str, value: float) -> Value:
     if len(pads) != 2 * x.rank:
         refuse(f"its pads are {list(pads)}, but x is {x}")
     pairs = np.reshape(np.array(pads, np.int64), (2, -1)).T
@@ -58,27 +56,27 @@ def padded(op: NodeBuilder, x: Value, pads: Sequence[int], mode: str, value: flo
     if pairs.min(initial=0) < 0:
         taken = np.minimum(pairs, 0)
         ends = [FARTHEST if not behind else int(behind) for behind in taken[:, 1]]
-        x = sliced(op, x, (-taken[:, 0]).tolist(), ends, range(x.rank), [1] * x.rank)
+        x = slice_between(op, x, (-taken[:, 0]).tolist(), ends, range(x.rank), [1] * x.rank)
         pairs = np.maximum(pairs, 0)
     if not pairs.any():
         return x
     if mode in ("edge", "wrap"):
-        return _repeated(op, x, pairs, mode)
+        return _repeat(op, x, pairs, mode)
     kind = PaddingMode.CONSTANT if mode == "constant" else PaddingMode.REFLECT
     constant = {"constant_value": float(value)} if mode == "constant" else {}
     dims = tuple(dim if not pair.any() else dim + int(pair.sum()) for dim, pair in zip(x.dims, pairs, strict=True))
     return op.apply(OperationType.PAD, x, pairs, padding_mode=kind, dims=dims, quant=op.quant, **constant)
 
 
-def _repeated(op: NodeBuilder, x: Value, pairs: Array, mode: str) -> Value:
-    """Borders that are elements of x: its edge again and again, or all from the other side on."""
+def _repeat(op: NodeBuilder, x: Value, pairs: Array, mode: str) -> Value:
+    """Pad x by its own elements: by its edge (mode 'edge'), or by the elements of its other end (mode 'wrap')."""
     for axis, (before, behind) in enumerate(pairs.tolist()):
         size = x.shape[axis]
         if not (before or behind):
             continue
         if size == -1:
             first, last = (op.constant(np.array([border])) for border in (before, behind))
-            x = _repeated_in_a_run(op, x, axis, first, last, mode, x.dims[axis] + before + behind)
+            x = _repeat_in_run(op, x, axis, first, last, mode, x.dims[axis] + before + behind)
             continue
         require_moderate((size, before + behind))
         places = np.arange(-before, size + behind)
@@ -87,19 +85,17 @@ def _repeated(op: NodeBuilder, x: Value, pairs: Array, mode: str) -> Value:
     return x
 
 
-def _repeated_in_a_run(
-    op: NodeBuilder, x: Value, axis: int, before: Value, behind: Value, mode: str, dim: Number
-) -> Value:
-    """A border along one dimension, of a length that is known only in a run."""
+def _repeat_in_run(op: NodeBuilder, x: Value, axis: int, before: Value, behind: Value, mode: str, dim: Number) -> Value:
+    """Pad one dimension of x by its own elements, by widths that are known only in a run."""
     size = op.reshape(op.size(x, axis), (1,))
     count = op.apply(OperationType.ADD, op.apply(OperationType.ADD, size, before), behind)
-    places = op.apply(OperationType.SUB, op.counted(count), before)
+    places = op.apply(OperationType.SUB, op.count_up(count), before)
     if mode == "edge":
         last = op.apply(OperationType.SUB, size, op.number(1, size.dtype))
         places = op.apply(OperationType.MAXIMUM, places, op.number(0, size.dtype))
         places = op.apply(OperationType.MINIMUM, places, last)
     else:
-        # Twice, for what is left of a negative number is negative.
+        # Twice, because MOD of a negative number is negative.
         places = op.apply(OperationType.MOD, places, size)
         places = op.apply(OperationType.MOD, op.apply(OperationType.ADD, places, size), size)
     dims = (*x.dims[:axis], dim, *x.dims[axis + 1 :])

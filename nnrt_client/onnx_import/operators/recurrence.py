@@ -1,4 +1,4 @@
-"""Recurrences for which NNRt has no operation of their own: one step after the other."""
+"""Recurrent networks for which NNRt has no operation: they are unrolled, step by step."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,17 +11,17 @@ from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Value
 from nnrt_hdi.tensor import Array
 
-# Each is operations of its own.
+# Each step becomes operations of its own.
 _MOST_STEPS = 1000
-# As many as one SPLIT gives, or one CONCAT takes.
+# Most outputs of a SPLIT, and most inputs of a CONCAT.
 _MOST_PARTS = 200
 _ACTIVATIONS = {"relu": OperationType.RELU, "sigmoid": OperationType.SIGMOID, "tanh": OperationType.TANH}
 
-# What becomes of the rows that a step reads and the state before it, all [1, batch, ...]: the next state.
+# Function of one step: from the rows that it reads and the state before it, all [1, batch, ...], to the next state.
 Cell = Callable[[Sequence[Value], Value], Value]
 
 
-def unrolled(
+def unroll(
     op: NodeBuilder,
     x: Value,
     initial: Value | None,
@@ -30,9 +30,19 @@ def unrolled(
     layout: int,
     make_cell: Callable[[int, Value], tuple[Sequence[Value], Cell]],
 ) -> tuple[Value, Value]:
-    """All states [steps, directions, batch, hidden], and the last of each direction.
+    """Unroll a recurrent network.
 
-    `make_cell` gives for a direction and x all that its steps read, a row for each, and the cell.
+    Args:
+        op: builder of the node.
+        x: sequence [steps, batch, inputs], or [batch, steps, inputs] with layout 1.
+        initial: first states, by default zeros.
+        hidden: size of the state.
+        direction: ONNX's attribute.
+        layout: ONNX's attribute.
+        make_cell: returns for the number of a direction, and x, the tensors whose rows the steps read, and the cell.
+
+    Returns:
+        All states [steps, directions, batch, hidden], and the last state of each direction, in ONNX's layout.
     """
     if direction not in ("forward", "reverse", "bidirectional"):
         refuse(f"its direction is {direction!r}")
@@ -50,21 +60,21 @@ def unrolled(
     all_states, last_states = [], []
     for number in range(directions):
         read, cell = make_cell(number, x)
-        rows = list(zip(*(_cut(op, part, steps) for part in read), strict=True))
+        rows = list(zip(*(_split_steps(op, part, steps) for part in read), strict=True))
         state = op.apply(OperationType.GATHER, initial, np.array([number]), np.array(0), dims=(1, batch, hidden))
         states = []
         is_backward = direction == "reverse" or number == 1
         for row in rows[::-1] if is_backward else rows:
             state = cell(row, state)
             states.append(state)
-        all_states.append(op.unsqueeze(_joined(op, states[::-1] if is_backward else states, 0), [1]))
+        all_states.append(op.unsqueeze(_concatenate(op, states[::-1] if is_backward else states, 0), [1]))
         last_states.append(state)
-    y, last = _joined(op, all_states, 1), _joined(op, last_states, 0)
+    y, last = _concatenate(op, all_states, 1), _concatenate(op, last_states, 0)
     return (op.transpose(y, [2, 0, 1, 3]), op.transpose(last, [1, 0, 2])) if layout else (y, last)
 
 
 def first_states(op: NodeBuilder, x: Value, dims: Dims) -> Value:
-    """Zeros [directions, batch, hidden], for the batch of x [steps, batch, inputs]."""
+    """Return zeros [directions, batch, hidden]. x [steps, batch, inputs] has the batch if only a run knows it."""
     directions, batch, hidden = dims
     if isinstance(batch, int):
         return op.full(dims, 0, x.dtype)
@@ -74,7 +84,7 @@ def first_states(op: NodeBuilder, x: Value, dims: Dims) -> Value:
 
 
 def weights(w: Value, r: Value, b: Value | None, gates: int) -> tuple[Array, Array, Array, Array]:
-    """W, R and both halves of B, which must be constants."""
+    """Return W, R and the halves of B for W and for R. Raise Unsupported unless they are constants."""
     if w.array is None or r.array is None or (b is not None and b.array is None):
         refuse("its weights are known only in a run; make them constants")
     directions, rows, hidden = r.array.shape
@@ -91,22 +101,22 @@ def activation(name: str) -> OperationType:
 
 
 def are_full(lengths: Value | None, steps: object) -> bool:
-    """All sequences have as many steps as there are."""
+    """Return whether all sequences are known to have the full number of steps."""
     return lengths is None or (lengths.ints is not None and set(lengths.ints) == {steps})
 
 
-def _cut(op: NodeBuilder, x: Value, steps: int) -> list[Value]:
-    """Parts of one step each."""
+def _split_steps(op: NodeBuilder, x: Value, steps: int) -> list[Value]:
+    """Split x into parts of one step each."""
     if steps > _MOST_PARTS:
         sizes = [min(_MOST_PARTS, steps - start) for start in range(0, steps, _MOST_PARTS)]
         blocks = op.apply_to_several(OperationType.SPLIT, x, axis=0, output_num=len(sizes), size_splits=sizes)
-        return [row for block, size in zip(blocks, sizes, strict=True) for row in _cut(op, block, size)]
+        return [row for block, size in zip(blocks, sizes, strict=True) for row in _split_steps(op, block, size)]
     rows = op.apply_to_several(OperationType.SPLIT, x, axis=0, output_num=steps, size_splits=(1,) * steps)
     return list(rows)
 
 
-def _joined(op: NodeBuilder, parts: Sequence[Value], axis: int) -> Value:
+def _concatenate(op: NodeBuilder, parts: Sequence[Value], axis: int) -> Value:
     if len(parts) > _MOST_PARTS:
         starts = range(0, len(parts), _MOST_PARTS)
-        parts = [_joined(op, parts[start : start + _MOST_PARTS], axis) for start in starts]
+        parts = [_concatenate(op, parts[start : start + _MOST_PARTS], axis) for start in starts]
     return parts[0] if len(parts) == 1 else op.apply(OperationType.CONCAT, *parts, axis=axis)

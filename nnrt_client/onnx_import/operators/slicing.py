@@ -1,4 +1,4 @@
-"""Parts of tensors, between positions that may be known only in a run."""
+"""Slices of tensors, between positions that may be known only in a run."""
 
 from collections.abc import Sequence
 
@@ -6,15 +6,15 @@ import numpy as np
 
 from nnrt_client.enums import OperationType
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
-from nnrt_client.onnx_import.shapes.dims import unlike
+from nnrt_client.onnx_import.shapes.dims import new_dim
 from nnrt_client.onnx_import.value import Value
 from nnrt_hdi.tensor import Array
 
-# As far as NNRt's positions reach; beyond it is all the same to the end of a dimension.
+# Largest position of STRIDED_SLICE. Larger ones mean the end of a dimension too.
 FARTHEST = 2**31 - 1
 
 
-def sliced(
+def slice_between(
     op: NodeBuilder,
     x: Value,
     starts: Sequence[int] | Value,
@@ -34,19 +34,19 @@ def sliced(
         begin_mask=whole,
         end_mask=whole,
     )
-    # How much of an unknown dimension is left depends on how much there is.
-    y.dims = tuple(dim if isinstance(dim, int) or at not in axes else unlike() for at, dim in enumerate(y.dims))
+    # The length of a slice of an unknown dimension is unknown too.
+    y.dims = tuple(dim if isinstance(dim, int) or at not in axes else new_dim() for at, dim in enumerate(y.dims))
     return y
 
 
 def _positions(
     op: NodeBuilder, given: Sequence[int] | Value, axes: Sequence[int], count: int, default: int = 0
 ) -> Array | Value:
-    """A number for each dimension up to the last that is cut."""
+    """Return a position for each of the first `count` dimensions, `default` for those that are not sliced."""
     if isinstance(given, Value):
         if list(axes) == list(range(count)):
             return given
-        # Each dimension takes its own, or the default that is put in front.
+        # Dimensions that are not sliced use the default at index 0.
         padded = op.apply(OperationType.CONCAT, np.full(1, default, given.dtype), given)
         order = [axes.index(at) + 1 if at in axes else 0 for at in range(count)]
         return op.apply(OperationType.GATHER, padded, np.array(order, np.int64), np.array(0, np.int64))
@@ -55,13 +55,13 @@ def _positions(
     return positions
 
 
-def cut_in_a_run(op: NodeBuilder, x: Value, axis: int, sizes: Value) -> tuple[Value, ...]:
-    """The parts, one behind the other."""
+def split_in_run(op: NodeBuilder, x: Value, axis: int, sizes: Value) -> tuple[Value, ...]:
+    """Split x into successive parts whose sizes are known only in a run."""
     parts = []
     start: Value = op.constant(np.zeros(1, np.int64))
     for at in range(len(op.outputs)):
         size = op.apply(OperationType.GATHER, sizes, np.array([at]), np.array(0))
         end = op.apply(OperationType.ADD, start, size)
-        parts.append(sliced(op, x, start, end, [axis], [1]))
+        parts.append(slice_between(op, x, start, end, [axis], [1]))
         start = end
     return tuple(parts)

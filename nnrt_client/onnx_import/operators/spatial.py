@@ -1,4 +1,4 @@
-"""Images resized and rearranged."""
+"""Operators that resize and rearrange images."""
 
 import math
 from collections.abc import Sequence
@@ -13,18 +13,18 @@ from nnrt_client.model.operations.spatial import DepthToSpaceMode
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
 from nnrt_client.onnx_import.operators.operator import onnx_operator
 from nnrt_client.onnx_import.operators.resampling import Resampling
-from nnrt_client.onnx_import.shapes.dims import unlike
+from nnrt_client.onnx_import.shapes.dims import new_dim
 from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Value
 from nnrt_hdi.enums import CoordinateTransformMode
 from nnrt_hdi.tensor import Array
 
-# Weights that onnx's reference is asked for, one by one.
+# Most weights that onnx's reference computes, one after another.
 _MOST_WEIGHTS = 1 << 14
-_LONGEST = 1 << 15
-# What becomes of a pixel, on either side.
-_MOST_PIXELS = 16
-# The opset whose Resize has every attribute of the earlier ones.
+_LARGEST_SIZE = 1 << 15
+# Largest factor for which TILE and DEPTH_TO_SPACE are used.
+_LARGEST_FACTOR = 16
+# Operator set whose Resize has all attributes of earlier ones.
 _RESIZE_OPSET = 19
 
 _MODES = {
@@ -54,17 +54,17 @@ def space_to_depth(op: NodeBuilder, x: Value, *, blocksize: int, mode: str = "DC
 @onnx_operator("Upsample", until=8)
 def upsample_by_attribute(op: NodeBuilder, x: Value, *, mode: str = "nearest", scales: tuple[float, ...]) -> Value:
     """As Resize."""
-    return _scaled(op, x, range(x.rank), op.constant(np.array(scales, np.float32)), {"mode": mode, **_AS_BEFORE})
+    return _scale(op, x, range(x.rank), op.constant(np.array(scales, np.float32)), {"mode": mode, **_BEFORE_OPSET_11})
 
 
 @onnx_operator("Upsample", since=9)
 @onnx_operator("Resize", since=10, until=10)
 def upsample(op: NodeBuilder, x: Value, scales: Value, *, mode: str = "nearest") -> Value:
     """As Resize."""
-    return _scaled(op, x, range(x.rank), scales, {"mode": mode, **_AS_BEFORE})
+    return _scale(op, x, range(x.rank), scales, {"mode": mode, **_BEFORE_OPSET_11})
 
 
-_AS_BEFORE = {
+_BEFORE_OPSET_11 = {
     "coordinate_transformation_mode": "asymmetric",
     "nearest_mode": "floor",
     "antialias": 0,
@@ -90,9 +90,12 @@ def resize(
     mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
 ) -> Value:
-    """RESIZE_BILINEAR where it is one; TILE and DEPTH_TO_SPACE where the pixels of an image of any size become squares;
-    else, dimension by dimension, GATHER (nearest) or MATMUL with the weights; where sizes come with the run, GATHER
-    of the pixels around each position, and MUL and ADD with weights that the run computes.
+    """RESIZE_BILINEAR; TILE and DEPTH_TO_SPACE; or, for each dimension, GATHER, MATMUL with weights, or MUL and ADD.
+
+    In this order: RESIZE_BILINEAR if it computes the same; TILE and DEPTH_TO_SPACE if each pixel of an image of unknown
+    size becomes a square; else, dimension by dimension, GATHER (mode 'nearest') or MATMUL with constant weights. If a
+    size is known only in a run: GATHER of the pixels around each position; MUL and ADD with weights that the run
+    computes.
     """
     if coordinate_transformation_mode == "tf_crop_and_resize":
         refuse("it crops; use Slice before it")
@@ -106,11 +109,11 @@ def resize(
         "antialias": antialias,
     }
     if scales is not None and 0 not in scales.shape:
-        return _scaled(op, x, along, scales, how)
+        return _scale(op, x, along, scales, how)
     if sizes is None:
         refuse("it has neither scales nor sizes")
     if keep_aspect_ratio_policy == "stretch":
-        return _brought_to(op, x, along, sizes, how)
+        return _resize_to(op, x, along, sizes, how)
     wanted: list[int] = list(x.shape)
     for axis, size in zip(along, op.ints("sizes", sizes), strict=True):
         wanted[axis] = size
@@ -121,26 +124,26 @@ def resize(
     factors: list[float] = [1.0] * x.rank
     for axis in along:
         factors[axis], wanted[axis] = ratio, math.floor(ratio * x.shape[axis] + 0.5)
-    return _resized(op, x, factors, wanted, how)
+    return _resize_all(op, x, factors, wanted, how)
 
 
-def _scaled(op: NodeBuilder, x: Value, along: Sequence[int], scales: Value, how: dict[str, Any]) -> Value:
-    """The image with dimensions scaled by factors, which may be known only in a run."""
-    _require_weighable(x, how)
+def _scale(op: NodeBuilder, x: Value, along: Sequence[int], scales: Value, how: dict[str, Any]) -> Value:
+    """Scale dimensions of an image by factors, which may be known only in a run."""
+    _require_float(x, how)
     if scales.array is None:
         for at, axis in enumerate(along):
             scale = op.apply(OperationType.GATHER, scales, np.array([at]), np.array(0))
-            x = Resampling(op, x, axis, scale=scale, dim=unlike(), how=how).resized()
+            x = Resampling(op, x, axis, scale=scale, dim=new_dim(), how=how).resize()
         return x
     factors = [1.0] * x.rank
     for axis, factor in zip(along, _numbers("scales", scales), strict=True):
         factors[axis] = factor
-    return _resized(op, x, factors, None, how)
+    return _resize_all(op, x, factors, None, how)
 
 
-def _brought_to(op: NodeBuilder, x: Value, along: Sequence[int], sizes: Value, how: dict[str, Any]) -> Value:
-    """The image with dimensions brought to sizes, which may be known only in a run."""
-    _require_weighable(x, how)
+def _resize_to(op: NodeBuilder, x: Value, along: Sequence[int], sizes: Value, how: dict[str, Any]) -> Value:
+    """Resize dimensions of an image to sizes, which may be known only in a run."""
+    _require_float(x, how)
     numbers = (None,) * len(along) if sizes.elements is None else sizes.elements.tolist()
     changed = {axis: (at, size) for at, (axis, size) in enumerate(zip(along, numbers, strict=True))}
     changed = {axis: pair for axis, pair in changed.items() if pair[1] != x.dims[axis]}
@@ -148,26 +151,26 @@ def _brought_to(op: NodeBuilder, x: Value, along: Sequence[int], sizes: Value, h
         wanted = [changed[axis][1] if axis in changed else size for axis, size in enumerate(x.shape)]
         are_known = -1 not in (x.shape[axis] for axis in changed)
         if are_known or _is_bilinear(x, [(axis, -1, size, None) for axis, (_, size) in changed.items()], how):
-            return _resized(op, x, None, wanted, how)
+            return _resize_all(op, x, None, wanted, how)
     for axis, (at, size) in changed.items():
         target = op.apply(OperationType.GATHER, sizes, np.array([at]), np.array(0))
-        x = Resampling(op, x, axis, target=target, dim=unlike() if size is None else size, how=how).resized()
+        x = Resampling(op, x, axis, target=target, dim=new_dim() if size is None else size, how=how).resize()
     return x
 
 
-def _resized(
+def _resize_all(
     op: NodeBuilder, x: Value, scales: Sequence[float] | None, sizes: Sequence[int] | None, how: dict[str, Any]
 ) -> Value:
-    """The image with each dimension scaled, or brought to a size."""
-    if (pixels := _pixels(x, scales, sizes, how)) is not None:
-        return _enlarged(op, x, pixels)
+    """Resize all dimensions of an image by known factors, or to known sizes."""
+    if (pixels := _square(x, scales, sizes, how)) is not None:
+        return _repeat_pixels(op, x, pixels)
     changed = []
     for axis, size in enumerate(x.shape):
         scale = scales[axis] if scales is not None else 1.0
         if scale == 1 and (sizes is None or sizes[axis] == size):
             continue
         if size == -1 and scales is not None:
-            x = _scaled_in_a_run(op, x, axis, scale, how)
+            x = _scale_in_run(op, x, axis, scale, how)
             continue
         target = sizes[axis] if sizes is not None else math.floor(size * scale)
         changed.append((axis, size, target, scale if scales is not None else None))
@@ -182,47 +185,47 @@ def _resized(
             coordinate_transform_mode=transform,
         )
     for axis, size, target, factor in changed:
-        x = _resized_along(op, x, axis, size, target, factor, how)
+        x = _resize_along(op, x, axis, size, target, factor, how)
     return x
 
 
-def _require_weighable(x: Value, how: dict[str, Any]) -> None:
+def _require_float(x: Value, how: dict[str, Any]) -> None:
     if x.dtype.kind != "f" and how["mode"] != "nearest":
         refuse(f"it interpolates {x}; use a floating-point type")
 
 
-def _scaled_in_a_run(op: NodeBuilder, x: Value, axis: int, scale: float, how: dict[str, Any]) -> Value:
-    """The image with a dimension scaled that is known only in a run."""
+def _scale_in_run(op: NodeBuilder, x: Value, axis: int, scale: float, how: dict[str, Any]) -> Value:
+    """Scale a dimension that is known only in a run by a known factor."""
     factor = op.constant(np.array([scale], np.float32))
     if not scale.is_integer():
-        return Resampling(op, x, axis, scale=factor, dim=unlike(), how=how).resized()
+        return Resampling(op, x, axis, scale=factor, dim=new_dim(), how=how).resize()
     target = op.apply(OperationType.MUL, op.reshape(op.size(x, axis), (1,)), np.array([int(scale)]))
-    return Resampling(op, x, axis, target=target, scale=factor, dim=x.dims[axis] * int(scale), how=how).resized()
+    return Resampling(op, x, axis, target=target, scale=factor, dim=x.dims[axis] * int(scale), how=how).resize()
 
 
-def _pixels(x: Value, scales: Sequence[float] | None, sizes: Sequence[int] | None, how: dict[str, Any]) -> int | None:
-    """The width of the square that each pixel of an image of unknown size becomes; None where it doesn't become one."""
+def _square(x: Value, scales: Sequence[float] | None, sizes: Sequence[int] | None, how: dict[str, Any]) -> int | None:
+    """Return the width of the square that each pixel of an image of unknown size becomes, or None if there is none."""
     if x.rank != 4 or -1 not in x.shape[2:] or scales is None or sizes is not None or how["mode"] != "nearest":
         return None
     count, is_square = int(scales[2]), list(scales) == [1, 1, int(scales[2]), int(scales[2])]
-    if not is_square or not 1 < count <= _MOST_PIXELS:
+    if not is_square or not 1 < count <= _LARGEST_FACTOR:
         return None
     some = np.arange(8, dtype=np.float64)
-    is_repeated = np.array_equal(_reference(some, len(some) * count, float(count), how), np.repeat(some, count))
+    is_repeated = np.array_equal(_resample(some, len(some) * count, float(count), how), np.repeat(some, count))
     return count if is_repeated else None
 
 
-def _enlarged(op: NodeBuilder, x: Value, pixels: int) -> Value:
-    """An image of which each pixel is a square of so many."""
+def _repeat_pixels(op: NodeBuilder, x: Value, pixels: int) -> Value:
+    """Repeat each pixel of an image as a square of this width."""
     repeated = op.apply(OperationType.TILE, op.nchw(x), np.array([1, pixels**2, 1, 1]))
     dims = (*x.dims[:2], *(dim * pixels for dim in x.dims[2:]))
     return op.apply(OperationType.DEPTH_TO_SPACE, repeated, block_size=pixels, mode=DepthToSpaceMode.DCR, dims=dims)
 
 
 def _is_bilinear(x: Value, changed: Sequence[tuple[int, int, int, float | None]], how: dict[str, Any]) -> bool:
-    """NNRt's operation resizes as the node asks: its scale follows from the sizes."""
+    """Return whether RESIZE_BILINEAR, whose scale follows from the sizes, computes what the node asks for."""
     transform = how["coordinate_transformation_mode"]
-    # For a single row or column NNRt does as PyTorch.
+    # For a single row or column, NNRt's HALF_PIXEL computes what pytorch_half_pixel does.
     is_known = transform in _MODES and not (transform == "half_pixel" and any(row[2] == 1 for row in changed))
     is_plain = how["mode"] == "linear" and not how.get("antialias") and not how.get("exclude_outside")
     is_image = x.rank == 4 and [axis for axis, *_ in changed] == [2, 3]
@@ -230,25 +233,25 @@ def _is_bilinear(x: Value, changed: Sequence[tuple[int, int, int, float | None]]
     return is_plain and is_image and is_exact and is_known
 
 
-def _resized_along(
+def _resize_along(
     op: NodeBuilder, x: Value, axis: int, size: int, target: int, scale: float | None, how: dict[str, Any]
 ) -> Value:
-    if max(size, target) > _LONGEST:
-        refuse(f"it resizes {size} to {target}; use at most {_LONGEST}")
+    if max(size, target) > _LARGEST_SIZE:
+        refuse(f"it resizes {size} to {target}; use at most {_LARGEST_SIZE}")
     if how["mode"] == "nearest":
-        places = _reference(np.arange(size, dtype=np.float64), target, scale, how).astype(np.int64)
+        places = _resample(np.arange(size, dtype=np.float64), target, scale, how).astype(np.int64)
         return op.apply(OperationType.GATHER, x, places, np.array(axis, np.int64))
     if size * target > _MOST_WEIGHTS:
         refuse(f"it interpolates {size} to {target} in a way that NNRt's RESIZE_BILINEAR doesn't")
-    weights = np.stack([_reference(row, target, scale, how) for row in np.eye(size)]).astype(x.dtype)
+    weights = np.stack([_resample(row, target, scale, how) for row in np.eye(size)]).astype(x.dtype)
     order = [*(at for at in range(x.rank) if at != axis), axis]
     row = op.transpose(x, order) if x.rank > 1 else op.unsqueeze(x, [0])
     y = op.apply(OperationType.MATMUL, row, weights)
     return op.transpose(y, np.argsort(order).tolist()) if x.rank > 1 else op.squeeze(y, [0])
 
 
-def _reference(row: Array, target: int, scale: float | None, how: dict[str, Any]) -> Array:
-    """One dimension as onnx's reference resizes it."""
+def _resample(row: Array, target: int, scale: float | None, how: dict[str, Any]) -> Array:
+    """Resize one row by onnx's reference."""
     node = helper.make_node("Resize", ["x", "", "scales" if scale else "", "" if scale else "sizes"], ["y"], **how)
     types = [helper.make_tensor_value_info("x", 11, [None])]
     feeds: dict[str, Array] = {"x": row}

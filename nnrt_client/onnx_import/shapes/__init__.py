@@ -1,1 +1,1 @@
-"""Shapes, and numbers made of them, as far as the importer knows them before a run."""
+"""Shape arithmetic: shapes and numbers computed from them, as far as they are known before a run."""

@@ -1,4 +1,4 @@
-"""Dimensions that are known only in a run, and what can be said of numbers made of them."""
+"""Dimensions that are known only in a run, and arithmetic on them by formulas."""
 
 import itertools
 import math
@@ -11,42 +11,42 @@ from numpy.typing import NDArray
 
 from nnrt_hdi.tensor import UNKNOWN_DIM
 
-# As many numbers as shape arithmetic looks at.
+# Most elements of a value that shape arithmetic reads.
 MAX_ELEMENTS = 64
-# A longer formula is forgotten: it is a number like no other.
+# A number with a longer formula becomes a new unknown number.
 _LONGEST_FORMULA = 200
 _serial = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """A number that is known only in a run: one formula, one number. `is_size` says that it can't be negative."""
+    """Number that is known only in a run. Equal formulas mean equal numbers. If `is_size`, it is never negative."""
 
     formula: str
     is_size: bool = True
 
     def __add__(self, other: Any) -> "Number":
-        return self if other == 0 else _combined("+", self, other, is_commutative=True)
+        return self if other == 0 else _combine("+", self, other, is_commutative=True)
 
     def __mul__(self, other: Any) -> "Number":
         if other in (0, 1) and isinstance(other, int):
             return self if other else 0
-        return _combined("*", self, other, is_commutative=True)
+        return _combine("*", self, other, is_commutative=True)
 
     def __sub__(self, other: Any) -> "Number":
-        return 0 if other == self else self if other == 0 else _combined("-", self, other)
+        return 0 if other == self else self if other == 0 else _combine("-", self, other)
 
     def __rsub__(self, other: Any) -> "Number":
-        return _combined("-", other, self)
+        return _combine("-", other, self)
 
     def __floordiv__(self, other: Any) -> "Number":
-        return 1 if other == self else self if other == 1 else _combined("/", self, other)
+        return 1 if other == self else self if other == 1 else _combine("/", self, other)
 
     def __rfloordiv__(self, other: Any) -> "Number":
-        return 0 if other == 0 else _combined("/", other, self)
+        return 0 if other == 0 else _combine("/", other, self)
 
     def __neg__(self) -> "Number":
-        return _combined("-", 0, self)
+        return _combine("-", 0, self)
 
     __radd__ = __add__
     __rmul__ = __mul__
@@ -54,22 +54,22 @@ class Dim:
 
 Number = int | Dim
 Dims = tuple[Number, ...]
-# Numbers some of which are known only in a run: an array of int and Dim.
+# Array of int and Dim.
 Elements = NDArray[np.object_]
 
 
 def shape_of(dims: Iterable[Number]) -> tuple[int, ...]:
-    """The dimensions as a model has them, -1 for those known only in a run."""
+    """Return dimensions as a model has them, -1 for those known only in a run."""
     return tuple(dim if isinstance(dim, int) else UNKNOWN_DIM for dim in dims)
 
 
 def product(dims: Iterable[Number]) -> Number:
-    """The number of elements of a shape."""
+    """Return the number of elements of a shape."""
     return math.prod(dims)
 
 
 def elements(values: Iterable[Number] | Number) -> Elements:
-    """Numbers as an array that can hold a Dim."""
+    """Return numbers as an array of objects, which can contain Dims."""
     return np.array(values if isinstance(values, int | Dim) else list(values), dtype=object)
 
 
@@ -78,7 +78,7 @@ def are_known(values: Elements) -> bool:
 
 
 def equal(a: Number, b: Number) -> bool | None:
-    """Two numbers are equal; None where only a run can tell."""
+    """Return whether two numbers are equal, or None if that is known only in a run."""
     if a == b:
         return True
     if isinstance(a, int) and isinstance(b, int):
@@ -89,7 +89,7 @@ def equal(a: Number, b: Number) -> bool | None:
 
 
 def is_less(a: Number, b: Number) -> bool | None:
-    """One number is below another; None where only a run can tell."""
+    """Return whether a is less than b, or None if that is known only in a run."""
     if isinstance(a, int) and isinstance(b, int):
         return a < b
     if a == b or (isinstance(a, Dim) and a.is_size and isinstance(b, int) and b <= 0):
@@ -98,30 +98,30 @@ def is_less(a: Number, b: Number) -> bool | None:
 
 
 def broadcast(a: Dims, b: Dims) -> Dims:
-    """The shape that two have together, by numpy's rules; where only a run can tell, a number like no other."""
+    """Broadcast two shapes by numpy's rules. A dimension known only in a run becomes a new unknown one."""
     rank = max(len(a), len(b))
     padded = ((1,) * (rank - len(dims)) + dims for dims in (a, b))
-    return tuple(_together(*pair) for pair in zip(*padded, strict=True))
+    return tuple(_broadcast_dim(*pair) for pair in zip(*padded, strict=True))
 
 
-def _together(a: Number, b: Number) -> Number:
+def _broadcast_dim(a: Number, b: Number) -> Number:
     if a == b or b == 1:
         return a
     if a == 1:
         return b
-    # Of two that fit the one that is known can't be 1 here.
-    return a if isinstance(a, int) else b if isinstance(b, int) else unlike()
+    # A known dimension is not 1 here, so the unknown one is 1 or equal to it.
+    return a if isinstance(a, int) else b if isinstance(b, int) else new_dim()
 
 
-def unlike(*, is_size: bool = True) -> Dim:
-    """A number of which nothing is known: like no other."""
+def new_dim(*, is_size: bool = True) -> Dim:
+    """Return a new unknown number, which equals no other."""
     return Dim(f"?{next(_serial)}", is_size)
 
 
-def _combined(sign: str, a: Any, b: Any, *, is_commutative: bool = False) -> Dim:
+def _combine(sign: str, a: Any, b: Any, *, is_commutative: bool = False) -> Dim:
     texts = [part.formula if isinstance(part, Dim) else str(part) for part in (a, b)]
     is_size = sign in "+*/" and all(part.is_size if isinstance(part, Dim) else part >= 0 for part in (a, b))
     if is_commutative:
         texts.sort()
     formula = f"({texts[0]} {sign} {texts[1]})"
-    return Dim(formula if len(formula) <= _LONGEST_FORMULA else unlike().formula, is_size)
+    return Dim(formula if len(formula) <= _LONGEST_FORMULA else new_dim().formula, is_size)

@@ -1,7 +1,7 @@
-"""Shape arithmetic: nodes that compute with dimensions, some of which are known only in a run.
+"""Shape arithmetic: operators on arrays of dimensions, some of which are known only in a run.
 
-Each function is an ONNX operator on arrays of numbers and `Dim`s, in the language of
-`nnrt_client.onnx_import.operators.operator`; None says that too little is known.
+Each function is an ONNX operator on arrays of numbers and `Dim`s, declared as in
+`nnrt_client.onnx_import.operators.operator`. It returns None if too little is known.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,25 +19,25 @@ from nnrt_client.onnx_import.shapes.dims import (
     elements,
     equal,
     is_less,
+    new_dim,
     product,
-    unlike,
 )
-from nnrt_client.onnx_import.signature import bound
+from nnrt_client.onnx_import.signature import bind
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.ops.signature import Signature
 
 Arithmetic = Callable[..., Elements | None]
 ARITHMETIC: dict[str, Signature] = {}
 _LARGEST = 2**62
-# Those that look at the dimensions of their input.
-_OF_SHAPES = ("Shape", "Size")
+# Operators that read the dimensions of their input, not its elements.
+_SHAPE_READERS = ("Shape", "Size")
 _TRUTHS = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
-# Dimensions fit both.
+# Integer types that hold every dimension.
 _CAST = {TensorProto.INT32: np.int32, TensorProto.INT64: np.int64}
 
 
 class Known(Protocol):
-    """A value of the graph, as far as it is known before a run."""
+    """Value of the graph, as far as it is known before a run."""
 
     dtype: np.dtype[np.generic]
     dims: Dims
@@ -68,7 +68,7 @@ def size(dims: Elements) -> Elements | None:
 def gather(data: Elements, indices: Elements, *, axis: int = 0) -> Elements | None:
     if not data.ndim or _has_dims(indices):
         return None
-    return _array(np.take(data, indices.astype(np.int64), axis))
+    return _as_array(np.take(data, indices.astype(np.int64), axis))
 
 
 @arithmetic("Concat")
@@ -95,7 +95,7 @@ def slice_(
     by = [1] * count if steps is None else steps.tolist()
     cuts = [slice(None)] * data.ndim
     for axis, start, end, step in zip(along, starts.tolist(), ends.tolist(), by, strict=True):
-        # Backwards, what is before the front is the front itself.
+        # With a negative step, an end before the first element means: down to the first element.
         cuts[axis] = slice(start, None if step < 0 and end < -data.shape[axis] else end, step)
     return data[tuple(cuts)]
 
@@ -108,7 +108,7 @@ def unsqueeze(data: Elements, given: Elements | None = None, *, axes: tuple[int,
 @arithmetic("Squeeze")
 def squeeze(data: Elements, given: Elements | None = None, *, axes: tuple[int, ...] = ()) -> Elements | None:
     named = tuple(axes if given is None else given.tolist())
-    return _array(np.squeeze(data, named or None))
+    return _as_array(np.squeeze(data, named or None))
 
 
 @arithmetic("Reshape")
@@ -128,41 +128,41 @@ def identity(data: Elements) -> Elements | None:
 
 @arithmetic("Add")
 def add(a: Elements, b: Elements) -> Elements | None:
-    return _array(a + b)
+    return _as_array(a + b)
 
 
 @arithmetic("Sub")
 def sub(a: Elements, b: Elements) -> Elements | None:
-    return _array(a - b)
+    return _as_array(a - b)
 
 
 @arithmetic("Mul")
 def mul(a: Elements, b: Elements) -> Elements | None:
-    return _array(a * b)
+    return _as_array(a * b)
 
 
 @arithmetic("Div")
 def div(a: Elements, b: Elements) -> Elements | None:
-    """Integers round towards zero, which Python's division does for those that aren't negative."""
+    """Divide numbers that aren't negative: for these, Python's division rounds as ONNX's does, toward zero."""
     numbers = [value for part in (a, b) for value in part.reshape(-1) if isinstance(value, int)]
     if any(number < 0 for number in numbers) or 0 in b.reshape(-1).tolist():
         return None
-    return _array(a // b)
+    return _as_array(a // b)
 
 
 @arithmetic("Equal")
 def compare(a: Elements, b: Elements) -> Elements | None:
-    return _compared(a, b, equal)
+    return _compare(a, b, equal)
 
 
 @arithmetic("Less")
 def less(a: Elements, b: Elements) -> Elements | None:
-    return _compared(a, b, is_less)
+    return _compare(a, b, is_less)
 
 
 @arithmetic("LessOrEqual")
 def less_or_equal(a: Elements, b: Elements) -> Elements | None:
-    return _negated(_compared(b, a, is_less))
+    return _negate(_compare(b, a, is_less))
 
 
 @arithmetic("Greater")
@@ -177,7 +177,7 @@ def greater_or_equal(a: Elements, b: Elements) -> Elements | None:
 
 @arithmetic("Where")
 def where(condition: Elements, a: Elements, b: Elements) -> Elements | None:
-    return None if _has_dims(condition) else _array(np.where(condition.astype(bool), a, b))
+    return None if _has_dims(condition) else _as_array(np.where(condition.astype(bool), a, b))
 
 
 @arithmetic("ReduceProd")
@@ -191,15 +191,15 @@ def reduce_prod(
 ) -> Elements | None:
     if data.ndim != 1:
         return None
-    return _array(np.prod(data, keepdims=bool(keepdims)))
+    return _as_array(np.prod(data, keepdims=bool(keepdims)))
 
 
-def computed(name: str, given: Sequence[Known | None], attributes: Mapping[str, Any]) -> Elements | None:
-    """The result of a node as far as it is known before a run; None where nothing is."""
+def compute(name: str, given: Sequence[Known | None], attributes: Mapping[str, Any]) -> Elements | None:
+    """Return the result of a node as far as it is known before a run, or None if nothing is known."""
     signature = ARITHMETIC.get(name)
     if signature is None or not given:
         return None
-    if name in _OF_SHAPES:
+    if name in _SHAPE_READERS:
         inputs: list[Elements | None] = [elements(value.dims) if value else None for value in given]
     else:
         inputs = [value.elements if value else None for value in given]
@@ -208,22 +208,22 @@ def computed(name: str, given: Sequence[Known | None], attributes: Mapping[str, 
     if any(numbers is None and value is not None for numbers, value in zip(inputs, given, strict=True)):
         return None
     try:
-        result = signature.function(*inputs, **bound(signature, inputs, attributes))
+        result = signature.function(*inputs, **bind(signature, inputs, attributes))
     except (NnrtError, ValueError, IndexError, TypeError, OverflowError):
-        # What is wrong with it is said by whoever imports it.
+        # The operator's own function reports what is wrong.
         return None
     if result is None or result.size > MAX_ELEMENTS:
         return None
-    # ONNX would wrap around: no dimension is that large.
+    # ONNX would wrap around here. No dimension is that large.
     is_sane = all(abs(value) < _LARGEST for value in result.reshape(-1) if isinstance(value, int))
     return result if is_sane else None
 
 
 def result_dtype(name: str, given: Sequence[Known | None], attributes: Mapping[str, Any]) -> np.dtype[np.generic]:
-    """The data type of the result of a node that `computed` knows."""
+    """Return the data type of the result of a node for which `compute` returned numbers."""
     if name in _TRUTHS:
         return np.dtype(np.bool_)
-    if name in _OF_SHAPES:
+    if name in _SHAPE_READERS:
         return np.dtype(np.int64)
     if name == "Cast":
         return np.dtype(_CAST[attributes["to"]])
@@ -233,27 +233,27 @@ def result_dtype(name: str, given: Sequence[Known | None], attributes: Mapping[s
 
 
 def _unknown(value: Known | None) -> Elements | None:
-    """Numbers that nothing is known of, for a few integers that the run makes."""
+    """Return new unknown numbers for a short integer vector that a run computes, or None for another value."""
     if value is None or value.dtype.kind != "i" or len(value.dims) != 1 or not isinstance(value.dims[0], int):
         return None
-    return elements([unlike(is_size=False) for _ in range(min(value.dims[0], MAX_ELEMENTS + 1))])
+    return elements([new_dim(is_size=False) for _ in range(min(value.dims[0], MAX_ELEMENTS + 1))])
 
 
-def _compared(a: Elements, b: Elements, holds: Callable[[Number, Number], bool | None]) -> Elements | None:
-    """Whether something holds of each pair; None as soon as only a run can tell."""
+def _compare(a: Elements, b: Elements, holds: Callable[[Number, Number], bool | None]) -> Elements | None:
+    """Return whether `holds` is true, for each pair; None if one pair is known only in a run."""
     pairs = np.broadcast(a, b)
     found = [holds(*pair) for pair in pairs]
     return None if None in found else elements([bool(one) for one in found]).reshape(pairs.shape)
 
 
-def _negated(truths: Elements | None) -> Elements | None:
-    return None if truths is None else _array(np.logical_not(truths.astype(bool)).astype(object))
+def _negate(truths: Elements | None) -> Elements | None:
+    return None if truths is None else _as_array(np.logical_not(truths.astype(bool)).astype(object))
 
 
 def _has_dims(values: Elements) -> bool:
     return any(isinstance(value, Dim) for value in values.reshape(-1))
 
 
-def _array(result: Any) -> Elements:
-    """Of rank 0 numpy gives the element itself."""
+def _as_array(result: Any) -> Elements:
+    """Return a result as an array. At rank 0 numpy returns the element itself."""
     return result if isinstance(result, np.ndarray) else elements(result)

@@ -1,4 +1,4 @@
-"""What libraries import from ONNX Runtime's extension module: the exceptions, and this package's own names."""
+"""Names that libraries import from ONNX Runtime's extension module: exceptions, classes and functions."""
 
 # ruff: noqa: F401
 from nnrt_client.onnxruntime.capi.onnxruntime_pybind11_state import *  # noqa: F403

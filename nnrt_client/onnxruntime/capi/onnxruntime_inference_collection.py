@@ -1,4 +1,4 @@
-"""Classes that libraries import from where ONNX Runtime defines them."""
+"""Classes that libraries import from the module in which ONNX Runtime defines them."""
 
 from nnrt_client.onnxruntime.inference_session import InferenceSession
 from nnrt_client.onnxruntime.io_binding import IOBinding

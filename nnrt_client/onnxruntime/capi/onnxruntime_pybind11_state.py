@@ -1,4 +1,4 @@
-"""ONNX Runtime's exceptions where its applications import them from."""
+"""ONNX Runtime's exceptions, in the module from which applications import them."""
 
 from nnrt_client.onnxruntime.errors import (
     EngineError,

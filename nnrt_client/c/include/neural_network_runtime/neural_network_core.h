@@ -1,18 +1,19 @@
 /**
  * @file neural_network_core.h
  *
- * Devices, descriptions of tensors, tensors, compilations and executors: what turns a model into numbers.
+ * Devices, descriptions of tensors, tensors, compilations and executors.
  *
- * All functions may be called by any thread. A handle belongs to one thread at a time, but for executors, whose runs
- * any number of threads may ask for. A handle that has been destroyed, and a pointer that never was one, count as null
- * pointers: they give OH_NN_INVALID_PARAMETER, or NULL.
+ * Any thread may call these functions. Only one thread at a time may use a handle, except that several threads may run
+ * one executor. Destroyed handles and pointers that are no handles count as null pointers: the functions return
+ * OH_NN_INVALID_PARAMETER or NULL.
  *
- * Devices are those of daemons at the addresses in the environment variable NNRT_DEVICES, and without it those of this
- * host.
+ * The devices are those of the daemons at the addresses in the environment variable NNRT_DEVICES, or, without it, the
+ * devices of this host.
  *
- * Codes that any function may return besides those that it names: OH_NN_INVALID_PARAMETER for a null pointer,
- * OH_NN_MEMORY_ERROR where memory is short, OH_NN_FAILED for what nobody foresaw. A function that has failed has
- * changed nothing, and written nothing through its pointers, unless it says so. `nnrt_last_error` (nnrt.h) tells why.
+ * Besides the codes in its comment, any function may return OH_NN_INVALID_PARAMETER for a null pointer,
+ * OH_NN_MEMORY_ERROR if there is not enough memory, and OH_NN_FAILED for an unexpected error. Unless its comment says
+ * otherwise, a function that fails changes nothing and writes nothing through its pointers. `nnrt_last_error` (nnrt.h)
+ * returns the reason.
  */
 #ifndef NEURAL_NETWORK_RUNTIME_NEURAL_NETWORK_CORE_H
 #define NEURAL_NETWORK_RUNTIME_NEURAL_NETWORK_CORE_H
@@ -30,32 +31,31 @@ extern "C" {
 /* ---- Devices */
 
 /**
- * Find the devices that answer now and take work, in the order of their addresses.
+ * Find the devices that answer now and accept work, in the order of their addresses.
  *
  * @param allDevicesID  points to a null pointer; gets the ids. They live as long as the process.
- * @param deviceCount   gets their number, which may be 0; then the array is a null pointer.
- * @return OH_NN_INVALID_PARAMETER where `*allDevicesID` is not null.
+ * @param deviceCount   gets their number. If it is 0, the array is a null pointer.
+ * @return OH_NN_INVALID_PARAMETER if `*allDevicesID` is not null.
  * @since 9
  */
 OH_NN_ReturnCode OH_NNDevice_GetAllDevicesID(const size_t **allDevicesID, uint32_t *deviceCount);
 
 /**
- * The name of a device, made of the device's, its vendor's, and the version of the device interface. No two devices of a
- * fleet have the same.
+ * Get the unique name of a device. It contains the names of device and vendor, and the version of the device interface.
  *
- * @param deviceID  as OH_NNDevice_GetAllDevicesID gave it; 0 is the first device.
+ * @param deviceID  an id of OH_NNDevice_GetAllDevicesID; 0 is the first device.
  * @param name      points to a null pointer; gets the name, which lives as long as the process.
- * @return OH_NN_INVALID_PARAMETER where `*name` is not null, OH_NN_FAILED for an id that no device has that answers.
+ * @return OH_NN_INVALID_PARAMETER if `*name` is not null, OH_NN_FAILED if no device with this id answers.
  * @since 9
  */
 OH_NN_ReturnCode OH_NNDevice_GetName(size_t deviceID, const char **name);
 
 /**
- * The kind of a device.
+ * Get the kind of a device.
  *
- * @param deviceID    as OH_NNDevice_GetAllDevicesID gave it; 0 is the first device.
+ * @param deviceID    an id of OH_NNDevice_GetAllDevicesID; 0 is the first device.
  * @param deviceType  gets the kind.
- * @return OH_NN_INVALID_PARAMETER for an id that no device has, OH_NN_UNAVAILABLE_DEVICE for one whose daemon is gone.
+ * @return OH_NN_INVALID_PARAMETER for an unknown id, OH_NN_UNAVAILABLE_DEVICE if the device's daemon is gone.
  * @since 9
  */
 OH_NN_ReturnCode OH_NNDevice_GetType(size_t deviceID, OH_NN_DeviceType *deviceType);
@@ -63,9 +63,9 @@ OH_NN_ReturnCode OH_NNDevice_GetType(size_t deviceID, OH_NN_DeviceType *deviceTy
 /* ---- Descriptions of tensors */
 
 /**
- * A description with an empty name, OH_NN_UNKNOWN, OH_NN_FORMAT_NONE, and no shape.
+ * Create a description with an empty name, OH_NN_UNKNOWN, OH_NN_FORMAT_NONE, and no shape.
  *
- * @return the description, to be destroyed by OH_NNTensorDesc_Destroy; NULL where memory is short.
+ * @return the description, to be destroyed by OH_NNTensorDesc_Destroy; NULL if there is not enough memory.
  * @since 11
  */
 NN_TensorDesc *OH_NNTensorDesc_Create(void);
@@ -74,7 +74,7 @@ NN_TensorDesc *OH_NNTensorDesc_Create(void);
  * Destroy a description. Tensors and models that were made with it have copies.
  *
  * @param tensorDesc  points to the description; null afterwards.
- * @return OH_NN_INVALID_PARAMETER for one that belongs to a tensor (OH_NNTensor_GetTensorDesc), which stays.
+ * @return OH_NN_INVALID_PARAMETER for a tensor's own description (OH_NNTensor_GetTensorDesc), which is not destroyed.
  * @since 11
  */
 OH_NN_ReturnCode OH_NNTensorDesc_Destroy(NN_TensorDesc **tensorDesc);
@@ -88,10 +88,10 @@ OH_NN_ReturnCode OH_NNTensorDesc_Destroy(NN_TensorDesc **tensorDesc);
 OH_NN_ReturnCode OH_NNTensorDesc_SetName(NN_TensorDesc *tensorDesc, const char *name);
 
 /**
- * The name; empty if none has been set.
+ * Get the name, which is empty if none has been set.
  *
  * @param name  points to a null pointer; gets the name, which lives as long as the description.
- * @return OH_NN_INVALID_PARAMETER where `*name` is not null.
+ * @return OH_NN_INVALID_PARAMETER if `*name` is not null.
  * @since 11
  */
 OH_NN_ReturnCode OH_NNTensorDesc_GetName(const NN_TensorDesc *tensorDesc, const char **name);
@@ -99,34 +99,34 @@ OH_NN_ReturnCode OH_NNTensorDesc_GetName(const NN_TensorDesc *tensorDesc, const 
 /**
  * Set the type of the elements.
  *
- * @return OH_NN_INVALID_PARAMETER for what is no data type.
+ * @return OH_NN_INVALID_PARAMETER if it is no data type.
  * @since 11
  */
 OH_NN_ReturnCode OH_NNTensorDesc_SetDataType(NN_TensorDesc *tensorDesc, OH_NN_DataType dataType);
 
 /**
- * The type of the elements; OH_NN_UNKNOWN if none has been set.
+ * Get the type of the elements, which is OH_NN_UNKNOWN if none has been set.
  *
  * @since 11
  */
 OH_NN_ReturnCode OH_NNTensorDesc_GetDataType(const NN_TensorDesc *tensorDesc, OH_NN_DataType *dataType);
 
 /**
- * Set the dimensions. They are not looked at here: -1 stands for one that only a run decides, and a scalar is {1}.
+ * Set the dimensions. Their values are not checked. -1 is a dimension that is known only in a run; a scalar is {1}.
  *
  * @param shape        1 to 10 dimensions, which are copied.
  * @param shapeLength  their number.
- * @return OH_NN_INVALID_PARAMETER for another number of them.
+ * @return OH_NN_INVALID_PARAMETER for another number of dimensions.
  * @since 11
  */
 OH_NN_ReturnCode OH_NNTensorDesc_SetShape(NN_TensorDesc *tensorDesc, const int32_t *shape, size_t shapeLength);
 
 /**
- * The dimensions; a null pointer and 0 if none have been set.
+ * Get the dimensions: a null pointer and 0 if none have been set.
  *
  * @param shape        points to a null pointer; gets the dimensions, which live as long as the description.
  * @param shapeLength  gets their number.
- * @return OH_NN_INVALID_PARAMETER where `*shape` is not null.
+ * @return OH_NN_INVALID_PARAMETER if `*shape` is not null.
  * @since 11
  */
 OH_NN_ReturnCode OH_NNTensorDesc_GetShape(const NN_TensorDesc *tensorDesc, int32_t **shape, size_t *shapeLength);
@@ -134,34 +134,34 @@ OH_NN_ReturnCode OH_NNTensorDesc_GetShape(const NN_TensorDesc *tensorDesc, int32
 /**
  * Set the order of the dimensions.
  *
- * @return OH_NN_INVALID_PARAMETER for what is no format.
+ * @return OH_NN_INVALID_PARAMETER if it is no format.
  * @since 11
  */
 OH_NN_ReturnCode OH_NNTensorDesc_SetFormat(NN_TensorDesc *tensorDesc, OH_NN_Format format);
 
 /**
- * The order of the dimensions; OH_NN_FORMAT_NONE if none has been set.
+ * Get the order of the dimensions, which is OH_NN_FORMAT_NONE if none has been set.
  *
  * @since 11
  */
 OH_NN_ReturnCode OH_NNTensorDesc_GetFormat(const NN_TensorDesc *tensorDesc, OH_NN_Format *format);
 
 /**
- * The number of elements.
+ * Get the number of elements.
  *
- * @param elementCount  gets it; 0 where a dimension is not known.
- * @return OH_NN_DYNAMIC_SHAPE where a dimension is not known, OH_NN_INVALID_PARAMETER without a shape, and for a number
- *         that no size_t holds.
+ * @param elementCount  gets the number; 0 if a dimension is unknown.
+ * @return OH_NN_DYNAMIC_SHAPE if a dimension is unknown, OH_NN_INVALID_PARAMETER if there is no shape, or if the number
+ *         does not fit into a size_t.
  * @since 11
  */
 OH_NN_ReturnCode OH_NNTensorDesc_GetElementCount(const NN_TensorDesc *tensorDesc, size_t *elementCount);
 
 /**
- * The size in bytes.
+ * Get the size in bytes.
  *
- * @param byteSize  gets it; 0 where a dimension is not known.
- * @return OH_NN_DYNAMIC_SHAPE where a dimension is not known, OH_NN_INVALID_PARAMETER without a shape or a data type, and
- *         for a size that no size_t holds.
+ * @param byteSize  gets the size; 0 if a dimension is unknown.
+ * @return OH_NN_DYNAMIC_SHAPE if a dimension is unknown, OH_NN_INVALID_PARAMETER if there is no shape or data type, or
+ *         if the size does not fit into a size_t.
  * @since 11
  */
 OH_NN_ReturnCode OH_NNTensorDesc_GetByteSize(const NN_TensorDesc *tensorDesc, size_t *byteSize);
@@ -169,20 +169,20 @@ OH_NN_ReturnCode OH_NNTensorDesc_GetByteSize(const NN_TensorDesc *tensorDesc, si
 /* ---- Tensors */
 
 /**
- * A tensor in memory that the device reads and writes where it is, as large as its description says.
+ * Create a tensor in memory that the device accesses directly. Its size follows from the description.
  *
- * @param tensorDesc  is copied. All its dimensions are known.
- * @return the tensor, to be destroyed by OH_NNTensor_Destroy; NULL for an id that no device has that answers, for a
- *         description whose size is not known or more than 1 GiB, and where memory is short.
+ * @param tensorDesc  is copied. All its dimensions must be known.
+ * @return the tensor, to be destroyed by OH_NNTensor_Destroy; NULL if no device with this id answers, if the size is
+ *         unknown or more than 1 GiB, and if there is not enough memory.
  * @since 11
  */
 NN_Tensor *OH_NNTensor_Create(size_t deviceID, NN_TensorDesc *tensorDesc);
 
 /**
- * A tensor with room for so many bytes: for an output whose shape only the run decides.
+ * Create a tensor of a given size, for example for an output whose shape is known only in a run.
  *
- * @param tensorDesc  is copied. It has a shape, of which dimensions may be unknown; where all are known it must not need
- *                    more than `size`.
+ * @param tensorDesc  is copied. It must have a shape, whose dimensions may be unknown. If all are known, it must not
+ *                    need more than `size` bytes.
  * @param size        1 byte to 1 GiB.
  * @return as of OH_NNTensor_Create.
  * @since 11
@@ -190,19 +190,19 @@ NN_Tensor *OH_NNTensor_Create(size_t deviceID, NN_TensorDesc *tensorDesc);
 NN_Tensor *OH_NNTensor_CreateWithSize(size_t deviceID, NN_TensorDesc *tensorDesc, size_t size);
 
 /**
- * A tensor in shared memory that the program has: a memfd, or what another NN_Tensor's OH_NNTensor_GetFd gives.
+ * Create a tensor in the program's shared memory: a memfd, or the result of OH_NNTensor_GetFd.
  *
- * @param tensorDesc  is copied, as by OH_NNTensor_CreateWithSize. What it needs must fit between `offset` and `size`.
- * @param fd          stays the program's, which may close it when this has returned.
- * @param size        the number of bytes of the memory, from its begin.
- * @param offset      the first byte of the tensor, less than `size`.
- * @return as of OH_NNTensor_Create; NULL, too, for a descriptor that can't be mapped or has fewer bytes.
+ * @param tensorDesc  is copied, as by OH_NNTensor_CreateWithSize. The tensor must fit between `offset` and `size`.
+ * @param fd          stays the program's, which may close it after the call.
+ * @param size        size of the memory in bytes, from its begin.
+ * @param offset      position of the tensor's first byte, less than `size`.
+ * @return as of OH_NNTensor_Create; also NULL if the memory can't be mapped or is smaller than `size`.
  * @since 11
  */
 NN_Tensor *OH_NNTensor_CreateWithFd(size_t deviceID, NN_TensorDesc *tensorDesc, int fd, size_t size, size_t offset);
 
 /**
- * Destroy a tensor, and with it its memory and its description. A run that is under way keeps what it needs.
+ * Destroy a tensor with its memory and its description. A current run keeps the memory that it needs.
  *
  * @param tensor  points to the tensor; null afterwards.
  * @since 11
@@ -210,40 +210,39 @@ NN_Tensor *OH_NNTensor_CreateWithFd(size_t deviceID, NN_TensorDesc *tensorDesc, 
 OH_NN_ReturnCode OH_NNTensor_Destroy(NN_Tensor **tensor);
 
 /**
- * The memory of a tensor, from its offset on, to be read and written while no run has it.
+ * Get the memory of a tensor, from its offset on. The program may read and write it while no run uses it.
  *
- * @return the first byte; it is valid until the tensor is destroyed. NULL for no tensor.
+ * @return the address of the first byte, valid until the tensor is destroyed; NULL for a null pointer.
  * @since 11
  */
 void *OH_NNTensor_GetDataBuffer(const NN_Tensor *tensor);
 
 /**
- * The descriptor of the memory of a tensor.
+ * Get the file descriptor of a tensor's memory.
  *
- * @param fd  gets it. It belongs to the tensor, and is closed with it.
+ * @param fd  gets the descriptor, which belongs to the tensor and is closed with it.
  * @since 11
  */
 OH_NN_ReturnCode OH_NNTensor_GetFd(const NN_Tensor *tensor, int *fd);
 
 /**
- * The bytes of the memory of a tensor, what is before its offset included.
+ * Get the size of a tensor's memory in bytes, with the bytes before its offset.
  *
  * @since 11
  */
 OH_NN_ReturnCode OH_NNTensor_GetSize(const NN_Tensor *tensor, size_t *size);
 
 /**
- * The first byte of a tensor in its memory; 0 unless it was created with a descriptor.
+ * Get the position of a tensor's first byte in its memory: 0, unless the tensor was created with a descriptor.
  *
  * @since 11
  */
 OH_NN_ReturnCode OH_NNTensor_GetOffset(const NN_Tensor *tensor, size_t *offset);
 
 /**
- * The tensor's own description. What is set there is what the next run takes for an input; a run sets the shapes of its
- * outputs there.
+ * Get the tensor's own description. The next run reads it for an input. A run writes the shapes of its outputs to it.
  *
- * @return the description, which belongs to the tensor: don't destroy it. NULL for no tensor.
+ * @return the description, which belongs to the tensor: don't destroy it. NULL for a null pointer.
  * @since 11
  */
 NN_TensorDesc *OH_NNTensor_GetTensorDesc(const NN_Tensor *tensor);
@@ -251,80 +250,81 @@ NN_TensorDesc *OH_NNTensor_GetTensorDesc(const NN_Tensor *tensor);
 /* ---- Compilations */
 
 /**
- * A compilation of a model, which is finished before the compilation is built. The model's handle may be destroyed at
- * once.
+ * Create a compilation of a model, which must be finished before the compilation is built. The model's handle may be
+ * destroyed at once.
  *
- * @return the compilation, to be destroyed by OH_NNCompilation_Destroy; NULL for no model.
+ * @return the compilation, to be destroyed by OH_NNCompilation_Destroy; NULL for a null pointer.
  * @since 9
  */
 OH_NNCompilation *OH_NNCompilation_Construct(const OH_NNModel *model);
 
 /**
- * A compilation of an offline model: a file that was compiled for the device before. It is read when the compilation is
- * built: OH_NNCompilation_Build returns OH_NN_INVALID_PATH where it isn't there, OH_NN_INVALID_FILE where it can't be read
- * or is empty, and OH_NN_FAILED where the device doesn't take it.
+ * Create a compilation of an offline model: a file that was compiled for the device before. OH_NNCompilation_Build
+ * reads the file. It returns OH_NN_INVALID_PATH if the file doesn't exist, OH_NN_INVALID_FILE if it can't be read or is
+ * empty, and OH_NN_FAILED if the device refuses it.
  *
  * @param modelPath  the name of the file, which is copied.
- * @return as of OH_NNCompilation_Construct; NULL without a name.
+ * @return as of OH_NNCompilation_Construct.
  * @since 11
  */
 OH_NNCompilation *OH_NNCompilation_ConstructWithOfflineModelFile(const char *modelPath);
 
 /**
- * A compilation of an offline model in memory.
+ * Create a compilation of an offline model in memory.
  *
- * @param modelBuffer  is not copied: it stays as it is until the compilation is destroyed.
- * @param modelSize    its bytes, at least 1.
- * @return as of OH_NNCompilation_Construct; NULL without any bytes.
+ * @param modelBuffer  is not copied: it must not change until the compilation is destroyed.
+ * @param modelSize    its size in bytes, at least 1.
+ * @return as of OH_NNCompilation_Construct; also NULL for size 0.
  * @since 11
  */
 OH_NNCompilation *OH_NNCompilation_ConstructWithOfflineModelBuffer(const void *modelBuffer, size_t modelSize);
 
 /**
- * A compilation of a cache, which OH_NNCompilation_SetCache or OH_NNCompilation_ImportCacheFromBuffer names.
+ * Create a compilation of a cache, which OH_NNCompilation_SetCache or OH_NNCompilation_ImportCacheFromBuffer sets.
  *
- * @return as of OH_NNCompilation_Construct; NULL where memory is short.
+ * @return as of OH_NNCompilation_Construct; NULL if there is not enough memory.
  * @since 11
  */
 OH_NNCompilation *OH_NNCompilation_ConstructForCache(void);
 
 /**
- * Choose the device; without this, the first one. Any id is taken here: OH_NNCompilation_Build looks for the device.
+ * Set the device, by default the first one. Any id is accepted: OH_NNCompilation_Build looks for the device.
  *
- * @return OH_NN_OPERATION_FORBIDDEN once it has been built.
+ * @return OH_NN_OPERATION_FORBIDDEN after the compilation has been built.
  * @since 9
  */
 OH_NN_ReturnCode OH_NNCompilation_SetDevice(OH_NNCompilation *compilation, size_t deviceID);
 
 /**
- * Read what was compiled from this directory, if it is there; else write it there. Either is done by
- * OH_NNCompilation_Build.
+ * Set the directory of the cache. OH_NNCompilation_Build reads the compiled model from it if it is there, and else
+ * writes it there.
  *
- * @param cachePath  the name of a directory that exists, which is copied. Each device has a directory of its own in it.
- * @param version    of the model: what was written with a lower one is written anew.
- * @return OH_NN_INVALID_PATH for what is no directory, or can't be used; OH_NN_INVALID_FILE where what was written there
- *         is damaged, incomplete, or another device's; OH_NN_INVALID_PARAMETER where it has a higher version (then
- *         OH_NNCompilation_Build does as if this had not been called); OH_NN_OPERATION_FORBIDDEN once it has been built.
- *         OH_NNCompilation_Build looks again, and returns the same codes, OH_NN_OPERATION_FORBIDDEN where the device has
- *         no caches, OH_NN_INVALID_PARAMETER for the version UINT32_MAX, and OH_NN_SAVE_CACHE_EXCEPTION where it has
- *         compiled the model, which can be used, but can't write it.
+ * @param cachePath  the name of an existing directory, which is copied. Each device has a directory of its own in it.
+ * @param version    version of the model. A cache of a lower version is overwritten.
+ * @return OH_NN_INVALID_PATH if it is no directory or can't be used; OH_NN_INVALID_FILE if the cache is damaged,
+ *         incomplete, or of another device; OH_NN_INVALID_PARAMETER if the cache has a higher version (then
+ *         OH_NNCompilation_Build ignores this call); OH_NN_OPERATION_FORBIDDEN after the compilation has been built.
+ *         OH_NNCompilation_Build checks again and returns the same codes. It also returns OH_NN_OPERATION_FORBIDDEN if
+ *         the device has no caches, OH_NN_INVALID_PARAMETER for the version UINT32_MAX, and OH_NN_SAVE_CACHE_EXCEPTION
+ *         if it has compiled the model, which can be used, but can't write the cache.
  * @since 9
  */
 OH_NN_ReturnCode OH_NNCompilation_SetCache(OH_NNCompilation *compilation, const char *cachePath, uint32_t version);
 
 /**
- * Choose how fast the device works; without this, OH_NN_PERFORMANCE_NONE: as it likes.
+ * Set the performance mode. By default it is OH_NN_PERFORMANCE_NONE, with which the device decides.
  *
- * @return OH_NN_OPERATION_FORBIDDEN once it has been built, OH_NN_UNAVAILABLE_DEVICE where the device has no choice (but
- *         the value that stands without this is taken). OH_NNCompilation_Build returns OH_NN_INVALID_PARAMETER for what is
- *         no such value, and OH_NN_OPERATION_FORBIDDEN where a device that was chosen later has no choice.
+ * @return OH_NN_OPERATION_FORBIDDEN after the compilation has been built, OH_NN_UNAVAILABLE_DEVICE if the device
+ *         doesn't support this setting, unless the value is the default. OH_NNCompilation_Build returns
+ *         OH_NN_INVALID_PARAMETER for an invalid value, and OH_NN_OPERATION_FORBIDDEN if a device that was set later
+ *         doesn't support the setting.
  * @since 9
  */
 OH_NN_ReturnCode OH_NNCompilation_SetPerformanceMode(
     OH_NNCompilation *compilation, OH_NN_PerformanceMode performanceMode);
 
 /**
- * Choose which runs go first, of those of the same user; without this, OH_NN_PRIORITY_NONE.
+ * Set the priority of the runs, among the runs of the same user. By default it is OH_NN_PRIORITY_NONE.
  *
  * @return as of OH_NNCompilation_SetPerformanceMode.
  * @since 9
@@ -332,7 +332,7 @@ OH_NN_ReturnCode OH_NNCompilation_SetPerformanceMode(
 OH_NN_ReturnCode OH_NNCompilation_SetPriority(OH_NNCompilation *compilation, OH_NN_Priority priority);
 
 /**
- * Have the device compute in half precision what the model has in FLOAT32; without this, false.
+ * Set whether the device computes in half precision where the model has FLOAT32. By default it does not.
  *
  * @return as of OH_NNCompilation_SetPerformanceMode.
  * @since 9
@@ -340,59 +340,60 @@ OH_NN_ReturnCode OH_NNCompilation_SetPriority(OH_NNCompilation *compilation, OH_
 OH_NN_ReturnCode OH_NNCompilation_EnableFloat16(OH_NNCompilation *compilation, bool enableFloat16);
 
 /**
- * Take what was compiled from a buffer that OH_NNCompilation_ExportCacheToBuffer has written.
+ * Set a buffer with a compiled model, written by OH_NNCompilation_ExportCacheToBuffer.
  *
- * @param buffer     is not copied: it stays as it is until the compilation is destroyed.
- * @param modelSize  its bytes, at least 1.
- * @return OH_NN_OPERATION_FORBIDDEN once it has been built. OH_NNCompilation_Build returns OH_NN_INVALID_FILE for a
- *         buffer that holds something else, or another device's, and OH_NN_INVALID_PARAMETER where the compilation has a
- *         model or a directory, too.
+ * @param buffer     is not copied: it must not change until the compilation is destroyed.
+ * @param modelSize  its size in bytes, at least 1.
+ * @return OH_NN_OPERATION_FORBIDDEN after the compilation has been built. OH_NNCompilation_Build returns
+ *         OH_NN_INVALID_FILE if the buffer contains no compiled model of the device, and OH_NN_INVALID_PARAMETER if the
+ *         compilation also has a model or a directory.
  * @since 11
  */
 OH_NN_ReturnCode OH_NNCompilation_ImportCacheFromBuffer(
     OH_NNCompilation *compilation, const void *buffer, size_t modelSize);
 
 /**
- * Write what was compiled into a buffer.
+ * Write the compiled model to a buffer.
  *
- * @param buffer     is written from its begin.
- * @param length     its bytes.
- * @param modelSize  gets the bytes that were written; of a buffer that is too small, those that are needed.
- * @return OH_NN_INVALID_PARAMETER for a buffer that is too small, and unless it has been built; OH_NN_UNSUPPORTED where
- *         the device doesn't give what it has compiled, OH_NN_SAVE_CACHE_EXCEPTION where it fails to.
+ * @param buffer     gets the compiled model, from its begin.
+ * @param length     its size in bytes.
+ * @param modelSize  gets the number of bytes written, or of bytes needed if the buffer is too small.
+ * @return OH_NN_INVALID_PARAMETER if the buffer is too small, or the compilation has not been built; OH_NN_UNSUPPORTED
+ *         if the device can't export compiled models, OH_NN_SAVE_CACHE_EXCEPTION if it fails to.
  * @since 11
  */
 OH_NN_ReturnCode OH_NNCompilation_ExportCacheToBuffer(
     OH_NNCompilation *compilation, const void *buffer, size_t length, size_t *modelSize);
 
 /**
- * Give the device a setting of its vendor's. A name that is given twice has both values, joined by '|'.
+ * Set an option that the device's vendor defines. If a name is set twice, its values are joined by '|'.
  *
- * @param configName       which one, not empty; it is copied. "ModelName" tells models in one directory of caches apart.
+ * @param configName       name of the option, not empty; it is copied. The option "ModelName" distinguishes models
+ *                         whose caches are in one directory.
  * @param configValue      its value, which is copied.
- * @param configValueSize  the bytes of the value, at least 1.
- * @return OH_NN_OPERATION_FORBIDDEN once it has been built. OH_NNCompilation_Build returns OH_NN_INVALID_PARAMETER for a
- *         setting that the device doesn't know.
+ * @param configValueSize  the size of the value in bytes, at least 1.
+ * @return OH_NN_OPERATION_FORBIDDEN after the compilation has been built. OH_NNCompilation_Build returns
+ *         OH_NN_INVALID_PARAMETER for an option that the device doesn't know.
  * @since 11
  */
 OH_NN_ReturnCode OH_NNCompilation_AddExtensionConfig(
     OH_NNCompilation *compilation, const char *configName, const void *configValue, const size_t configValueSize);
 
 /**
- * Compile the model. That may take minutes. Once a device has decided, nothing of the compilation can be changed; where
- * it could not, for it was not there or its daemon died, this may be called again.
+ * Compile the model, which may take minutes. Once a device has accepted or refused the model, the compilation can't be
+ * changed. If the device was not there or its daemon died, the call may be repeated.
  *
- * @return OH_NN_INVALID_PARAMETER for a model that is not finished, for a compilation that a device has decided about, and
- *         for one without a model or with several; OH_NN_FAILED where the device doesn't run the model or there is no such
- *         device, OH_NN_UNAVAILABLE_DEVICE where its daemon dies, OH_NN_CONNECTION_EXCEPTION where the connection to it is
- *         lost, and what the functions above say: OH_NN_OPERATION_FORBIDDEN, OH_NN_INVALID_PATH, OH_NN_INVALID_FILE,
- *         OH_NN_SAVE_CACHE_EXCEPTION.
+ * @return OH_NN_INVALID_PARAMETER for a model that is not finished, for a compilation that a device has accepted or
+ *         refused, and for one without a model or with several; OH_NN_FAILED if the device can't run the model or there
+ *         is no such device, OH_NN_UNAVAILABLE_DEVICE if its daemon dies, OH_NN_CONNECTION_EXCEPTION if the connection
+ *         is lost, and codes that the functions above name: OH_NN_OPERATION_FORBIDDEN, OH_NN_INVALID_PATH,
+ *         OH_NN_INVALID_FILE, OH_NN_SAVE_CACHE_EXCEPTION.
  * @since 9
  */
 OH_NN_ReturnCode OH_NNCompilation_Build(OH_NNCompilation *compilation);
 
 /**
- * Destroy a compilation. Executors that were made from it go on.
+ * Destroy a compilation. Its executors keep working.
  *
  * @param compilation  points to the compilation; null afterwards.
  * @since 9
@@ -402,29 +403,29 @@ void OH_NNCompilation_Destroy(OH_NNCompilation **compilation);
 /* ---- Executors */
 
 /**
- * An executor of a compilation that has been built. The compilation may be destroyed at once.
+ * Create an executor of a compilation that has been built. The compilation may be destroyed at once.
  *
- * @return the executor, to be destroyed by OH_NNExecutor_Destroy; NULL for a compilation that has not been built, and
- *         where the daemon that has built it is gone.
+ * @return the executor, to be destroyed by OH_NNExecutor_Destroy; NULL if the compilation has not been built, or the
+ *         daemon that has built it is gone.
  * @since 9
  */
 OH_NNExecutor *OH_NNExecutor_Construct(OH_NNCompilation *compilation);
 
 /**
- * The shape of an output in the last run; before one, the shape that the model declares, with -1 for what is not known.
- * After a run for which an output's tensor was too small, the shape that it needs.
+ * Get the shape of an output in the last run. Before the first run it is the declared shape, with -1 for unknown
+ * dimensions. After a run in which an output's tensor was too small, it is the shape that the output needs.
  *
  * @param shape        points to a null pointer; gets the dimensions, which live as long as the executor.
  * @param shapeLength  gets their number.
- * @return OH_NN_INVALID_PARAMETER where `*shape` is not null, and for an index that there isn't.
+ * @return OH_NN_INVALID_PARAMETER if `*shape` is not null, and for an index that doesn't exist.
  * @since 9
  */
 OH_NN_ReturnCode OH_NNExecutor_GetOutputShape(
     OH_NNExecutor *executor, uint32_t outputIndex, int32_t **shape, uint32_t *shapeLength);
 
 /**
- * Destroy an executor. Its runs end with OH_NN_FAILED, and their callbacks have returned when this returns, but for one
- * that calls this itself.
+ * Destroy an executor. Its runs end with OH_NN_FAILED. The function returns after their callbacks have returned, except
+ * for a callback that calls it.
  *
  * @param executor  points to the executor; null afterwards.
  * @since 9
@@ -432,77 +433,78 @@ OH_NN_ReturnCode OH_NNExecutor_GetOutputShape(
 void OH_NNExecutor_Destroy(OH_NNExecutor **executor);
 
 /**
- * The number of inputs that a run takes.
+ * Get the number of inputs of a run.
  *
  * @since 11
  */
 OH_NN_ReturnCode OH_NNExecutor_GetInputCount(const OH_NNExecutor *executor, size_t *inputCount);
 
 /**
- * The number of outputs that a run gives.
+ * Get the number of outputs of a run.
  *
  * @since 11
  */
 OH_NN_ReturnCode OH_NNExecutor_GetOutputCount(const OH_NNExecutor *executor, size_t *outputCount);
 
 /**
- * A description of an input, as the model declares it; a scalar is {1}.
+ * Create a description of an input as the model declares it. A scalar has the shape {1}.
  *
- * @param index  the position in the inputs that OH_NNModel_SpecifyInputsAndOutputs was given.
- * @return the description, to be destroyed by OH_NNTensorDesc_Destroy; NULL for an index that there isn't.
+ * @param index  the position of the input in the call of OH_NNModel_SpecifyInputsAndOutputs.
+ * @return the description, to be destroyed by OH_NNTensorDesc_Destroy; NULL for an index that doesn't exist.
  * @since 11
  */
 NN_TensorDesc *OH_NNExecutor_CreateInputTensorDesc(const OH_NNExecutor *executor, size_t index);
 
 /**
- * A description of an output, in the same way.
+ * Create a description of an output, as OH_NNExecutor_CreateInputTensorDesc does of an input.
  *
  * @since 11
  */
 NN_TensorDesc *OH_NNExecutor_CreateOutputTensorDesc(const OH_NNExecutor *executor, size_t index);
 
 /**
- * The smallest and the largest dimensions of an input that the device takes.
+ * Get the smallest and the largest dimensions of an input that the device accepts.
  *
- * @param minInputDims  gets the smallest ones, which live as long as the executor, whatever it pointed to before.
- * @param maxInputDims  gets the largest ones, in the same way.
- * @param shapeLength   gets their number.
- * @return OH_NN_INVALID_PARAMETER for an index that there isn't, OH_NN_OPERATION_FORBIDDEN where the device doesn't say,
- *         OH_NN_UNAVAILABLE_DEVICE where its daemon is gone.
+ * @param minInputDims  gets the smallest dimensions, which live as long as the executor. Its value before doesn't
+ *                      matter.
+ * @param maxInputDims  gets the largest dimensions, in the same way.
+ * @param shapeLength   gets the number of dimensions.
+ * @return OH_NN_INVALID_PARAMETER for an index that doesn't exist, OH_NN_OPERATION_FORBIDDEN if the device doesn't
+ *         tell, OH_NN_UNAVAILABLE_DEVICE if its daemon is gone.
  * @since 11
  */
 OH_NN_ReturnCode OH_NNExecutor_GetInputDimRange(
     const OH_NNExecutor *executor, size_t index, size_t **minInputDims, size_t **maxInputDims, size_t *shapeLength);
 
 /**
- * Set what is called when a run that begins from now on with OH_NNExecutor_RunAsync has ended.
+ * Set the callback of later runs of OH_NNExecutor_RunAsync.
  *
- * It is called by a thread of the library's, once for each run, and may call any function here.
+ * A thread of the library calls it once for each run that has ended. It may call any function of this library.
  *
  * @since 11
  */
 OH_NN_ReturnCode OH_NNExecutor_SetOnRunDone(OH_NNExecutor *executor, NN_OnRunDone onRunDone);
 
 /**
- * Set what is called when the daemon dies while a run is under way that begins from now on with OH_NNExecutor_RunAsync:
- * once for each such run, in place of what OH_NNExecutor_SetOnRunDone has set, in the same way. Without it that is called,
- * with OH_NN_UNAVAILABLE_DEVICE.
+ * Set the callback for later runs of OH_NNExecutor_RunAsync whose daemon dies. For each such run a thread of the
+ * library calls it in place of the callback of OH_NNExecutor_SetOnRunDone. Without it, that callback is called with
+ * OH_NN_UNAVAILABLE_DEVICE.
  *
  * @since 11
  */
 OH_NN_ReturnCode OH_NNExecutor_SetOnServiceDied(OH_NNExecutor *executor, NN_OnServiceDied onServiceDied);
 
 /**
- * Run the model, and wait for the end. The results are then in the memory of the outputs, their shapes in the
- * descriptions of these.
+ * Run the model and wait until the run ends. It writes the results to the memory of the outputs, and their shapes to
+ * the descriptions of the outputs.
  *
- * @param inputTensor   a tensor for each input, of its data type and of a shape that fits.
- * @param outputTensor  a tensor for each output, with room for it.
- * @return OH_NN_INVALID_PARAMETER for tensors that don't fit, or an output that is too small (then
- *         OH_NNExecutor_GetOutputShape tells what it needs); OH_NN_NULL_PTR for a null pointer among the inputs, where
- *         OH_NNExecutor_GetInputDimRange has an answer; OH_NN_FAILED for a tensor whose description needs more than its
- *         memory has, OH_NN_TIMEOUT for a run that takes too long, OH_NN_UNAVAILABLE_DEVICE where the daemon dies or has
- *         died, or the device fails, OH_NN_CONNECTION_EXCEPTION where the connection to it is lost.
+ * @param inputTensor   a tensor for each input, with its data type and a shape that fits.
+ * @param outputTensor  a tensor for each output, which must be large enough.
+ * @return OH_NN_INVALID_PARAMETER for tensors that don't fit, and for an output that is too small (then
+ *         OH_NNExecutor_GetOutputShape returns the shape that it needs); OH_NN_NULL_PTR for a null pointer among the
+ *         inputs, if the device answers OH_NNExecutor_GetInputDimRange; OH_NN_FAILED for a tensor whose description
+ *         needs more than its memory, OH_NN_TIMEOUT for a run that takes too long, OH_NN_UNAVAILABLE_DEVICE if the
+ *         daemon dies or has died or the device fails, OH_NN_CONNECTION_EXCEPTION if the connection is lost.
  * @since 11
  */
 OH_NN_ReturnCode OH_NNExecutor_RunSync(
@@ -513,13 +515,14 @@ OH_NN_ReturnCode OH_NNExecutor_RunSync(
     size_t outputCount);
 
 /**
- * Begin a run, and return. If this returns OH_NN_SUCCESS, one callback follows: what OH_NNExecutor_SetOnRunDone or
- * OH_NNExecutor_SetOnServiceDied has set. Leave the tensors alone until then; they may be destroyed.
+ * Start a run and return. After OH_NN_SUCCESS exactly one callback follows, of OH_NNExecutor_SetOnRunDone or
+ * OH_NNExecutor_SetOnServiceDied. Until then the program must not access the memory of the tensors, but it may destroy
+ * them.
  *
  * @param timeout   milliseconds until the run ends with OH_NN_TIMEOUT, at least 1.
- * @param userData  is given to the callback, and not null.
- * @return as of OH_NNExecutor_RunSync for what is wrong before the run begins; OH_NN_OPERATION_FORBIDDEN where
- *         OH_NNExecutor_SetOnRunDone has set nothing.
+ * @param userData  argument of the callback, not null.
+ * @return as of OH_NNExecutor_RunSync for errors before the run starts; OH_NN_OPERATION_FORBIDDEN if
+ *         OH_NNExecutor_SetOnRunDone has not been called.
  * @since 11
  */
 OH_NN_ReturnCode OH_NNExecutor_RunAsync(

@@ -1,8 +1,8 @@
 /**
  * @file neural_network_runtime.h
  *
- * Quantization parameters, models, and the functions of API 9 that programs still call. neural_network_core.h has what
- * computes models, and the rules that hold for all functions.
+ * Quantization parameters, models, and deprecated functions of API 9. neural_network_core.h has compilations and
+ * executors, and the rules for all functions.
  */
 #ifndef NEURAL_NETWORK_RUNTIME_NEURAL_NETWORK_RUNTIME_H
 #define NEURAL_NETWORK_RUNTIME_NEURAL_NETWORK_RUNTIME_H
@@ -17,9 +17,9 @@ extern "C" {
 /* ---- Quantization parameters */
 
 /**
- * Quantization parameters without any values.
+ * Create quantization parameters without values.
  *
- * @return the parameters, to be destroyed by OH_NNQuantParam_Destroy; NULL where memory is short.
+ * @return the parameters, to be destroyed by OH_NNQuantParam_Destroy; NULL if there is not enough memory.
  * @since 11
  */
 NN_QuantParam *OH_NNQuantParam_Create(void);
@@ -41,7 +41,7 @@ OH_NN_ReturnCode OH_NNQuantParam_SetScales(NN_QuantParam *quantParams, const dou
 OH_NN_ReturnCode OH_NNQuantParam_SetZeroPoints(NN_QuantParam *quantParams, const int32_t *zeroPoints, size_t quantCount);
 
 /**
- * Set the bits: as many as scales, each 8, which is checked when a tensor gets the parameters.
+ * Set the numbers of bits: as many as scales, each 8. They are checked when a tensor gets the parameters.
  *
  * @since 11
  */
@@ -58,9 +58,9 @@ OH_NN_ReturnCode OH_NNQuantParam_Destroy(NN_QuantParam **quantParams);
 /* ---- Models */
 
 /**
- * An empty model.
+ * Create an empty model.
  *
- * @return the model, to be destroyed by OH_NNModel_Destroy; NULL where memory is short.
+ * @return the model, to be destroyed by OH_NNModel_Destroy; NULL if there is not enough memory.
  * @since 9
  */
 OH_NNModel *OH_NNModel_Construct(void);
@@ -68,54 +68,54 @@ OH_NNModel *OH_NNModel_Construct(void);
 /**
  * Add a tensor. Its index is the number of tensors that were added before.
  *
- * @param tensorDesc  is copied. Without a shape it is that of a scalar; -1 stands for a dimension that only a run decides.
+ * @param tensorDesc  is copied. Without a shape it describes a scalar; -1 is a dimension that is known only in a run.
  * @return OH_NN_INVALID_PARAMETER for a dimension of 0 or below -1, and for more than 4 GiB;
- *         OH_NN_OPERATION_FORBIDDEN once the model is finished.
+ *         OH_NN_OPERATION_FORBIDDEN after the model is finished.
  * @since 11
  */
 OH_NN_ReturnCode OH_NNModel_AddTensorToModel(OH_NNModel *model, const NN_TensorDesc *tensorDesc);
 
 /**
- * Give a tensor elements, once: it is a constant, or a parameter of an operation, which must have them when
- * OH_NNModel_AddOperation names it.
+ * Set the elements of a constant, or of a parameter of an operation, once. A parameter must have its elements when
+ * OH_NNModel_AddOperation is called.
  *
  * @param dataBuffer  is copied.
- * @param length      its bytes: as many as the tensor has.
- * @return OH_NN_INVALID_PARAMETER for another number of bytes, for a tensor that has elements, and for an index that there
- *         isn't; OH_NN_OPERATION_FORBIDDEN for a tensor with a dimension that only a run decides, for an input or an output
- *         of the model, and once the model is finished.
+ * @param length      its size in bytes, which must be that of the tensor.
+ * @return OH_NN_INVALID_PARAMETER for another size, for a tensor that has elements, and for an index that doesn't
+ *         exist; OH_NN_OPERATION_FORBIDDEN for a tensor with an unknown dimension, for an input or an output of the
+ *         model, and after the model is finished.
  * @since 9
  */
 OH_NN_ReturnCode OH_NNModel_SetTensorData(OH_NNModel *model, uint32_t index, const void *dataBuffer, size_t length);
 
 /**
- * Have a tensor be quantized. A call that fails for what the parameters are leaves the tensor without any.
+ * Set the quantization parameters of a tensor. If they are invalid, the call fails and the tensor is left without any.
  *
- * @param quantParam  is copied. Without any values the tensor is not quantized.
- * @return OH_NN_INVALID_PARAMETER for parameters that don't go together, and for an index that there isn't;
- *         OH_NN_OPERATION_FORBIDDEN once the model is finished.
+ * @param quantParam  is copied. Without values the tensor is not quantized.
+ * @return OH_NN_INVALID_PARAMETER for parameters that don't fit each other, and for an index that doesn't exist;
+ *         OH_NN_OPERATION_FORBIDDEN after the model is finished.
  * @since 11
  */
 OH_NN_ReturnCode OH_NNModel_SetTensorQuantParams(OH_NNModel *model, uint32_t index, NN_QuantParam *quantParam);
 
 /**
- * Say which parameter of an operation a tensor is; the last call counts.
+ * Set which parameter of an operation a tensor is. The last call counts.
  *
- * @return OH_NN_INVALID_PARAMETER for what is no such type, and for an index that there isn't;
- *         OH_NN_OPERATION_FORBIDDEN once the model is finished.
+ * @return OH_NN_INVALID_PARAMETER for an invalid type, and for an index that doesn't exist; OH_NN_OPERATION_FORBIDDEN
+ *         after the model is finished.
  * @since 11
  */
 OH_NN_ReturnCode OH_NNModel_SetTensorType(OH_NNModel *model, uint32_t index, OH_NN_TensorType tensorType);
 
 /**
- * Add an operation. neural_network_runtime_type.h says which tensors each one reads.
+ * Add an operation. neural_network_runtime_type.h lists the tensors that each operation reads.
  *
  * @param op             the operation.
- * @param paramIndices   indices of its parameters, in any order; those left out have their defaults. An array without
- *                       any is a null pointer with size 0.
+ * @param paramIndices   indices of its parameters, in any order. Parameters that are left out have their defaults. An
+ *                       empty array is a null pointer with size 0.
  * @param inputIndices   indices of its inputs, in the operation's order; 1 to 200.
  * @param outputIndices  indices of its outputs, in the operation's order; 1 to 200.
- * @return OH_NN_INVALID_PARAMETER for tensors that don't fit, OH_NN_OPERATION_FORBIDDEN once the model is finished.
+ * @return OH_NN_INVALID_PARAMETER for tensors that don't fit, OH_NN_OPERATION_FORBIDDEN after the model is finished.
  * @since 9
  */
 OH_NN_ReturnCode OH_NNModel_AddOperation(
@@ -126,27 +126,27 @@ OH_NN_ReturnCode OH_NNModel_AddOperation(
     const OH_NN_UInt32Array *outputIndices);
 
 /**
- * Say what the inputs and the outputs of the model are: 1 to 200 of each. Executors know them by their positions here.
+ * Set the inputs and the outputs of the model: 1 to 200 of each. Executors number them by their positions here.
  *
- * @return OH_NN_INVALID_PARAMETER for indices that there aren't, for one in both arrays, and for a parameter of an
- *         operation; OH_NN_OPERATION_FORBIDDEN for a second call that succeeds, and once the model is finished.
+ * @return OH_NN_INVALID_PARAMETER for indices that don't exist, for one in both arrays, and for a parameter of an
+ *         operation; OH_NN_OPERATION_FORBIDDEN if an earlier call has succeeded, and after the model is finished.
  * @since 9
  */
 OH_NN_ReturnCode OH_NNModel_SpecifyInputsAndOutputs(
     OH_NNModel *model, const OH_NN_UInt32Array *inputIndices, const OH_NN_UInt32Array *outputIndices);
 
 /**
- * Finish a model: nothing of it changes any more, and it can be compiled. What its operations read of each other is not
- * looked at here: OH_NNCompilation_Build returns OH_NN_INVALID_PARAMETER for a graph that has a circle, or reads what
- * nothing gives.
+ * Finish a model. After that it can be compiled, but not changed. The order of its operations is not checked here:
+ * OH_NNCompilation_Build returns OH_NN_INVALID_PARAMETER for a graph that has a cycle, or reads a tensor that no
+ * operation writes.
  *
- * @return OH_NN_OPERATION_FORBIDDEN for a model without operations, inputs or outputs, and for one that is finished.
+ * @return OH_NN_OPERATION_FORBIDDEN for a model without operations, inputs or outputs, and for a finished one.
  * @since 9
  */
 OH_NN_ReturnCode OH_NNModel_Finish(OH_NNModel *model);
 
 /**
- * Destroy a model. Compilations that were made from it go on.
+ * Destroy a model. Its compilations keep working.
  *
  * @param model  points to the model; null afterwards.
  * @since 9
@@ -154,39 +154,39 @@ OH_NN_ReturnCode OH_NNModel_Finish(OH_NNModel *model);
 void OH_NNModel_Destroy(OH_NNModel **model);
 
 /**
- * Ask a device which operations of a model it runs.
+ * Ask a device which operations of a model it supports.
  *
- * @param isSupported  points to a null pointer; gets a truth value for each operation, in the order in which they were
- *                     added. They live as long as the model.
+ * @param isSupported  points to a null pointer; gets a flag for each operation, in the order in which they were added.
+ *                     The flags live as long as the model.
  * @param opCount      gets their number.
- * @return OH_NN_INVALID_PARAMETER where `*isSupported` is not null, OH_NN_OPERATION_FORBIDDEN for a model that is not
- *         finished, OH_NN_FAILED for an id that no device has that answers, OH_NN_UNAVAILABLE_DEVICE where its daemon dies
- *         meanwhile.
+ * @return OH_NN_INVALID_PARAMETER if `*isSupported` is not null, OH_NN_OPERATION_FORBIDDEN for a model that is not
+ *         finished, OH_NN_FAILED if no device with this id answers, OH_NN_UNAVAILABLE_DEVICE if its daemon dies during
+ *         the call.
  * @since 9
  */
 OH_NN_ReturnCode OH_NNModel_GetAvailableOperations(
     OH_NNModel *model, size_t deviceID, const bool **isSupported, uint32_t *opCount);
 
-/* ---- API 9: deprecated since 11. What they are replaced by takes tensors that the program makes once. */
+/* ---- API 9: deprecated since 11. The newer functions use tensors that a program creates once for many runs. */
 
 /**
- * Add a tensor; use OH_NNModel_AddTensorToModel, with which this shares the indices.
+ * Add a tensor. Use OH_NNModel_AddTensorToModel, which numbers tensors together with this function.
  *
- * @param tensor  is copied, with all that it points to. Without dimensions it is a scalar; it has at most 200.
- * @return as of OH_NNModel_AddTensorToModel; OH_NN_INVALID_PARAMETER, too, for an array without elements and for
- *         elements without an array.
+ * @param tensor  is copied, with all that it points to. It has at most 200 dimensions; without any it is a scalar.
+ * @return as of OH_NNModel_AddTensorToModel; also OH_NN_INVALID_PARAMETER for an array with a pointer but no count, or
+ *         with a count but no pointer.
  * @since 9
  * @deprecated since 11
  */
 OH_NN_ReturnCode OH_NNModel_AddTensor(OH_NNModel *model, const OH_NN_Tensor *tensor);
 
 /**
- * Set an input of the next runs; use OH_NNExecutor_RunSync.
+ * Set an input of later runs. Use OH_NNExecutor_RunSync.
  *
- * @param tensor      what the input is in these runs: its data type, and its shape, all of whose dimensions are known.
+ * @param tensor      data type and shape of the input in these runs. All dimensions must be known.
  * @param dataBuffer  is copied.
- * @param length      its bytes, at least those of the tensor.
- * @return OH_NN_INVALID_PARAMETER for an index that there isn't, and for a tensor that doesn't fit.
+ * @param length      its size in bytes, at least that of the tensor.
+ * @return OH_NN_INVALID_PARAMETER for an index that doesn't exist, and for a tensor that doesn't fit.
  * @since 9
  * @deprecated since 11
  */
@@ -194,12 +194,12 @@ OH_NN_ReturnCode OH_NNExecutor_SetInput(
     OH_NNExecutor *executor, uint32_t inputIndex, const OH_NN_Tensor *tensor, const void *dataBuffer, size_t length);
 
 /**
- * Set where an output of the next runs goes; use OH_NNExecutor_RunSync.
+ * Set the buffer for an output of later runs. Use OH_NNExecutor_RunSync.
  *
- * @param dataBuffer  OH_NNExecutor_Run writes it. It stays the program's, and must live until then.
- * @param length      its bytes.
- * @return OH_NN_INVALID_PARAMETER for an index that there isn't, and for fewer bytes than an output has whose shape the
- *         model declares.
+ * @param dataBuffer  OH_NNExecutor_Run writes to it. It stays the program's, and must be valid during the runs.
+ * @param length      its size in bytes.
+ * @return OH_NN_INVALID_PARAMETER for an index that doesn't exist, and for a buffer that is smaller than an output of
+ *         known shape.
  * @since 9
  * @deprecated since 11
  */
@@ -207,28 +207,28 @@ OH_NN_ReturnCode OH_NNExecutor_SetOutput(
     OH_NNExecutor *executor, uint32_t outputIndex, void *dataBuffer, size_t length);
 
 /**
- * Run the model with the inputs and outputs that have been set, which stay set; use OH_NNExecutor_RunSync.
+ * Run the model with the inputs and outputs that have been set, which stay set. Use OH_NNExecutor_RunSync.
  *
- * @return OH_NN_INVALID_PARAMETER where one has not been set, or its memory has been destroyed, and for an output that is
- *         too small; else as of OH_NNExecutor_RunSync.
+ * @return OH_NN_INVALID_PARAMETER if an input or output has not been set, if its memory has been destroyed, or if an
+ *         output is too small; else as of OH_NNExecutor_RunSync.
  * @since 9
  * @deprecated since 11
  */
 OH_NN_ReturnCode OH_NNExecutor_Run(OH_NNExecutor *executor);
 
 /**
- * Memory for an input, which the device reads where it is; use OH_NNTensor_CreateWithSize.
+ * Allocate memory for an input. Use OH_NNTensor_CreateWithSize.
  *
  * @param length  1 byte to 1 GiB.
- * @return the memory, to be destroyed by OH_NNExecutor_DestroyInputMemory; NULL for an index that there isn't, and where
- *         memory is short.
+ * @return the memory, to be destroyed by OH_NNExecutor_DestroyInputMemory; NULL for an index that doesn't exist, and if
+ *         there is not enough memory.
  * @since 9
  * @deprecated since 11
  */
 OH_NN_Memory *OH_NNExecutor_AllocateInputMemory(OH_NNExecutor *executor, uint32_t inputIndex, size_t length);
 
 /**
- * Memory for an output, in the same way.
+ * Allocate memory for an output, as OH_NNExecutor_AllocateInputMemory does for an input.
  *
  * @since 9
  * @deprecated since 11
@@ -236,7 +236,8 @@ OH_NN_Memory *OH_NNExecutor_AllocateInputMemory(OH_NNExecutor *executor, uint32_
 OH_NN_Memory *OH_NNExecutor_AllocateOutputMemory(OH_NNExecutor *executor, uint32_t outputIndex, size_t length);
 
 /**
- * Destroy memory. Only the executor and the index that it was allocated for do so; others change nothing.
+ * Destroy memory of an input, given the executor and the index that it was allocated for. Other arguments change
+ * nothing.
  *
  * @param memory  points to the memory; null afterwards.
  * @since 9
@@ -245,7 +246,7 @@ OH_NN_Memory *OH_NNExecutor_AllocateOutputMemory(OH_NNExecutor *executor, uint32
 void OH_NNExecutor_DestroyInputMemory(OH_NNExecutor *executor, uint32_t inputIndex, OH_NN_Memory **memory);
 
 /**
- * Destroy memory of an output, in the same way.
+ * Destroy memory of an output, as OH_NNExecutor_DestroyInputMemory does of an input.
  *
  * @since 9
  * @deprecated since 11
@@ -253,11 +254,11 @@ void OH_NNExecutor_DestroyInputMemory(OH_NNExecutor *executor, uint32_t inputInd
 void OH_NNExecutor_DestroyOutputMemory(OH_NNExecutor *executor, uint32_t outputIndex, OH_NN_Memory **memory);
 
 /**
- * Have the next runs read an input from memory; use OH_NNExecutor_RunSync.
+ * Set the memory from which later runs read an input. Use OH_NNExecutor_RunSync.
  *
  * @param tensor  as of OH_NNExecutor_SetInput.
- * @param memory  of any executor, with at least the bytes of the tensor.
- * @return OH_NN_INVALID_PARAMETER for an index that there isn't, and for a tensor or memory that doesn't fit.
+ * @param memory  memory of any executor, at least as large as the tensor.
+ * @return OH_NN_INVALID_PARAMETER for an index that doesn't exist, and for a tensor or memory that doesn't fit.
  * @since 9
  * @deprecated since 11
  */
@@ -265,7 +266,7 @@ OH_NN_ReturnCode OH_NNExecutor_SetInputWithMemory(
     OH_NNExecutor *executor, uint32_t inputIndex, const OH_NN_Tensor *tensor, const OH_NN_Memory *memory);
 
 /**
- * Have the next runs write an output to memory; use OH_NNExecutor_RunSync.
+ * Set the memory to which later runs write an output. Use OH_NNExecutor_RunSync.
  *
  * @return as of OH_NNExecutor_SetOutput.
  * @since 9

@@ -27,7 +27,7 @@ typedef struct NN_TensorDesc NN_TensorDesc;
 /** Handle of a tensor. Since 11. */
 typedef struct NN_Tensor NN_Tensor;
 
-/** How fast a device works. */
+/** Performance modes of a device. */
 typedef enum {
     OH_NN_PERFORMANCE_NONE = 0,
     OH_NN_PERFORMANCE_LOW = 1,
@@ -36,7 +36,7 @@ typedef enum {
     OH_NN_PERFORMANCE_EXTREME = 4,
 } OH_NN_PerformanceMode;
 
-/** Which runs go first. */
+/** Priorities of runs. */
 typedef enum {
     OH_NN_PRIORITY_NONE = 0,
     OH_NN_PRIORITY_LOW = 1,
@@ -44,41 +44,41 @@ typedef enum {
     OH_NN_PRIORITY_HIGH = 3,
 } OH_NN_Priority;
 
-/** What functions return. */
+/** Codes that functions return. */
 typedef enum {
-    /** It is done. */
+    /** The call succeeded. */
     OH_NN_SUCCESS = 0,
-    /** It went wrong in a way that no other code says. */
+    /** The call failed for a reason that has no code of its own. */
     OH_NN_FAILED = 1,
-    /** An argument is null, or isn't what is needed. */
+    /** An argument is null or invalid. */
     OH_NN_INVALID_PARAMETER = 2,
-    /** Memory is short. */
+    /** There is not enough memory. */
     OH_NN_MEMORY_ERROR = 3,
-    /** Not in this state. */
+    /** The object's state doesn't allow the call. */
     OH_NN_OPERATION_FORBIDDEN = 4,
-    /** A null pointer is where none may be. */
+    /** A null pointer is where none is allowed. */
     OH_NN_NULL_PTR = 5,
-    /** A file is damaged, or isn't what it was taken for. */
+    /** A file is damaged, or of another kind. */
     OH_NN_INVALID_FILE = 6,
     /** Never returned. Deprecated since 11. */
     OH_NN_UNAVALIDABLE_DEVICE = 7,
-    /** A directory isn't there, or can't be used. */
+    /** A file or directory doesn't exist, or can't be used. */
     OH_NN_INVALID_PATH = 8,
-    /** It took longer than it was given. Since 11. */
+    /** The call or the run exceeded its timeout. Since 11. */
     OH_NN_TIMEOUT = 9,
-    /** The device doesn't do that. Since 11. */
+    /** The device doesn't support the call. Since 11. */
     OH_NN_UNSUPPORTED = 10,
     /** The daemon can't be reached. Since 11. */
     OH_NN_CONNECTION_EXCEPTION = 11,
     /** The cache can't be written. Since 11. */
     OH_NN_SAVE_CACHE_EXCEPTION = 12,
-    /** A dimension isn't known. Since 11. */
+    /** A dimension is unknown. Since 11. */
     OH_NN_DYNAMIC_SHAPE = 13,
-    /** The device is at fault, or its daemon has died. Since 11. */
+    /** The device has failed, or its daemon has died. Since 11. */
     OH_NN_UNAVAILABLE_DEVICE = 14,
 } OH_NN_ReturnCode;
 
-/** Activations that an operation may end with; as a parameter an int8_t. */
+/** Activations that can be fused into an operation. As a parameter of an operation it is an int8_t. */
 typedef enum {
     OH_NN_FUSED_NONE = 0,
     OH_NN_FUSED_RELU = 1,
@@ -939,9 +939,9 @@ typedef enum {
     OH_NN_OPS_GATHER_ND = 108,
 } OH_NN_OperationType;
 
-/** What a tensor is to its operation. */
+/** Roles of a tensor: which parameter of which operation it is. */
 typedef enum {
-    /** An input, an output, or a constant. */
+    /** Input, output or constant. */
     OH_NN_TENSOR = 0,
     /** Of ADD: activation, 1 INT8 (0 NONE, 1 RELU, 2 RELU6). */
     OH_NN_ADD_ACTIVATIONTYPE = 1,
@@ -1301,7 +1301,7 @@ typedef enum {
 
 /** Indices of tensors. */
 typedef struct OH_NN_UInt32Array {
-    /** The first one; null only where there are none. */
+    /** The first index; null only if there are none. */
     uint32_t *data;
     /** Their number. */
     uint32_t size;
@@ -1309,11 +1309,11 @@ typedef struct OH_NN_UInt32Array {
 
 /** Quantization parameters of an OH_NN_Tensor. Deprecated since 11: use NN_QuantParam. */
 typedef struct OH_NN_QuantParam {
-    /** The number of elements of each array: 1, or one for each channel. */
+    /** The length of each array: 1, or the number of channels. */
     uint32_t quantCount;
-    /** Bits, each 8. */
+    /** Numbers of bits, each 8. */
     const uint32_t *numBits;
-    /** Scales: an element q stands for the number (q - zeroPoint) * scale. */
+    /** Scales: an element q represents the number (q - zeroPoint) * scale. */
     const double *scale;
     /** Zero points. */
     const int32_t *zeroPoint;
@@ -1325,15 +1325,15 @@ typedef struct OH_NN_Tensor {
     OH_NN_DataType dataType;
     /** The number of its dimensions; 0 for a scalar. */
     uint32_t dimensionCount;
-    /** Its dimensions, -1 for one that only a run decides; null for a scalar. */
+    /** Its dimensions, -1 for one that is known only in a run; null for a scalar. */
     const int32_t *dimensions;
-    /** Its quantization parameters; null where it is not quantized. */
+    /** Its quantization parameters; null if it is not quantized. */
     const OH_NN_QuantParam *quantParam;
-    /** What it is to its operation. */
+    /** Its role in its operation. */
     OH_NN_TensorType type;
 } OH_NN_Tensor;
 
-/** Memory that a device reads and writes where it is. Deprecated since 11: use NN_Tensor. */
+/** Memory that a device accesses directly. Deprecated since 11: use NN_Tensor. */
 typedef struct OH_NN_Memory {
     /** The first byte. */
     void *const data;
@@ -1342,19 +1342,19 @@ typedef struct OH_NN_Memory {
 } OH_NN_Memory;
 
 /**
- * Called when a run has ended that OH_NNExecutor_RunAsync has begun. Since 11.
+ * Callback for a run of OH_NNExecutor_RunAsync that has ended. Since 11.
  *
- * @param userData      what OH_NNExecutor_RunAsync was given.
- * @param errCode       how it ended; if it is not OH_NN_SUCCESS the outputs hold anything.
- * @param outputTensor  the NN_Tensor that OH_NNExecutor_RunAsync was given; the array is valid until the return.
+ * @param userData      the argument of OH_NNExecutor_RunAsync.
+ * @param errCode       the result of the run. Unless it is OH_NN_SUCCESS, the contents of the outputs are undefined.
+ * @param outputTensor  the NN_Tensor of OH_NNExecutor_RunAsync. The array is valid until the callback returns.
  * @param outputCount   their number.
  */
 typedef void (*NN_OnRunDone)(void *userData, OH_NN_ReturnCode errCode, void *outputTensor[], int32_t outputCount);
 
 /**
- * Called when the daemon has died while a run was under way. Since 11.
+ * Callback for a run of OH_NNExecutor_RunAsync whose daemon has died. Since 11.
  *
- * @param userData  what OH_NNExecutor_RunAsync was given.
+ * @param userData  the argument of OH_NNExecutor_RunAsync.
  */
 typedef void (*NN_OnServiceDied)(void *userData);
 

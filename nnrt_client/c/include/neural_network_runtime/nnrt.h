@@ -1,7 +1,7 @@
 /**
  * @file nnrt.h
  *
- * What this implementation has besides NNRt's own functions.
+ * Functions of this implementation that NNRt doesn't have.
  */
 #ifndef NEURAL_NETWORK_RUNTIME_NNRT_H
 #define NEURAL_NETWORK_RUNTIME_NNRT_H
@@ -11,9 +11,9 @@ extern "C" {
 #endif
 
 /**
- * Why the last function of this thread failed, in words: where, what was given, and what would be right.
+ * Describe the last error of this thread: where it happened, what was given, and what would be right.
  *
- * @return a text in UTF-8, which is valid until the next call of this function by the same thread; empty where none has
+ * @return a text in UTF-8, which is valid until the same thread calls this function again; empty if no function has
  *         failed yet.
  */
 const char *nnrt_last_error(void);

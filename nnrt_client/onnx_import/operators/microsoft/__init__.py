@@ -1,7 +1,6 @@
-"""The operators that ONNX Runtime adds to ONNX's, in the module of their family.
+"""Operators that ONNX Runtime adds to ONNX, in a module per family.
 
-Its quantizer and its optimizers write them. Inputs and attributes are as ONNX Runtime's documentation of its
-operators has them (docs/ContribOperators.md).
+ONNX Runtime's quantizer and optimizers write them. Its docs/ContribOperators.md specifies inputs and attributes.
 """
 
 from nnrt_client.onnx_import.operators.microsoft import (  # noqa: F401  (each module declares its operators)

@@ -1,4 +1,4 @@
-"""Activation functions, some behind a bias, as ONNX Runtime's optimizers write them."""
+"""Activation functions of ONNX Runtime's optimizers, some with a bias."""
 
 from nnrt_client.enums import OperationType
 from nnrt_client.onnx_import.operators.activation import swish
@@ -15,18 +15,18 @@ def gelu(op: NodeBuilder, x: Value) -> Value:
 
 @onnx_operator("BiasGelu", domain=MICROSOFT)
 def bias_gelu(op: NodeBuilder, x: Value, bias: Value) -> Value:
-    """ADD and GELU."""
+    """GELU, after ADD of the bias."""
     return op.apply(OperationType.GELU, op.apply(OperationType.ADD, x, bias, dims=x.dims))
 
 
 @onnx_operator("FastGelu", domain=MICROSOFT)
 def fast_gelu(op: NodeBuilder, x: Value, bias: Value | None = None) -> Value:
-    """GELU in its tanh form, behind ADD of the bias."""
+    """GELU in its tanh form, after ADD of the bias."""
     biased = x if bias is None else op.apply(OperationType.ADD, x, bias, dims=x.dims)
     return op.apply(OperationType.GELU, biased, approximate=True)
 
 
 @onnx_operator("QuickGelu", domain=MICROSOFT)
 def quick_gelu(op: NodeBuilder, x: Value, *, alpha: float = 1.702) -> Value:
-    """x sigmoid(alpha x): SWISH for alpha 1; else MUL by SIGMOID."""
+    """SWISH for alpha 1; else MUL of x by SIGMOID of alpha x."""
     return swish(op, x, alpha=alpha)

@@ -1,4 +1,4 @@
-"""Attention, as ONNX Runtime's optimizers for transformers write it."""
+"""Attention operators of ONNX Runtime's optimizer for transformers."""
 
 import math
 from dataclasses import dataclass
@@ -16,13 +16,16 @@ from nnrt_client.onnx_import.value import Value
 Outputs = tuple[Value | None, ...]
 
 _INT64 = np.dtype(np.int64)
-# Batches of heads: [batch, heads, steps, width].
+# Order that transposes [batch, steps, heads, width] to [batch, heads, steps, width], and back.
 _HEADS_FIRST = [0, 2, 1, 3]
 
 
 @dataclass(frozen=True, slots=True)
 class Masking:
-    """What keeps a step from seeing others: `filler` is added where `mask` is 0, and `bias` everywhere."""
+    """Masks of the scores. `filler` is added where `mask` is 0, and `bias` everywhere.
+
+    If `is_causal`, a step sees only itself and the steps before it.
+    """
 
     filler: float
     is_causal: bool
@@ -47,7 +50,7 @@ def attention(
     scale: float = 0.0,
     unidirectional: int = 0,
 ) -> Outputs:
-    """MATMUL, ADD and SPLIT to queries, keys and values; of heads MATMUL, MUL, ADD of a mask, SOFTMAX and MATMUL."""
+    """MATMUL, ADD and SPLIT to queries, keys, values; then MATMUL, MUL, ADD of a mask, SOFTMAX and MATMUL of heads."""
     if do_rotary:
         refuse(f"its do_rotary is {do_rotary}; export it with RotaryEmbedding before it")
     projected = op.apply(OperationType.MATMUL, x, weight)
@@ -76,7 +79,7 @@ def quantized_attention(
     scale: float = 0.0,
     unidirectional: int = 0,
 ) -> Outputs:
-    """As MatMulIntegerToFloat, and as Attention from there."""
+    """As MatMulIntegerToFloat for queries, keys and values, then as Attention."""
     if do_rotary:
         refuse(f"its do_rotary is {do_rotary}; export it with RotaryEmbedding before it")
     projected = matmul_integer_to_float(op, x, weight, x_scale, weight_scale, x_zero_point, weight_zero_point, bias)
@@ -101,17 +104,17 @@ def multi_head_attention(
     scale: float = 0.0,
     unidirectional: int = 0,
 ) -> Outputs:
-    """Of heads MATMUL, MUL, ADD of the mask, SOFTMAX and MATMUL, behind CONCAT with the keys and values of the past."""
+    """CONCAT with the keys and values of the past; then MATMUL, MUL, ADD of the mask, SOFTMAX and MATMUL of heads."""
     if query.rank != 3 or key is None or value is None or key.rank not in (3, 4):
         refuse("its query, key and value are packed into one; use three inputs [batch, steps, hidden]")
     if bias is not None:
-        query, key, value = _biased(op, [query, key, value], bias)
-    q = _heads(op, query, num_heads)
-    k, v = (part if part.rank == 4 else _heads(op, part, num_heads) for part in (key, value))
+        query, key, value = _add_biases(op, [query, key, value], bias)
+    q = _split_heads(op, query, num_heads)
+    k, v = (part if part.rank == 4 else _split_heads(op, part, num_heads) for part in (key, value))
     if past_key is not None and past_value is not None:
-        k, v = _behind(op, past_key, k), _behind(op, past_value, v)
+        k, v = _append_steps(op, past_key, k), _append_steps(op, past_value, v)
     masking = Masking(mask_filter_value, bool(unidirectional), key_padding_mask, attention_bias)
-    return _attended(op, q, k, v, masking, scale), k, v
+    return _attend(op, q, k, v, masking, scale), k, v
 
 
 def _self_attention(
@@ -123,44 +126,44 @@ def _self_attention(
     masking: Masking,
     scale: float,
 ) -> Outputs:
-    """Attention of steps to each other: their queries, keys and values stand side by side."""
+    """Compute self-attention from queries, keys and values that are concatenated in the last dimension."""
     width = projected.dims[-1]
     if not isinstance(width, int):
         refuse(f"the columns of its weight are {width}; make it a constant")
     q, k, v = (
-        _heads(op, part, heads)
+        _split_heads(op, part, heads)
         for part in op.apply_to_several(
             OperationType.SPLIT, projected, axis=2, output_num=3, size_splits=sizes or [width // 3] * 3
         )
     )
     if past is not None:
         keys, values = (op.apply(OperationType.GATHER, past, np.array(at), np.array(0)) for at in (0, 1))
-        k, v = _behind(op, keys, k), _behind(op, values, v)
+        k, v = _append_steps(op, keys, k), _append_steps(op, values, v)
     present = None
     if op.outputs[1:2] == (True,):
         present = op.apply(OperationType.CONCAT, op.unsqueeze(k, [0]), op.unsqueeze(v, [0]), axis=0)
-    return _attended(op, q, k, v, masking, scale), present
+    return _attend(op, q, k, v, masking, scale), present
 
 
-def _attended(op: NodeBuilder, q: Value, k: Value, v: Value, masking: Masking, scale: float) -> Value:
-    """softmax(q k^T scale + mask) v, and the heads side by side again."""
+def _attend(op: NodeBuilder, q: Value, k: Value, v: Value, masking: Masking, scale: float) -> Value:
+    """Compute softmax(q k^T scale + mask) v, and concatenate the heads."""
     batch, heads, steps, width = q.dims
     if not isinstance(width, int) or not isinstance(v.dims[3], int) or not isinstance(heads, int):
         refuse(f"the width of its heads {q} is known only in a run")
     scores = op.apply(OperationType.MATMUL, q, k, transpose_b=True, dims=(batch, heads, steps, k.dims[2]))
     scores = op.apply(OperationType.MUL, scores, op.number(scale or 1 / math.sqrt(width), q.dtype), dims=scores.dims)
-    for added in _added(op, masking, k, q.dtype):
+    for added in _score_masks(op, masking, k, q.dtype):
         scores = op.apply(OperationType.ADD, scores, added, dims=scores.dims)
     if masking.is_causal:
         lowest = op.number(float(np.finfo(q.dtype.name).min), q.dtype)
-        scores = op.apply(OperationType.WHERE, _is_seen(op, q, k), scores, lowest, dims=scores.dims)
+        scores = op.apply(OperationType.WHERE, _causal_mask(op, q, k), scores, lowest, dims=scores.dims)
     y = op.apply(OperationType.MATMUL, op.apply(OperationType.SOFTMAX, scores, axis=3), v)
     y.dims = (batch, heads, steps, v.dims[3])
     return op.reshape(op.transpose(y, _HEADS_FIRST), (batch, steps, heads * v.dims[3]))
 
 
-def _added(op: NodeBuilder, masking: Masking, k: Value, dtype: np.dtype[np.generic]) -> list[Value]:
-    """What is added to the scores [batch, heads, steps, seen]."""
+def _score_masks(op: NodeBuilder, masking: Masking, k: Value, dtype: np.dtype[np.generic]) -> list[Value]:
+    """Return the tensors to add to the scores [batch, heads, steps, seen]."""
     added = [] if masking.bias is None else [masking.bias]
     mask = masking.mask
     if mask is None:
@@ -168,7 +171,7 @@ def _added(op: NodeBuilder, masking: Masking, k: Value, dtype: np.dtype[np.gener
     if mask.rank == 1:
         if mask.dims[0] != k.dims[0]:
             refuse(f"its mask {mask} is not one length for each of the batch of {k}; use a mask [batch, steps]")
-        places = op.unsqueeze(op.places(k, 2), [0])
+        places = op.unsqueeze(op.indices(k, 2), [0])
         is_seen = op.apply(OperationType.LESS, places, op.unsqueeze(op.cast(mask, _INT64), [1]))
         mask = op.cast(is_seen, np.dtype(np.int32))
     if mask.rank not in (2, 3):
@@ -178,35 +181,35 @@ def _added(op: NodeBuilder, masking: Masking, k: Value, dtype: np.dtype[np.gener
     return [*added, op.unsqueeze(filled, [1, 2] if mask.rank == 2 else [1])]
 
 
-def _is_seen(op: NodeBuilder, q: Value, k: Value) -> Value:
-    """Which steps a step sees: those up to itself, and all of the past."""
+def _causal_mask(op: NodeBuilder, q: Value, k: Value) -> Value:
+    """Return the causal mask: a step sees itself, the steps before it, and all steps of the past."""
     steps, seen = q.dims[2], k.dims[2]
     if isinstance(steps, int) and isinstance(seen, int):
         return op.constant(np.tril(np.ones((steps, seen), np.bool_), seen - steps))
-    rows = op.places(q, 2)
+    rows = op.indices(q, 2)
     if steps != seen:
         past = op.apply(OperationType.SUB, op.size(k, 2), op.size(q, 2))
         rows = op.apply(OperationType.ADD, rows, past)
-    return op.apply(OperationType.LESS_EQUAL, op.unsqueeze(op.places(k, 2), [0]), op.unsqueeze(rows, [1]))
+    return op.apply(OperationType.LESS_EQUAL, op.unsqueeze(op.indices(k, 2), [0]), op.unsqueeze(rows, [1]))
 
 
-def _heads(op: NodeBuilder, x: Value, heads: int) -> Value:
-    """[batch, steps, heads width] with the heads in front of the steps."""
+def _split_heads(op: NodeBuilder, x: Value, heads: int) -> Value:
+    """Reshape and transpose [batch, steps, heads * width] to [batch, heads, steps, width]."""
     batch, steps, width = x.dims
     if not isinstance(width, int) or width % heads:
         refuse(f"{x} is not of {heads} heads side by side")
     return op.transpose(op.reshape(x, (batch, steps, heads, width // heads)), _HEADS_FIRST)
 
 
-def _behind(op: NodeBuilder, past: Value, now: Value) -> Value:
-    """The steps of the past and, behind them, those of now."""
+def _append_steps(op: NodeBuilder, past: Value, now: Value) -> Value:
+    """Concatenate the steps of the past and the current ones."""
     batch, heads, _, width = now.dims
     steps: Number = past.dims[2] + now.dims[2]
     return op.apply(OperationType.CONCAT, past, now, axis=2, dims=(batch, heads, steps, width))
 
 
-def _biased(op: NodeBuilder, parts: list[Value], bias: Value) -> list[Value]:
-    """Queries, keys and values with their parts of a bias, which they have side by side."""
+def _add_biases(op: NodeBuilder, parts: list[Value], bias: Value) -> list[Value]:
+    """Add to queries, keys and values their parts of a concatenated bias."""
     widths = [part.dims[-1] if part.rank == 3 else None for part in parts]
     if bias.array is None or not all(isinstance(width, int) for width in widths):
         refuse(f"its bias {bias} is known only in a run; make it a constant")
@@ -231,7 +234,7 @@ def rotary_embedding(
     rotary_embedding_dim: int = 0,
     scale: float = 1.0,
 ) -> Value:
-    """GATHER of sines and cosines, by which pairs of elements are turned: SPLIT, MUL, ADD, SUB and CONCAT."""
+    """GATHER of sines and cosines, and rotation of pairs of elements by SPLIT, MUL, ADD, SUB and CONCAT."""
     if scale != 1:
         refuse(f"its scale is {scale}; use 1")
     half = cos_cache.dims[-1]
@@ -242,18 +245,21 @@ def rotary_embedding(
     batch, steps, hidden = x.dims if is_flat else (x.dims[0], x.dims[2], x.dims[3])
     parts = op.reshape(x, (batch, steps, heads, hidden // heads)) if is_flat else x
     if position_ids.rank == 1:
-        places = op.apply(OperationType.ADD, op.places(x, 1 if is_flat else 2), op.cast(position_ids, _INT64))
+        places = op.apply(OperationType.ADD, op.indices(x, 1 if is_flat else 2), op.cast(position_ids, _INT64))
         position_ids = op.unsqueeze(places, [0])
     cos, sin = (
         op.unsqueeze(op.apply(OperationType.GATHER, cache, position_ids, np.array(0)), [2 if is_flat else 1])
         for cache in (cos_cache, sin_cache)
     )
-    turned = _turned(op, parts, cos, sin, half, interleaved)
+    turned = _rotate(op, parts, cos, sin, half, interleaved)
     return op.reshape(turned, x.dims) if is_flat else turned
 
 
-def _turned(op: NodeBuilder, x: Value, cos: Value, sin: Value, half: int, interleaved: int) -> Value:
-    """Pairs of elements turned by their angles: neighbours, or those a half apart. What is behind them stays."""
+def _rotate(op: NodeBuilder, x: Value, cos: Value, sin: Value, half: int, interleaved: int) -> Value:
+    """Rotate pairs of the first 2 * half elements by their angles; the others stay.
+
+    A pair are neighbours if `interleaved`, else two elements that are `half` apart.
+    """
     width = x.dims[3]
     assert isinstance(width, int)
     rest = []

@@ -1,11 +1,11 @@
-"""Convolutions with what ONNX Runtime's optimizer puts into them."""
+"""Convolutions and pooling of ONNX Runtime's optimizers."""
 
 from nnrt_client.enums import FuseType, OperationType
 from nnrt_client.onnx_import.operators.convolution import Window, conv, max_pool
-from nnrt_client.onnx_import.operators.microsoft.fused import activated, fuse_of
+from nnrt_client.onnx_import.operators.microsoft.fused import apply_activation, fuse_type
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
 from nnrt_client.onnx_import.operators.operator import MICROSOFT, onnx_operator
-from nnrt_client.onnx_import.value import Value, marked
+from nnrt_client.onnx_import.value import Value, mark_quantized
 
 
 @onnx_operator("NhwcMaxPool", domain=MICROSOFT)
@@ -17,7 +17,7 @@ def max_pool_with_channels_last(op: NodeBuilder, x: Value, *, ceil_mode: int = 0
     images = op.transpose(images, [0, x.rank - 1, *range(1, x.rank - 1)])
     y = max_pool(op, images, ceil_mode=ceil_mode, window=window)
     y = op.transpose(y, [0, *range(2, x.rank), 1])
-    return y if x.quantized is None else marked(y)
+    return y if x.quantized is None else mark_quantized(y)
 
 
 @onnx_operator("FusedConv", domain=MICROSOFT)
@@ -33,9 +33,9 @@ def fused_conv(
     group: int = 1,
     window: Window,
 ) -> Value:
-    """As Conv, and ADD of a fourth input, with the activation behind it."""
-    fuse = fuse_of(activation, activation_params)
-    # An activation of its own stands between the sum and what follows.
+    """As Conv, then ADD of a fourth input, then the activation."""
+    fuse = fuse_type(activation, activation_params)
+    # The activation follows the sum, so with a sum it can't be fused into the convolution.
     op.activation = lambda: fuse if added is None else FuseType.NONE
     y = conv(
         op,
@@ -47,4 +47,4 @@ def fused_conv(
     )
     if added is not None:
         y = op.apply(OperationType.ADD, y, added, activation=fuse)
-    return y if fuse is not FuseType.NONE else activated(op, y, activation, activation_params)
+    return y if fuse is not FuseType.NONE else apply_activation(op, y, activation, activation_params)

@@ -1,4 +1,4 @@
-"""Activations that ONNX Runtime's optimizer names in an attribute of the operator before them."""
+"""Activations that ONNX Runtime's optimizer fuses: it names them in an attribute of the operator before them."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,7 +14,7 @@ _PLAIN = {
     "Tanh": OperationType.TANH,
     "HardSwish": OperationType.HSWISH,
 }
-_BENT: dict[str, tuple[Callable[..., Value], Sequence[str]]] = {
+_COMPOSED: dict[str, tuple[Callable[..., Value], Sequence[str]]] = {
     "Elu": (elu, ["alpha"]),
     "HardSigmoid": (hard_sigmoid, ["alpha", "beta"]),
     "LeakyRelu": (leaky_relu, ["alpha"]),
@@ -22,23 +22,23 @@ _BENT: dict[str, tuple[Callable[..., Value], Sequence[str]]] = {
 }
 
 
-def fuse_of(name: str, parameters: Sequence[float]) -> FuseType:
-    """The activation as a part of the operation before it; NONE where it can't be one."""
+def fuse_type(name: str, parameters: Sequence[float]) -> FuseType:
+    """Return the activation as NNRt's FuseType, or NONE if it must be an operation of its own."""
     if name == "Relu":
         return FuseType.RELU
     return FuseType.RELU6 if name == "Clip" and list(parameters) == [0, 6] else FuseType.NONE
 
 
-def activated(op: NodeBuilder, x: Value, name: str, parameters: Sequence[float]) -> Value:
-    """f(x) by operations of its own."""
+def apply_activation(op: NodeBuilder, x: Value, name: str, parameters: Sequence[float]) -> Value:
+    """Apply an activation by operations of its own."""
     if not name:
         return x
     if name in _PLAIN:
         return op.apply(_PLAIN[name], x, dims=x.dims)
-    if name in _BENT:
-        function, names = _BENT[name]
-        bent: Value = function(op, x, **dict(zip(names, parameters, strict=False)))
-        return bent
+    if name in _COMPOSED:
+        function, names = _COMPOSED[name]
+        activated: Value = function(op, x, **dict(zip(names, parameters, strict=False)))
+        return activated
     if name == "Clip" and len(parameters) == 2:
         low, high = parameters
         return op.apply(OperationType.CLIP, x, min=low, max=high, dims=x.dims)

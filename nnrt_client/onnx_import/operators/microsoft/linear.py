@@ -1,4 +1,4 @@
-"""Matrix products with what ONNX Runtime's optimizer puts into them."""
+"""Matrix products of ONNX Runtime's optimizers and quantizers."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from nnrt_client.enums import FuseType, OperationType
 from nnrt_client.onnx_import.operators.linear import gemm, lstm
-from nnrt_client.onnx_import.operators.microsoft.fused import activated
+from nnrt_client.onnx_import.operators.microsoft.fused import apply_activation
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
 from nnrt_client.onnx_import.operators.operator import MICROSOFT, onnx_operator
 from nnrt_client.onnx_import.signature import refuse
@@ -27,12 +27,12 @@ def fused_matmul(
     transBatchA: int = 0,  # noqa: N803
     transBatchB: int = 0,  # noqa: N803
 ) -> Value:
-    """MATMUL of operands that it transposes, and MUL by alpha."""
+    """MATMUL, which transposes its operands, and MUL by alpha."""
     if transBatchA or transBatchB:
         refuse(f"its transBatchA is {transBatchA} and its transBatchB {transBatchB}; put Transpose before it")
     left = op.unsqueeze(a, [0]) if a.rank == 1 else a
     right = op.unsqueeze(b, [1]) if b.rank == 1 else b
-    # A vector has one direction only.
+    # Vectors have no transpose.
     turned = bool(transA) and a.rank > 1, bool(transB) and b.rank > 1
     y = op.apply(OperationType.MATMUL, left, right, transpose_a=turned[0], transpose_b=turned[1])
     y = op.squeeze(y, [axis for axis, operand in ((-2, a), (-1, b)) if operand.rank == 1])
@@ -55,12 +55,12 @@ def fused_gemm(
     transA: int = 0,  # noqa: N803
     transB: int = 0,  # noqa: N803
 ) -> Value:
-    """As Gemm with the activation behind it."""
+    """As Gemm, then the activation."""
     given = (activation_alpha, activation_beta, activation_gamma)
     parameters = [number for number in given if number is not None]
     op.activation = lambda: FuseType.NONE
     y = gemm(op, a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
-    return activated(op, y, activation, parameters)
+    return apply_activation(op, y, activation, parameters)
 
 
 @onnx_operator("DynamicQuantizeLSTM", domain=MICROSOFT)
@@ -87,8 +87,7 @@ def dynamically_quantized_lstm(
     hidden_size: int | None = None,
     input_forget: int = 0,
 ) -> tuple[Value, ...]:
-    """As LSTM, of the real numbers that its weights stand for: what they are multiplied by is not rounded to 8 bits, as
-    ONNX Runtime rounds it at each step."""
+    """As LSTM, with dequantized weights. Unlike ONNX Runtime, it does not round inputs and states to 8 bits."""
     return lstm(
         op,
         x,
@@ -126,19 +125,21 @@ def matmul_of_few_bits(
     N: int,  # noqa: N803
     weight_prepacked: int = 0,
 ) -> Value:
-    """The numbers of the weight as UINT8, of which CAST, SUB of the zero points, MUL by the scales of the blocks and
-    RESHAPE make the real ones, MATMUL, and ADD of the bias. Computed in the data type of A, whatever accuracy_level
-    says to be enough."""
+    """MATMUL by a UINT8 constant that a run dequantizes by CAST, SUB, MUL and RESHAPE, and ADD of the bias.
+
+    SUB subtracts the zero points and MUL multiplies by the scales of the blocks. All is computed in the data type of A,
+    even if accuracy_level permits less.
+    """
     if g_idx is not None or weight_prepacked:
         refuse("its columns are in another order, or its weight is laid out for one processor; save it without either")
     if b.array is None or scales.array is None or (zero_points is not None and zero_points.array is None):
         refuse("its weight is known only in a run; make it a constant")
     blocks = -(-K // block_size)
-    steps = op.constant(_unpacked(b.array.reshape(N, blocks, -1), bits))
+    steps = op.constant(_unpack(b.array.reshape(N, blocks, -1), bits))
     points: Array = np.array(1 << (bits - 1))
     if zero_points is not None and zero_points.array is not None:
         given = zero_points.array.reshape(N, -1)
-        points = (given if given.dtype.kind == "f" else _unpacked(given, bits))[:, :blocks, None]
+        points = (given if given.dtype.kind == "f" else _unpack(given, bits))[:, :blocks, None]
     number = np.array(data_type_of(a.dtype).value, np.int32)
     centered = op.apply(
         OperationType.SUB, op.apply(OperationType.CAST, steps, number), op.constant(points.astype(a.dtype))
@@ -153,8 +154,8 @@ def matmul_of_few_bits(
     return y if bias is None else op.apply(OperationType.ADD, y, bias, dims=y.dims)
 
 
-def _unpacked(packed: NDArray[Any], bits: int) -> NDArray[Any]:
-    """The numbers of so many bits in the last dimension, the first in the lowest bits of a byte."""
+def _unpack(packed: NDArray[Any], bits: int) -> NDArray[Any]:
+    """Unpack numbers of 2, 4 or 8 bits along the last dimension. The first number is in the lowest bits of a byte."""
     if bits not in (2, 4, 8):
         refuse(f"its bits are {bits}; use 2, 4 or 8")
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
@@ -163,7 +164,7 @@ def _unpacked(packed: NDArray[Any], bits: int) -> NDArray[Any]:
 
 
 def _real_weight(weight: Value, scale: Value, zero_point: Value) -> Array:
-    """The rows [directions, 4 hidden, inputs] that integers [directions, inputs, 4 hidden] stand for."""
+    """Return the real weight [directions, 4 hidden, inputs] of integers [directions, inputs, 4 hidden]."""
     if weight.array is None or scale.array is None or zero_point.array is None:
         refuse("its weights are known only in a run; make them constants")
     factors, points = (array.reshape(len(array), 1, -1) for array in (scale.array, zero_point.array.astype(np.int32)))

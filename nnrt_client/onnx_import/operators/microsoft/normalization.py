@@ -1,10 +1,10 @@
-"""Normalization with the sums before it, as ONNX Runtime's optimizers write it."""
+"""Normalization, with sums before it, of ONNX Runtime's optimizers."""
 
 import numpy as np
 
 from nnrt_client.enums import OperationType
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
-from nnrt_client.onnx_import.operators.normalization import layer_normalized, root_mean_square_normalized
+from nnrt_client.onnx_import.operators.normalization import apply_layer_norm, apply_rms_norm
 from nnrt_client.onnx_import.operators.operator import MICROSOFT, onnx_operator
 from nnrt_client.onnx_import.operators.quantization import dequantize_linear
 from nnrt_client.onnx_import.signature import refuse
@@ -24,18 +24,18 @@ def skip_layer_normalization(
     *,
     epsilon: float = 1e-12,
 ) -> Outputs:
-    """ADD and LAYER_NORM, without mean and deviation."""
+    """ADD and LAYER_NORM, without the outputs mean and deviation."""
     total = _sum(op, x, skip, bias)
-    return layer_normalized(op, total, gamma, beta, x.rank - 1, epsilon), None, None, total
+    return apply_layer_norm(op, total, gamma, beta, x.rank - 1, epsilon), None, None, total
 
 
 @onnx_operator("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
 def skip_simplified_layer_normalization(
     op: NodeBuilder, x: Value, skip: Value, gamma: Value, bias: Value | None = None, *, epsilon: float = 1e-12
 ) -> Outputs:
-    """ADD, and as SimplifiedLayerNormalization, without mean and deviation."""
+    """ADD, then as SimplifiedLayerNormalization, without the outputs mean and deviation."""
     total = _sum(op, x, skip, bias)
-    return root_mean_square_normalized(op, total, gamma, x.rank - 1, epsilon), None, None, total
+    return apply_rms_norm(op, total, gamma, x.rank - 1, epsilon), None, None, total
 
 
 def _sum(op: NodeBuilder, x: Value, skip: Value, bias: Value | None) -> Value:
@@ -60,13 +60,13 @@ def embed_layer_normalization(
     epsilon: float = 1e-12,
     mask_index_type: int = 0,
 ) -> Outputs:
-    """GATHER of the embeddings, ADD and LAYER_NORM; REDUCE_SUM of the mask, 0 where there is none."""
+    """GATHER of the embeddings, ADD and LAYER_NORM; the lengths are REDUCE_SUM of the mask, or 0 without a mask."""
     if mask_index_type:
         refuse(f"its mask_index_type is {mask_index_type}; use 0")
     tables = word_embedding, position_embedding, segment_embedding
-    total = _embedded(op, input_ids, segment_ids, tables, position_ids)
+    total = _sum_embeddings(op, input_ids, segment_ids, tables, position_ids)
     lengths = _lengths(op, input_ids, mask)
-    return layer_normalized(op, total, gamma, beta, total.rank - 1, epsilon), lengths, total
+    return apply_layer_norm(op, total, gamma, beta, total.rank - 1, epsilon), lengths, total
 
 
 @onnx_operator("QEmbedLayerNormalization", domain=MICROSOFT)
@@ -93,7 +93,7 @@ def quantized_embed_layer_normalization(
     *,
     epsilon: float = 1e-12,
 ) -> Outputs:
-    """As EmbedLayerNormalization, of the real numbers that its tables stand for."""
+    """As EmbedLayerNormalization, with tables that are dequantized."""
     segments = None
     if segment_embedding is not None and segment_scale is not None:
         segments = dequantize_linear(op, segment_embedding, segment_scale, segment_zero_point)
@@ -102,22 +102,22 @@ def quantized_embed_layer_normalization(
         dequantize_linear(op, position_embedding, position_scale, position_zero_point),
         segments,
     )
-    total = _embedded(op, input_ids, segment_ids, tables, None)
+    total = _sum_embeddings(op, input_ids, segment_ids, tables, None)
     scale = dequantize_linear(op, gamma, gamma_scale, gamma_zero_point)
     bias = dequantize_linear(op, beta, beta_scale, beta_zero_point)
-    return layer_normalized(op, total, scale, bias, total.rank - 1, epsilon), _lengths(op, input_ids, mask)
+    return apply_layer_norm(op, total, scale, bias, total.rank - 1, epsilon), _lengths(op, input_ids, mask)
 
 
-def _embedded(
+def _sum_embeddings(
     op: NodeBuilder,
     input_ids: Value,
     segment_ids: Value | None,
     tables: tuple[Value, Value, Value | None],
     position_ids: Value | None,
 ) -> Value:
-    """The sum of the entries of the words, of their positions, and of their segments."""
+    """Sum the embeddings of words, positions and segments."""
     word_embedding, position_embedding, segment_embedding = tables
-    places = op.places(input_ids, 1) if position_ids is None else position_ids
+    places = op.indices(input_ids, 1) if position_ids is None else position_ids
     parts = [(word_embedding, input_ids), (position_embedding, places)]
     if segment_ids is not None and segment_embedding is not None:
         parts.append((segment_embedding, segment_ids))
@@ -129,7 +129,7 @@ def _embedded(
 
 
 def _lengths(op: NodeBuilder, input_ids: Value, mask: Value | None) -> Value | None:
-    """How many steps of each row are shown."""
+    """Return the number of unmasked steps of each row, or None if the output is not read."""
     if op.outputs[1:2] != (True,):
         return None
     if mask is None:

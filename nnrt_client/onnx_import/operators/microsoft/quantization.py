@@ -1,4 +1,4 @@
-"""Operators on quantized tensors, as ONNX Runtime's quantizer writes them."""
+"""Operators on quantized tensors that ONNX Runtime's quantizer writes."""
 
 import numpy as np
 
@@ -8,18 +8,18 @@ from nnrt_client.onnx_import.operators.linear import gemm
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
 from nnrt_client.onnx_import.operators.operator import MICROSOFT, onnx_operator
 from nnrt_client.onnx_import.operators.quantization import (
+    as_quant,
     dequantize_linear,
     dynamic_quantize_linear,
     matmul_integer,
-    output_param,
+    output_quant,
     qlinear_conv,
     quantize_linear,
-    standing,
 )
 from nnrt_client.onnx_import.operators.shape import concat
 from nnrt_client.onnx_import.shapes.dims import product
 from nnrt_client.onnx_import.signature import refuse
-from nnrt_client.onnx_import.value import Value, marked
+from nnrt_client.onnx_import.value import Value, mark_quantized
 
 _ARITHMETIC = {"QLinearAdd": OperationType.ADD, "QLinearMul": OperationType.MUL}
 _FIRST_OF_ONE_AXIS = 13
@@ -28,13 +28,13 @@ _FLOAT32 = np.dtype(np.float32)
 
 @onnx_operator("QuantizeLinear", domain=MICROSOFT)
 def quantize(op: NodeBuilder, x: Value, scale: Value, zero_point: Value | None = None, *, axis: int = 1) -> Value:
-    """As ONNX's."""
+    """As ONNX's QuantizeLinear."""
     return quantize_linear(op, x, scale, zero_point, axis=axis)
 
 
 @onnx_operator("DequantizeLinear", domain=MICROSOFT)
 def dequantize(op: NodeBuilder, x: Value, scale: Value, zero_point: Value | None = None, *, axis: int = 1) -> Value:
-    """As ONNX's."""
+    """As ONNX's DequantizeLinear."""
     return dequantize_linear(op, x, scale, zero_point, axis=axis)
 
 
@@ -54,8 +54,8 @@ def arithmetic(
     y_scale: Value,
     y_zero_point: Value | None = None,
 ) -> Value:
-    given = standing(op, a, a_scale, a_zero_point), standing(op, b, b_scale, b_zero_point)
-    return marked(op.apply(_ARITHMETIC[op.type], *given, quant=output_param(a, y_scale, y_zero_point)))
+    given = as_quant(op, a, a_scale, a_zero_point), as_quant(op, b, b_scale, b_zero_point)
+    return mark_quantized(op.apply(_ARITHMETIC[op.type], *given, quant=output_quant(a, y_scale, y_zero_point)))
 
 
 @onnx_operator("QLinearSigmoid", domain=MICROSOFT)
@@ -68,8 +68,8 @@ def sigmoid(
     y_zero_point: Value | None = None,
 ) -> Value:
     """SIGMOID on quantized tensors."""
-    given = standing(op, x, x_scale, x_zero_point)
-    return marked(op.apply(OperationType.SIGMOID, given, quant=output_param(x, y_scale, y_zero_point)))
+    given = as_quant(op, x, x_scale, x_zero_point)
+    return mark_quantized(op.apply(OperationType.SIGMOID, given, quant=output_quant(x, y_scale, y_zero_point)))
 
 
 @onnx_operator("QLinearLeakyRelu", domain=MICROSOFT)
@@ -84,8 +84,8 @@ def leaky_relu(
     alpha: float = 0.01,
 ) -> Value:
     """LEAKY_RELU on quantized tensors."""
-    given, quant = standing(op, x, x_scale, x_zero_point), output_param(x, y_scale, y_zero_point)
-    return marked(op.apply(OperationType.LEAKY_RELU, given, alpha=alpha, quant=quant))
+    given, quant = as_quant(op, x, x_scale, x_zero_point), output_quant(x, y_scale, y_zero_point)
+    return mark_quantized(op.apply(OperationType.LEAKY_RELU, given, alpha=alpha, quant=quant))
 
 
 @onnx_operator("QLinearSoftmax", domain=MICROSOFT)
@@ -100,12 +100,12 @@ def softmax(
     axis: int = -1,
     opset: int,
 ) -> Value:
-    """SOFTMAX on quantized tensors, between RESHAPE where it covers several dimensions."""
-    given, at = standing(op, x, x_scale, x_zero_point), axis % x.rank
+    """SOFTMAX on quantized tensors, between RESHAPE if it covers several dimensions."""
+    given, at = as_quant(op, x, x_scale, x_zero_point), axis % x.rank
     if opset < _FIRST_OF_ONE_AXIS:
         given = op.reshape(given, (*x.dims[:at], product(x.dims[at:])))
-    y = op.apply(OperationType.SOFTMAX, given, axis=at, quant=output_param(x, y_scale, y_zero_point))
-    return marked(op.reshape(y, x.dims))
+    y = op.apply(OperationType.SOFTMAX, given, axis=at, quant=output_quant(x, y_scale, y_zero_point))
+    return mark_quantized(op.reshape(y, x.dims))
 
 
 @onnx_operator("QLinearConcat", domain=MICROSOFT)
@@ -114,9 +114,9 @@ def concatenation(op: NodeBuilder, y_scale: Value, y_zero_point: Value, *parts: 
     if len(parts) % 3:
         refuse(f"it has {len(parts)} inputs behind the output's; give each part its scale and zero point")
     columns = (parts[at::3] for at in range(3))
-    given = [standing(op, x, scale, zero_point) for x, scale, zero_point in zip(*columns, strict=True)]
-    op.quant = output_param(parts[0], y_scale, y_zero_point)
-    return marked(concat(op, *given, axis=axis))
+    given = [as_quant(op, x, scale, zero_point) for x, scale, zero_point in zip(*columns, strict=True)]
+    op.quant = output_quant(parts[0], y_scale, y_zero_point)
+    return mark_quantized(concat(op, *given, axis=axis))
 
 
 @onnx_operator("QLinearWhere", domain=MICROSOFT)
@@ -133,8 +133,10 @@ def where(
     z_zero_point: Value,
 ) -> Value:
     """WHERE on quantized tensors."""
-    given = standing(op, x, x_scale, x_zero_point), standing(op, y, y_scale, y_zero_point)
-    return marked(op.apply(OperationType.WHERE, condition, *given, quant=output_param(x, z_scale, z_zero_point)))
+    given = as_quant(op, x, x_scale, x_zero_point), as_quant(op, y, y_scale, y_zero_point)
+    return mark_quantized(
+        op.apply(OperationType.WHERE, condition, *given, quant=output_quant(x, z_scale, z_zero_point))
+    )
 
 
 @onnx_operator("QLinearGlobalAveragePool", domain=MICROSOFT)
@@ -148,10 +150,10 @@ def pool_of_all(
     *,
     channels_last: int = 0,
 ) -> Value:
-    """AVG_POOL of the whole image on quantized tensors; REDUCE_MEAN where it has not two dimensions."""
-    given = _channels_first(op, standing(op, x, x_scale, x_zero_point), channels_last)
-    op.quant = output_param(x, y_scale, y_zero_point)
-    return marked(_as_given(op, global_average_pool(op, given), channels_last))
+    """AVG_POOL of the whole image on quantized tensors; REDUCE_MEAN unless the image has two dimensions."""
+    given = _channels_first(op, as_quant(op, x, x_scale, x_zero_point), channels_last)
+    op.quant = output_quant(x, y_scale, y_zero_point)
+    return mark_quantized(_channels_last(op, global_average_pool(op, given), channels_last))
 
 
 @onnx_operator("QLinearAveragePool", domain=MICROSOFT)
@@ -168,11 +170,11 @@ def pool(
     count_include_pad: int = 0,
     window: Window,
 ) -> Value:
-    """AVG_POOL on quantized tensors, behind PAD if the padding counts."""
-    given = _channels_first(op, standing(op, x, x_scale, x_zero_point), channels_last)
-    op.quant = output_param(x, y_scale, y_zero_point)
+    """AVG_POOL on quantized tensors, after PAD if the padding counts."""
+    given = _channels_first(op, as_quant(op, x, x_scale, x_zero_point), channels_last)
+    op.quant = output_quant(x, y_scale, y_zero_point)
     y = average_pool(op, given, ceil_mode=ceil_mode, count_include_pad=count_include_pad, window=window)
-    return marked(_as_given(op, y, channels_last))
+    return mark_quantized(_channels_last(op, y, channels_last))
 
 
 @onnx_operator("QLinearConv", domain=MICROSOFT)
@@ -192,10 +194,10 @@ def convolution(
     group: int = 1,
     window: Window,
 ) -> Value:
-    """As ONNX's, between TRANSPOSE where the channels are last."""
+    """As ONNX's QLinearConv, between TRANSPOSE if the channels are last."""
     images = x
     if channels_last:
-        images = _channels_first(op, standing(op, x, x_scale, x_zero_point), channels_last)
+        images = _channels_first(op, as_quant(op, x, x_scale, x_zero_point), channels_last)
     y = qlinear_conv(
         op,
         images,
@@ -210,7 +212,7 @@ def convolution(
         group=group,
         window=window,
     )
-    return marked(_as_given(op, y, channels_last))
+    return mark_quantized(_channels_last(op, y, channels_last))
 
 
 @onnx_operator("QGemm", domain=MICROSOFT)
@@ -230,12 +232,12 @@ def full_connection(
     transA: int = 0,  # noqa: N803  (ONNX's names)
     transB: int = 0,  # noqa: N803
 ) -> Value:
-    """FULL_CONNECTION on quantized tensors where it is one; else as Gemm, between QUANT_DTYPE_CAST."""
+    """FULL_CONNECTION on quantized tensors if alpha, transA and the output allow it; else as Gemm of real numbers."""
     channels = 0 if transB else 1
     if y_scale is not None and alpha == 1 and not transA:
-        given = standing(op, a, a_scale, a_zero_point), standing(op, b, b_scale, b_zero_point, channels)
-        op.quant = output_param(a, y_scale, y_zero_point)
-        return marked(gemm(op, *given, c, transB=transB))
+        given = as_quant(op, a, a_scale, a_zero_point), as_quant(op, b, b_scale, b_zero_point, channels)
+        op.quant = output_quant(a, y_scale, y_zero_point)
+        return mark_quantized(gemm(op, *given, c, transB=transB))
     real = (
         dequantize_linear(op, a, a_scale, a_zero_point),
         dequantize_linear(op, b, b_scale, b_zero_point, axis=channels),
@@ -258,7 +260,7 @@ def matmul_integer_to_float(
     b_zero_point: Value | None = None,
     bias: Value | None = None,
 ) -> Value:
-    """As MatMulInteger, with CAST, MUL by the scales, and ADD of the bias."""
+    """As MatMulInteger, then CAST, MUL by the scales, and ADD of the bias."""
     y = op.cast(matmul_integer(op, a, b, a_zero_point, b_zero_point), a_scale.dtype)
     y = op.apply(OperationType.MUL, y, op.apply(OperationType.MUL, a_scale, b_scale))
     return y if bias is None else op.apply(OperationType.ADD, y, bias)
@@ -273,14 +275,14 @@ def dynamically_quantized_matmul(
     b_zero_point: Value | None = None,
     bias: Value | None = None,
 ) -> Value:
-    """As DynamicQuantizeLinear and MatMulIntegerToFloat."""
+    """As DynamicQuantizeLinear, then MatMulIntegerToFloat."""
     integers, scale, zero_point = dynamic_quantize_linear(op, a)
     return matmul_integer_to_float(op, integers, b, scale, b_scale, zero_point, b_zero_point, bias)
 
 
 def _channels_first(op: NodeBuilder, x: Value, channels_last: int) -> Value:
-    return marked(op.transpose(x, [0, x.rank - 1, *range(1, x.rank - 1)])) if channels_last else x
+    return mark_quantized(op.transpose(x, [0, x.rank - 1, *range(1, x.rank - 1)])) if channels_last else x
 
 
-def _as_given(op: NodeBuilder, y: Value, channels_last: int) -> Value:
+def _channels_last(op: NodeBuilder, y: Value, channels_last: int) -> Value:
     return op.transpose(y, [0, *range(2, y.rank), 1]) if channels_last else y
