@@ -1,4 +1,4 @@
-"""The command `nnrt`: what an operator or a developer asks from a shell."""
+"""Command `nnrt` for operators and developers."""
 
 import logging
 import sys
@@ -26,8 +26,8 @@ from nnrt_hdi import __version__
 def main() -> None:
     """Run neural networks on devices in other processes and on other hosts.
 
-    A MODEL is an ONNX file, a model saved by Model.save, or an offline model made by `nnrt compile`. Exit codes: 0 when
-    all is well, 1 when something fails, 2 for wrong use, 130 when interrupted.
+    A MODEL is an ONNX file, a model saved by Model.save, or an offline model made by `nnrt compile`. Exit codes: 0 on
+    success, 1 on failure, 2 for wrong use, 130 when interrupted.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLine("%(levelname)s: %(message)s"))

@@ -1,4 +1,4 @@
-"""The same ONNX file in ONNX Runtime in this process, beside a device: measured in turns."""
+"""Measurement of an ONNX file on a device against ONNX Runtime in this process, in alternating rounds."""
 
 import os
 import statistics
@@ -17,7 +17,7 @@ from nnrt_hdi.errors import OperationFailed
 from nnrt_hdi.tensor import Array
 
 _ROUNDS = 11
-# So long is a round on each side, if the number of runs in it allows.
+# Target duration of one round on each side; _MOST_RUNS may end it earlier.
 _ROUND_S = 0.1
 _MOST_RUNS = 100
 
@@ -27,9 +27,9 @@ Run = Callable[[], Outputs]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Latencies of both sides, one run at a time: medians, and quartiles of the rounds' ratios.
+    """Latencies of both sides, one run at a time: medians, and the quartiles of the ratio over all rounds.
 
-    `apart` is the largest difference of an output, as a part of its largest element.
+    `apart` is the largest difference in any output, divided by the largest absolute element of that output.
     """
 
     in_process_ms: float
@@ -40,7 +40,7 @@ class Comparison:
     threads: int
 
     def described(self) -> dict[str, Any]:
-        """Give it for --json."""
+        """Return the comparison as --json prints it."""
         return {
             "threads": self.threads,
             "in_process_ms": round(self.in_process_ms, 4),
@@ -52,11 +52,16 @@ class Comparison:
 
 
 class Baseline:
-    """A session of ONNX Runtime in this process, with the options that the onnxruntime backend has on processors."""
+    """ONNX Runtime session in this process, with the options that the onnxruntime backend uses on CPUs."""
 
     def __init__(self, model: Path, threads: int | None, constants: Mapping[str, Any]) -> None:
-        """Raises Unsupported where ONNX Runtime is missing, OperationFailed where it refuses the file, InvalidParameter
-        for constants that don't fit."""
+        """Load the model into ONNX Runtime.
+
+        Raises:
+            Unsupported: onnxruntime is not installed.
+            OperationFailed: ONNX Runtime refuses the file.
+            InvalidParameter: a constant doesn't fit its input.
+        """
         onnxruntime = require_onnxruntime("--baseline measures the model")
         self.threads = threads or _processors()
         options = onnxruntime.SessionOptions()
@@ -65,7 +70,7 @@ class Baseline:
         options.log_severity_level = 4
         try:
             self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # It has a class of its own for each code.
+        except Exception as error:  # ONNX Runtime raises a different class for each error code.
             raise OperationFailed(f"ONNX Runtime in process refuses it: {error}", place=f"{model}") from error
         self._names = [output.name for output in self._session.get_outputs()]
         types = {one.name: one.type for one in self._session.get_inputs()}
@@ -75,14 +80,14 @@ class Baseline:
         }
 
     def run(self, inputs: Mapping[str, Array]) -> Outputs:
-        """Run, and give the outputs by name. Raises OperationFailed."""
+        """Run the model and return its outputs by name. Raises OperationFailed when ONNX Runtime fails."""
         try:
             return dict(zip(self._names, self._session.run(None, {**inputs, **self._constants}), strict=True))
         except Exception as error:
             raise OperationFailed(f"ONNX Runtime in process fails: {error}") from error
 
     def compared(self, remote: Run, inputs: Mapping[str, Array]) -> Comparison:
-        """Measure both in turns; each goes first in every other round."""
+        """Measure both sides in rounds; which side runs first alternates from round to round."""
 
         def here() -> Outputs:
             return self.run(inputs)
@@ -91,7 +96,7 @@ class Baseline:
         count = max(1, min(_MOST_RUNS, int(_ROUND_S / _median_s(here, 3))))
         pairs = []
         with step_bar(_ROUNDS) as steps:
-            steps.begin("beside ONNX Runtime in process")
+            steps.begin("against ONNX Runtime in this process")
             for number in range(_ROUNDS):
                 first, second = (here, remote) if number % 2 else (remote, here)
                 times = _median_s(first, count), _median_s(second, count)
@@ -103,7 +108,10 @@ class Baseline:
 
 
 def _apart(remote: Outputs, local: Outputs) -> float:
-    """The largest difference. Raises OperationFailed for other shapes, which nobody should compare the times of."""
+    """Return the largest relative difference between the outputs of both sides.
+
+    Raises OperationFailed for different shapes: their times can't be compared.
+    """
     largest = 0.0
     for name, mine in remote.items():
         other = local[name]
@@ -114,7 +122,7 @@ def _apart(remote: Outputs, local: Outputs) -> float:
         there, here = np.asarray(mine, np.float64), np.asarray(other, np.float64)
         unlike = ~((there == here) | (np.isnan(there) & np.isnan(here)))
         if unlike.any():
-            difference = float(np.abs(there[unlike] - here[unlike]).max())  # Not a number, if one of them is none.
+            difference = float(np.abs(there[unlike] - here[unlike]).max())  # NaN if either element is NaN.
             scale = float(np.abs(here[np.isfinite(here)]).max(initial=0.0)) or 1.0
             largest = max(largest, np.inf if np.isnan(difference) else difference / scale)
     return largest
@@ -130,7 +138,7 @@ def _median_s(run: Run, count: int) -> float:
 
 
 def _dtype(type_: str) -> np.dtype[Any]:
-    """The data type of `tensor(int64)`."""
+    """Return the NumPy dtype of an ONNX Runtime type such as `tensor(int64)`."""
     name = type_.removeprefix("tensor(").removesuffix(")")
     return np.dtype({"float": "float32", "double": "float64"}.get(name, name))
 

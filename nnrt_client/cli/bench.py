@@ -1,4 +1,4 @@
-"""`nnrt bench`: measure a device running a model, by the number of runs in flight or by their rate."""
+"""Command `nnrt bench`: throughput and latency of a model on a device, by concurrency or by request rate."""
 
 import csv
 import io
@@ -53,14 +53,14 @@ from nnrt_hdi.files import container
 _RANGE = re.compile(r"([0-9]{1,9})(?::([0-9]{1,9})(?::([0-9]{1,9}))?)?")
 _MOST_IN_FLIGHT = 1024
 _PERCENTILES = (50.0, 90.0, 95.0, 99.0)
-# Of those the ones that a terminal has room for.
+# The percentiles that fit on a terminal.
 _PRINTED = (50.0, 90.0, 99.0)
-_LOADS = {"concurrency": "in flight", "rate": "runs/s asked"}
+_LOADS = {"concurrency": "in flight", "rate": "offered runs/s"}
 _PARTS = ("queue", "transfer", "compute")
 
 
 class _Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generic from click 8.4 on.
-    """START, START:END or START:END:STEP."""
+    """Click type of START, START:END or START:END:STEP."""
 
     name = "START[:END[:STEP]]"
 
@@ -84,31 +84,33 @@ class _Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generi
 @fallback_options(FALLBACK_HELP)
 @seed_option
 @click.option(
-    "--concurrency", type=_Sweep(), default="1", show_default=True, help="Numbers of runs in flight to measure with."
+    "--concurrency", type=_Sweep(), default="1", show_default=True, help="Numbers of runs in flight to measure."
 )
 @click.option(
-    "--rate", type=POSITIVE, help="Runs per second that arrive at random (Poisson), in place of a number in flight."
+    "--rate", type=POSITIVE, help="Runs per second that arrive at random (Poisson), instead of a number in flight."
 )
 @click.option(
-    "--baseline", is_flag=True, help="Measure ONNX Runtime in this process too, in turns, and show the ratio."
+    "--baseline", is_flag=True, help="Also measure ONNX Runtime in this process, alternately, and show the ratio."
 )
 @click.option(
-    "--threads", type=click.IntRange(min=1), help="Threads of --baseline: as many as the device has. [default: all]"
+    "--threads", type=click.IntRange(min=1), help="Threads of --baseline; give as many as the device. [default: all]"
 )
 @click.option(
     "--percentile",
     type=Number(min=0, max=100, min_open=True),
-    help="Have this percentile of the latency be stable instead of its mean, and show it.",
+    help="Percentile of the latency that must be stable, instead of the mean; it is shown too.",
 )
-@click.option("--window", type=POSITIVE, default=1.0, show_default=True, help="Seconds of a measurement window.")
+@click.option("--window", type=POSITIVE, default=1.0, show_default=True, help="Length of a window in seconds.")
 @click.option(
     "--max-windows",
     type=click.IntRange(min=WINDOWS),
     default=10,
     show_default=True,
-    help="Windows after which it counts as unstable.",
+    help="Windows after which the measurement ends as unstable.",
 )
-@click.option("--stability", type=POSITIVE, default=10.0, show_default=True, help="Percent that windows may differ.")
+@click.option(
+    "--stability", type=POSITIVE, default=10.0, show_default=True, help="Percent by which windows may differ."
+)
 @run_timeout_option(60.0)
 @click.option("--csv", "csv_file", type=click.Path(path_type=Path), help="Write the table as CSV.")
 @building_options
@@ -140,12 +142,12 @@ def bench(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Measure how MODEL runs with some runs always in flight, or arriving at a rate: throughput, and latency.
+    """Measure throughput and latency of MODEL at a concurrency (runs in flight) or at a request rate.
 
-    Each load is measured in windows until the last three differ by at most --stability percent from their mean, in
-    throughput and latency; those three are what is shown. At a rate the latency of a run counts from when it was to
-    start, and the throughput need not be stable. Inputs without --input are random, with 1 for each dimension that no
-    --shape settles.
+    Each load is measured in windows until throughput and latency of the last three windows differ by at most
+    --stability percent from their mean; the results are those of these three windows. With --rate a run's latency
+    counts from its scheduled start, and the throughput need not be stable. Inputs without --input are random; each open
+    dimension without --shape is 1.
     """
     context = click.get_current_context()
     if rate is not None and context.get_parameter_source("concurrency") is not ParameterSource.DEFAULT:
@@ -212,7 +214,7 @@ def _row(kind: str, one: Measurement, percentiles: Sequence[float]) -> dict[str,
 
 
 def _parts_row(one: Measurement) -> dict[str, Any]:
-    """Milliseconds of all parts of a typical run and of slow ones; None where runs don't say."""
+    """Return the milliseconds of each part of a typical and of a slow run; None where runs report no times."""
     return {
         f"{which}_{part}_ms": None if times is None else parts_ms(times)[part]
         for which, times in (("typical", one.typical), ("slow", one.slow))
@@ -223,7 +225,7 @@ def _parts_row(one: Measurement) -> dict[str, Any]:
 def _print(
     kind: str, measured: Sequence[Measurement], rows: Sequence[dict[str, Any]], percentiles: Sequence[float]
 ) -> None:
-    """Two tables, each of which fits a terminal: the load, and what the time of a run goes into."""
+    """Print two tables, each of which fits a terminal: throughput and latency, and the parts of a run's latency."""
     load = {kind: _LOADS[kind]}
     latency = {"mean_ms": "mean", **{f"p{percentile:g}_ms": f"p{percentile:g}" for percentile in percentiles}}
     _print_columns(load | {"runs_per_s": "runs/s"} | latency | {"stable": "stable"}, rows)
@@ -234,7 +236,7 @@ def _print(
         if times is not None
     ]
     if parts:
-        print_table((_LOADS[kind], "runs", "ms", "most of it went into"), parts, right=(_LOADS[kind], "ms"))
+        print_table((_LOADS[kind], "runs", "ms", "largest parts"), parts, right=(_LOADS[kind], "ms"))
     print_line("latency in ms")
 
 

@@ -1,4 +1,4 @@
-"""`nnrt cache`: what is in the cache of compiled models, whether it is sound, and away with it."""
+"""Command `nnrt cache`: list, verify and clear the cache of compiled models."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -17,21 +17,21 @@ from nnrt_hdi.files.store_directory import SHOWN_KEY, Entry, StoreDirectory
 
 @click.group()
 def cache() -> None:
-    """Look at, check or empty the cache of compiled models, which may be in use.
+    """List, verify or clear the cache of compiled models, even while it is in use.
 
-    It is the user's, nnrt/models in XDG_CACHE_HOME, and takes at most NNRT_CACHE_BYTES.
+    The user's cache is nnrt/models in XDG_CACHE_HOME and takes at most NNRT_CACHE_BYTES.
     """
 
 
 def _on_cache(function: Callable[..., None]) -> Callable[..., None]:
-    """A command that gets the StoreDirectory and its models, the last used first, and whether to print JSON."""
+    """Return a command that calls `function` with the store, its models (last used first) and `as_json`."""
 
     @json_option
-    @click.option("--directory", type=click.Path(path_type=Path), help="Another one than the user's.")
+    @click.option("--directory", type=click.Path(path_type=Path), help="Another cache directory than the user's.")
     @wraps(function)
     def command(directory: Path | None, **options: Any) -> None:
         store = StoreDirectory(directory or cache_directory())
-        if directory is None and not store.path.exists():  # Nothing has been kept so far.
+        if directory is None and not store.path.exists():  # No model has been cached yet.
             function(store, [], **options)
             return
         store.require_store()
@@ -56,9 +56,9 @@ def ls(directory: StoreDirectory, entries: list[Entry], as_json: bool) -> None:
 @cache.command()
 @_on_cache
 def verify(directory: StoreDirectory, entries: list[Entry], as_json: bool) -> None:
-    """Read every model and list those that are not as they were written. Removes nothing.
+    """Read every model and list the damaged ones. Removes nothing.
 
-    Exit code 1 if there is one.
+    Exit code 1 if a model is damaged.
     """
     damaged = [{"file": str(entry.path), "damage": damage} for entry, damage in _damages(entries) if damage]
     if as_json:
@@ -75,7 +75,7 @@ def verify(directory: StoreDirectory, entries: list[Entry], as_json: bool) -> No
 @click.option("--damaged", is_flag=True, help="Only what `verify` lists.")
 @_on_cache
 def clear(directory: StoreDirectory, entries: list[Entry], as_json: bool, damaged: bool) -> None:
-    """Remove all models. Sessions that use one of them go on with it."""
+    """Remove all models. Sessions that use a removed model keep working."""
     if damaged:
         entries = [entry for entry, damage in _damages(entries) if damage]
     removed, size_bytes = remove(directory, entries, are_damaged=damaged) if entries else (0, 0)
@@ -94,7 +94,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _damages(entries: list[Entry]) -> list[tuple[Entry, str]]:
-    """Look what is wrong with each."""
+    """Return each entry with its damage, which is empty for an intact entry."""
     found = []
     with step_bar(len(entries)) as steps:
         for entry in entries:

@@ -1,4 +1,4 @@
-"""A number of runs always in flight: whenever one ends, the next begins."""
+"""Load with a constant number of runs in flight: each run that ends starts the next."""
 
 import time
 
@@ -6,7 +6,7 @@ from nnrt_client.cli.measuring import Loop, Runs, RunTime, Window
 
 
 class ClosedLoop(Loop):
-    """Keeps so many runs in flight."""
+    """Load with a constant number of runs in flight."""
 
     def __init__(self, runs: Runs, concurrency: int) -> None:
         super().__init__(runs, concurrency)

@@ -1,4 +1,4 @@
-"""`nnrt compare`: do two devices compute the same, and if not, from which operator on?"""
+"""Command `nnrt compare`: compare the results of two devices and find the first operator that differs."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -95,7 +95,7 @@ def compare(
 def _outputs(
     found: OpenedModel, device: Device, arrays: Mapping[str, Array], options: Options, timeout_ms: int
 ) -> Mapping[str, Array]:
-    """Run the model on a device with these inputs."""
+    """Run the model on a device and return its outputs by name."""
     with build_bar(f"{device.name}:") as progress:
         session = loaded(found.source, device, options, cache=False, progress=progress)
     with session:
@@ -134,6 +134,6 @@ def _print(
         place, one = first
         print_line(f"{names} differ first in {place}: {one}")
     elif found.graph is None:
-        print_line(f"{names} differ; of an offline model the operators are not known")
+        print_line(f"{names} differ; the operators of an offline model are not known")
     else:
         print_line(f"{names} differ, though each operator's result agrees when it is an output of the model itself")

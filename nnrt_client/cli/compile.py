@@ -1,4 +1,4 @@
-"""`nnrt compile`: an offline model of a model."""
+"""Command `nnrt compile`: compile a model into an offline model."""
 
 import time
 from pathlib import Path
@@ -42,9 +42,9 @@ def compile_model(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Compile MODEL for a kind of device, into a file that Compilation.from_offline_file loads.
+    """Compile MODEL for a kind of device into a file that Compilation.from_offline_file loads.
 
-    The file appears when it is complete, in place of an earlier one. Exit code 1 if something fails.
+    The file replaces an earlier one when it is complete. Exit code 1 on failure.
     """
     started = time.monotonic()
     with runtime_for(device, settings_with(build_timeout_s=timeout)) as runtime:

@@ -1,4 +1,4 @@
-"""The work of `nnrt conformance`: tries, prints, and writes files."""
+"""Execution of `nnrt conformance`: run the trials, print the results and write the files."""
 
 import json
 import re
@@ -37,19 +37,19 @@ _COLORS = {
     Verdict.CRASHED: "bold magenta",
     Verdict.UNTRIED: "dim",
 }
-# In cells, behind how many there are.
+# Suffixes of the counts in the table's cells.
 _MARKS = {Verdict.REFUSED: "r", Verdict.WRONG: "w", Verdict.FAILED: "f", Verdict.CRASHED: "c"}
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Where the report goes, besides the terminal."""
+    """Paths of the report files that the options ask for."""
 
     json: Path | None
     junit: Path | None
 
     def write(self, report: Report) -> None:
-        """Write what is asked for. Raises OSError."""
+        """Write the files that were asked for. Raises OSError."""
         if self.json:
             container.write(self.json, [json.dumps(finite(report.described()), indent=2, allow_nan=False).encode()])
         if self.junit:
@@ -57,7 +57,7 @@ class Files:
 
 
 def list_trials(levels: Sequence[str], only: Sequence[str], *, quick: bool) -> None:
-    """Print the names."""
+    """Print the names of the selected trials."""
     for trial in _wanted(levels, only, quick=quick):
         print_line(trial.name)
 
@@ -74,9 +74,9 @@ def try_all(
     quick: bool,
     fail_fast: bool,
 ) -> int:
-    """Try it, print and write what was found, also after Ctrl-C; the exit code.
+    """Run the trials, print and write the report, also after Ctrl-C, and return the exit code.
 
-    What can't be written keeps nothing from being printed, nor does a reader who goes keep it from being written.
+    A file that can't be written doesn't stop the printing, and a closed standard output doesn't stop the writing.
     """
     wanted = _wanted(levels, only, quick=quick)
     if kept:
@@ -104,7 +104,7 @@ def try_all(
 def _wanted(levels: Sequence[str], only: Sequence[str], *, quick: bool) -> list[Trial]:
     wanted = trials([Level(level) for level in levels], only, quick=quick)
     if not wanted:
-        raise click.UsageError("nothing is named so; --list prints the names")
+        raise click.UsageError("no trial matches; --list prints the names")
     return wanted
 
 
@@ -125,7 +125,7 @@ def _try(target: Target, wanted: Sequence[Trial], report: Report, *, fail_fast: 
 
 @contextmanager
 def _worked_off(kit: Kit, wanted: Sequence[Trial]) -> Iterator[Iterator[Result]]:
-    """The results, made by a thread that no signal interrupts."""
+    """Run the trials in a thread, which no signal interrupts, and yield an iterator of their results."""
     queue: SimpleQueue[Result | BaseException | None] = SimpleQueue()
 
     def work() -> None:
@@ -147,7 +147,7 @@ def _worked_off(kit: Kit, wanted: Sequence[Trial]) -> Iterator[Iterator[Result]]
     try:
         yield results()
     except BaseException:
-        kit.target.close()  # What is under way ends at once.
+        kit.target.close()  # Ends the trial under way at once.
         raise
     finally:
         kit.stop()
@@ -182,7 +182,7 @@ def _numbers(counts: Counts) -> list[str]:
 
 
 def _operators(report: Report) -> Table:
-    """Node types by data types: how many cases are right, and how many of the others are what."""
+    """Return a table of node types by data types: counts of right cases and of each other verdict."""
     operators = report.by_operator()
     used = {data_type for cells in operators.values() for data_type in cells}
     data_types = [data_type for data_type in DataType if data_type in used]
@@ -200,7 +200,7 @@ def _operators(report: Report) -> Table:
 
 
 def _short(data_type: DataType) -> str:
-    """A name for the head of a narrow column: INT8 is i8, FLOAT32 f32."""
+    """Return a short column title: `i8` for INT8, `f32` for FLOAT32."""
     return re.sub(r"^([BFIU])[A-Z]*", lambda found: found[1].lower(), data_type.name)
 
 

@@ -1,4 +1,4 @@
-"""Look at a daemon, for `nnrt doctor`: how it is, what it refuses and why, and where the time of a run goes."""
+"""Checks of a daemon for `nnrt doctor`: its state, its limits and refusals, and the latency of a run."""
 
 import statistics
 from collections.abc import Iterator, Sequence
@@ -23,19 +23,19 @@ from nnrt_hdi.counters import DeviceCounters
 from nnrt_hdi.errors import Unsupported
 from nnrt_hdi.run_times import RunTimes
 
-# What every daemon of this version has.
+# Features of every daemon of this version.
 _FEATURES = (CHUNKS, COUNTERS)
-# Share of a limit from which on it is worth raising.
+# Fraction of a limit above which the advice is to raise it.
 _NEAR = 0.8
 _OFTEN = 0.01
 _RUNS, _RUN_TIMEOUT_MS = 100, 10_000
-# Of such a small run, beyond which something is in its way.
+# Latency above which the trial run counts as slow.
 _SLOW_RUN_NS = 5_000_000
 _ELEMENTS = 256
 
-# What is to be done about refusals for another reason than a limit, by their causes.
+# Advice by cause, for refusals that no limit caused.
 _CAUSES = {
-    "--canary": "the device was out meanwhile: docs/operations.md, The canary",
+    "--canary": "the canary had taken the device out of service: docs/operations.md, The canary",
     "OPERATION_FORBIDDEN": "give who needs it a higher role: nnrt-device keys token FOLDER NAME --role ROLE --replace",
     "CONNECTION_EXCEPTION": "clients came that the --access file doesn't name; look in the --audit-log who",
     "INVALID_PARAMETER": "clients sent what no device can run; their errors name the place",
@@ -44,7 +44,7 @@ _CAUSES = {
 
 
 def version(device: Device) -> Iterator[Finding]:
-    """Look whether the daemon can what this client can."""
+    """Check whether the daemon has every feature that this client knows."""
     welcome, info = device._session().welcome, device.info
     lacking = [feature for feature in _FEATURES if feature not in welcome.features]
     found = f"{device.name} by {info.backend_name} {info.backend_version}; protocol 2.{welcome.protocol_minor}"
@@ -56,7 +56,7 @@ def version(device: Device) -> Iterator[Finding]:
 
 
 def state(look: Look) -> Iterator[Finding]:
-    """Look whether the device takes work."""
+    """Check whether the device takes work."""
     if look.why or look.status is None:
         yield problem(
             "state",
@@ -68,7 +68,7 @@ def state(look: Look) -> Iterator[Finding]:
 
 
 def canary(device: Device) -> Iterator[Finding]:
-    """Look what the daemon has found by trying its device."""
+    """Check the results of the daemon's canary, which runs a model on the device at intervals."""
     found = device.canary()
     if found is None:
         yield ok(
@@ -86,7 +86,7 @@ def canary(device: Device) -> Iterator[Finding]:
 
 
 def counted(device: Device) -> Iterator[Finding]:
-    """Look how near the daemon is to its limits, and what it has refused and failed since its start."""
+    """Check how near the daemon is to its limits, and which runs it has refused or failed since its start."""
     try:
         counters = device.counters()
     except Unsupported as error:
@@ -101,14 +101,14 @@ def counted(device: Device) -> Iterator[Finding]:
 
 
 def limits(counters: DeviceCounters) -> Iterator[Finding]:
-    """Look how near what is in use is to its limit."""
+    """Check what is in use against its limit."""
     load = counters.load
     if load is None:
         return
     held_bytes = sum(load.held_bytes.values())
     uses = {
         "--queued-runs": (load.queued, load.queued_limit, f"{load.queued} of {load.queued_limit} runs wait"),
-        # One of them is the doctor's.
+        # One session is the doctor's own.
         "--max-sessions": (
             load.sessions - 1,
             load.sessions_limit,
@@ -116,11 +116,11 @@ def limits(counters: DeviceCounters) -> Iterator[Finding]:
         ),
         "--held-bytes": (
             *(held_bytes, load.held_limit_bytes),
-            f"{format_bytes(held_bytes)} of {format_bytes(load.held_limit_bytes)} held",
+            f"{format_bytes(held_bytes)} of {format_bytes(load.held_limit_bytes)} of memory in use",
         ),
         "--run-bytes": (
             *(load.run_bytes, load.run_limit_bytes),
-            f"{format_bytes(load.run_bytes)} of {format_bytes(load.run_limit_bytes)} taken by runs",
+            f"{format_bytes(load.run_bytes)} of {format_bytes(load.run_limit_bytes)} used by runs",
         ),
     }
     near = {flag: found for flag, (used, limit, found) in uses.items() if limit and used > _NEAR * limit}
@@ -131,7 +131,7 @@ def limits(counters: DeviceCounters) -> Iterator[Finding]:
 
 
 def failures(work: Work, whose: str) -> Iterator[Finding]:
-    """Look how many runs fail."""
+    """Check how many runs fail."""
     ended = work.runs + work.failures
     found = f"{work.failures:,} of {ended:,} runs{whose} failed or took too long, in {work.seconds:,.0f} s"
     if work.failures > _OFTEN * ended:
@@ -141,7 +141,7 @@ def failures(work: Work, whose: str) -> Iterator[Finding]:
 
 
 def refusals(work: Work, whose: str) -> Iterator[Finding]:
-    """Look what was refused, and by which limit."""
+    """Check what was refused, and by which limit."""
     if not work.refusals:
         yield ok("refusals", f"none{whose}")
     for cause, count in sorted(work.refused.items(), key=lambda item: -item[1]):
@@ -151,7 +151,7 @@ def refusals(work: Work, whose: str) -> Iterator[Finding]:
 
 
 def store(device: Device, work: Work) -> Iterator[Finding]:
-    """Look whether models are compiled again that have been compiled before."""
+    """Check whether the daemon compiles models again for lack of a store."""
     compiled = work.counted.models.get(Origin.COMPILED.name, 0)
     found = (
         f"{sum(work.counted.models.values())} models, {compiled} of them compiled, in {work.counted.compile_s:.1f} s"
@@ -163,7 +163,7 @@ def store(device: Device, work: Work) -> Iterator[Finding]:
 
 
 def trial(device: Device) -> Iterator[Finding]:
-    """Run a small model a few times, and look where the time goes."""
+    """Run a small model a few times and check where the time goes."""
     model, ones = _addition(), np.ones(_ELEMENTS, np.float32)
     (support,) = model.supported_operations(device)
     if not support.supported:
@@ -173,22 +173,23 @@ def trial(device: Device) -> Iterator[Finding]:
         compilation.build()
         with Executor(compilation) as executor:
             results = [executor.run_sync([ones], timeout_ms=_RUN_TIMEOUT_MS) for _ in range(_RUNS)]
-    times = [result.times for result in results[1:] if result.times is not None]  # The first one has everything made.
+    # Without the first run, which also sets everything up.
+    times = [result.times for result in results[1:] if result.times is not None]
     if any(result[0].tolist() != [3.0] * _ELEMENTS for result in results):
         yield problem("trial run", "1 + 2 is not 3 there", "nnrt-device serve --canary 5 takes it out while that is so")
     elif not times:
-        yield ok("trial run", "it works; the daemon doesn't tell where the time goes")
+        yield ok("trial run", "it works; the daemon reports no times")
     else:
         yield from slowest(times)
 
 
 def slowest(times: Sequence[RunTimes]) -> Iterator[Finding]:
-    """Look which parts of these runs took most."""
+    """Check which parts of these runs took longest."""
     usual = RunTimes._make(int(statistics.median(part)) for part in zip(*times, strict=True))
     slowest_ms = max(each.total_ns for each in times) / 1e6
     found = (
         f"a run of 1 KiB takes {usual.total_ns / 1e6:.2f} ms, the slowest of {len(times)} {slowest_ms:.2f} ms;"
-        f" most went into: {said_shares(usual)}"
+        f" largest parts: {said_shares(usual)}"
     )
     if usual.slowest == "queued":
         yield advise("trial run", found, "nnrt top --by user says who else uses the device")
@@ -199,7 +200,7 @@ def slowest(times: Sequence[RunTimes]) -> Iterator[Finding]:
 
 
 def _addition() -> Model:
-    """y = x + 2."""
+    """Build the model y = x + 2."""
     model = Model()
     x = model.input((_ELEMENTS,), name="x")
     y = model.apply(OperationType.ADD, x, np.array([2], np.float32))

@@ -1,4 +1,4 @@
-"""`nnrt devices --watch`: what comes, goes and changes, as it happens."""
+"""Live view of `nnrt devices --watch`: devices that appear, disappear and change."""
 
 import queue
 import sys
@@ -15,7 +15,7 @@ from nnrt_client.session.membership import AddressChange
 from nnrt_client.session.runtime import Look, Runtime
 from nnrt_hdi.closable import Closable
 
-# How often each device is asked, and what is shown is drawn again.
+# Interval at which each device is asked and the table is drawn again.
 _EVERY_S = 0.5
 _COLUMNS = ("name", "status", "load", "address", "found by", "why it takes no work")
 
@@ -26,9 +26,10 @@ Load = Callable[[Device], str]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that has changed about an address.
+    """A change of one address.
 
-    It is known (`added`), or not any more (`removed`), or what is there answers otherwise than before (`status`).
+    Its `kind` is `added` (the address is known now), `removed` (it is known no more) or `status` (its device answers
+    differently from before).
     """
 
     kind: str
@@ -67,7 +68,7 @@ class Event:
 
 
 class _Follower:
-    """A thread that asks the daemon at an address again and again, until `stop`."""
+    """Thread that polls the daemon at one address until `stop`."""
 
     def __init__(self, runtime: Runtime, added: Event, tell: Callable[[Event], None]) -> None:
         self._runtime, self._tell = runtime, tell
@@ -87,7 +88,7 @@ class _Follower:
 
 
 class DeviceWatch(Closable):
-    """Follows the addresses of a runtime, and the devices there."""
+    """Watch of the addresses that a runtime knows, and of their devices."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -96,18 +97,18 @@ class DeviceWatch(Closable):
         self._end = runtime.watch(self._news.put)
 
     def close(self) -> None:
-        """Follow nothing any more. Idempotent."""
+        """Stop watching. Idempotent."""
         self._end()
         for follower in self._followers.values():
             follower.stop()
 
     @property
     def known(self) -> list[Event]:
-        """The latest event of each address."""
+        """Latest event of each address."""
         return [follower.latest for follower in self._followers.values()]
 
     def events(self) -> Iterator[Event]:
-        """Wait a while for something new, and give it."""
+        """Wait up to _EVERY_S for news, and yield its events."""
         try:
             news = self._news.get(timeout=_EVERY_S)
         except queue.Empty:
@@ -133,7 +134,7 @@ class DeviceWatch(Closable):
 
 
 def show_changes(runtime: Runtime, load: Load, *, as_json: bool) -> None:
-    """Show what changes until somebody interrupts it: in a table on a terminal, else as a line for each event."""
+    """Show changes until the user interrupts: as a live table on a terminal, otherwise as one line per event."""
     with DeviceWatch(runtime) as watch:
         if sys.stdout.isatty() and not as_json:
             with live_table(_COLUMNS) as draw:

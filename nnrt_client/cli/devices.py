@@ -1,4 +1,4 @@
-"""`nnrt devices`: which devices there are, and how they are."""
+"""Command `nnrt devices`: list devices and their state."""
 
 import time
 from dataclasses import asdict
@@ -18,7 +18,7 @@ from nnrt_client.settings import addresses_from_environment
 from nnrt_hdi.backend import Capabilities, Telemetry
 from nnrt_hdi.errors import OperationFailed, Unsupported
 
-# A device tells its load with each sign of life, four of which come in this time.
+# A daemon reports its load in each heartbeat and sends four of them in this time.
 _HEARTBEAT_TIMEOUT_S = 2.0
 _POLL_S = 0.01
 
@@ -27,14 +27,14 @@ _POLL_S = 0.01
 @click.argument("addresses", nargs=-1, metavar="[ADDRESS]...")
 @identity_options
 @json_option
-@click.option("--counters", is_flag=True, help="Tell also what each has done since its daemon's start, for whom.")
-@click.option("--watch", is_flag=True, help="Go on showing what comes, goes and changes; with --json a line for each.")
+@click.option("--counters", is_flag=True, help="Also show each daemon's counters per identity, since its start.")
+@click.option("--watch", is_flag=True, help="Keep showing changes; with --json one line per change.")
 @click.option("--timeout", type=POSITIVE, default=5.0, show_default=True, help="Seconds that a daemon gets to answer.")
 def devices(addresses: tuple[str, ...], as_json: bool, counters: bool, watch: bool, timeout: float) -> None:
     """List the devices at ADDRESS: HOST:PORT, unix:PATH, or a name such as dns:///HOST:PORT.
 
-    Without any it is those in NNRT_DEVICES; without that, all that are found on this host and this link. Exit code 1 if
-    one of the addresses does not answer, or none is found.
+    Default: the addresses in NNRT_DEVICES, or else all devices found on this host and this network link. Exit code 1 if
+    an address does not answer or no device is found.
     """
     given = addresses or addresses_from_environment()
     settings = settings_with(
@@ -81,14 +81,14 @@ def _print(rows: list[dict[str, Any]], *, with_ways: bool) -> None:
 
 
 def _await_load(found: list[Device], longest_s: float) -> None:
-    """Wait for the first sign of life of each; one that doesn't come has no load to show."""
+    """Wait for the first heartbeat of each device, which reports its load, for at most `longest_s`."""
     deadline = time.monotonic() + longest_s
     while time.monotonic() < deadline and any(device.is_connected and not _is_heard(device) for device in found):
         time.sleep(_POLL_S)
 
 
 def _is_heard(device: Device) -> bool:
-    return device.state.sessions > 0  # Ours is one.
+    return device.state.sessions > 0  # It counts this client's own session.
 
 
 def _described(device: Device, runtime: Runtime, addresses: list[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Differences between the results of two devices, and the operator of a model at which they begin."""
+"""Differences between the results of two devices, and the first operator of a model that differs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ from nnrt_hdi.tensor import Array, TensorSpec
 # Runs a model on a device.
 Run = Callable[[Model, list[Array]], list[Array]]
 
-# What is asked for in one run at most, for it is all in memory together.
+# Limits of one run's results, which are all in memory at the same time.
 _RESULTS_AT_A_TIME = 64
 _BYTES_AT_A_TIME = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Results a and b agree where |a - b| <= absolute + relative |a|."""
+    """Tolerance with which results a and b agree: |a - b| <= absolute + relative |a|."""
 
     relative: float
     absolute: float
@@ -31,7 +31,7 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Difference of two results: in how many elements of how many, by how much at most, and in which one most."""
+    """Difference of two results: `count` of `size` elements differ, most at index `at`, where `values` stand."""
 
     count: int
     size: int
@@ -47,7 +47,7 @@ class Difference:
         return f"{self.count} of {self.size} elements, most at {list(self.at)}, where they are {a:.7g} and {b:.7g}"
 
     def described(self) -> dict[str, Any]:
-        """For --json."""
+        """Return the difference as --json prints it."""
         return {
             "differing": self.count,
             "elements": self.size,
@@ -60,7 +60,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A result of an operator."""
+    """One output tensor of an operator."""
 
     graph: Graph
     node: int
@@ -70,7 +70,7 @@ class Place:
         return self.graph.place(self.node)
 
     def described(self) -> dict[str, Any]:
-        """For --json."""
+        """Return the operator as --json prints it."""
         node = self.graph.nodes[self.node]
         return {
             "index": self.node,
@@ -81,12 +81,12 @@ class Place:
 
 
 def difference(a: Array, b: Array, tolerance: Tolerance) -> Difference:
-    """Compare two results. What is not a number, and each infinity, agrees only with its like."""
+    """Compare two results. A NaN agrees only with NaN, an infinity only with the same infinity."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return Difference(max(a.size, b.size, 1), max(a.size, b.size, 1), np.inf, shapes=(a.shape, b.shape))
     if not a.size:
         return Difference(0, 0, 0.0)
-    # Large integers lose their last digits here; equal ones are equal all the same.
+    # Large integers lose their last digits in float64; `a == b` below still finds the equal ones.
     x, y = a.astype(np.float64), b.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         by = np.abs(x - y)
@@ -95,7 +95,7 @@ def difference(a: Array, b: Array, tolerance: Tolerance) -> Difference:
         differs = ~same & ~(
             np.isfinite(x) & np.isfinite(y) & (by <= tolerance.absolute + tolerance.relative * np.abs(x))
         )
-    # The worst of those that count, for large numbers may be farther apart and still agree.
+    # Choose among the elements that differ: large numbers within the tolerance may be farther apart.
     worst = np.unravel_index(int(np.argmax(np.where(differs, by, -1.0) if differs.any() else by)), a.shape)
     at = tuple(int(index) for index in worst)
     return Difference(int(differs.sum()), a.size, float(by.max()), at, (float(x[at]), float(y[at])))
@@ -108,11 +108,11 @@ def first_difference(
     tolerance: Tolerance,
     progress: Progress,
 ) -> tuple[Place, Difference] | None:
-    """The first operator, in an order in which each comes after those it reads from, whose result differs.
+    """Return the first operator in topological order whose result differs, or None if all results agree.
 
-    The results are had as outputs of models made for it, a few operators at a time. None if all agree.
+    Temporary models of a few operators each have these operators' results as outputs.
     """
-    graph = infer_graph(graph).graph  # With the nodes that inference adds, in whatever shapes.
+    graph = infer_graph(graph).graph  # Inference also adds nodes.
     shaped = _with_shapes_of(graph, inputs)
     done = 0
     for nodes in _groups(shaped):
@@ -130,9 +130,9 @@ def first_difference(
 
 
 def part_of(graph: Graph, outputs: Sequence[int]) -> tuple[Graph, Mapping[int, int]]:
-    """The part of a graph that computes these tensors, and the index there of each tensor that is in it.
+    """Return the part of a graph that computes these tensors, and the new index of each tensor in it.
 
-    It has those inputs that it needs, and all if it needs none, for every model has one.
+    The part has only the inputs that it needs. If it needs none, it has all of them, because every model has an input.
     """
     producer = {tensor: index for index, node in enumerate(graph.nodes) for tensor in node.outputs}
     needed: set[int] = set()
@@ -148,18 +148,18 @@ def part_of(graph: Graph, outputs: Sequence[int]) -> tuple[Graph, Mapping[int, i
 
 
 def _with_shapes_of(graph: Graph, inputs: Sequence[Array]) -> Graph:
-    """The graph as it is known when these are its inputs."""
+    """Return the graph with the shapes that follow from these inputs."""
     tensors = list(graph.tensors)
     for index, array in zip(graph.inputs, inputs, strict=True):
         tensors[index] = tensors[index].with_shape(array.shape)
     try:
         return infer_graph(graph.with_tensors(tensors)).graph
-    except InvalidParameter:  # It is known better then by the device alone.
+    except InvalidParameter:  # Inference fails with these shapes; the device decides.
         return graph
 
 
 def _groups(graph: Graph) -> Iterator[list[int]]:
-    """The nodes in order, as many at a time as are asked for together."""
+    """Yield the nodes in order, in groups small enough for one run."""
     group: list[int] = []
     results = size_bytes = 0
     for index in graph.order:
@@ -175,5 +175,5 @@ def _groups(graph: Graph) -> Iterator[list[int]]:
 
 
 def _size_bytes(spec: TensorSpec) -> int:
-    """Of a result whose size is known only in a run it is taken to be large."""
+    """Return the size of a result; one that is known only at run time counts as large."""
     return _BYTES_AT_A_TIME if spec.is_dynamic else spec.byte_size

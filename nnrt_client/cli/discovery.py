@@ -1,4 +1,4 @@
-"""Where devices are looked for when nobody says where, and how each was found."""
+"""Discovery of devices when no address is given, and how each device was found."""
 
 from collections.abc import Iterable
 
@@ -12,12 +12,12 @@ _HOST, _LINK = "local:///", "mdns:///"
 
 
 def host_and_link(settings: Settings) -> tuple[str, ...]:
-    """The names behind which everything on this host and on this link is, as far as it can be asked."""
+    """Return the names that stand for all devices on this host and, if it can be searched, on this network link."""
     return (_HOST,) if _why_not_link(settings) else (_HOST, _LINK)
 
 
 def nothing_found(settings: Settings) -> str:
-    """Say where nothing was found, and what else could be done."""
+    """Return a message that says where no device was found and what to do."""
     why = _why_not_link(settings)
     link = f" (this link was not asked: {why})" if why else ", and none announces itself on this link"
     return f"nnrt-device up keeps no daemon on this host{link}; give an address"
@@ -32,12 +32,12 @@ def _why_not_link(settings: Settings) -> str:
 
 
 def found_by(runtime: Runtime, address: str) -> tuple[str, ...]:
-    """Which of what the runtime was given lead to an address."""
+    """Return the given names and addresses that lead to an address."""
     return tuple(given for given in runtime._members.given if address in runtime._members.behind(given))
 
 
 def each_once(found: Iterable[Device]) -> dict[Device, list[str]]:
-    """Devices, without those that are the same daemon at another address; with each all its addresses."""
+    """Return each daemon's device once, with all addresses that lead to it."""
     addresses: dict[bytes, list[str]] = {}
     devices: dict[Device, list[str]] = {}
     for device in found:

@@ -1,4 +1,4 @@
-"""`nnrt doctor`: what is in the way of a daemon's being found, used and fast, and what to type."""
+"""Command `nnrt doctor`: diagnose why a daemon can't be found, can't be used or is slow, and what to type."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ from nnrt_hdi.text import escape_for_terminal
 _STYLES = {Verdict.OK: "green", Verdict.ADVICE: "yellow", Verdict.PROBLEM: "bold red"}
 _HOST, _NAMES = "this host", "names"
 _SILENT = (
-    "look whether it is a daemon, whether it is stopped, and what its log says; nnrt-device report there gathers all of"
+    "check that it is a daemon, that it is not stopped, and what its log says; nnrt-device report there gathers all of"
     " it"
 )
 
@@ -36,10 +36,10 @@ _SILENT = (
 @json_option
 @click.option("--timeout", type=POSITIVE, default=5.0, show_default=True, help="Seconds that a daemon gets to answer.")
 def doctor(addresses: tuple[str, ...], as_json: bool, timeout: float) -> None:
-    """Look at this host, the way to the daemons at ADDRESS, and at these; say what is wrong, and what to type.
+    """Check this host, the daemons at ADDRESS and the network between; report problems and what to type.
 
-    It is HOST:PORT, unix:PATH, or a name such as dns:///HOST:PORT. Without any it is those in NNRT_DEVICES; without
-    that, all that are found on this host and this link. Exit code 1 where there is a problem.
+    ADDRESS is HOST:PORT, unix:PATH, or a name such as dns:///HOST:PORT. Default: the addresses in NNRT_DEVICES, or else
+    all devices found on this host and this network link. Exit code 1 if there is a problem.
     """
     given = addresses or addresses_from_environment()
     settings = settings_with(
@@ -59,7 +59,7 @@ def doctor(addresses: tuple[str, ...], as_json: bool, timeout: float) -> None:
 
 
 def _names(runtime: Runtime, given: Sequence[str], settings: Settings) -> list[Finding]:
-    """Look what is behind the names that were given, or found where none was."""
+    """Check the names that were given, or the addresses that were found."""
     if not given and runtime.addresses:
         return [ok(_NAMES, f"found by themselves: {', '.join(runtime.addresses)}")]
     if not given:
@@ -74,7 +74,7 @@ def _names(runtime: Runtime, given: Sequence[str], settings: Settings) -> list[F
 
 
 def _daemon_findings(runtime: Runtime, address: str, settings: Settings) -> list[Finding]:
-    """Look at the way to a daemon, and at the daemon as far as the way leads."""
+    """Check the connection to a daemon, then the daemon as far as it can be reached."""
     findings = examined({"connection": partial(way.connection, address, settings)})
     if _are_good(findings) and not address.startswith("unix:"):
         findings += examined({"TLS": partial(way.encryption, address, settings)})

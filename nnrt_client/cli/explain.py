@@ -1,4 +1,4 @@
-"""`nnrt explain`: what of a model a device runs, and why not the rest."""
+"""Command `nnrt explain`: which operators of a model a device runs, and why it doesn't run the others."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -40,8 +40,8 @@ from nnrt_hdi.errors import NnrtError, OperationFailed, Unsupported
 @model_argument
 @device_option()
 @settling_options
-@fallback_options("Say instead which parts of an ONNX model the device would run, and which this host.")
-@mermaid_option("Write a drawing of the parts, as a flowchart for Mermaid, with --fallback.")
+@fallback_options("Show instead which parts of an ONNX model the device would run and which this host.")
+@mermaid_option("With --fallback, write the parts as a Mermaid flowchart.")
 @json_option
 def explain(
     model: Path,
@@ -51,10 +51,10 @@ def explain(
     mermaid: Path | None,
     as_json: bool,
 ) -> None:
-    """Say for each operator of MODEL whether a device runs it, and if not, why. No weights are sent.
+    """Show for each operator of MODEL whether a device runs it, and if not, why. No weights are sent.
 
-    Of an ONNX file that can't be imported it says which nodes are in the way, and what to type against it; this needs
-    no device. Exit code 1 if not all of MODEL runs; with --fallback it is 0.
+    For an ONNX file that can't be imported, show the nodes that prevent the import and what to type; this needs no
+    device. Exit code 1 if a part of MODEL does not run; with --fallback it is 0.
     """
     if mermaid and not fallback:
         raise click.UsageError(f"--mermaid draws the parts; give --fallback {CPU}, or use `nnrt inspect --mermaid`")
@@ -92,7 +92,7 @@ def explain(
 
 
 def _explain_obstacles(model: Path, device: str | None, settled: Settled, as_json: bool, error: Unsupported) -> None:
-    """Say which nodes are in the way of an import, what to type, and if the device takes the file as it is."""
+    """Report the nodes that prevent an import, what to type, and whether the device takes the ONNX file itself."""
     contents = contents_of(model)
     found = obstacles(model, settled, contents, error)
     name, takes_programs = _asked_for_programs(device)
@@ -102,13 +102,13 @@ def _explain_obstacles(model: Path, device: str | None, settled: Settled, as_jso
         return
     print_obstacles(model, contents, found)
     if takes_programs:
-        print_line(f"{name} takes ONNX files as they are: nnrt run and load have it do so (--way program)")
+        print_line(f"{name} takes ONNX files as they are: nnrt run and load use this (--way program)")
     elif name is not None:
-        print_line(f"{name} takes no ONNX files as they are; its daemon may be told to, with --accept-programs")
+        print_line(f"{name} takes no ONNX files as they are; its daemon does with --accept-programs")
 
 
 def _asked_for_programs(device: str | None) -> tuple[str | None, bool | None]:
-    """The device and whether it takes ONNX files as they are; nothing where none is named."""
+    """Return the device's name and whether it takes ONNX files as they are, or (None, None) if no device is named."""
     if not addresses_to_ask_for(device):
         return None, None
     with runtime_for(device, settings_with()) as runtime:
@@ -117,7 +117,7 @@ def _asked_for_programs(device: str | None) -> tuple[str | None, bool | None]:
 
 
 def _operators(found: OpenedModel, device: Device) -> list[dict[str, Any]]:
-    """The answer of a device for each operator."""
+    """Return the device's answer for each operator."""
     assert found.model is not None
     answers = found.model.supported_operations(device)
     return [
@@ -140,7 +140,7 @@ def _answer(operator: Mapping[str, Any]) -> str:
 
 
 def _shapes_that_help(model: Path, found: OpenedModel, settled: Settled, device: Device, refused: int) -> Sequence[str]:
-    """Options with which the device runs more of an ONNX file; none where there are none, or nobody knows."""
+    """Return --shape options with which the device runs more of an ONNX file; empty if none are known."""
     if found.kind is not Kind.ONNX:
         return []
     definite = definite_shapes(contents_of(model).inputs, settled)
@@ -148,7 +148,7 @@ def _shapes_that_help(model: Path, found: OpenedModel, settled: Settled, device:
         return []
     try:
         operators = _operators(opened(model, settled.shaped(definite)), device)
-    except NnrtError:  # Other sizes may do.
+    except NnrtError:  # Other sizes might work.
         return []
     left = sum(not operator["supported"] for operator in operators)
     return shape_options(definite) if left < refused else []

@@ -1,4 +1,4 @@
-"""Failures of commands: each becomes one line, and an exit code."""
+"""Failures of commands: each prints one line and sets an exit code."""
 
 import errno
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ INTERRUPTED = 130
 
 
 class Commands(click.Group):
-    """Commands whose failures are one line on the standard error, and never a traceback."""
+    """Group of commands that print a failure as one line on standard error, never as a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -28,7 +28,7 @@ class Commands(click.Group):
 
 @contextmanager
 def exiting_with(code: int) -> Iterator[None]:
-    """Have failures in the block exit with this code, where the usual one says something else."""
+    """Exit with this code, instead of the usual one, when the block fails."""
     try:
         yield
     except (NnrtError, OSError, MemoryError) as error:
@@ -37,7 +37,10 @@ def exiting_with(code: int) -> Iterator[None]:
 
 
 def _told(error: NnrtError | OSError | MemoryError) -> str:
-    """The line of a failure. Raises the error where nobody reads any more: no failure of ours, click ends quietly."""
+    """Return the line that reports a failure.
+
+    Raises the error itself for a closed pipe: nobody reads the output any more, and click exits quietly.
+    """
     if isinstance(error, MemoryError):
         return "there is not enough memory"
     if isinstance(error, NnrtError):

@@ -1,4 +1,4 @@
-"""Findings of `nnrt doctor`: one for each thing that it looks at."""
+"""Findings of `nnrt doctor`: one per check."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -9,17 +9,17 @@ from nnrt_hdi.errors import NnrtError, OperationForbidden
 
 
 class Verdict(Enum):
-    """A judgement of something that was looked at."""
+    """Judgement of one check."""
 
     OK = "ok"
-    # It works, and would better.
+    # It works but could work better.
     ADVICE = "advice"
     PROBLEM = "problem"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A thing that was looked at, what was found there, and what to type or to do, if anything."""
+    """Result of one check: what was checked, what was found, and what to type or do about it."""
 
     about: str
     verdict: Verdict
@@ -27,7 +27,7 @@ class Finding:
     advice: str = ""
 
     def described(self) -> dict[str, Any]:
-        """The finding for --json."""
+        """Return the finding as --json prints it."""
         return {**asdict(self), "verdict": self.verdict.value}
 
 
@@ -44,7 +44,7 @@ def problem(about: str, found: str, advice: str = "") -> Finding:
 
 
 def refused(about: str, error: NnrtError) -> Finding:
-    """A problem that an error tells of, and what the error says would be right."""
+    """Return a problem with an error's message; the part after "; ", which says what would be right, is the advice."""
     found, _, advice = error.message.partition("; ")
     return problem(about, found, advice)
 
@@ -53,8 +53,10 @@ Check = Callable[[], Iterable[Finding]]
 
 
 def examined(checks: Mapping[str, Check]) -> list[Finding]:
-    """Make checks one after another. One that fails is a problem itself, unless this client may not make it; the others
-    are made all the same."""
+    """Run the checks in order and return their findings.
+
+    A check that raises becomes a problem, or `ok` where this client lacks the right to run it. The others still run.
+    """
     findings: list[Finding] = []
     for about, check in checks.items():
         try:

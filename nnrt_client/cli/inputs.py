@@ -1,4 +1,4 @@
-"""Inputs of a run: out of files, out of images, or random."""
+"""Inputs of a run: from array files, from images, or random."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ from nnrt_hdi.text import escape_for_terminal
 
 Shape = tuple[int, ...]
 
-# Of .npy and .npz files.
+# Magic bytes of .npy and .npz files.
 _BEGINNINGS = (b"\x93NUMPY", b"PK")
 
 
@@ -29,11 +29,19 @@ def gathered(
     *,
     takes_one: bool = False,
 ) -> dict[str, Array]:
-    """An array for each input of a model: those of the options --input, and random ones if there is a seed.
+    """Return an array for each input of a model: from the --input options, or random if there is a seed.
 
-    `takes_one`: dimensions that stay open are 1, and a line on stderr says so; else they are refused.
-    Raises UsageError for options that don't fit the model, InvalidPath, InvalidFile and InvalidParameter for files
-    that don't.
+    Args:
+        inputs: Specs of the model's inputs.
+        given: Values of the --input options.
+        shapes: Values of the --shape options, by input.
+        seed: Seed of random arrays; None if every input must be given.
+        takes_one: Open dimensions without a --shape become 1, which a line on stderr reports; otherwise they are an
+            error.
+
+    Raises:
+        UsageError: an option doesn't fit the model.
+        InvalidPath, InvalidFile, InvalidParameter: a file doesn't fit its input.
     """
     names = distinct_names("input", [spec.name for spec in inputs])
     specs = {name: replace(spec, name=name) for name, spec in zip(names, inputs, strict=True)}
@@ -62,10 +70,10 @@ def gathered(
 
 
 def _read(option: str, specs: Mapping[str, TensorSpec]) -> dict[str, Array]:
-    """The arrays that one --input names."""
+    """Return the arrays that one --input option names."""
     name, separator, rest = option.partition("=")
     path = Path(rest if separator else option)
-    if path.exists() and not path.is_file():  # Of a pipe the other end may never come.
+    if path.exists() and not path.is_file():  # Opening a pipe may block for ever.
         raise InvalidPath("it is no regular file", place=f"{path}")
     if path.suffix == ".npz":
         if separator:
@@ -87,16 +95,16 @@ def _require_known(option: str, name: str, specs: Mapping[str, TensorSpec]) -> N
 
 
 def _loaded(path: Path) -> dict[str, Array]:
-    """The arrays of an .npz file, or the one of an .npy file. Files are never unpickled."""
+    """Return the arrays of an .npz file by name, or that of an .npy file under "". Never unpickles."""
     with path.open("rb") as file:
         head = file.read(len(_BEGINNINGS[0]))
-    if not head.startswith(_BEGINNINGS):  # numpy would speak of pickles.
+    if not head.startswith(_BEGINNINGS):  # NumPy's own error would be about pickles.
         raise InvalidFile(
             f"it is no array file, or damaged: it begins with {head!r}; give an .npy, .npz or .png file",
             place=f"{path}",
         )
     try:
-        # Mapped, so that memory is taken only for what is really there.
+        # Mapped: a damaged header that claims a huge array takes no memory.
         with np.errstate(over="ignore"):
             loaded: Any = np.load(path, mmap_mode="r", allow_pickle=False)
         if isinstance(loaded, np.ndarray):
@@ -105,12 +113,12 @@ def _loaded(path: Path) -> dict[str, Array]:
             return dict(loaded)
     except (OSError, MemoryError):
         raise
-    except Exception as error:  # Of what is in a header numpy has Python's own parser speak.
+    except Exception as error:  # NumPy parses headers with Python's parser, which raises errors of many kinds.
         raise InvalidFile(f"it is no array file, or damaged: {error}", place=f"{path}") from error
 
 
 def _random(spec: TensorSpec, shape: Shape | None, random: np.random.Generator) -> Array:
-    """Random elements: 0..1 for real numbers, any of 8 bits, and else 0 or 1, which are indices of anything."""
+    """Return random elements: floats 0..1, any 8-bit integers, other types 0 or 1, which are valid indices."""
     if shape is None and spec.is_dynamic:
         raise click.UsageError(
             f"input {spec.name!r} is {spec}; give its array by --input, or its shape by --shape {spec.name}=..."

@@ -1,4 +1,4 @@
-"""`nnrt inspect`: what a model is, without any device."""
+"""Command `nnrt inspect`: describe a model without a device."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 @click.command()
 @model_argument
 @settling_options
-@mermaid_option("Write a drawing of the graph, as a flowchart for Mermaid.")
+@mermaid_option("Write the graph as a Mermaid flowchart.")
 @json_option
 def inspect(model: Path, settled: Settled, mermaid: Path | None, as_json: bool) -> None:
-    """Say what MODEL is: its inputs and outputs, operators, parameters and size.
+    """Show the inputs, outputs, operators, parameters and size of MODEL.
 
-    Of an offline model only the device that it was made for knows the operators.
+    The operators of an offline model are known only to the device that it was made for.
     """
     try:
         found = opened(model, settled)
@@ -78,7 +78,7 @@ def inspect(model: Path, settled: Settled, mermaid: Path | None, as_json: bool) 
 
 
 def _inspect_unimported(model: Path, settled: Settled, mermaid: Path | None, as_json: bool, error: Unsupported) -> None:
-    """Say of a file that is not imported what it holds, and what is in the way."""
+    """Describe an ONNX file that can't be imported, and the nodes that prevent it."""
     if mermaid:
         raise error
     contents = contents_of(model)
@@ -106,7 +106,7 @@ def _inspect_unimported(model: Path, settled: Settled, mermaid: Path | None, as_
 
 
 def _print_operators(operators: Mapping[str, int], contents: "Contents | None") -> None:
-    """The operators with their counts, beside those of the ONNX file."""
+    """Print a table of operators and their counts, next to those of the ONNX file."""
     ours = [(name, str(count)) for name, count in operators.items()]
     if contents is None:
         print_table(("operator", "count"), ours, right=("count",))
@@ -169,7 +169,7 @@ def _about_graph(graph: Graph) -> dict[str, Any]:
 
 
 def _summary(about: dict[str, Any]) -> Sequence[tuple[str, object]]:
-    """List what is known of the model as a whole, for people."""
+    """Return the facts about the whole model that the command prints for people."""
     if "target" in about:
         target = about["target"]
         made_for = f"{target['backend']} {target['backend_version']} ({target['vendor']}, {target['device_type']})"

@@ -1,4 +1,4 @@
-"""Writes what devices measure of themselves as people read it."""
+"""Formatting of what devices measure of themselves."""
 
 from collections.abc import Mapping
 
@@ -7,10 +7,10 @@ from nnrt_hdi.backend import Telemetry
 
 
 def measured(telemetry: Telemetry) -> Mapping[str, str]:
-    """The figures that a device tells, by the titles of their columns."""
+    """Return the figures that a device reports, by column title."""
     texts: dict[str, str] = {}
     if telemetry.utilization is not None:
-        texts["in use"] = f"{100 * telemetry.utilization:.0f} %"
+        texts["device util"] = f"{100 * telemetry.utilization:.0f} %"
     if telemetry.temperature_celsius is not None:
         texts["temp"] = f"{telemetry.temperature_celsius:.0f} °C"
     if telemetry.power_watts is not None:

@@ -1,4 +1,4 @@
-"""Measurements of load on a session: windows, one after the other, until they agree."""
+"""Measurement of load on a session, in windows that follow each other until they agree."""
 
 import queue
 import time
@@ -17,16 +17,16 @@ from nnrt_client.model_session.model_session import ModelSession
 from nnrt_hdi.run_times import RunTimes
 from nnrt_hdi.tensor import Array
 
-# So many windows in a row have to agree, and are what is reported.
+# Number of consecutive windows that must agree; the report covers these.
 WINDOWS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Rule for a stable measurement: throughput and latency of the last windows are within `tolerance` of their mean.
+    """Rule for a stable measurement: the last windows are within `tolerance` of their mean.
 
-    The latency is the mean of a window, or a percentile of it. A window lasts `window_s`, and until at least
-    `least_runs` have ended in it. Without `counts_throughput` only the latency has to agree.
+    Compared are the throughput (if `counts_throughput`) and the latency, which is the mean of a window or its
+    `percentile`. A window ends after `window_s`, but not before `least_runs` runs have ended.
     """
 
     window_s: float
@@ -37,13 +37,13 @@ class Rule:
     counts_throughput: bool = True
 
     def latency_s(self, latencies_s: NDArray[np.float64]) -> float:
-        """Give the one latency that counts: the mean, or the percentile."""
+        """Return the latency that the rule compares: the mean or the percentile."""
         if self.percentile is None:
             return float(latencies_s.mean())
         return float(np.percentile(latencies_s, self.percentile))
 
     def is_stable(self, windows: Sequence["Window"]) -> bool:
-        """Tell if the last windows agree."""
+        """Return whether the last windows agree."""
         last = windows[-WINDOWS:]
         if len(last) < WINDOWS:
             return False
@@ -58,7 +58,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class RunTime:
-    """The latency of a run, and the parts that it is the sum of; None where the run was made of others."""
+    """Latency of a run and its parts, or None for the parts of a run that consisted of other runs."""
 
     latency_s: float
     times: RunTimes | None
@@ -66,25 +66,23 @@ class RunTime:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The runs that ended within some time."""
+    """Runs that ended within one window."""
 
     runs: Sequence[RunTime]
     seconds: float
 
     @property
     def latencies_s(self) -> NDArray[np.float64]:
-        """Latencies of the runs."""
         return np.array([run.latency_s for run in self.runs])
 
     @property
     def runs_per_s(self) -> float:
-        """Throughput of the window."""
         return len(self.runs) / self.seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Figures for one load, the number of runs in flight or their rate: the last windows together."""
+    """Result of one load (the number of runs in flight or their rate), from the last windows together."""
 
     load: float
     windows: int
@@ -94,21 +92,19 @@ class Measurement:
 
     @property
     def latencies_s(self) -> NDArray[np.float64]:
-        """Latencies of all runs."""
         return np.array([run.latency_s for run in self.runs])
 
     def percentile_ms(self, percentile: float) -> float:
-        """Give a percentile of the latency."""
+        """Return a percentile of the latency."""
         return float(np.percentile(self.latencies_s, percentile)) * 1e3
 
     @property
     def mean_ms(self) -> float:
-        """Mean of the latency."""
         return float(self.latencies_s.mean()) * 1e3
 
     @property
     def parts_ms(self) -> dict[str, float] | None:
-        """Split the mean latency: queue and compute are the device's, transfer is all else; None if runs don't say."""
+        """Mean latency in three parts: the device's queue and compute, and transfer for the rest; None if unknown."""
         if (mean := self._mean_of(0.0, 1.0)) is None:
             return None
         queue_ms, compute_ms = mean.queued_ns / 1e6, mean.computed_ns / 1e6
@@ -116,16 +112,16 @@ class Measurement:
 
     @property
     def typical(self) -> RunTimes | None:
-        """Parts of a run of about the median latency: their means over the fifth of all runs in the middle."""
+        """Parts of a run near the median latency: means over the middle fifth of all runs."""
         return self._mean_of(0.4, 0.6)
 
     @property
     def slow(self) -> RunTimes | None:
-        """Parts of a run that was slow: their means over the slowest 1 % of all, one run at the least."""
+        """Parts of a slow run: means over the slowest 1 % of all runs, at least one run."""
         return self._mean_of(0.99, 1.0)
 
     def _mean_of(self, first: float, last: float) -> RunTimes | None:
-        """Mean of the parts over runs between two quantiles of the latency; None if runs don't say."""
+        """Return the mean parts of the runs between two quantiles of the latency, or None if a run reports none."""
         runs = sorted(self.runs, key=lambda run: run.latency_s)
         end = max(round(last * len(runs)), 1)
         times = [run.times for run in runs[min(round(first * len(runs)), end - 1) : end]]
@@ -142,18 +138,18 @@ class Runs:
         self._in_flight: set[Future[Any]] = set()
 
     def __len__(self) -> int:
-        """Count the runs in flight."""
+        """Return the number of runs in flight."""
         return len(self._in_flight)
 
     def start(self, counted_from: float) -> None:
-        """Start a run, whose latency counts from a time of `time.perf_counter`."""
+        """Start a run whose latency counts from `counted_from`, a time of `time.perf_counter`."""
         future = self._submit()
         self._in_flight.add(future)
-        # The time is taken where the reply is read, not where it is waited for.
+        # The thread that reads the reply takes the time, not the one that waits for it.
         future.add_done_callback(lambda future: self._ended.put((counted_from, time.perf_counter(), future)))
 
     def next_end(self, timeout_s: float | None = None) -> RunTime | None:
-        """Wait for a run to end; None if none does in time. Raises what a run does."""
+        """Wait for a run to end; return None if none ends in time. Raises the error of a failed run."""
         try:
             start, end, future = self._ended.get(timeout=timeout_s)
         except queue.Empty:
@@ -162,34 +158,34 @@ class Runs:
         return RunTime(end - start, _lasting(end - start, future.result().times))
 
     def end(self) -> None:
-        """Wait for all runs in flight. Raises what one does."""
+        """Wait for all runs in flight. Raises the error of a failed run."""
         while self._in_flight:
             self.next_end()
 
     def cancel(self) -> None:
-        """Cancel what is in flight."""
+        """Cancel the runs in flight."""
         for future in self._in_flight:
             future.cancel()
 
 
 def _lasting(latency_s: float, times: RunTimes | None) -> RunTimes | None:
-    """Count the time from when a run was to start until it began among that in which it waited."""
+    """Return the times with `waited_ns` extended to cover the time between the scheduled and the actual start."""
     if times is None:
         return None
     return times._replace(waited_ns=times.waited_ns + max(round(latency_s * 1e9) - times.total_ns, 0))
 
 
 class Loop(ABC):
-    """Some load on a session, which `measure` keeps up and looks at."""
+    """Load on a session that `measure` keeps up and measures."""
 
     def __init__(self, runs: Runs, load: float) -> None:
         self._runs = runs
         self._load = load
 
     def measure(self, rule: Rule, step: Callable[[], object]) -> Measurement:
-        """Warm up, then measure until it is stable, or until there have been enough windows. Raises what a run does.
+        """Warm up, then measure windows until they are stable or their maximum number is reached.
 
-        `step` is called after each window.
+        `step` is called after each window. Raises the error of a failed run.
         """
         try:
             self._warm_up()
@@ -207,8 +203,8 @@ class Loop(ABC):
 
     @abstractmethod
     def _warm_up(self) -> None:
-        """Begin, and wait for the first runs, which are slower than those that follow."""
+        """Start the load, and wait for the first runs, which are slower than later ones."""
 
     @abstractmethod
     def _window(self, seconds: float, least_runs: int) -> Window:
-        """Keep the load up for some time, and until so many runs have ended."""
+        """Keep up the load for `seconds` and until `least_runs` runs have ended."""

@@ -1,4 +1,4 @@
-"""Draws graphs as Mermaid's flowcharts, which GitHub, GitLab and many editors show, and `mmdc` makes pictures of."""
+"""Drawings of graphs as Mermaid flowcharts, which GitHub, GitLab and many editors show and `mmdc` renders."""
 
 from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ _LONGEST_VALUE = 120
 
 
 class Flowchart:
-    """Collects boxes, and draws a line from the box that writes a tensor to each that reads it."""
+    """Flowchart with an arrow from the box that writes a tensor to each box that reads it."""
 
     def __init__(self) -> None:
         self._boxes: dict[str, list[str]] = {}
@@ -24,8 +24,10 @@ class Flowchart:
     def add(
         self, lines: Iterable[str], reads: Iterable[tuple[Hashable, str]], writes: Iterable[Hashable], group: str = ""
     ) -> None:
-        """Add a box with these lines of text, in a frame with the name of its group. `reads` says what stands at the
-        line that leads here from the writer of a tensor."""
+        """Add a box with these lines of text, inside the frame of its group.
+
+        `reads` pairs each tensor that the box reads with the label of the arrow from its writer.
+        """
         box = f"n{sum(map(len, self._boxes.values()))}"
         self._boxes.setdefault(group, []).append(f'{box}["{"<br>".join(_escaped(line) for line in lines if line)}"]')
         for tensor, said in reads:
@@ -58,7 +60,7 @@ def drawn(graph: Graph) -> str:
 
 
 def drawn_parts(graph: "OnnxGraph", part_of: Mapping[int, str]) -> str:
-    """Draw the operators of an ONNX graph in the parts that they belong to, and the inputs and outputs."""
+    """Draw the operators of an ONNX graph, grouped by their parts, and the inputs and outputs."""
     chart = Flowchart()
     for info in graph.inputs:
         chart.add(("input", info.name, graph.kind(info.name)), (), (info.name,))
@@ -72,7 +74,7 @@ def drawn_parts(graph: "OnnxGraph", part_of: Mapping[int, str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Foreign text in Mermaid's quotes: what has a meaning there, or in HTML, is written by its number."""
+    """Return text for Mermaid's quotes: characters with a meaning there or in HTML become numeric entities."""
     return "".join(
         f"#{ord(char)};" if char in '"#&;<>`\\' else char for char in escape_for_terminal(text).replace("\n", " ")
     )

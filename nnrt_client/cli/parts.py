@@ -1,4 +1,4 @@
-"""`nnrt explain --fallback`: which parts of an ONNX model a device runs, and why the others run here."""
+"""Command `nnrt explain --fallback`: which parts of an ONNX model a device runs, and why this host runs the others."""
 
 from pathlib import Path
 
@@ -19,11 +19,11 @@ _COLUMNS = ("", "runs on", "operators", "crossing")
 def explain_parts(
     model: Path, device: Device, settled: Settled, fallback: Fallback, mermaid: Path | None, as_json: bool
 ) -> None:
-    """Print the parts, and write a drawing of them. Nothing is built, and no weights are sent."""
+    """Print the parts of the model and, with `mermaid`, draw them. Nothing is built and no weights are sent."""
     if not is_onnx(model):
         raise OperationFailed("only ONNX models are cut into parts", place=f"{model}")
     with reading(model):
-        # Not at the top: other models need none of the packages that this does.
+        # Imported here: it needs the package onnx, which other models don't.
         from nnrt_client.model_session.partition.build import explained
 
         graph, placement, parts = explained(model, device, settled.shapes, settled.constants, fallback.smallest_part)
@@ -44,7 +44,7 @@ def explain_parts(
 
 def _row(number: int, part: PartReport) -> tuple[object, ...]:
     operators = ", ".join(f"{count} {name}" for name, count in part.operators.items()) or "constants"
-    crossing = "it varies" if part.crossing_bytes is None else format_bytes(part.crossing_bytes)
+    crossing = "varies" if part.crossing_bytes is None else format_bytes(part.crossing_bytes)
     return number, _where(part), operators, crossing if part.device else ""
 
 

@@ -1,4 +1,4 @@
-"""`nnrt run`: one run of a model on arrays and images out of files."""
+"""Command `nnrt run`: run a model once on arrays and images from files."""
 
 import io
 import re
@@ -65,15 +65,15 @@ _LONGEST_FILE_NAME = 100
 @click.option(
     "--trace",
     type=click.Path(path_type=Path),
-    help="File for a trace of the run, to be opened with ui.perfetto.dev; where the device can tell, another run in it"
-    " says what each operator took.",
+    help="Write a trace of the run for ui.perfetto.dev; if the device can profile, it contains another run with the"
+    " time of each operator.",
 )
 @click.option(
     "--profile",
     is_flag=True,
-    help="Say what each operator took, and each kind of operator, in another run that tells of it, if the device can.",
+    help="Profile another run, if the device can: show the time of each operator and operator type.",
 )
-@click.option("--times", is_flag=True, help="Say where the time of the run went.")
+@click.option("--times", is_flag=True, help="Show the parts of the run's latency.")
 @json_option
 def run(
     model: Path,
@@ -92,9 +92,9 @@ def run(
     times: bool,
     as_json: bool,
 ) -> None:
-    """Run MODEL once, and say what comes out; with --output keep it.
+    """Run MODEL once and describe its outputs; with --output save them.
 
-    A PNG becomes UINT8 0..255 or real numbers 0..1, in the layout of the input; its size must be that of the input.
+    A PNG becomes UINT8 0..255 or floats 0..1, in the layout of the input, and must have the input's size.
     """
     settings = settings_with(build_timeout_s=timeout)
     if output:
@@ -136,22 +136,22 @@ def run(
     if profiled:
         profiled.show()
     elif profile:
-        print_line(f"what its operators took is not known: {where} doesn't tell")
+        print_line(f"the operators' times are not known: {where} can't profile")
     if told:
         print_times(told)
     elif times:
-        print_line("where its time went is not known: parts of the model ran here, and parts there")
+        print_line("the parts of its latency are not known: parts of the model ran on this host")
 
 
 def _where(session: ModelSession) -> str:
-    """The device that made the run."""
+    """Return the name of the device that executed the run."""
     if isinstance(session, PooledSession):
         return next((member.name for member in session.pool.members() if member.runs), session.device.name)
     return session.device.name
 
 
 def _written(directory: Path, outputs: dict[str, Array]) -> dict[str, Path]:
-    """Write each output into a file of its own, which is complete when it appears."""
+    """Write each output to a file of its own, which appears only when it is complete."""
     directory.mkdir(exist_ok=True)
     files: dict[str, Path] = {}
     for index, (name, array) in enumerate(outputs.items()):
@@ -164,13 +164,13 @@ def _written(directory: Path, outputs: dict[str, Array]) -> dict[str, Path]:
 
 
 def _file_name(name: str, index: int) -> str:
-    """A name that stays in its directory, whatever the model calls its output."""
+    """Return a file name without path separators for an output of any name."""
     safe = _NOT_IN_FILE_NAMES.sub("_", name).lstrip(".")[:_LONGEST_FILE_NAME]
     return safe or f"output{index}"
 
 
 def _npy(array: Array) -> Iterable[Buffer]:
-    """The array as an .npy file, without a copy of its elements."""
+    """Return the bytes of an .npy file, without copying the array's elements."""
     whole = np.ascontiguousarray(array)
     head = io.BytesIO()
     np.lib.format.write_array_header_1_0(head, np.lib.format.header_data_from_array_1_0(whole))

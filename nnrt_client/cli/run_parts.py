@@ -1,4 +1,4 @@
-"""Show where the time of runs went, to people and to programs."""
+"""Parts of a run's latency, printed for people and as JSON."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from nnrt_client.cli.printing import print_line, print_table
 from nnrt_hdi.run_times import RunTimes
 
 _BAR = 16
-# How many parts a line names that says what most of the time went into.
+# Number of parts that a list of the largest parts names.
 _NAMED = 3
 
 MEANINGS = {
@@ -26,17 +26,17 @@ MEANINGS = {
 
 
 def parts_ms(times: RunTimes) -> dict[str, float]:
-    """Milliseconds of each part, by the names of MEANINGS."""
+    """Return the milliseconds of each part, with the names of MEANINGS."""
     return {part: round(nanoseconds / 1e6, 6) for part, nanoseconds in zip(MEANINGS, times, strict=True)}
 
 
 def described_times(times: RunTimes) -> dict[str, Any]:
-    """Describe the times for --json."""
+    """Return the times as --json prints them."""
     return {**times._asdict(), "total_ns": times.total_ns, "slowest": times.slowest}
 
 
 def print_times(times: RunTimes) -> None:
-    """Print a line for each part with a bar, and which part it was that made the run slow."""
+    """Print one line with a bar for each part, and name the slowest part."""
     shares = times.shares()
     longest = max(shares.values()) or 1.0
     rows = [
@@ -49,13 +49,13 @@ def print_times(times: RunTimes) -> None:
 
 
 def said_shares(times: RunTimes) -> str:
-    """Name the parts that took most, with their shares."""
+    """Return the largest parts and their shares as text."""
     shares = sorted(times.shares().items(), key=lambda item: -item[1])[:_NAMED]
     return ", ".join(f"{_spoken(part)} {percent(share)}" for part, share in shares if share >= 0.01)
 
 
 def mean_times(times: Sequence[RunTimes]) -> RunTimes:
-    """Mean of each part over some runs."""
+    """Return the mean of each part over some runs."""
     return RunTimes._make(round(sum(part) / len(times)) for part in zip(*times, strict=True))
 
 
@@ -64,10 +64,10 @@ def _spoken(part: str) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as people read it."""
+    """Return a fraction as text, such as "35 %"."""
     return f"{100 * share:.0f} %"
 
 
 def bar(share: float) -> str:
-    """A share as a bar."""
+    """Return a bar of block characters for a fraction."""
     return "█" * round(_BAR * share) or "▏"

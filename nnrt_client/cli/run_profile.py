@@ -1,4 +1,4 @@
-"""Tells people and programs what each operator of a run took."""
+"""Profile of a run by operators, printed for people and as JSON."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from nnrt_hdi.operator_times import Besides, OperatorTime
 
 
 class Kind(NamedTuple):
-    """All operators that compute the same."""
+    """Total of all operators of one type."""
 
     operator: str
     nodes: int
@@ -19,20 +19,20 @@ class Kind(NamedTuple):
 
 
 class Profile:
-    """What a device told of a run: its operators, those first that took most. Shares are of what all of them took."""
+    """Operator times of one run, longest first. Shares are fractions of the sum over all operators."""
 
     def __init__(self, runs: Sequence[Outcome]) -> None:
-        """`runs` are the parts of one run, of which each has told of its operators."""
+        """Collect the operators that the parts of one run report."""
         told = [operator for run in runs for operator in run.operators]
         self.operators = sorted((one for one in told if not isinstance(one, Besides)), key=lambda one: -one.took_ns)
         self.besides = [one for one in told if isinstance(one, Besides)]
-        # How long the device had the run, in which it may have done several things at a time, or none.
+        # Time that the device spent on the run. Operators may overlap in it or leave gaps.
         self.computed_ns = sum(run.times().computed_ns for run in runs)
         self.took_ns = sum(one.took_ns for one in self.operators)
 
     @property
     def kinds(self) -> list[Kind]:
-        """Sums by what operators compute, those first that took most."""
+        """Totals by operator type, longest first."""
         by_kind: dict[str, list[OperatorTime]] = defaultdict(list)
         for one in self.operators:
             by_kind[one.operator].append(one)
@@ -40,11 +40,11 @@ class Profile:
         return sorted(kinds, key=lambda kind: -kind.took_ns)
 
     def share(self, took_ns: int) -> float:
-        """Part of what all operators took."""
+        """Return a time as a fraction of all operators' time."""
         return took_ns / (self.took_ns or 1)
 
     def described(self) -> dict[str, Any]:
-        """The profile for --json."""
+        """Return the profile as --json prints it."""
         return {
             "computed_ns": self.computed_ns,
             "operators_ns": self.took_ns,
@@ -54,7 +54,7 @@ class Profile:
         }
 
     def show(self) -> None:
-        """Print a line for each operator, and before that one for each kind of them."""
+        """Print one table by operator type and one by operator."""
         print_table(
             ("operator", "nodes", "ms", "share", ""),
             [(kind.operator, kind.nodes, *self._cells(kind.took_ns)) for kind in self.kinds],
@@ -67,8 +67,8 @@ class Profile:
         )
         besides = "".join(f"; {_ms(one.took_ns)} ms: {one.operator}" for one in self.besides)
         print_line(
-            f"{len(self.operators)} operators took {_ms(self.took_ns)} ms of the {_ms(self.computed_ns)} ms in which"
-            f" another run was computed, to tell of them{besides}"
+            f"{len(self.operators)} operators took {_ms(self.took_ns)} ms of the {_ms(self.computed_ns)} ms that a"
+            f" second, profiled run took to compute{besides}"
         )
 
     def _cells(self, took_ns: int) -> tuple[str, str, str]:

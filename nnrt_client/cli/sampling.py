@@ -1,4 +1,4 @@
-"""Daemons asked again and again how they are and what they have counted."""
+"""Periodic samples of daemons' states and counters."""
 
 import queue
 import threading
@@ -15,20 +15,20 @@ from nnrt_hdi.errors import NnrtError, Unsupported
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer of the daemon at an address: how it is, and what it has counted, if it tells."""
+    """Answer of the daemon at an address: its state, and its counters if it reports any."""
 
     look: Look
     state: DeviceState = field(default_factory=DeviceState)
-    # Drawn at each start of the daemon; counters of another instance have begun anew.
+    # Random number of one start of the daemon. Counters begin at 0 with each instance.
     instance_id: bytes = b""
     counters: DeviceCounters | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The latest answer at an address, and what that instance of the daemon had counted at the look before.
+    """Latest answer at an address, and the counters of the same daemon instance one sample earlier.
 
-    `silent_s` is how long the daemon has been asked without an answer.
+    `silent_s` is how long the current question has waited for an answer.
     """
 
     address: str
@@ -38,7 +38,7 @@ class Sample:
 
 
 class _Follower:
-    """A thread that asks the daemon at an address every so many seconds, until `stop`."""
+    """Thread that asks the daemon at an address every `every_s` seconds until `stop`."""
 
     def __init__(self, runtime: Runtime, address: str, every_s: float, told: "queue.SimpleQueue[object]") -> None:
         self._runtime, self._address, self._every_s, self._told = runtime, address, every_s, told
@@ -79,14 +79,14 @@ class _Follower:
             counters = device.counters()
         except Unsupported:  # An earlier daemon.
             counters = None
-        except NnrtError as error:  # It has died since.
+        except NnrtError as error:  # The daemon has died meanwhile.
             return Answer(Look(device, None, error))
-        # Of the instance that has answered, which may be another one than before.
+        # The daemon may have restarted: take the ID of the instance that answered.
         return Answer(look, device.state, device._latest.welcome.instance_id, counters)
 
 
 class Sampler(Closable):
-    """Follows the addresses of a runtime, those that come and go included; each is asked in a thread of its own."""
+    """Sampler of all addresses of a runtime as they come and go; each address has a thread of its own."""
 
     def __init__(self, runtime: Runtime, every_s: float) -> None:
         self._runtime, self._every_s = runtime, every_s
@@ -95,24 +95,24 @@ class Sampler(Closable):
         self._end = runtime.watch(self._follow)
 
     def close(self) -> None:
-        """Ask nobody any more. Idempotent."""
+        """Stop sampling. Idempotent."""
         self._end()
         for follower in list(self._followers.values()):
             follower.stop()
 
     @property
     def samples(self) -> list[Sample]:
-        """The latest sample of each address, in the order of the addresses."""
+        """Latest sample of each address, in the order of the addresses."""
         followers = dict(self._followers)
         return [followers[address].sample for address in self._runtime.addresses if address in followers]
 
     @property
     def failures(self) -> dict[str, str]:
-        """Names that lead to no address now, and why."""
+        """Names that lead to no address now, with the reasons."""
         return self._runtime._members.failures()
 
     def wait_rounds(self, rounds: int, timeout_s: float) -> None:
-        """Wait until every daemon has answered, or failed to, so many times; that long at most."""
+        """Wait until every daemon has answered or failed `rounds` times, for at most `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         while any(follower.rounds < rounds for follower in list(self._followers.values())):
             try:

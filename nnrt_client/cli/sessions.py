@@ -38,9 +38,9 @@ def ready_session(
     *,
     cache: bool,
 ) -> tuple[ModelSession, Arrays]:
-    """Have devices ready to run the model of a command, in the first of these ways that works, or of all.
+    """Load a command's model on its devices and return the session with the inputs of its runs.
 
-    `gather` gives the inputs of its runs: before anything is built, if they are known before.
+    `gather` returns the inputs, before the build if their specs are known before.
     """
     if fallback is None and Way.PARTITION in ways:
         raise click.UsageError(f"--way partition has this host run some operators; give --fallback {CPU} as well")
@@ -62,14 +62,14 @@ def ready_session(
 
 
 def _with_open_rows(shapes: Mapping[str, Shape]) -> dict[str, Shape]:
-    """Shapes for a model whose runs may be joined: what is given says how many rows a run has, not the model."""
+    """Return the shapes with an open first dimension: with batching each run has its own number of rows."""
     return {name: (UNKNOWN_DIM, *shape[1:]) for name, shape in shapes.items()}
 
 
 def loaded(
     source: Source | Model, device: str | Device | Sequence[str] | None, options: Options, **more: Any
 ) -> ModelSession:
-    """`load`, with the options of a command."""
+    """Call `load` with a command's options."""
     return load(
         source,
         device,
@@ -82,21 +82,21 @@ def loaded(
 
 
 def asked(session: ModelSession) -> str:
-    """The device that was asked, for messages, or how many there are."""
+    """Return the device's name for messages, or the number of devices of a pool."""
     if isinstance(session, PooledSession):
         return f"{len(session.devices)} devices"
     return session.device.name
 
 
 def described_way(session: ModelSession) -> dict[str, Any]:
-    """How the device got the model, and what it notes of its operators, for --json."""
+    """Return how the device got the model and its notes on operators, as --json prints them."""
     report = session.report
     passed_over = {str(way): why for way, why in report.passed_over.items()}
     return {"way": str(session.way), "passed_over": passed_over, "notes": dict(report.notes)}
 
 
 def print_way(session: ModelSession) -> None:
-    """Say in which way the model went, where it did not go in the first, and what the device notes of its operators."""
+    """Print the ways that failed before the chosen one, and the device's notes on operators."""
     for way, why in session.report.passed_over.items():
         print_line(f"it went as {session.way}; not as {way}: {one_line(why)}")
     for note, count in session.report.notes.items():

@@ -1,4 +1,4 @@
-"""Keep what `nnrt top` knows of devices and of those who use them, from one look at all daemons."""
+"""Data of `nnrt top`: devices and their users, from one sample of all daemons."""
 
 import time
 from collections import defaultdict
@@ -11,22 +11,22 @@ from nnrt_client.cli.work import HELD_NOW, NOTHING, Work, busy_share, sees_all, 
 from nnrt_hdi.backend import Telemetry
 from nnrt_hdi.counters import DeviceLoad, IdentityCounters
 
-# So long a daemon may take to answer before that is shown.
+# Time without an answer after which a daemon is shown as silent.
 _SILENT_S = 2.0
 NO_SESSION, NOT_ASKED, DRAINING, OUT = "NO SESSION", "...", "DRAINING", "OUT"
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceView:
-    """A device, and its work since the look before."""
+    """A device, and its work during the last interval."""
 
     address: str
     answer: Answer | None
-    # Seconds that it has not answered, where that is long.
+    # Seconds without an answer, if more than _SILENT_S; otherwise 0.
     silent_s: float
-    # For everybody, or for this client's identity where the daemon tells of no other; None where it doesn't count.
+    # Work of all identities that the daemon reports; None if it has no counters.
     work: Work | None
-    # Share of its slots that were in use, from 0 to 1; None where the daemon doesn't tell.
+    # Utilization of its slots, from 0 to 1; None if the daemon doesn't report it.
     busy_share: float | None
 
     @classmethod
@@ -47,7 +47,7 @@ class DeviceView:
 
     @property
     def status(self) -> str:
-        """Name of the DeviceStatus, or what is known in its place."""
+        """Name of the DeviceStatus, or NO_SESSION, NOT_ASKED, DRAINING or OUT."""
         if self.answer is None:
             return NO_SESSION if self.silent_s else NOT_ASKED
         status = self.answer.look.status
@@ -58,29 +58,29 @@ class DeviceView:
 
     @property
     def why(self) -> str:
-        """Why it takes no work; empty where it does."""
+        """Reason why the device takes no work; empty if it does."""
         if self.silent_s:
             return f"it has not answered for {self.silent_s:.0f} s"
         return self.answer.look.why if self.answer else ""
 
     @property
     def load(self) -> DeviceLoad | None:
-        """The part of it that is in use; None where the daemon doesn't answer, or doesn't tell."""
+        """Load of the device, or None if the daemon doesn't answer or doesn't report it."""
         return self.answer.counters.load if self.is_answering and self.answer and self.answer.counters else None
 
     @property
     def telemetry(self) -> Telemetry:
-        """What it measures of itself; nothing where it doesn't answer, or doesn't tell."""
+        """What the device measures of itself; empty if it doesn't answer or measures nothing."""
         told = self.answer.state.telemetry if self.is_answering and self.answer else None
         return told or Telemetry()
 
     @property
     def sees_all(self) -> bool:
-        """False where its daemon tells only of this client's own identity."""
+        """Whether the daemon reports all identities, and not only this client's own."""
         return self.answer is None or self.answer.counters is None or sees_all(self.answer.counters)
 
     def described(self) -> dict[str, Any]:
-        """The device for --json."""
+        """Return the device as --json prints it."""
         counters = self.answer.counters if self.work and self.answer else None
         return {
             "name": self.name,
@@ -98,17 +98,17 @@ class DeviceView:
 
 @dataclass(frozen=True, slots=True)
 class UserView:
-    """An identity, and what it has had of all devices: since the look before, and since their starts."""
+    """An identity, and its work on all devices: during the last interval, and since the daemons' starts."""
 
     identity: str
     work: Work
     since_start: IdentityCounters
-    # Part of the time that all had, from 0 to 1.
+    # Share of all users' device time, from 0 to 1.
     share: float
     devices: int
 
     def described(self) -> dict[str, Any]:
-        """The identity for --json."""
+        """Return the identity as --json prints it."""
         return {
             "identity": self.identity,
             "devices": self.devices,
@@ -120,16 +120,19 @@ class UserView:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All devices, each once, and all who use them, those first who have had most of the devices' time."""
+    """All devices, each once, and all their users, those with the most device time first."""
 
     devices: Sequence[DeviceView]
     users: Sequence[UserView]
-    # Names that lead to no address, and why.
+    # Names that lead to no address, with the reasons.
     failures: Mapping[str, str]
 
     @classmethod
     def of(cls, sampler: Sampler, given: Collection[str]) -> "View":
-        """Of what is looked at because nobody has given anything, names that lead nowhere count only if all do."""
+        """Return a view of the latest samples.
+
+        A name that leads to no address counts as a failure if the user gave it, or if no device is found at all.
+        """
         once = _each_once(sampler.samples)
         failures = {name: why for name, why in sampler.failures.items() if name in given or not once}
         return cls([DeviceView.of(sample) for sample in once], _users(once), failures)
@@ -139,7 +142,7 @@ class View:
         return all(device.is_answering for device in self.devices)
 
     def described(self) -> dict[str, Any]:
-        """The view for --json."""
+        """Return the view as --json prints it."""
         return {
             "time": time.time(),
             "devices": [device.described() for device in self.devices],
@@ -153,7 +156,7 @@ def _is_silent(sample: Sample) -> bool:
 
 
 def _each_once(samples: Sequence[Sample]) -> list[Sample]:
-    """Samples, without those of the same daemon at another address."""
+    """Return the samples with each daemon once, even if several addresses lead to it."""
     once: dict[object, Sample] = {}
     for sample in samples:
         once.setdefault((sample.answer and sample.answer.instance_id) or sample.address, sample)

@@ -1,4 +1,4 @@
-"""The work of devices within some seconds, and for whom: differences of what their daemons count."""
+"""Work of devices during an interval and for whom: differences of their daemons' counters."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -11,77 +11,79 @@ from typing_extensions import Self
 from nnrt_hdi.counters import DeviceCounters, Durations, IdentityCounters
 
 NOTHING = IdentityCounters("")
-# What an identity has now; all else has grown since the daemon's start.
+# Counters of an identity's present use. All others only grow from the daemon's start on.
 HELD_NOW = ("sessions", "connections", "held_bytes")
 _FAILURES = ("failed", "timed_out")
-# Errors that say that something broke; the others say that something was refused.
+# Errors of failed work. All other errors are refusals.
 _FAULTS = ("FAILED", "TIMEOUT", "UNAVAILABLE_DEVICE")
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What was counted within some seconds."""
+    """Counts of one interval."""
 
     counted: IdentityCounters
     seconds: float
 
     @classmethod
     def together(cls, works: Iterable[Self]) -> Self:
-        """The work of several devices within about the same time."""
+        """Sum the work of several devices during about the same interval."""
         each = list(works)
         return cls(total(work.counted for work in each), max((work.seconds for work in each), default=0.0))
 
     @property
     def runs(self) -> int:
-        """Runs that were done."""
+        """Number of runs that succeeded."""
         return self.counted.runs.get("done", 0)
 
     @property
     def failures(self) -> int:
-        """Runs that failed, or whose time was over."""
+        """Number of runs that failed or timed out."""
         return sum(self.counted.runs.get(result, 0) for result in _FAILURES)
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """Calls and runs that were refused, by cause."""
+        """Number of refused calls and runs, by cause."""
         return {cause: count for cause, count in self.counted.errors.items() if cause not in _FAULTS and count}
 
     @property
     def refusals(self) -> int:
-        """Calls and runs that were refused."""
+        """Number of refused calls and runs."""
         return sum(self.refused.values())
 
     @property
     def mean_s(self) -> float | None:
-        """Mean time of a run in the daemon; None where none was done."""
+        """Mean time of a run in the daemon, or None without runs."""
         return self.counted.served.mean_s if self.counted.served.count else None
 
     @property
     def p99_s(self) -> float | None:
-        """Time in the daemon that one run of a hundred takes longer than, right within a factor of two; None where none
-        was done."""
+        """99th percentile of a run's time in the daemon, exact within a factor of two, or None without runs."""
         return self.counted.served.quantile_s(0.99) if self.counted.served.count else None
 
     def per_s(self, amount: float) -> float:
-        """So much of it within a second."""
+        """Return an amount per second."""
         return amount / self.seconds if self.seconds else 0.0
 
 
 def work_of_all(now: DeviceCounters, before: DeviceCounters | None) -> Work:
-    """What a device has done since `before`, or since its daemon's start."""
+    """Return a device's work since `before`, or since its daemon's start."""
     known = total(before.identities) if before else NOTHING
     return Work(_grown(total(now.identities), known), _seconds(now, before))
 
 
 def work_of_each(now: DeviceCounters, before: DeviceCounters | None) -> dict[str, Work]:
-    """What it has done for each identity; all that it ever has, for one that was away so long that it began anew."""
+    """Return a device's work for each identity since `before`.
+
+    An identity whose counters have started again at 0 gets all that they have counted since.
+    """
     known = {each.identity: each for each in before.identities} if before else {}
     seconds = _seconds(now, before)
     return {each.identity: Work(_grown(each, known.get(each.identity, NOTHING)), seconds) for each in now.identities}
 
 
 def busy_share(now: DeviceCounters, before: DeviceCounters | None) -> float | None:
-    """Share of a device's slots that runs had meanwhile, from 0 to 1; None where its daemon doesn't tell."""
+    """Return the utilization of a device's slots, from 0 to 1, or None if its daemon doesn't report it."""
     if now.load is None or not now.load.slots:
         return None
     known_s = before.load.busy_s if before and before.load else 0.0
@@ -90,12 +92,12 @@ def busy_share(now: DeviceCounters, before: DeviceCounters | None) -> float | No
 
 
 def total(counters: Iterable[IdentityCounters]) -> IdentityCounters:
-    """What identities have had together."""
+    """Return the sum over all identities."""
     return reduce(_sum, counters, NOTHING)
 
 
 def sees_all(counters: DeviceCounters) -> bool:
-    """Tell whether a daemon tells of all identities: then those that are not counted by themselves are among them."""
+    """Return whether a daemon reports all identities; only then there is an entry with the empty identity."""
     return any(not each.identity for each in counters.identities)
 
 
@@ -121,7 +123,7 @@ def _combined(
 
 
 def _each(one: Any, other: Any, how: Callable[[Any, Any], Any]) -> Any:
-    """A number, durations, or numbers by their names."""
+    """Combine two numbers, two Durations, or two mappings of numbers."""
     if isinstance(one, Mapping):
         return {name: how(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
     return how(one, other)
