@@ -29,17 +29,17 @@ Run = Callable[[], Outputs]
 class Comparison:
     """Latencies of both sides, one run at a time: medians, and the quartiles of the ratio over all rounds.
 
-    `apart` is the largest difference in any output, divided by the largest absolute element of that output.
+    `largest_difference` is the largest difference in any output, divided by the largest absolute element of that output.
     """
 
     in_process_ms: float
     remote_ms: float
     ratio: float
     quartiles: tuple[float, float]
-    apart: float
+    largest_difference: float
     threads: int
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Return the comparison as --json prints it."""
         return {
             "threads": self.threads,
@@ -47,7 +47,7 @@ class Comparison:
             "remote_ms": round(self.remote_ms, 4),
             "ratio": round(self.ratio, 4),
             "ratio_quartiles": [round(one, 4) for one in self.quartiles],
-            "largest_relative_difference": self.apart,
+            "largest_relative_difference": self.largest_difference,
         }
 
 
@@ -86,13 +86,13 @@ class Baseline:
         except Exception as error:
             raise OperationFailed(f"ONNX Runtime in process fails: {error}") from error
 
-    def compared(self, remote: Run, inputs: Mapping[str, Array]) -> Comparison:
+    def compare(self, remote: Run, inputs: Mapping[str, Array]) -> Comparison:
         """Measure both sides in rounds; which side runs first alternates from round to round."""
 
         def here() -> Outputs:
             return self.run(inputs)
 
-        apart = _apart(remote(), here())
+        largest_difference = _largest_difference(remote(), here())
         count = max(1, min(_MOST_RUNS, int(_ROUND_S / _median_s(here, 3))))
         pairs = []
         with step_bar(_ROUNDS) as steps:
@@ -104,10 +104,10 @@ class Baseline:
                 steps.end()
         low, ratio, high = statistics.quantiles(remote_s / local_s for local_s, remote_s in pairs)
         local_ms, remote_ms = (statistics.median(side) * 1e3 for side in zip(*pairs, strict=True))
-        return Comparison(local_ms, remote_ms, ratio, (low, high), apart, self.threads)
+        return Comparison(local_ms, remote_ms, ratio, (low, high), largest_difference, self.threads)
 
 
-def _apart(remote: Outputs, local: Outputs) -> float:
+def _largest_difference(remote: Outputs, local: Outputs) -> float:
     """Return the largest relative difference between the outputs of both sides.
 
     Raises OperationFailed for different shapes: their times can't be compared.

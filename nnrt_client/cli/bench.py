@@ -16,33 +16,33 @@ from nnrt_client.build.options import Options
 from nnrt_client.build.way import Way
 from nnrt_client.cli.baseline import Baseline, Comparison
 from nnrt_client.cli.closed_loop import ClosedLoop
-from nnrt_client.cli.inputs import gathered
+from nnrt_client.cli.inputs import gather_inputs
 from nnrt_client.cli.measuring import WINDOWS, Loop, Measurement, Rule, Runs
 from nnrt_client.cli.open_loop import OpenLoop
 from nnrt_client.cli.options import (
     FALLBACK_HELP,
     POSITIVE,
     Devices,
+    FixedInputs,
     Number,
-    Settled,
     batching_option,
     build_timeout_option,
     building_options,
     cache_option,
     devices_options,
     fallback_options,
+    fixed_input_options,
     input_option,
     json_option,
     model_argument,
     run_timeout_option,
     seed_option,
     settings_with,
-    settling_options,
     way_option,
 )
 from nnrt_client.cli.printing import print_json, print_line, print_table, step_bar
-from nnrt_client.cli.run_parts import MEANINGS, parts_ms, said_shares
-from nnrt_client.cli.sessions import asked, described_way, print_way, ready_session
+from nnrt_client.cli.run_parts import MEANINGS, format_largest_parts, parts_ms
+from nnrt_client.cli.sessions import describe_way, device_label, open_session, print_way
 from nnrt_client.cli.spread import Spread
 from nnrt_client.model_session.model_cache import wait_until_cached
 from nnrt_client.model_session.opened_model import is_onnx
@@ -79,7 +79,7 @@ class _Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generi
 @model_argument
 @devices_options
 @input_option
-@settling_options
+@fixed_input_options
 @way_option
 @fallback_options(FALLBACK_HELP)
 @seed_option
@@ -108,9 +108,7 @@ class _Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generi
     show_default=True,
     help="Windows after which the measurement ends as unstable.",
 )
-@click.option(
-    "--stability", type=POSITIVE, default=10.0, show_default=True, help="Percent by which windows may differ."
-)
+@click.option("--stability", type=POSITIVE, default=10.0, show_default=True, help="Percent that windows may differ.")
 @run_timeout_option(60.0)
 @click.option("--csv", "csv_file", type=click.Path(path_type=Path), help="Write the table as CSV.")
 @building_options
@@ -122,7 +120,7 @@ def bench(
     model: Path,
     devices: Devices,
     given: tuple[str, ...],
-    settled: Settled,
+    fixed_inputs: FixedInputs,
     ways: Sequence[Way],
     fallback: Fallback | None,
     seed: int,
@@ -159,9 +157,9 @@ def bench(
         container.require_place(csv_file)
     if baseline and not is_onnx(model):
         raise click.UsageError(f"--baseline takes ONNX files, which {model} is not")
-    in_process = Baseline(model, threads, settled.constants) if baseline else None
-    gather = partial(gathered, given=given, shapes=settled.shapes, seed=seed, takes_one=True)
-    session, inputs = ready_session(model, devices, settings, settled, ways, fallback, options, gather, cache=cache)
+    in_process = Baseline(model, threads, fixed_inputs.constants) if baseline else None
+    gather = partial(gather_inputs, given=given, shapes=fixed_inputs.shapes, seed=seed, takes_one=True)
+    session, inputs = open_session(model, devices, settings, fixed_inputs, ways, fallback, options, gather, cache=cache)
     with session:
         runs = Runs(session, inputs, run_timeout_ms)
         loads: list[tuple[str, Loop]] = [(f"{count} in flight", ClosedLoop(runs, count)) for count in concurrency]
@@ -176,8 +174,8 @@ def bench(
                 spread.end_load()
         compared = None
         if in_process:
-            compared = in_process.compared(partial(session.run, inputs, timeout_ms=run_timeout_ms), inputs)
-        where = asked(session)
+            compared = in_process.compare(partial(session.run, inputs, timeout_ms=run_timeout_ms), inputs)
+        where = device_label(session)
         wait_until_cached()
     percentiles = sorted({*_PERCENTILES, *([percentile] if percentile else [])})
     kind = "concurrency" if rate is None else "rate"
@@ -186,10 +184,10 @@ def bench(
     if csv_file:
         container.write(csv_file, [_csv(whole_rows)])
     if as_json:
-        document = {"device": where, "model": str(model), "seed": seed, **described_way(session)}
+        document = {"device": where, "model": str(model), "seed": seed, **describe_way(session)}
         document["measurements"] = whole_rows
-        document |= {"spread": spread.described(kind, rows)} if spread.loads else {}
-        print_json(document | ({"baseline": compared.described()} if compared else {}))
+        document |= {"spread": spread.describe(kind, rows)} if spread.loads else {}
+        print_json(document | ({"baseline": compared.describe()} if compared else {}))
     else:
         _print(kind, measured, rows, sorted({*_PRINTED, *([percentile] if percentile else [])}))
         spread.print(_LOADS[kind], kind, rows)
@@ -230,7 +228,7 @@ def _print(
     latency = {"mean_ms": "mean", **{f"p{percentile:g}_ms": f"p{percentile:g}" for percentile in percentiles}}
     _print_columns(load | {"runs_per_s": "runs/s"} | latency | {"stable": "stable"}, rows)
     parts = [
-        (f"{one.load:g}", runs, _cell(times.total_ns / 1e6), said_shares(times))
+        (f"{one.load:g}", runs, _cell(times.total_ns / 1e6), format_largest_parts(times))
         for one in measured
         for runs, times in (("typical", one.typical), ("slowest 1 %", one.slow))
         if times is not None
@@ -257,7 +255,7 @@ def _print_comparison(compared: Comparison, asked: str) -> None:
     print_line(
         f"one run at a time: {compared.remote_ms:.4g} ms on {asked}, {compared.in_process_ms:.4g} ms in ONNX Runtime in"
         f" process with {compared.threads} threads; ratio {compared.ratio:.3f} ({low:.3f}..{high:.3f}), results within"
-        f" {compared.apart:.1g} of the largest element"
+        f" {compared.largest_difference:.1g} of the largest element"
     )
 
 

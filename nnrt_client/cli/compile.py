@@ -8,16 +8,16 @@ import click
 from nnrt_client.build.compilation import Compilation
 from nnrt_client.build.options import Options
 from nnrt_client.cli.options import (
-    Settled,
+    FixedInputs,
     build_timeout_option,
     building_options,
     device_option,
+    fixed_input_options,
     json_option,
     model_argument,
-    opened,
+    open_with_options,
     runtime_for,
     settings_with,
-    settling_options,
 )
 from nnrt_client.cli.printing import build_bar, print_json, print_line
 from nnrt_hdi.errors import InvalidFile, Unsupported
@@ -29,7 +29,7 @@ from nnrt_hdi.files.compiled import Target
 @model_argument
 @device_option(required=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The offline model to write.")
-@settling_options
+@fixed_input_options
 @building_options
 @build_timeout_option
 @json_option
@@ -37,7 +37,7 @@ def compile_model(
     model: Path,
     device: str,
     output: Path,
-    settled: Settled,
+    fixed_inputs: FixedInputs,
     options: Options,
     timeout: float,
     as_json: bool,
@@ -52,7 +52,7 @@ def compile_model(
         found = runtime.device(device)
         if not found.capabilities.model_cache:
             raise Unsupported(f"{found.name} does not export compiled models")
-        source = opened(model, settled).model
+        source = open_with_options(model, fixed_inputs).model
         if source is None:
             raise InvalidFile("it is compiled already; give the model that it was made of", place=f"{model}")
         with Compilation(source, found) as compilation:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from nnrt_client.cli.failures import exiting_with
+from nnrt_client.cli.failures import exit_on_failure
 from nnrt_client.cli.options import POSITIVE, Number, identity_options, settings_with
 from nnrt_hdi.files import container
 
@@ -76,7 +76,7 @@ def conformance(
     files = Files(json_file, junit_file)
     # A busy daemon answers late; shorter timeouts would report it as dead.
     patience = {f"{bound}_timeout_s": max(timeout / 4, 5.0) for bound in ("connect", "heartbeat", "query")}
-    with exiting_with(_NOT_TRIED):
+    with exit_on_failure(_NOT_TRIED):
         for file in filter(None, (json_file, junit_file)):
             container.require_place(file)
         settings = settings_with(build_timeout_s=timeout, run_timeout_s=timeout, request_timeout_s=timeout, **patience)

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nnrt_client.cli.failures import INTERRUPTED
-from nnrt_client.cli.printing import finite, print_line, print_page, print_table, step_bar
+from nnrt_client.cli.printing import print_line, print_page, print_table, replace_non_finite, step_bar
 from nnrt_client.conformance.advice import advice
 from nnrt_client.conformance.case import Level
 from nnrt_client.conformance.junit import junit
@@ -51,14 +51,16 @@ class Files:
     def write(self, report: Report) -> None:
         """Write the files that were asked for. Raises OSError."""
         if self.json:
-            container.write(self.json, [json.dumps(finite(report.described()), indent=2, allow_nan=False).encode()])
+            container.write(
+                self.json, [json.dumps(replace_non_finite(report.describe()), indent=2, allow_nan=False).encode()]
+            )
         if self.junit:
             container.write(self.junit, [junit(report)])
 
 
 def list_trials(levels: Sequence[str], only: Sequence[str], *, quick: bool) -> None:
     """Print the names of the selected trials."""
-    for trial in _wanted(levels, only, quick=quick):
+    for trial in _select_trials(levels, only, quick=quick):
         print_line(trial.name)
 
 
@@ -78,7 +80,7 @@ def try_all(
 
     A file that can't be written doesn't stop the printing, and a closed standard output doesn't stop the writing.
     """
-    wanted = _wanted(levels, only, quick=quick)
+    wanted = _select_trials(levels, only, quick=quick)
     if kept:
         kept.mkdir(parents=True, exist_ok=True)
     code = 0
@@ -101,7 +103,7 @@ def try_all(
     return code or int(bool(report.faults))
 
 
-def _wanted(levels: Sequence[str], only: Sequence[str], *, quick: bool) -> list[Trial]:
+def _select_trials(levels: Sequence[str], only: Sequence[str], *, quick: bool) -> list[Trial]:
     wanted = trials([Level(level) for level in levels], only, quick=quick)
     if not wanted:
         raise click.UsageError("no trial matches; --list prints the names")
@@ -110,7 +112,7 @@ def _wanted(levels: Sequence[str], only: Sequence[str], *, quick: bool) -> list[
 
 def _try(target: Target, wanted: Sequence[Trial], report: Report, *, fail_fast: bool) -> None:
     kit = Kit(target)
-    with step_bar(len(wanted)) as steps, _worked_off(kit, wanted) as results:
+    with step_bar(len(wanted)) as steps, _run_in_thread(kit, wanted) as results:
         steps.begin(wanted[0].level.value)
         for result in results:
             report.results.append(result)
@@ -124,7 +126,7 @@ def _try(target: Target, wanted: Sequence[Trial], report: Report, *, fail_fast: 
 
 
 @contextmanager
-def _worked_off(kit: Kit, wanted: Sequence[Trial]) -> Iterator[Iterator[Result]]:
+def _run_in_thread(kit: Kit, wanted: Sequence[Trial]) -> Iterator[Iterator[Result]]:
     """Run the trials in a thread, which no signal interrupts, and yield an iterator of their results."""
     queue: SimpleQueue[Result | BaseException | None] = SimpleQueue()
 

@@ -8,7 +8,7 @@ import numpy as np
 from nnrt_client.build.compilation import Compilation
 from nnrt_client.cli.findings import Finding, advise, ok, problem
 from nnrt_client.cli.printing import format_bytes
-from nnrt_client.cli.run_parts import said_shares
+from nnrt_client.cli.run_parts import format_largest_parts
 from nnrt_client.cli.work import Work, sees_all, total
 from nnrt_client.enums import OperationType
 from nnrt_client.model.model import Model
@@ -85,7 +85,7 @@ def canary(device: Device) -> Iterator[Finding]:
         yield ok("canary", said)
 
 
-def counted(device: Device) -> Iterator[Finding]:
+def check_counters(device: Device) -> Iterator[Finding]:
     """Check how near the daemon is to its limits, and which runs it has refused or failed since its start."""
     try:
         counters = device.counters()
@@ -189,7 +189,7 @@ def slowest(times: Sequence[RunTimes]) -> Iterator[Finding]:
     slowest_ms = max(each.total_ns for each in times) / 1e6
     found = (
         f"a run of 1 KiB takes {usual.total_ns / 1e6:.2f} ms, the slowest of {len(times)} {slowest_ms:.2f} ms;"
-        f" largest parts: {said_shares(usual)}"
+        f" largest parts: {format_largest_parts(usual)}"
     )
     if usual.slowest == "queued":
         yield advise("trial run", found, "nnrt top --by user says who else uses the device")

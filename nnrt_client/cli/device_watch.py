@@ -45,7 +45,7 @@ class Event:
     def status(self) -> str | None:
         return None if self.look.status is None else self.look.status.name
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {
             "event": self.kind,
             "time": time.time(),
@@ -143,4 +143,4 @@ def show_changes(runtime: Runtime, load: Load, *, as_json: bool) -> None:
                     draw([event.row(load) for event in watch.known])
         while True:
             for event in watch.events():
-                print_json_line(event.described()) if as_json else print_line(event.line())
+                print_json_line(event.describe()) if as_json else print_line(event.line())

@@ -46,7 +46,7 @@ class Difference:
         a, b = self.values
         return f"{self.count} of {self.size} elements, most at {list(self.at)}, where they are {a:.7g} and {b:.7g}"
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Return the difference as --json prints it."""
         return {
             "differing": self.count,
@@ -59,7 +59,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OperatorOutput:
     """One output tensor of an operator."""
 
     graph: Graph
@@ -69,7 +69,7 @@ class Place:
     def __str__(self) -> str:
         return self.graph.place(self.node)
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Return the operator as --json prints it."""
         node = self.graph.nodes[self.node]
         return {
@@ -80,7 +80,7 @@ class Place:
         }
 
 
-def difference(a: Array, b: Array, tolerance: Tolerance) -> Difference:
+def compare_arrays(a: Array, b: Array, tolerance: Tolerance) -> Difference:
     """Compare two results. A NaN agrees only with NaN, an infinity only with the same infinity."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return Difference(max(a.size, b.size, 1), max(a.size, b.size, 1), np.inf, shapes=(a.shape, b.shape))
@@ -101,35 +101,35 @@ def difference(a: Array, b: Array, tolerance: Tolerance) -> Difference:
     return Difference(int(differs.sum()), a.size, float(by.max()), at, (float(x[at]), float(y[at])))
 
 
-def first_difference(
+def find_first_difference(
     graph: Graph,
     runs: Sequence[Run],
     inputs: Sequence[Array],
     tolerance: Tolerance,
     progress: Progress,
-) -> tuple[Place, Difference] | None:
+) -> tuple[OperatorOutput, Difference] | None:
     """Return the first operator in topological order whose result differs, or None if all results agree.
 
     Temporary models of a few operators each have these operators' results as outputs.
     """
     graph = infer_graph(graph).graph  # Inference also adds nodes.
-    shaped = _with_shapes_of(graph, inputs)
+    shaped = _infer_shapes(graph, inputs)
     done = 0
-    for nodes in _groups(shaped):
+    for nodes in _node_groups(shaped):
         progress("comparing", done / len(graph.nodes))
-        places = [Place(graph, node, tensor) for node in nodes for tensor in graph.nodes[node].outputs]
-        part, kept = part_of(graph, [place.tensor for place in places])
+        places = [OperatorOutput(graph, node, tensor) for node in nodes for tensor in graph.nodes[node].outputs]
+        part, kept = extract_part(graph, [place.tensor for place in places])
         arrays = [array for index, array in zip(graph.inputs, inputs, strict=True) if index in kept]
         results = [run(model_of(part), arrays) for run in runs]
         for place, *pair in zip(places, *results, strict=True):
-            found = difference(pair[0], pair[1], tolerance)
+            found = compare_arrays(pair[0], pair[1], tolerance)
             if found.count:
                 return place, found
         done += len(nodes)
     return None
 
 
-def part_of(graph: Graph, outputs: Sequence[int]) -> tuple[Graph, Mapping[int, int]]:
+def extract_part(graph: Graph, outputs: Sequence[int]) -> tuple[Graph, Mapping[int, int]]:
     """Return the part of a graph that computes these tensors, and the new index of each tensor in it.
 
     The part has only the inputs that it needs. If it needs none, it has all of them, because every model has an input.
@@ -147,7 +147,7 @@ def part_of(graph: Graph, outputs: Sequence[int]) -> tuple[Graph, Mapping[int, i
     return graph.part(sorted(needed), inputs, outputs, graph.name)
 
 
-def _with_shapes_of(graph: Graph, inputs: Sequence[Array]) -> Graph:
+def _infer_shapes(graph: Graph, inputs: Sequence[Array]) -> Graph:
     """Return the graph with the shapes that follow from these inputs."""
     tensors = list(graph.tensors)
     for index, array in zip(graph.inputs, inputs, strict=True):
@@ -158,7 +158,7 @@ def _with_shapes_of(graph: Graph, inputs: Sequence[Array]) -> Graph:
         return graph
 
 
-def _groups(graph: Graph) -> Iterator[list[int]]:
+def _node_groups(graph: Graph) -> Iterator[list[int]]:
     """Yield the nodes in order, in groups small enough for one run."""
     group: list[int] = []
     results = size_bytes = 0

@@ -11,19 +11,19 @@ from nnrt_hdi.errors import NnrtError
 _HOST, _LINK = "local:///", "mdns:///"
 
 
-def host_and_link(settings: Settings) -> tuple[str, ...]:
+def default_names(settings: Settings) -> tuple[str, ...]:
     """Return the names that stand for all devices on this host and, if it can be searched, on this network link."""
-    return (_HOST,) if _why_not_link(settings) else (_HOST, _LINK)
+    return (_HOST,) if _mdns_error(settings) else (_HOST, _LINK)
 
 
-def nothing_found(settings: Settings) -> str:
+def nothing_found_message(settings: Settings) -> str:
     """Return a message that says where no device was found and what to do."""
-    why = _why_not_link(settings)
+    why = _mdns_error(settings)
     link = f" (this link was not asked: {why})" if why else ", and none announces itself on this link"
     return f"nnrt-device up keeps no daemon on this host{link}; give an address"
 
 
-def _why_not_link(settings: Settings) -> str:
+def _mdns_error(settings: Settings) -> str:
     try:
         resolver_for(_LINK, settings)
     except NnrtError as error:
@@ -36,7 +36,7 @@ def found_by(runtime: Runtime, address: str) -> tuple[str, ...]:
     return tuple(given for given in runtime._members.given if address in runtime._members.behind(given))
 
 
-def each_once(found: Iterable[Device]) -> dict[Device, list[str]]:
+def unique_devices(found: Iterable[Device]) -> dict[Device, list[str]]:
     """Return each daemon's device once, with all addresses that lead to it."""
     addresses: dict[bytes, list[str]] = {}
     devices: dict[Device, list[str]] = {}

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from nnrt_client.cli import daemon_findings as daemon
 from nnrt_client.cli import way_findings as way
-from nnrt_client.cli.discovery import host_and_link, nothing_found
-from nnrt_client.cli.findings import Finding, Verdict, advise, examined, ok, problem
+from nnrt_client.cli.discovery import default_names, nothing_found_message
+from nnrt_client.cli.findings import Finding, Verdict, advise, ok, problem, run_checks
 from nnrt_client.cli.host_findings import host_findings
 from nnrt_client.cli.options import POSITIVE, identity_options, json_option, settings_with
 from nnrt_client.cli.printing import print_json, print_page
@@ -45,13 +45,13 @@ def doctor(addresses: tuple[str, ...], as_json: bool, timeout: float) -> None:
     settings = settings_with(
         connect_timeout_s=timeout, query_timeout_s=timeout, request_timeout_s=2 * timeout, build_timeout_s=2 * timeout
     )
-    with Runtime(given or host_and_link(settings), settings) as runtime:
+    with Runtime(given or default_names(settings), settings) as runtime:
         sections = {_HOST: host_findings(runtime.addresses, settings), _NAMES: _names(runtime, given, settings)}
         for address in runtime.addresses:
             sections[address] = _daemon_findings(runtime, address, settings)
     sections = {place: findings for place, findings in sections.items() if findings}
     if as_json:
-        print_json([{"place": place, **each.described()} for place, found in sections.items() for each in found])
+        print_json([{"place": place, **each.describe()} for place, found in sections.items() for each in found])
     else:
         print_page(_page(sections))
     if _count(sections, Verdict.PROBLEM):
@@ -63,7 +63,7 @@ def _names(runtime: Runtime, given: Sequence[str], settings: Settings) -> list[F
     if not given and runtime.addresses:
         return [ok(_NAMES, f"found by themselves: {', '.join(runtime.addresses)}")]
     if not given:
-        return [advise(_NAMES, "none is given", nothing_found(settings))]
+        return [advise(_NAMES, "none is given", nothing_found_message(settings))]
     failures, advice = runtime._members.failures(), "look how it is spelled, and what is behind it: docs/fleet.md"
     return [
         problem(name, failures[name], advice)
@@ -75,9 +75,9 @@ def _names(runtime: Runtime, given: Sequence[str], settings: Settings) -> list[F
 
 def _daemon_findings(runtime: Runtime, address: str, settings: Settings) -> list[Finding]:
     """Check the connection to a daemon, then the daemon as far as it can be reached."""
-    findings = examined({"connection": partial(way.connection, address, settings)})
+    findings = run_checks({"connection": partial(way.connection, address, settings)})
     if _are_good(findings) and not address.startswith("unix:"):
-        findings += examined({"TLS": partial(way.encryption, address, settings)})
+        findings += run_checks({"TLS": partial(way.encryption, address, settings)})
     if not _are_good(findings):
         return findings
     began = time.perf_counter()
@@ -87,7 +87,7 @@ def _daemon_findings(runtime: Runtime, address: str, settings: Settings) -> list
         found, _, advice = look.why.partition("; ")
         return [*findings, problem("session", found, advice or _SILENT)]
     findings += [ok("session", f"opened in {(time.perf_counter() - began) * 1e3:.0f} ms")]
-    findings += examined(
+    findings += run_checks(
         {
             "daemon": partial(daemon.version, device),
             "state": partial(daemon.state, look),
@@ -95,7 +95,7 @@ def _daemon_findings(runtime: Runtime, address: str, settings: Settings) -> list
         }
     )
     if not look.why:
-        findings += examined(
+        findings += run_checks(
             {
                 "round trip": partial(way.round_trip, device),
                 "side channel": partial(way.side_channel, device),
@@ -103,7 +103,7 @@ def _daemon_findings(runtime: Runtime, address: str, settings: Settings) -> list
                 "trial run": partial(daemon.trial, device),
             }
         )
-    return findings + examined({"counters": partial(daemon.counted, device)})
+    return findings + run_checks({"counters": partial(daemon.check_counters, device)})
 
 
 def _are_good(findings: Sequence[Finding]) -> bool:
@@ -119,7 +119,7 @@ def _page(sections: Mapping[str, Sequence[Finding]]) -> RenderableType:
         table.add_column(overflow="fold")
         for each in findings:
             verdict = Text(each.verdict.value, _STYLES[each.verdict])
-            table.add_row(Text(f"  {escape_for_terminal(each.about)}"), verdict, _said(each))
+            table.add_row(Text(f"  {escape_for_terminal(each.about)}"), verdict, _finding_text(each))
         parts += [Text(escape_for_terminal(place), "bold"), table, ""]
     problems, advice = (_count(sections, verdict) for verdict in (Verdict.PROBLEM, Verdict.ADVICE))
     summary = f"{problems} problem{'s' * (problems != 1)}, {advice} piece{'s' * (advice != 1)} of advice"
@@ -130,6 +130,6 @@ def _count(sections: Mapping[str, Sequence[Finding]], verdict: Verdict) -> int:
     return sum(each.verdict is verdict for found in sections.values() for each in found)
 
 
-def _said(finding: Finding) -> RenderableType:
+def _finding_text(finding: Finding) -> RenderableType:
     found = Text(escape_for_terminal(finding.found))
     return Group(found, Text(f"→ {escape_for_terminal(finding.advice)}", "cyan")) if finding.advice else found

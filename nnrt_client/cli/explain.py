@@ -14,16 +14,16 @@ from nnrt_client.cli.onnx_files import (
     shape_options,
 )
 from nnrt_client.cli.options import (
-    Settled,
+    FixedInputs,
     device_option,
     fallback_options,
+    fixed_input_options,
     json_option,
     mermaid_option,
     model_argument,
-    opened,
+    open_with_options,
     runtime_for,
     settings_with,
-    settling_options,
 )
 from nnrt_client.cli.parts import explain_parts
 from nnrt_client.cli.printing import print_json, print_line, print_table
@@ -39,14 +39,14 @@ from nnrt_hdi.errors import NnrtError, OperationFailed, Unsupported
 @click.command()
 @model_argument
 @device_option()
-@settling_options
+@fixed_input_options
 @fallback_options("Show instead which parts of an ONNX model the device would run and which this host.")
 @mermaid_option("With --fallback, write the parts as a Mermaid flowchart.")
 @json_option
 def explain(
     model: Path,
     device: str | None,
-    settled: Settled,
+    fixed_inputs: FixedInputs,
     fallback: Fallback | None,
     mermaid: Path | None,
     as_json: bool,
@@ -60,12 +60,12 @@ def explain(
         raise click.UsageError(f"--mermaid draws the parts; give --fallback {CPU}, or use `nnrt inspect --mermaid`")
     if fallback:
         with runtime_for(device, settings_with()) as runtime:
-            explain_parts(model, runtime.device(device or 0), settled, fallback, mermaid, as_json)
+            explain_parts(model, runtime.device(device or 0), fixed_inputs, fallback, mermaid, as_json)
         return
     try:
-        found = opened(model, settled)
+        found = open_with_options(model, fixed_inputs)
     except Unsupported as error:
-        _explain_obstacles(model, device, settled, as_json, error)
+        _explain_obstacles(model, device, fixed_inputs, as_json, error)
         raise SystemExit(1) from error
     with runtime_for(device, settings_with()) as runtime:
         if found.model is None:
@@ -75,7 +75,7 @@ def explain(
         asked = runtime.device(device or 0)
         operators = _operators(found, asked)
         refused = sum(not operator["supported"] for operator in operators)
-        to_type = _shapes_that_help(model, found, settled, asked, refused) if refused else []
+        to_type = _helpful_shapes(model, found, fixed_inputs, asked, refused) if refused else []
     if as_json:
         print_json({"device": asked.name, "supported": not refused, "operators": operators, "try": to_type})
     else:
@@ -91,13 +91,15 @@ def explain(
         raise SystemExit(1)
 
 
-def _explain_obstacles(model: Path, device: str | None, settled: Settled, as_json: bool, error: Unsupported) -> None:
+def _explain_obstacles(
+    model: Path, device: str | None, fixed_inputs: FixedInputs, as_json: bool, error: Unsupported
+) -> None:
     """Report the nodes that prevent an import, what to type, and whether the device takes the ONNX file itself."""
     contents = contents_of(model)
-    found = obstacles(model, settled, contents, error)
-    name, takes_programs = _asked_for_programs(device)
+    found = obstacles(model, fixed_inputs, contents, error)
+    name, takes_programs = _takes_programs(device)
     if as_json:
-        about = {"supported": False, "imported": False, "obstacles": [one.described() for one in found]}
+        about = {"supported": False, "imported": False, "obstacles": [one.describe() for one in found]}
         print_json(about | {"device": name, "takes_programs": takes_programs})
         return
     print_obstacles(model, contents, found)
@@ -107,7 +109,7 @@ def _explain_obstacles(model: Path, device: str | None, settled: Settled, as_jso
         print_line(f"{name} takes no ONNX files as they are; its daemon does with --accept-programs")
 
 
-def _asked_for_programs(device: str | None) -> tuple[str | None, bool | None]:
+def _takes_programs(device: str | None) -> tuple[str | None, bool | None]:
     """Return the device's name and whether it takes ONNX files as they are, or (None, None) if no device is named."""
     if not addresses_to_ask_for(device):
         return None, None
@@ -139,15 +141,17 @@ def _answer(operator: Mapping[str, Any]) -> str:
     return operator["reason"] or "yes"
 
 
-def _shapes_that_help(model: Path, found: OpenedModel, settled: Settled, device: Device, refused: int) -> Sequence[str]:
+def _helpful_shapes(
+    model: Path, found: OpenedModel, fixed_inputs: FixedInputs, device: Device, refused: int
+) -> Sequence[str]:
     """Return --shape options with which the device runs more of an ONNX file; empty if none are known."""
     if found.kind is not Kind.ONNX:
         return []
-    definite = definite_shapes(contents_of(model).inputs, settled)
+    definite = definite_shapes(contents_of(model).inputs, fixed_inputs)
     if not definite:
         return []
     try:
-        operators = _operators(opened(model, settled.shaped(definite)), device)
+        operators = _operators(open_with_options(model, fixed_inputs.with_shapes(definite)), device)
     except NnrtError:  # Other sizes might work.
         return []
     left = sum(not operator["supported"] for operator in operators)

@@ -20,23 +20,23 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except (NnrtError, OSError, MemoryError) as error:
-            raise click.ClickException(_told(error)) from error
+            raise click.ClickException(_failure_line(error)) from error
         except KeyboardInterrupt as error:
             click.echo("interrupted", err=True)
             raise click.exceptions.Exit(INTERRUPTED) from error
 
 
 @contextmanager
-def exiting_with(code: int) -> Iterator[None]:
+def exit_on_failure(code: int) -> Iterator[None]:
     """Exit with this code, instead of the usual one, when the block fails."""
     try:
         yield
     except (NnrtError, OSError, MemoryError) as error:
-        click.echo(f"Error: {_told(error)}", err=True)
+        click.echo(f"Error: {_failure_line(error)}", err=True)
         raise click.exceptions.Exit(code) from error
 
 
-def _told(error: NnrtError | OSError | MemoryError) -> str:
+def _failure_line(error: NnrtError | OSError | MemoryError) -> str:
     """Return the line that reports a failure.
 
     Raises the error itself for a closed pipe: nobody reads the output any more, and click exits quietly.

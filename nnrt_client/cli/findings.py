@@ -26,7 +26,7 @@ class Finding:
     found: str
     advice: str = ""
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Return the finding as --json prints it."""
         return {**asdict(self), "verdict": self.verdict.value}
 
@@ -43,7 +43,7 @@ def problem(about: str, found: str, advice: str = "") -> Finding:
     return Finding(about, Verdict.PROBLEM, found, advice)
 
 
-def refused(about: str, error: NnrtError) -> Finding:
+def problem_from(about: str, error: NnrtError) -> Finding:
     """Return a problem with an error's message; the part after "; ", which says what would be right, is the advice."""
     found, _, advice = error.message.partition("; ")
     return problem(about, found, advice)
@@ -52,7 +52,7 @@ def refused(about: str, error: NnrtError) -> Finding:
 Check = Callable[[], Iterable[Finding]]
 
 
-def examined(checks: Mapping[str, Check]) -> list[Finding]:
+def run_checks(checks: Mapping[str, Check]) -> list[Finding]:
     """Run the checks in order and return their findings.
 
     A check that raises becomes a problem, or `ok` where this client lacks the right to run it. The others still run.
@@ -64,7 +64,7 @@ def examined(checks: Mapping[str, Check]) -> list[Finding]:
         except OperationForbidden as error:
             findings.append(ok(about, f"not tried: {error.message}"))
         except NnrtError as error:
-            findings.append(refused(about, error))
+            findings.append(problem_from(about, error))
         except OSError as error:
             findings.append(problem(about, f"it can't be looked at: {error}"))
     return findings

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from urllib.request import proxy_bypass
 
-from nnrt_client.cli.findings import Finding, advise, examined, ok, problem
+from nnrt_client.cli.findings import Finding, advise, ok, problem, run_checks
 from nnrt_client.cli.printing import format_bytes
 from nnrt_client.settings import Settings
 from nnrt_hdi import __version__
@@ -34,7 +34,7 @@ _PROC, _SYS = Path("/proc"), Path("/sys")
 
 def host_findings(addresses: Sequence[str], settings: Settings) -> list[Finding]:
     """Check this host as a client of the daemons at these addresses."""
-    return examined(
+    return run_checks(
         {
             "versions": _versions,
             "environment": _environment,

@@ -21,7 +21,7 @@ Shape = tuple[int, ...]
 _BEGINNINGS = (b"\x93NUMPY", b"PK")
 
 
-def gathered(
+def gather_inputs(
     inputs: Sequence[TensorSpec],
     given: Sequence[str],
     shapes: Mapping[str, Shape] | None = None,
@@ -78,7 +78,7 @@ def _read(option: str, specs: Mapping[str, TensorSpec]) -> dict[str, Array]:
     if path.suffix == ".npz":
         if separator:
             raise click.UsageError(f"--input {option}: an .npz file names its inputs itself; leave {name}= out")
-        return _loaded(path)
+        return _load_arrays(path)
     if not separator:
         if len(specs) != 1:
             raise click.UsageError(f"--input {option}: say for which input, NAME={option}: {', '.join(specs)}")
@@ -86,7 +86,7 @@ def _read(option: str, specs: Mapping[str, TensorSpec]) -> dict[str, Array]:
     _require_known(option, name, specs)
     if path.suffix == IMAGE_SUFFIX:
         return {name: image_array(path, specs[name])}
-    return {name: next(iter(_loaded(path).values()))}
+    return {name: next(iter(_load_arrays(path).values()))}
 
 
 def _require_known(option: str, name: str, specs: Mapping[str, TensorSpec]) -> None:
@@ -94,7 +94,7 @@ def _require_known(option: str, name: str, specs: Mapping[str, TensorSpec]) -> N
         raise click.UsageError(f"--input {option}: there is no input {name!r}; there are {', '.join(specs)}")
 
 
-def _loaded(path: Path) -> dict[str, Array]:
+def _load_arrays(path: Path) -> dict[str, Array]:
     """Return the arrays of an .npz file by name, or that of an .npy file under "". Never unpickles."""
     with path.open("rb") as file:
         head = file.read(len(_BEGINNINGS[0]))

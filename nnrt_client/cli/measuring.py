@@ -155,7 +155,7 @@ class Runs:
         except queue.Empty:
             return None
         self._in_flight.discard(future)
-        return RunTime(end - start, _lasting(end - start, future.result().times))
+        return RunTime(end - start, _add_start_delay(end - start, future.result().times))
 
     def end(self) -> None:
         """Wait for all runs in flight. Raises the error of a failed run."""
@@ -168,7 +168,7 @@ class Runs:
             future.cancel()
 
 
-def _lasting(latency_s: float, times: RunTimes | None) -> RunTimes | None:
+def _add_start_delay(latency_s: float, times: RunTimes | None) -> RunTimes | None:
     """Return the times with `waited_ns` extended to cover the time between the scheduled and the actual start."""
     if times is None:
         return None

@@ -29,21 +29,21 @@ class Flowchart:
         `reads` pairs each tensor that the box reads with the label of the arrow from its writer.
         """
         box = f"n{sum(map(len, self._boxes.values()))}"
-        self._boxes.setdefault(group, []).append(f'{box}["{"<br>".join(_escaped(line) for line in lines if line)}"]')
+        self._boxes.setdefault(group, []).append(f'{box}["{"<br>".join(_escape(line) for line in lines if line)}"]')
         for tensor, said in reads:
             if tensor in self._writers:
-                arrow = f'-- "{_escaped(said)}" -->' if said else "-->"
+                arrow = f'-- "{_escape(said)}" -->' if said else "-->"
                 self._lines.append(f"{self._writers[tensor]} {arrow} {box}")
         self._writers |= dict.fromkeys(writes, box)
 
     def __str__(self) -> str:
         parts = ["flowchart TD"]
         for at, (group, boxes) in enumerate(self._boxes.items()):
-            parts += [f'subgraph g{at}["{_escaped(group)}"]', *boxes, "end"] if group else boxes
+            parts += [f'subgraph g{at}["{_escape(group)}"]', *boxes, "end"] if group else boxes
         return "\n".join([*parts, *self._lines, ""])
 
 
-def drawn(graph: Graph) -> str:
+def draw_graph(graph: Graph) -> str:
     """Draw each operator of a graph with its attributes, and the inputs and outputs."""
     said = {index: f"{spec.name or f'tensor {index}'} {spec}" for index, spec in enumerate(graph.tensors)}
     chart = Flowchart()
@@ -59,7 +59,7 @@ def drawn(graph: Graph) -> str:
     return str(chart)
 
 
-def drawn_parts(graph: "OnnxGraph", part_of: Mapping[int, str]) -> str:
+def draw_parts(graph: "OnnxGraph", part_of: Mapping[int, str]) -> str:
     """Draw the operators of an ONNX graph, grouped by their parts, and the inputs and outputs."""
     chart = Flowchart()
     for info in graph.inputs:
@@ -73,7 +73,7 @@ def drawn_parts(graph: "OnnxGraph", part_of: Mapping[int, str]) -> str:
     return str(chart)
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Return text for Mermaid's quotes: characters with a meaning there or in HTML become numeric entities."""
     return "".join(
         f"#{ord(char)};" if char in '"#&;<>`\\' else char for char in escape_for_terminal(text).replace("\n", " ")

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnrt_client.cli.options import Settled, opened
+from nnrt_client.cli.options import FixedInputs, open_with_options
 from nnrt_client.cli.printing import print_line, print_table
 from nnrt_client.model_session.opened_model import OpenedModel
 from nnrt_client.onnx_import.problems import NotImported, Problem, grouped
@@ -39,7 +39,7 @@ class Obstacle:
         name = f"{first.operator} {first.node!r}".strip() if first.operator else "the model"
         return f"{name} and {others} more" if others else name
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Return the obstacle as --json prints it."""
         return {
             "operator": self.problems[0].operator,
@@ -58,19 +58,19 @@ def contents_of(model: Path) -> Contents:
     return contents(model)
 
 
-def obstacles(model: Path, settled: Settled, contents: Contents, error: Unsupported) -> list[Obstacle]:
+def obstacles(model: Path, fixed_inputs: FixedInputs, contents: Contents, error: Unsupported) -> list[Obstacle]:
     """Return what prevents an import, each obstacle with the --shape options that would help.
 
     If an input could be a constant instead, the reason itself says so.
     """
     problems = error.problems if isinstance(error, NotImported) else (Problem(error.message),)
-    options, left = _tried(model, settled, contents, problems)
+    options, left = _try_shapes(model, fixed_inputs, contents, problems)
     return [Obstacle(group, [] if group[0] in left else options) for group in grouped(problems)]
 
 
-def definite_shapes(inputs: Sequence[DeclaredTensor], settled: Settled) -> dict[str, Shape]:
+def definite_shapes(inputs: Sequence[DeclaredTensor], fixed_inputs: FixedInputs) -> dict[str, Shape]:
     """Return a definite shape for each input with open dimensions: the same size for the same dimension name."""
-    known = {*settled.shapes, *settled.constants}
+    known = {*fixed_inputs.shapes, *fixed_inputs.constants}
     open_inputs = [one for one in inputs if one.shape is not None and not one.is_fixed and one.name not in known]
     sizes = {dim: _SIZE for one in open_inputs for dim in one.shape or () if isinstance(dim, str)}
     sizes |= {one.shape[0]: _BATCH for one in open_inputs if one.shape and isinstance(one.shape[0], str)}
@@ -88,15 +88,15 @@ def shape_options(shapes: Mapping[str, Shape]) -> list[str]:
     return [f"--shape {name}={','.join(map(str, shape))}" for name, shape in shapes.items()]
 
 
-def _tried(
-    model: Path, settled: Settled, contents: Contents, problems: Sequence[Problem]
+def _try_shapes(
+    model: Path, fixed_inputs: FixedInputs, contents: Contents, problems: Sequence[Problem]
 ) -> tuple[list[str], Sequence[Problem]]:
     """Return --shape options that solve some of the problems, and the problems that remain with them."""
-    definite = definite_shapes(contents.inputs, settled)
+    definite = definite_shapes(contents.inputs, fixed_inputs)
     if not definite:
         return [], problems
     try:
-        opened(model, settled.shaped(definite))
+        open_with_options(model, fixed_inputs.with_shapes(definite))
     except NotImported as error:
         left = {(problem.operator, problem.node) for problem in error.problems}
         return shape_options(definite), [one for one in problems if (one.operator, one.node) in left]
@@ -126,7 +126,7 @@ def declared_dims(tensor: DeclaredTensor) -> list[int | str] | None:
     return None if tensor.shape is None else ["?" if dim is None else dim for dim in tensor.shape]
 
 
-def described_contents(contents: Contents) -> dict[str, Any]:
+def describe_contents(contents: Contents) -> dict[str, Any]:
     """Return the contents of an ONNX file as --json prints them."""
     return {
         "producer": contents.producer,

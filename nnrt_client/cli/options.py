@@ -41,15 +41,15 @@ CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class FixedInputs:
     """Values of --shape and --constant for the inputs of a model."""
 
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     constants: Mapping[str, Any] = field(default_factory=dict)
 
-    def shaped(self, shapes: Mapping[str, tuple[int, ...]]) -> "Settled":
+    def with_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> "FixedInputs":
         """Return a copy with more shapes."""
-        return Settled({**self.shapes, **shapes}, self.constants)
+        return FixedInputs({**self.shapes, **shapes}, self.constants)
 
 
 Pairs = tuple[tuple[str, Any], ...]
@@ -157,8 +157,8 @@ def mermaid_option(what: str) -> Callable[[CommandT], CommandT]:
     return click.option("--mermaid", type=click.Path(path_type=Path), help=what)
 
 
-def settling_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add --shape and --constant to a command, which receives them as `settled`."""
+def fixed_input_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add --shape and --constant to a command, which receives them as `fixed_inputs`."""
 
     @click.option(
         "--shape",
@@ -175,19 +175,19 @@ def settling_options(command: Callable[..., None]) -> Callable[..., None]:
         help="Constant value of an input: 16000, true, 1,2,3 or JSON. May be repeated.",
     )
     @wraps(command)
-    def bundled(*, shapes: Pairs, constants: Pairs, **others: Any) -> None:
+    def wrapped(*, shapes: Pairs, constants: Pairs, **others: Any) -> None:
         for option, pairs in (("--shape", shapes), ("--constant", constants)):
             if len(dict(pairs)) < len(pairs):
                 raise click.UsageError(f"{option} names {', '.join(name for name, _ in pairs)}; give each once")
-        command(settled=Settled(dict(shapes), dict(constants)), **others)
+        command(fixed_inputs=FixedInputs(dict(shapes), dict(constants)), **others)
 
-    return bundled
+    return wrapped
 
 
 def fallback_options(text: str) -> Callable[[CommandT], Callable[..., None]]:
     """Add --fallback and --smallest-part to a command, which receives them as `fallback`."""
 
-    def bundling(command: CommandT) -> Callable[..., None]:
+    def decorate(command: CommandT) -> Callable[..., None]:
         @click.option("--fallback", "host", type=click.Choice([CPU]), help=text)
         @click.option(
             "--smallest-part",
@@ -197,15 +197,15 @@ def fallback_options(text: str) -> Callable[[CommandT], Callable[..., None]]:
             help="Minimum number of operators in a part for the device, unless one is heavy, such as a convolution.",
         )
         @wraps(command)
-        def bundled(*, host: str | None, smallest_part: int, **others: Any) -> None:
+        def wrapped(*, host: str | None, smallest_part: int, **others: Any) -> None:
             given = click.get_current_context().get_parameter_source("smallest_part")
             if given is not ParameterSource.DEFAULT and not host:
                 raise click.UsageError(f"--smallest-part is about parts; give --fallback {CPU} with it")
             command(fallback=Fallback(host, smallest_part) if host else None, **others)
 
-        return bundled
+        return wrapped
 
-    return bundling
+    return decorate
 
 
 def run_timeout_option(seconds: float) -> Callable[[CommandT], CommandT]:
@@ -231,15 +231,9 @@ def building_options(command: Callable[..., None]) -> Callable[..., None]:
         type=click.Choice([mode.name for mode in PerformanceMode], case_sensitive=False),
         help="Trade-off between speed and power.",
     )
-    @click.option(
-        "--extension",
-        "pairs",
-        type=Extension(),
-        multiple=True,
-        help="Extension option for the backend. May be repeated.",
-    )
+    @click.option("--extension", "pairs", type=Extension(), multiple=True, help="Backend option. May be repeated.")
     @wraps(command)
-    def bundled(*, float16: bool, mode: str | None, pairs: tuple[tuple[str, bytes], ...], **others: Any) -> None:
+    def wrapped(*, float16: bool, mode: str | None, pairs: tuple[tuple[str, bytes], ...], **others: Any) -> None:
         extensions = dict(pairs)
         if len(extensions) < len(pairs):
             raise click.UsageError(f"--extension names {', '.join(name for name, _ in pairs)}; give each once")
@@ -248,7 +242,7 @@ def building_options(command: Callable[..., None]) -> Callable[..., None]:
         )
         command(options=options, **others)
 
-    return bundled
+    return wrapped
 
 
 class _BatchingText(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generic from click 8.4 on.
@@ -322,7 +316,7 @@ class Devices:
             require_addresses(device)
 
     @property
-    def wanted(self) -> dict[str, Any]:
+    def load_arguments(self) -> dict[str, Any]:
         """Arguments for `load`."""
         device = list(self.given) if len(self.given) > 1 else next(iter(self.given), None)
         return {"device": device, "replicas": self.replicas}
@@ -346,12 +340,12 @@ def devices_options(command: Callable[..., None]) -> Callable[..., None]:
     )
     @identity_options
     @wraps(command)
-    def bundled(*, given_devices: tuple[str, ...], replicas: int | None, **others: Any) -> None:
+    def wrapped(*, given_devices: tuple[str, ...], replicas: int | None, **others: Any) -> None:
         devices = Devices(given_devices, replicas)
         devices.require_known()
         command(devices=devices, **others)
 
-    return bundled
+    return wrapped
 
 
 def settings_with(**bounds: Any) -> Settings:
@@ -375,6 +369,6 @@ def require_addresses(device: str | None) -> tuple[str, ...]:
     return addresses
 
 
-def opened(model: Path, settled: Settled) -> OpenedModel:
+def open_with_options(model: Path, fixed_inputs: FixedInputs) -> OpenedModel:
     """Open the model of a command. For an offline model the shapes apply only to random inputs."""
-    return open_model(model, settled.shapes, constants=settled.constants, is_offline_shaped=True)
+    return open_model(model, fixed_inputs.shapes, constants=fixed_inputs.constants, is_offline_shaped=True)

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from nnrt_client.cli.mermaid import drawn_parts
-from nnrt_client.cli.options import Settled
+from nnrt_client.cli.mermaid import draw_parts
+from nnrt_client.cli.options import FixedInputs
 from nnrt_client.cli.printing import format_bytes, print_json, print_line, print_table
 from nnrt_client.model_session.opened_model import is_onnx
 from nnrt_client.model_session.partition.fallback import Fallback
@@ -17,7 +17,7 @@ _COLUMNS = ("", "runs on", "operators", "crossing")
 
 
 def explain_parts(
-    model: Path, device: Device, settled: Settled, fallback: Fallback, mermaid: Path | None, as_json: bool
+    model: Path, device: Device, fixed_inputs: FixedInputs, fallback: Fallback, mermaid: Path | None, as_json: bool
 ) -> None:
     """Print the parts of the model and, with `mermaid`, draw them. Nothing is built and no weights are sent."""
     if not is_onnx(model):
@@ -26,13 +26,15 @@ def explain_parts(
         # Imported here: it needs the package onnx, which other models don't.
         from nnrt_client.model_session.partition.build import explained
 
-        graph, placement, parts = explained(model, device, settled.shapes, settled.constants, fallback.smallest_part)
+        graph, placement, parts = explained(
+            model, device, fixed_inputs.shapes, fixed_inputs.constants, fallback.smallest_part
+        )
     if mermaid:
         names = [f"part {number}, on {_where(part)}" for number, part in enumerate(parts, 1)]
         part_of = {at: name for name, part in zip(names, placement.parts, strict=True) for at in part.nodes}
-        container.write(mermaid, [drawn_parts(graph, part_of).encode()])
+        container.write(mermaid, [draw_parts(graph, part_of).encode()])
     if as_json:
-        print_json({"device": device.name, "parts": [_described(part) for part in parts]})
+        print_json({"device": device.name, "parts": [_describe(part) for part in parts]})
         return
     print_table(_COLUMNS, [_row(number, part) for number, part in enumerate(parts, 1)], right=("",))
     for number, part in enumerate(parts, 1):
@@ -52,7 +54,7 @@ def _where(part: PartReport) -> str:
     return part.device or "this host"
 
 
-def _described(part: PartReport) -> dict[str, object]:
+def _describe(part: PartReport) -> dict[str, object]:
     return {
         "device": part.device,
         "operators": dict(part.operators),

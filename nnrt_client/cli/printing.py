@@ -31,7 +31,7 @@ def one_line(message: str) -> str:
     return escape_for_terminal(f"{first} {'; '.join(line.strip() for line in listed)}".rstrip())
 
 
-class OneLine(logging.Formatter):
+class OneLineFormatter(logging.Formatter):
     """Formatter that prints each log record on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -45,12 +45,12 @@ def print_line(text: str) -> None:
 
 def print_json(document: object) -> None:
     """Print the document of --json. Infinite numbers and NaN become null."""
-    click.echo(json.dumps(finite(document), indent=2, allow_nan=False))
+    click.echo(json.dumps(replace_non_finite(document), indent=2, allow_nan=False))
 
 
 def print_json_line(document: object) -> None:
     """Print one of many documents of --json, on a line of its own."""
-    click.echo(json.dumps(finite(document), allow_nan=False))
+    click.echo(json.dumps(replace_non_finite(document), allow_nan=False))
 
 
 def print_table(
@@ -165,7 +165,7 @@ def format_bytes(count: float) -> str:
     return f"{count:.1f} GiB"
 
 
-def described(tensor: TensorSpec | TensorDesc) -> dict[str, Any]:
+def describe_tensor(tensor: TensorSpec | TensorDesc) -> dict[str, Any]:
     """Return a tensor's description as --json prints it; -1 is a dimension that varies."""
     return {
         "name": tensor.name,
@@ -175,10 +175,10 @@ def described(tensor: TensorSpec | TensorDesc) -> dict[str, Any]:
     }
 
 
-def finite(value: Any) -> Any:
+def replace_non_finite(value: Any) -> Any:
     """Return the document with null in place of infinite numbers and NaN, which JSON doesn't have."""
     if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
+        return {key: replace_non_finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
+        return [replace_non_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

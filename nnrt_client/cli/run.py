@@ -15,28 +15,28 @@ from typing_extensions import Buffer
 
 from nnrt_client.build.options import Options
 from nnrt_client.build.way import Way
-from nnrt_client.cli.inputs import gathered
+from nnrt_client.cli.inputs import gather_inputs
 from nnrt_client.cli.options import (
     FALLBACK_HELP,
     Devices,
-    Settled,
+    FixedInputs,
     build_timeout_option,
     building_options,
     cache_option,
     devices_options,
     fallback_options,
+    fixed_input_options,
     input_option,
     json_option,
     model_argument,
     run_timeout_option,
     settings_with,
-    settling_options,
     way_option,
 )
 from nnrt_client.cli.printing import print_json, print_line, print_table
-from nnrt_client.cli.run_parts import described_times, print_times
+from nnrt_client.cli.run_parts import describe_times, print_times
 from nnrt_client.cli.run_profile import Profile
-from nnrt_client.cli.sessions import described_way, print_way, ready_session
+from nnrt_client.cli.sessions import describe_way, open_session, print_way
 from nnrt_client.model_session.model_cache import wait_until_cached
 from nnrt_client.model_session.model_session import ModelSession
 from nnrt_client.model_session.partition.fallback import Fallback
@@ -55,7 +55,7 @@ _LONGEST_FILE_NAME = 100
 @devices_options
 @input_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Directory for one .npy file per output.")
-@settling_options
+@fixed_input_options
 @way_option
 @fallback_options(FALLBACK_HELP)
 @building_options
@@ -80,7 +80,7 @@ def run(
     devices: Devices,
     given: tuple[str, ...],
     output: Path | None,
-    settled: Settled,
+    fixed_inputs: FixedInputs,
     ways: Sequence[Way],
     fallback: Fallback | None,
     options: Options,
@@ -101,16 +101,18 @@ def run(
         container.require_place(output / "array.npy" if output.exists() else output)
     if trace:
         container.require_place(trace)
-    gather, chrome = partial(gathered, given=given), ChromeTrace()
+    gather, chrome = partial(gather_inputs, given=given), ChromeTrace()
     with ExitStack() as stack:
         if trace or profile:
             stack.enter_context(telling(chrome))
-        session, arrays = ready_session(model, devices, settings, settled, ways, fallback, options, gather, cache=cache)
+        session, arrays = open_session(
+            model, devices, settings, fixed_inputs, ways, fallback, options, gather, cache=cache
+        )
         stack.enter_context(session)
         started = time.monotonic()
         outputs = session.run(arrays, timeout_ms=run_timeout_ms)
         seconds = time.monotonic() - started
-        files = _written(output, outputs) if output else {}
+        files = _write_outputs(output, outputs) if output else {}
         rows = [_summary(name, array, files.get(name)) for name, array in outputs.items()]
         where, origin = _where(session), session.report.origin.value
         if chrome.could_profile:
@@ -122,9 +124,9 @@ def run(
     profiled = Profile(chrome.profiled) if profile and chrome.profiled else None
     told = outputs.times if times else None
     if as_json:
-        document = {"device": where, "model": origin, **described_way(session), "seconds": round(seconds, 6)}
-        document |= {"times": described_times(told)} if told else {}
-        document |= {"profile": profiled and profiled.described()} if profile else {}
+        document = {"device": where, "model": origin, **describe_way(session), "seconds": round(seconds, 6)}
+        document |= {"times": describe_times(told)} if told else {}
+        document |= {"profile": profiled and profiled.describe()} if profile else {}
         print_json(document | {"outputs": rows})
         return
     columns = ("name", "data_type", "shape", "min", "max", *(["file"] if output else []))
@@ -150,7 +152,7 @@ def _where(session: ModelSession) -> str:
     return session.device.name
 
 
-def _written(directory: Path, outputs: dict[str, Array]) -> dict[str, Path]:
+def _write_outputs(directory: Path, outputs: dict[str, Array]) -> dict[str, Path]:
     """Write each output to a file of its own, which appears only when it is complete."""
     directory.mkdir(exist_ok=True)
     files: dict[str, Path] = {}

@@ -30,7 +30,7 @@ def parts_ms(times: RunTimes) -> dict[str, float]:
     return {part: round(nanoseconds / 1e6, 6) for part, nanoseconds in zip(MEANINGS, times, strict=True)}
 
 
-def described_times(times: RunTimes) -> dict[str, Any]:
+def describe_times(times: RunTimes) -> dict[str, Any]:
     """Return the times as --json prints them."""
     return {**times._asdict(), "total_ns": times.total_ns, "slowest": times.slowest}
 
@@ -40,18 +40,18 @@ def print_times(times: RunTimes) -> None:
     shares = times.shares()
     longest = max(shares.values()) or 1.0
     rows = [
-        (_spoken(part), f"{ms:.3f}", percent(shares[part]), bar(shares[part] / longest), MEANINGS[part])
+        (_part_name(part), f"{ms:.3f}", percent(shares[part]), bar(shares[part] / longest), MEANINGS[part])
         for part, ms in parts_ms(times).items()
     ]
     print_table(("part", "ms", "share", "", "what it is"), rows, right=("ms", "share"))
     slowest = times.slowest
-    print_line(f"slowest part: {_spoken(slowest)}, {percent(shares[slowest])} of {times.total_ns / 1e6:.3f} ms")
+    print_line(f"slowest part: {_part_name(slowest)}, {percent(shares[slowest])} of {times.total_ns / 1e6:.3f} ms")
 
 
-def said_shares(times: RunTimes) -> str:
+def format_largest_parts(times: RunTimes) -> str:
     """Return the largest parts and their shares as text."""
     shares = sorted(times.shares().items(), key=lambda item: -item[1])[:_NAMED]
-    return ", ".join(f"{_spoken(part)} {percent(share)}" for part, share in shares if share >= 0.01)
+    return ", ".join(f"{_part_name(part)} {percent(share)}" for part, share in shares if share >= 0.01)
 
 
 def mean_times(times: Sequence[RunTimes]) -> RunTimes:
@@ -59,7 +59,7 @@ def mean_times(times: Sequence[RunTimes]) -> RunTimes:
     return RunTimes._make(round(sum(part) / len(times)) for part in zip(*times, strict=True))
 
 
-def _spoken(part: str) -> str:
+def _part_name(part: str) -> str:
     return part.replace("_", " ")
 
 

@@ -43,14 +43,14 @@ class Profile:
         """Return a time as a fraction of all operators' time."""
         return took_ns / (self.took_ns or 1)
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Return the profile as --json prints it."""
         return {
             "computed_ns": self.computed_ns,
             "operators_ns": self.took_ns,
             "kinds": [{**kind._asdict(), "share": self.share(kind.took_ns)} for kind in self.kinds],
-            "operators": [_described(one) | {"share": self.share(one.took_ns)} for one in self.operators],
-            "besides": [_described(one) for one in self.besides],
+            "operators": [_describe(one) | {"share": self.share(one.took_ns)} for one in self.operators],
+            "besides": [_describe(one) for one in self.besides],
         }
 
     def show(self) -> None:
@@ -76,7 +76,7 @@ class Profile:
         return _ms(took_ns), percent(share), bar(share)
 
 
-def _described(one: OperatorTime) -> dict[str, Any]:
+def _describe(one: OperatorTime) -> dict[str, Any]:
     return {"operator": one.operator, "name": one.name, "began_ns": one.began_ns, "took_ns": one.took_ns}
 
 

@@ -40,8 +40,8 @@ class Sample:
 class _Follower:
     """Thread that asks the daemon at an address every `every_s` seconds until `stop`."""
 
-    def __init__(self, runtime: Runtime, address: str, every_s: float, told: "queue.SimpleQueue[object]") -> None:
-        self._runtime, self._address, self._every_s, self._told = runtime, address, every_s, told
+    def __init__(self, runtime: Runtime, address: str, every_s: float, changed: "queue.SimpleQueue[object]") -> None:
+        self._runtime, self._address, self._every_s, self._changed = runtime, address, every_s, changed
         self._latest: tuple[Answer | None, DeviceCounters | None] = None, None
         self._asked_at: float | None = None
         self.rounds = 0
@@ -61,16 +61,16 @@ class _Follower:
         counted = Answer(Look(None, None))
         while not self._stopped.is_set():
             self._asked_at = time.monotonic()
-            answer = self._asked()
+            answer = self._ask()
             self._asked_at = None
             self._latest = answer, counted.counters if counted.instance_id == answer.instance_id else None
             if answer.counters is not None:
                 counted = answer
             self.rounds += 1
-            self._told.put(None)
+            self._changed.put(None)
             self._stopped.wait(self._every_s)
 
-    def _asked(self) -> Answer:
+    def _ask(self) -> Answer:
         look = self._runtime._look(self._address)
         if look.device is None or look.status is None:
             return Answer(look)
@@ -90,7 +90,7 @@ class Sampler(Closable):
 
     def __init__(self, runtime: Runtime, every_s: float) -> None:
         self._runtime, self._every_s = runtime, every_s
-        self._told: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self._changed: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._followers: dict[str, _Follower] = {}
         self._end = runtime.watch(self._follow)
 
@@ -116,7 +116,7 @@ class Sampler(Closable):
         deadline = time.monotonic() + timeout_s
         while any(follower.rounds < rounds for follower in list(self._followers.values())):
             try:
-                self._told.get(timeout=max(deadline - time.monotonic(), 0.0))
+                self._changed.get(timeout=max(deadline - time.monotonic(), 0.0))
             except queue.Empty:
                 return
 
@@ -124,4 +124,4 @@ class Sampler(Closable):
         for address in change.removed:
             self._followers.pop(address).stop()
         for address in change.added:
-            self._followers[address] = _Follower(self._runtime, address, self._every_s, self._told)
+            self._followers[address] = _Follower(self._runtime, address, self._every_s, self._changed)

@@ -10,7 +10,7 @@ import click
 from nnrt_client.build.build_task import noted
 from nnrt_client.build.options import Options
 from nnrt_client.build.way import Way
-from nnrt_client.cli.options import Devices, Settled, opened
+from nnrt_client.cli.options import Devices, FixedInputs, open_with_options
 from nnrt_client.cli.printing import build_bar, one_line, print_line
 from nnrt_client.model.model import Model
 from nnrt_client.model_session.load import load
@@ -26,11 +26,11 @@ from nnrt_hdi.tensor import UNKNOWN_DIM, Array, Shape, TensorSpec
 Arrays = Mapping[str, Array]
 
 
-def ready_session(
+def open_session(
     model: Path,
     devices: Devices,
     settings: Settings,
-    settled: Settled,
+    fixed_inputs: FixedInputs,
     ways: Sequence[Way],
     fallback: Fallback | None,
     options: Options,
@@ -46,15 +46,17 @@ def ready_session(
         raise click.UsageError(f"--way partition has this host run some operators; give --fallback {CPU} as well")
     source: Source | Model = model
     arrays: Arrays | None = None
-    shapes = settled.shapes if options.batching is None else _with_open_rows(settled.shapes)
-    more: dict[str, Any] = {"shapes": shapes, "constants": settled.constants}
+    shapes = fixed_inputs.shapes if options.batching is None else _with_open_rows(fixed_inputs.shapes)
+    more: dict[str, Any] = {"shapes": shapes, "constants": fixed_inputs.constants}
     if not is_onnx(model):
-        found = opened(model, settled)
+        found = open_with_options(model, fixed_inputs)
         source, arrays, more = found.source, gather(found.inputs), {}
     with ExitStack() as stack:
         with build_bar() as progress:
             more |= {"ways": ways or None, "fallback": fallback, "cache": cache, "progress": progress}
-            session = stack.enter_context(loaded(source, options=options, settings=settings, **devices.wanted, **more))
+            session = stack.enter_context(
+                load_with_options(source, options=options, settings=settings, **devices.load_arguments, **more)
+            )
         if arrays is None:
             arrays = gather([desc._to_spec() for desc in session.inputs])
         stack.pop_all()
@@ -66,7 +68,7 @@ def _with_open_rows(shapes: Mapping[str, Shape]) -> dict[str, Shape]:
     return {name: (UNKNOWN_DIM, *shape[1:]) for name, shape in shapes.items()}
 
 
-def loaded(
+def load_with_options(
     source: Source | Model, device: str | Device | Sequence[str] | None, options: Options, **more: Any
 ) -> ModelSession:
     """Call `load` with a command's options."""
@@ -81,14 +83,14 @@ def loaded(
     )
 
 
-def asked(session: ModelSession) -> str:
+def device_label(session: ModelSession) -> str:
     """Return the device's name for messages, or the number of devices of a pool."""
     if isinstance(session, PooledSession):
         return f"{len(session.devices)} devices"
     return session.device.name
 
 
-def described_way(session: ModelSession) -> dict[str, Any]:
+def describe_way(session: ModelSession) -> dict[str, Any]:
     """Return how the device got the model and its notes on operators, as --json prints them."""
     report = session.report
     passed_over = {str(way): why for way, why in report.passed_over.items()}

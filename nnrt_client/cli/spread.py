@@ -24,7 +24,7 @@ class Spread:
             self.loads.append({device: runs - self._before.get(device, 0) for device, runs in now.items()})
         self._before = now
 
-    def described(self, kind: str, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    def describe(self, kind: str, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the counts as --json prints them."""
         return [{kind: row[kind], "runs": runs} for row, runs in zip(rows, self.loads, strict=False)]
 

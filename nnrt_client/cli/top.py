@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import click
 from rich.console import RenderableType
 
-from nnrt_client.cli.discovery import host_and_link, nothing_found
+from nnrt_client.cli.discovery import default_names, nothing_found_message
 from nnrt_client.cli.options import Number, identity_options, json_option, settings_with
 from nnrt_client.cli.printing import live, print_json, print_json_line, print_page
 from nnrt_client.cli.sampling import Sampler
@@ -60,15 +60,15 @@ def top(addresses: tuple[str, ...], by: str, interval: float, once: bool, as_jso
     settings = settings_with(
         connect_timeout_s=timeout, query_timeout_s=timeout, heartbeat_timeout_s=min(timeout, _HEARTBEAT_TIMEOUT_S)
     )
-    names = given or host_and_link(settings)
+    names = given or default_names(settings)
     with Runtime(names, settings) as runtime, Sampler(runtime, interval) as sampler:
         if once or not (as_json or sys.stdout.isatty()):
             # Two samples; each may take the daemon up to `timeout`.
             sampler.wait_rounds(2, interval + 2 * timeout)
             view = View.of(sampler, given)
-            print_json(view.described()) if as_json else print_page(_page(view, by))
+            print_json(view.describe()) if as_json else print_page(_page(view, by))
             if not given and not view.devices:
-                raise OperationFailed(nothing_found(settings))
+                raise OperationFailed(nothing_found_message(settings))
             if not view.are_all_answering or view.failures:
                 raise SystemExit(1)
             return
@@ -81,7 +81,7 @@ def _show(sampler: Sampler, given: Collection[str], interval_s: float, by: str, 
     with nullcontext() if as_json else live() as draw:
         while True:
             view = View.of(sampler, given)
-            draw(_page(view, by)) if draw else print_json_line(view.described())
+            draw(_page(view, by)) if draw else print_json_line(view.describe())
             time.sleep(interval_s)
 
 

@@ -10,8 +10,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from nnrt_client.cli.measured import measured
 from nnrt_client.cli.printing import format_bytes
+from nnrt_client.cli.telemetry import format_telemetry
 from nnrt_client.cli.top_view import DRAINING, NO_SESSION, NOT_ASKED, DeviceView, UserView, View
 from nnrt_client.cli.work import Work
 from nnrt_hdi.enums import DeviceStatus
@@ -79,7 +79,7 @@ _DEVICE_COLUMNS = (
     Column("rows/batch", 13),
     Column("address", 11, is_number=False),
 )
-# Shown only if a device reports them. The titles are keys of `measured`.
+# Shown only if a device reports them. The titles are keys of `format_telemetry`.
 _MEASURED_COLUMNS = (
     Column("device util", 11),
     Column("temp", 11),
@@ -91,7 +91,7 @@ _MEASURED_COLUMNS = (
 
 def device_page(view: View) -> RenderableType:
     """Return a page with one line per device, its measured figures, and why some devices take no work."""
-    figures = [measured(device.telemetry) for device in view.devices]
+    figures = [format_telemetry(device.telemetry) for device in view.devices]
     told = [column for column in _MEASURED_COLUMNS if any(column.title in each for each in figures)]
     rows = [
         (*_device_row(device), *(_text(each.get(column.title, _UNKNOWN)) for column in told))
@@ -191,14 +191,14 @@ def _headline(devices: Sequence[DeviceView]) -> Text:
 def _notes(view: View) -> Sequence[RenderableType]:
     """Return why names lead to no address, why devices take no work, and which devices show only this user."""
     notes = [_text(f"{name}: {why}") for name, why in view.failures.items()]
-    notes += [_text(_said(device.name or device.address, device.why)) for device in view.devices if device.why]
+    notes += [_text(_with_name(device.name or device.address, device.why)) for device in view.devices if device.why]
     own = [device.name or device.address for device in view.devices if not device.sees_all]
     if own:
         notes.append(_text(f"only your own runs are counted: you don't administer {', '.join(own)}"))
     return ("", *notes) if notes else ()
 
 
-def _said(name: str, why: str) -> str:
+def _with_name(name: str, why: str) -> str:
     return why if why.startswith(name) else f"{name}: {why}"
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from nnrt_client.cli.sampling import Answer, Sample, Sampler
-from nnrt_client.cli.work import HELD_NOW, NOTHING, Work, busy_share, sees_all, total, work_of_all, work_of_each
+from nnrt_client.cli.work import NOTHING, PRESENT_USE, Work, busy_share, sees_all, total, work_of_all, work_of_each
 from nnrt_hdi.backend import Telemetry
 from nnrt_hdi.counters import DeviceLoad, IdentityCounters
 
@@ -79,7 +79,7 @@ class DeviceView:
         """Whether the daemon reports all identities, and not only this client's own."""
         return self.answer is None or self.answer.counters is None or sees_all(self.answer.counters)
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Return the device as --json prints it."""
         counters = self.answer.counters if self.work and self.answer else None
         return {
@@ -92,7 +92,7 @@ class DeviceView:
             "load": self.load and asdict(self.load),
             "telemetry": asdict(self.telemetry),
             "sees_all": self.sees_all,
-            "work": self.work and _described(self.work),
+            "work": self.work and _describe_work(self.work),
         }
 
 
@@ -107,13 +107,13 @@ class UserView:
     share: float
     devices: int
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Return the identity as --json prints it."""
         return {
             "identity": self.identity,
             "devices": self.devices,
             "share": self.share,
-            "work": _described(self.work),
+            "work": _describe_work(self.work),
             "since_start": {name: value for name, value in asdict(self.since_start).items() if name != "identity"},
         }
 
@@ -133,7 +133,7 @@ class View:
 
         A name that leads to no address counts as a failure if the user gave it, or if no device is found at all.
         """
-        once = _each_once(sampler.samples)
+        once = _unique_samples(sampler.samples)
         failures = {name: why for name, why in sampler.failures.items() if name in given or not once}
         return cls([DeviceView.of(sample) for sample in once], _users(once), failures)
 
@@ -141,12 +141,12 @@ class View:
     def are_all_answering(self) -> bool:
         return all(device.is_answering for device in self.devices)
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Return the view as --json prints it."""
         return {
             "time": time.time(),
-            "devices": [device.described() for device in self.devices],
-            "users": [user.described() for user in self.users],
+            "devices": [device.describe() for device in self.devices],
+            "users": [user.describe() for user in self.users],
             "failures": dict(self.failures),
         }
 
@@ -155,7 +155,7 @@ def _is_silent(sample: Sample) -> bool:
     return sample.silent_s > _SILENT_S
 
 
-def _each_once(samples: Sequence[Sample]) -> list[Sample]:
+def _unique_samples(samples: Sequence[Sample]) -> list[Sample]:
     """Return the samples with each daemon once, even if several addresses lead to it."""
     once: dict[object, Sample] = {}
     for sample in samples:
@@ -173,7 +173,7 @@ def _users(samples: Sequence[Sample]) -> list[UserView]:
             works[identity].append(work)
         for each in sample.answer.counters.identities:
             since_start[each.identity].append(each)
-    together = {identity: Work.together(each) for identity, each in works.items()}
+    together = {identity: Work.sum_of(each) for identity, each in works.items()}
     whole_s = sum(work.counted.run_s for work in together.values())
     views = [
         UserView(
@@ -185,6 +185,6 @@ def _users(samples: Sequence[Sample]) -> list[UserView]:
     return sorted(there, key=lambda view: (-view.share, -view.since_start.run_s, view.identity))
 
 
-def _described(work: Work) -> dict[str, Any]:
-    counted = {name: value for name, value in asdict(work.counted).items() if name not in (*HELD_NOW, "identity")}
+def _describe_work(work: Work) -> dict[str, Any]:
+    counted = {name: value for name, value in asdict(work.counted).items() if name not in (*PRESENT_USE, "identity")}
     return {"seconds": work.seconds, "mean_s": work.mean_s, "p99_s": work.p99_s, **counted}

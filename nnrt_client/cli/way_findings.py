@@ -133,9 +133,9 @@ def side_channel(device: Device) -> Iterator[Finding]:
 
 def bandwidth(device: Device) -> Iterator[Finding]:
     """Measure how fast bytes travel to the daemon and back, with at most 16 MiB."""
-    up, down, size_bytes = _copied(device, _SMALL_BYTES)
+    up, down, size_bytes = _time_copy(device, _SMALL_BYTES)
     if up + down < _QUICK_S:
-        up, down, size_bytes = _copied(device, _LARGE_BYTES)
+        up, down, size_bytes = _time_copy(device, _LARGE_BYTES)
     rates = tuple(f"{format_bytes(size_bytes / seconds)}/s" for seconds in (up, down))
     found = f"{rates[0]} there, {rates[1]} back, by {format_bytes(size_bytes)}"
     is_slow = size_bytes / max(up, down) < _SLOW_BYTES_PER_S
@@ -146,7 +146,7 @@ def bandwidth(device: Device) -> Iterator[Finding]:
         yield ok("bandwidth", found)
 
 
-def _copied(device: Device, size_bytes: int) -> tuple[float, float, int]:
+def _time_copy(device: Device, size_bytes: int) -> tuple[float, float, int]:
     """Return the seconds that `size_bytes` take to the daemon and back, and `size_bytes`."""
     data = np.random.default_rng(0).bytes(size_bytes)
     buffer = DeviceBuffer(device._session(), size_bytes)

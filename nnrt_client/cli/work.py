@@ -12,7 +12,7 @@ from nnrt_hdi.counters import DeviceCounters, Durations, IdentityCounters
 
 NOTHING = IdentityCounters("")
 # Counters of an identity's present use. All others only grow from the daemon's start on.
-HELD_NOW = ("sessions", "connections", "held_bytes")
+PRESENT_USE = ("sessions", "connections", "held_bytes")
 _FAILURES = ("failed", "timed_out")
 # Errors of failed work. All other errors are refusals.
 _FAULTS = ("FAILED", "TIMEOUT", "UNAVAILABLE_DEVICE")
@@ -26,7 +26,7 @@ class Work:
     seconds: float
 
     @classmethod
-    def together(cls, works: Iterable[Self]) -> Self:
+    def sum_of(cls, works: Iterable[Self]) -> Self:
         """Sum the work of several devices during about the same interval."""
         each = list(works)
         return cls(total(work.counted for work in each), max((work.seconds for work in each), default=0.0))
@@ -69,7 +69,7 @@ class Work:
 def work_of_all(now: DeviceCounters, before: DeviceCounters | None) -> Work:
     """Return a device's work since `before`, or since its daemon's start."""
     known = total(before.identities) if before else NOTHING
-    return Work(_grown(total(now.identities), known), _seconds(now, before))
+    return Work(_growth(total(now.identities), known), _seconds(now, before))
 
 
 def work_of_each(now: DeviceCounters, before: DeviceCounters | None) -> dict[str, Work]:
@@ -79,7 +79,7 @@ def work_of_each(now: DeviceCounters, before: DeviceCounters | None) -> dict[str
     """
     known = {each.identity: each for each in before.identities} if before else {}
     seconds = _seconds(now, before)
-    return {each.identity: Work(_grown(each, known.get(each.identity, NOTHING)), seconds) for each in now.identities}
+    return {each.identity: Work(_growth(each, known.get(each.identity, NOTHING)), seconds) for each in now.identities}
 
 
 def busy_share(now: DeviceCounters, before: DeviceCounters | None) -> float | None:
@@ -106,23 +106,23 @@ def _seconds(now: DeviceCounters, before: DeviceCounters | None) -> float:
 
 
 def _sum(one: IdentityCounters, other: IdentityCounters) -> IdentityCounters:
-    return _combined(one, other, add, ())
+    return _combine(one, other, add, ())
 
 
-def _grown(now: IdentityCounters, before: IdentityCounters) -> IdentityCounters:
-    grown = _combined(now, before, sub, HELD_NOW)
+def _growth(now: IdentityCounters, before: IdentityCounters) -> IdentityCounters:
+    grown = _combine(now, before, sub, PRESENT_USE)
     began_anew = any(_is_negative(getattr(grown, part.name)) for part in fields(grown) if part.name != "identity")
     return now if began_anew else grown
 
 
-def _combined(
+def _combine(
     one: IdentityCounters, other: IdentityCounters, how: Callable[[Any, Any], Any], kept: tuple[str, ...]
 ) -> IdentityCounters:
     names = [part.name for part in fields(one) if part.name != "identity" and part.name not in kept]
-    return replace(one, **{name: _each(getattr(one, name), getattr(other, name), how) for name in names})
+    return replace(one, **{name: _combine_values(getattr(one, name), getattr(other, name), how) for name in names})
 
 
-def _each(one: Any, other: Any, how: Callable[[Any, Any], Any]) -> Any:
+def _combine_values(one: Any, other: Any, how: Callable[[Any, Any], Any]) -> Any:
     """Combine two numbers, two Durations, or two mappings of numbers."""
     if isinstance(one, Mapping):
         return {name: how(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}

@@ -45,7 +45,7 @@ class Outcome:
     code: ReturnCode | None = None
     is_unclaimed: bool = False
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """The outcome for --json."""
         return {
             "verdict": self.verdict.value,

@@ -127,7 +127,7 @@ class Report:
             return f"{counts[Verdict.REFUSED]} of {tried} of {level.value} are refused"
         return ""
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """The report for --json."""
         return {
             "address": self.address,
@@ -142,7 +142,7 @@ class Report:
                 name: {data_type.name: described_counts(counts) for data_type, counts in cells.items()}
                 for name, cells in self.by_operator().items()
             },
-            "results": [described(result) for result in self.results],
+            "results": [describe_result(result) for result in self.results],
         }
 
 
@@ -152,7 +152,7 @@ def operator_of(result: Result) -> str:
     return node_types[0].name if len(node_types) == 1 else SEVERAL
 
 
-def described(result: Result) -> dict[str, Any]:
+def describe_result(result: Result) -> dict[str, Any]:
     """A result for --json."""
     trial = result.trial
     return {
@@ -161,7 +161,7 @@ def described(result: Result) -> dict[str, Any]:
         "node_types": [node_type.name for node_type in trial.node_types],
         "data_type": trial.data_type.name if trial.data_type is not None else None,
         "seconds": round(result.seconds, 4),
-        **result.outcome.described(),
+        **result.outcome.describe(),
         "look_at": advice(result),
     }
 

@@ -6,7 +6,7 @@ from nnrt_client.cli.printing import format_bytes
 from nnrt_hdi.backend import Telemetry
 
 
-def measured(telemetry: Telemetry) -> Mapping[str, str]:
+def format_telemetry(telemetry: Telemetry) -> Mapping[str, str]:
     """Return the figures that a device reports, by column title."""
     texts: dict[str, str] = {}
     if telemetry.utilization is not None:
