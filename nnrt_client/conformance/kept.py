@@ -1,4 +1,4 @@
-"""The first faults as files: models, inputs and right answers, with the commands that repeat them."""
+"""Files of the first faults: models, inputs, right answers and the commands that reproduce them."""
 
 import re
 import shlex
@@ -29,10 +29,9 @@ _UNNAMEABLE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def keep(report: Report, directory: Path, address: str, target: Target) -> Iterator[Path]:
-    """Write the first fault of each operator, and of each check, into a directory of its own, and give that when it is
-    there; of a model with several nodes also the smallest part that still goes wrong, if one is found.
+    """Write the first fault of each operator and check to a directory of its own, and yield that directory.
 
-    Raises OSError.
+    For a model of several nodes the directory also has the smallest part found that still goes wrong. Raises OSError.
     """
     for result in report.first_faults().values():
         place = directory / _UNNAMEABLE.sub("-", result.trial.name)
@@ -49,11 +48,11 @@ def keep(report: Report, directory: Path, address: str, target: Target) -> Itera
 
 
 def _keep_part(case: Case, place: Path, address: str, target: Target) -> list[str]:
-    """Write the smallest part of a case that still goes wrong; what there is to say of it."""
+    """Write the smallest part of a case that still goes wrong, and return the lines about it for fault.txt."""
     try:
         with target.session() as connection:
             found = next(filter(None, (shrunken(case, run, connection) for run in case.runs)), None)
-    except NnrtError:  # The daemon is gone.
+    except NnrtError:  # The daemon has ended.
         return []
     if found is None:
         return []
@@ -70,7 +69,10 @@ def _keep_run(
     right: Sequence[NDArray[Any]] | None,
     address: str,
 ) -> list[str]:
-    """Write a model with its inputs and right outputs; the command that runs it, where applications can make it."""
+    """Write a model, its inputs and its right outputs.
+
+    Returns the command that runs the model, or nothing if applications can't build it.
+    """
     model, given = place / f"model-{which}.nnrt", place / f"inputs-{which}.npz"
     model_file.write(model, graph)
     _write_arrays(given, distinct_names("input", [spec.name for spec in graph.input_specs]), inputs)
@@ -78,7 +80,7 @@ def _keep_run(
         _write_arrays(place / f"right-{which}.npz", [f"output{at}" for at in range(len(right))], right)
     try:
         Model.load(model)
-    except NnrtError:  # Not each node is the operation of an application.
+    except NnrtError:  # Some nodes are no operations that an application can add.
         return []
     paths = (shlex.quote(str(path)) for path in (model, given, place / f"answers-{which}"))
     return ["nnrt run {} --device {where} --input {} -o {}".format(*paths, where=shlex.quote(address))]

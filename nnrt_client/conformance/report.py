@@ -1,4 +1,4 @@
-"""What the kit found: outcomes by operator and data type, and the levels that a device has reached."""
+"""Report of the kit: outcomes by operator and data type, and the levels that a device has reached."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from nnrt_hdi.backend import DeviceInfo
 from nnrt_hdi.enums import DataType
 
 CONTRACT_LEVELS = (Level.CONTRACT, Level.CONCURRENCY, Level.CACHES, Level.DEATH)
-# Of cases with several operators, in the place of an operator.
+# Row name of cases with several operators.
 SEVERAL = "several operators"
 
 _UNTRIED = "not all of it was tried"
@@ -23,11 +23,11 @@ Counts = Mapping[Verdict, int]
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """A level that a device can reach, and what is missing; empty where it has."""
+    """Level of conformance and what a device lacks to reach it; `missing` is empty if it has."""
 
     name: str
     missing: str
-    # What is missing is only that not all was tried.
+    # True if only untried trials are missing.
     is_untried: bool = False
 
     @property
@@ -37,20 +37,20 @@ class Reach:
 
 @dataclass(slots=True)
 class Report:
-    """The results on one device, in the order of the trials."""
+    """Results on one device, in the order of the trials."""
 
     address: str
     device: str
     info: DeviceInfo
     results: list[Result] = field(default_factory=list)
-    # Of which all is tried.
+    # Levels of which all trials are selected.
     in_full: Collection[Level] = ()
-    # Why not all was tried: Ctrl-C, a daemon that is gone, or the first fault with --fail-fast.
+    # Why the report is incomplete: Ctrl-C, a daemon that has ended, or the first fault with --fail-fast.
     cut_short: str = ""
 
     @property
     def faults(self) -> list[Result]:
-        """What has to be mended."""
+        """Results that are faults."""
         return [result for result in self.results if result.outcome.verdict.is_fault]
 
     @property
@@ -58,16 +58,16 @@ class Report:
         return [result for result in self.results if result.outcome.verdict is Verdict.REFUSED]
 
     def counts(self) -> dict[Level, Counts]:
-        """How many outcomes of each kind a level has."""
+        """Return the number of outcomes per level and verdict."""
         counts: dict[Level, Counter[Verdict]] = defaultdict(Counter)
         for result in self.results:
             counts[result.trial.level][result.outcome.verdict] += 1
         return {level: counts[level] for level in Level if level in counts}
 
     def by_operator(self) -> dict[str, dict[DataType, Counts]]:
-        """How many outcomes of each kind there are of a node type and a data type.
+        """Return the number of outcomes per node type, data type and verdict.
 
-        Of the levels that are code only faults: what a daemon survives is right, and no answer.
+        Levels that are code count only with their faults: a daemon that survives a trial has given no answer.
         """
         cells: dict[str, dict[DataType, Counter[Verdict]]] = defaultdict(lambda: defaultdict(Counter))
         for result in self.results:
@@ -78,7 +78,7 @@ class Report:
         return {name: dict(cells[name]) for name in sorted(cells)}
 
     def worst_errors(self) -> dict[str, Result]:
-        """The result with the largest error of each node type, in parts of what it may be where that is above 0."""
+        """Return the result with the largest error of each node type, relative to its tolerance if that is not 0."""
         worst: dict[str, Result] = {}
         for result in self.results:
             if result.outcome.error is not None:
@@ -88,14 +88,14 @@ class Report:
         return worst
 
     def first_faults(self) -> dict[str, Result]:
-        """The first fault of each node type, or of each check that is about none."""
+        """Return the first fault of each node type, and of each check that has no node type."""
         first: dict[str, Result] = {}
         for result in self.faults:
             first.setdefault(operator_of(result) if result.trial.node_types else result.trial.name, result)
         return first
 
     def reached(self) -> list[Reach]:
-        """The levels that a device can reach, from the least to the most."""
+        """Return the levels of conformance, from the lowest to the highest."""
         contract = [self._missing(level) for level in CONTRACT_LEVELS]
         singles = (Level.OPERATORS, Level.VALUES)
         return [
@@ -111,7 +111,7 @@ class Report:
         return [*missing, self._missing(Level.GRAPHS, data_types, may_refuse=False)]
 
     def _missing(self, level: Level, data_types: Collection[DataType] = (), *, may_refuse: bool = True) -> str:
-        """What is missing of a level, as far as it is about these data types, or all; empty where nothing is."""
+        """Return what a level lacks in these data types, or in all if none is given; empty if nothing."""
         outcomes = [
             result.outcome
             for result in self.results
@@ -128,7 +128,7 @@ class Report:
         return ""
 
     def describe(self) -> dict[str, Any]:
-        """The report for --json."""
+        """Return the report as --json writes it."""
         return {
             "address": self.address,
             "device": self.device,
@@ -147,13 +147,13 @@ class Report:
 
 
 def operator_of(result: Result) -> str:
-    """The row of a table that a result stands in."""
+    """Return the name of the table row that a result belongs to."""
     node_types = result.trial.node_types
     return node_types[0].name if len(node_types) == 1 else SEVERAL
 
 
 def describe_result(result: Result) -> dict[str, Any]:
-    """A result for --json."""
+    """Return a result as --json writes it."""
     trial = result.trial
     return {
         "name": trial.name,
@@ -167,7 +167,7 @@ def describe_result(result: Result) -> dict[str, Any]:
 
 
 def described_counts(counts: Counts) -> dict[str, int]:
-    """Counts for --json, without those of what there is none of."""
+    """Return the counts above 0 as --json writes them."""
     return {verdict.value: counts[verdict] for verdict in Verdict if counts.get(verdict)}
 
 
@@ -183,7 +183,7 @@ def _reach(name: str, missing: Sequence[str]) -> Reach:
 
 
 def total(counts: Iterable[Counts]) -> Counts:
-    """The counts of several together."""
+    """Return the sum of several counts."""
     together: Counter[Verdict] = Counter()
     for each in counts:
         together.update(each)

@@ -1,4 +1,4 @@
-"""The levels that are data: a device's answers beside those of other people's code."""
+"""Runner of the levels that are data: compares a device's answers with those of independent code."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
@@ -30,10 +30,10 @@ from nnrt_hdi.tensor import UNKNOWN_DIM
 
 AnyArray = NDArray[Any]
 
-# As many rows as no block has, and the elements beyond which they are not made.
+# Row counts that no block size divides, and the maximum number of elements of a run.
 _ROWS = (17, 4097, 65537, 100_003)
 _MOST_ELEMENTS = 1 << 17
-# Nodes that devices have a workspace or a state for.
+# Node types for which devices may have a workspace or state.
 _AT_A_TIME = {
     NodeType.ARGMAX_FUSION,
     NodeType.AVGPOOL_FUSION,
@@ -60,7 +60,7 @@ _REFUSALS = (InvalidParameter, OperationForbidden, OutOfMemory, Unsupported)
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The trial of a case: prepared in a session of its own, and run as often as the case says, and then once more."""
+    """Trial of a case: prepared in a session of its own, run as the case says, and then once more."""
 
     case: Case
 
@@ -89,7 +89,7 @@ class Answers:
         return self.case.is_quick
 
     def tried(self, target: Target) -> Outcome:
-        """Prepare and run. Raises UnavailableDevice and ConnectionFailed where the daemon is gone."""
+        """Prepare and run the case. Raises UnavailableDevice and ConnectionFailed if the daemon has ended."""
         with target.session() as connection:
             try:
                 return tried(self.case, connection)
@@ -127,7 +127,7 @@ def tried(case: Case, connection: Connection) -> Outcome:
 
 
 def _mistaken_in_another_order(graph: Graph, supports: Sequence[Support], connection: Connection) -> str:
-    """Name a node whose answer changes when nodes that don't need each other stand in another order."""
+    """Return a message about a node whose support depends on the order of independent nodes; empty if none."""
     order = _another_order(graph)
     if order == [*range(len(graph.nodes))]:
         return ""
@@ -140,7 +140,7 @@ def _mistaken_in_another_order(graph: Graph, supports: Sequence[Support], connec
 
 
 def _another_order(graph: Graph) -> list[int]:
-    """The nodes, each after those whose results it reads, the last first of those that could come next."""
+    """Return another topological order of the nodes: of the nodes that are ready, always the last one."""
     made = {result: at for at, node in enumerate(graph.nodes) for result in node.outputs}
     needs = [{made[index] for index in node.inputs if index in made} for node in graph.nodes]
     readers: dict[int, list[int]] = defaultdict(list)
@@ -159,7 +159,7 @@ def _another_order(graph: Graph) -> list[int]:
 
 
 def _lacking(case: Case, capabilities: Capabilities) -> str:
-    """The capability that a case needs and the device doesn't claim; empty where there is none."""
+    """Return the capability that a case needs and the device doesn't claim; empty if none."""
     if case.enable_float16 and not capabilities.float16_precision:
         return "float16_precision"
     if any(spec.is_dynamic for spec in case.graph.input_specs) and not capabilities.dynamic_input:
@@ -168,7 +168,7 @@ def _lacking(case: Case, capabilities: Capabilities) -> str:
 
 
 def _misfit(graph: Graph, prepared: Prepared) -> str:
-    """Name what the device forgets of the inputs and outputs; empty where it tells all that the graph says."""
+    """Return a message if the prepared model's inputs and outputs don't match the graph; empty if they do."""
     for kind, told, said_before in (
         ("input", prepared.inputs, graph.input_specs),
         ("output", prepared.outputs, graph.output_specs),
@@ -187,7 +187,7 @@ def _misfit(graph: Graph, prepared: Prepared) -> str:
 
 
 def _refused(case: Case, connection: Connection, config: ModelConfig, reason: str) -> Outcome:
-    """The outcome of a case of which a node is not supported: a refusal, if `prepare` sees it in the same way."""
+    """Return the outcome of a case with an unsupported node: REFUSED if `prepare` refuses the model too."""
     with suppress(*_REFUSALS):
         connection.prepare(case.graph, config).close()
         return Outcome(Verdict.WRONG, f"a node is said not to be supported ({reason}), and the model is taken")
@@ -200,7 +200,7 @@ def _answered(case: Case, run: Run, prepared: Prepared) -> Outcome:
     try:
         outputs = prepared.run(run.inputs)
     except (Unsupported, OutOfMemory) as error:
-        # Only with its inputs is it known what a model with unknown dimensions asks for.
+        # The demands of a model with unknown dimensions are known only with its inputs.
         is_late = case.is_dynamic or isinstance(error, OutOfMemory)
         return Outcome(Verdict.REFUSED, said(error)) if is_late else failure(error)
     except NnrtError as error:
@@ -221,7 +221,7 @@ def _refused_run(run: Run, prepared: Prepared) -> Outcome:
 
 
 def _again(case: Case, prepared: Prepared) -> list[Outcome]:
-    """The first run once more, after one with other inputs: an answer depends on nothing that was before."""
+    """Run the first run again after one with other inputs: its answer must not depend on earlier runs."""
     first = case.runs[0]
     if len(case.runs) == 1:
         with suppress(NnrtError):
@@ -230,7 +230,7 @@ def _again(case: Case, prepared: Prepared) -> list[Outcome]:
 
 
 def _with_more_rows(case: Case) -> Iterator[Run]:
-    """The rows of the first run again and again, where each has its answer whatever the others are."""
+    """Yield the first run with its rows repeated, if each row's answer is independent of the other rows."""
     run = case.runs[0]
     if not case.is_dynamic or run.wanted is None:
         return
@@ -252,12 +252,12 @@ def _with_more_rows(case: Case) -> Iterator[Run]:
 
 
 def _open_inputs(graph: Graph) -> set[int]:
-    """The inputs whose first dimension is not known."""
+    """Return the inputs whose first dimension is unknown."""
     return {number for number, spec in enumerate(graph.input_specs) if spec.shape[:1] == (UNKNOWN_DIM,)}
 
 
 def _rows_of_outputs(graph: Graph, run: Run, rows: Collection[int]) -> list[Rows | None] | None:
-    """Where the rows of these inputs are in the outputs, the others as they are in the run; None where they mix."""
+    """Return where the rows of these inputs are in each output, with all other inputs constant; None if rows mix."""
     same = {number: x for number, x in enumerate(run.inputs) if number not in rows}
     tensors, constants = list(graph.tensors), dict(graph.constants)
     for number, x in same.items():
@@ -273,14 +273,14 @@ def _rows_of_outputs(graph: Graph, run: Run, rows: Collection[int]) -> list[Rows
 
 
 def _at_a_time(case: Case, prepared: Prepared) -> list[Outcome]:
-    """The first run eight times at a time: runs share no workspace and no state."""
+    """Run the first run eight times concurrently: runs must share no workspace and no state."""
     with ThreadPoolExecutor(_RUNS_AT_A_TIME, thread_name_prefix="nnrt-conformance") as threads:
         made = [threads.submit(_answered, case, case.runs[0], prepared) for _ in range(_RUNS_AT_A_TIME)]
         return [_told("beside other runs", each.result()) for each in made]
 
 
 def _restored(case: Case, connection: Connection, prepared: Prepared, config: ModelConfig) -> list[Outcome]:
-    """The first run, by the model as it comes back from its export."""
+    """Run the first run on the model after its export and restoration."""
     try:
         restored = connection.restore(prepared.export(), config)
     except (Unsupported, OutOfMemory):
@@ -292,12 +292,12 @@ def _restored(case: Case, connection: Connection, prepared: Prepared, config: Mo
 
 
 def _told(when: str, outcome: Outcome) -> Outcome:
-    """The outcome, a fault with the words when it came."""
+    """Return the outcome; a fault's reason gets the prefix `when`."""
     return replace(outcome, reason=f"{when}: {outcome.reason}") if outcome.verdict.is_fault else outcome
 
 
 def _turned_round(array: AnyArray) -> AnyArray:
-    """The same elements from the last to the first: indices stay within what they are indices of."""
+    """Return the array with its elements in reverse, so that indices stay valid."""
     return np.ascontiguousarray(array.reshape(-1)[::-1]).reshape(array.shape)
 
 
@@ -315,7 +315,7 @@ def compared(case: Case, run: Run, outputs: Sequence[AnyArray]) -> Outcome:
 
 
 def _where(output: AnyArray, wanted: AnyArray) -> str:
-    """The place of the largest difference, and both elements there."""
+    """Return the position of the largest difference and both elements there, as text."""
     if output.shape != wanted.shape or not output.size:
         return ""
     with np.errstate(all="ignore"):
@@ -327,7 +327,7 @@ def _where(output: AnyArray, wanted: AnyArray) -> str:
 
 
 def _worst(outcomes: Sequence[Outcome]) -> Outcome:
-    """The outcome of a case that has several: the first fault, else the first refusal, else the largest error."""
+    """Return the outcome of a case with several: the first fault, else the first refusal, else the largest error."""
     for is_such in (lambda each: each.verdict.is_fault, lambda each: each.verdict is Verdict.REFUSED):
         if found := next(filter(is_such, outcomes), None):
             return found

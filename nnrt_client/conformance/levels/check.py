@@ -1,4 +1,4 @@
-"""Trials that are code: what a daemon has to do besides giving right answers."""
+"""Checks: trials that are code, for everything that a daemon must do besides computing right answers."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,12 +12,12 @@ from nnrt_hdi.errors import NnrtError
 
 
 class NotOffered(Exception):
-    """There is nothing to check: the device doesn't offer it, which the message says."""
+    """The device doesn't offer what a check tests; the message says what."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A trial that is a function: it returns where all is well, and raises Broken or NotOffered."""
+    """Trial that is a function, which returns on success and raises Broken or NotOffered otherwise."""
 
     level: Level
     name: str
@@ -28,7 +28,7 @@ class Check:
     is_quick: bool = True
 
     def tried(self, target: Target) -> Outcome:
-        """Try it. An error that the function doesn't expect is a failure of the daemon's."""
+        """Run the function. An unexpected NnrtError is a failure of the daemon."""
         try:
             self.function(target)
         except NotOffered as reason:
@@ -41,19 +41,19 @@ class Check:
 
 
 def checks_of(level: Level, *functions: Callable[[Target], None]) -> list[Check]:
-    """The checks of a level, named as their functions are."""
+    """Return the checks of a level, named after their functions."""
     return [Check(level, f"{level.value}/{function.__name__}", function) for function in functions]
 
 
 def require(is_so: object, what: str) -> None:
-    """Raise Broken with these words unless it is so."""
+    """Raise Broken with this message unless the condition holds."""
     if not is_so:
         raise Broken(what)
 
 
 @contextmanager
 def refused(what: str, *kinds: type[NnrtError]) -> Iterator[None]:
-    """Raise Broken unless the block raises one of these errors, with a message."""
+    """Raise Broken unless the block raises one of these errors with a message."""
     wanted = " or ".join(kind.code.name for kind in kinds)
     try:
         yield

@@ -1,4 +1,4 @@
-"""The level `contract`: what a daemon says of itself, and that it does what it says, no less and no more."""
+"""Level `contract`: what a daemon says about itself, and that it behaves accordingly."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -47,13 +47,13 @@ _ID_BYTES = 16
 _UNKNOWN_EXTENSION = {"conformance.unknown": b"1"}
 _EXTENSION_REFUSALS = (InvalidParameter, Unsupported, OperationForbidden)
 _UNKNOWN_ID = 2**63 - 1
-# Models that are prepared and released to see what stays.
+# Minimum number of models to prepare and release in search of leaks.
 _TIMES = 20
 _MANY_ROWS = 1000
 
 
 def describes_itself(target: Target) -> None:
-    """Names that tell it from others, a known type and HDI version, limits above 0."""
+    """Check that a device has a name and version, a known type and HDI version, and limits above 0."""
     problem = target.info.problem
     require(not problem, problem)
     with target.session() as connection:
@@ -65,7 +65,7 @@ def describes_itself(target: Target) -> None:
 
 
 def tells_sessions_apart(target: Target) -> None:
-    """One instance, a session id for each client, and the same description for all."""
+    """Check that each client gets a session ID of its own, and the same instance ID and description."""
     with target.session() as first, target.session() as second:
         ids = [each.session.welcome.session_id for each in (first, second)]
         require(all(len(each) == _ID_BYTES for each in ids), "a session id has another length than 16 bytes")
@@ -76,7 +76,7 @@ def tells_sessions_apart(target: Target) -> None:
 
 
 def says_how_it_is(target: Target) -> None:
-    """Its status is that it takes work."""
+    """Check that the device's status says that it takes work."""
     with target.session() as connection:
         status = connection.device.status()
         usable = (DeviceStatus.AVAILABLE, DeviceStatus.BUSY)
@@ -84,7 +84,7 @@ def says_how_it_is(target: Target) -> None:
 
 
 def computes_small_models(target: Target) -> None:
-    """The answers of the models that all other checks need."""
+    """Check the answers of the small models that all other checks need."""
     with target.session() as connection:
         for subject in subjects(connection):
             with connection.prepare(subject.graph) as prepared:
@@ -95,7 +95,7 @@ def computes_small_models(target: Target) -> None:
 
 
 def keeps_nothing_of_earlier_runs(target: Target) -> None:
-    """An answer depends on the inputs of its own run alone."""
+    """Check that an answer depends only on the inputs of its own run."""
     with target.session() as connection:
         for subject in subjects(connection):
             with connection.prepare(subject.graph) as prepared:
@@ -108,7 +108,7 @@ def keeps_nothing_of_earlier_runs(target: Target) -> None:
 
 
 def refuses_unknown_extensions(target: Target) -> None:
-    """An attribute that the backend doesn't know is an error, and no setting that has no effect."""
+    """Check that an extension that the backend doesn't know is an error, instead of being ignored."""
     config = ModelConfig(extensions=_UNKNOWN_EXTENSION)
     with target.session() as connection:
         subject = subjects(connection)[0]
@@ -124,7 +124,7 @@ def refuses_unknown_extensions(target: Target) -> None:
 
 
 def says_why_not(target: Target) -> None:
-    """Nodes that no device can run are refused one by one, with reasons, and with them their models."""
+    """Check that nodes that no device can run are refused one by one with reasons, and so are their models."""
     with target.session() as connection:
         subject = subjects(connection)[0]
         for broken in _broken_graphs(subject.graph):
@@ -137,7 +137,7 @@ def says_why_not(target: Target) -> None:
 
 
 def _broken_graphs(graph: Graph) -> list[Graph]:
-    """The graph with a node more that makes no sense."""
+    """Return copies of the graph, each with one more node that is invalid."""
     (made,) = graph.outputs
     kind = graph.tensors[made].data_type
 
@@ -163,7 +163,7 @@ def _broken_graphs(graph: Graph) -> list[Graph]:
 
 
 def answers_the_same_each_time(target: Target) -> None:
-    """What is supported is so for every client, and each time."""
+    """Check that every client gets the same answer about support, each time."""
     with target.session() as connection, target.session() as other:
         for subject in candidates():
             first = first_reason(connection.supported(subject.graph))
@@ -174,7 +174,7 @@ def answers_the_same_each_time(target: Target) -> None:
 
 
 def refuses_wrong_inputs(target: Target) -> None:
-    """Another number of inputs, another data type, shape or length than the model's."""
+    """Check that inputs of the wrong number, data type, shape or length are refused."""
     with target.session() as connection:
         subject, prepared = prepared_subject(connection)
         with prepared:
@@ -203,7 +203,7 @@ def refuses_wrong_inputs(target: Target) -> None:
 
 
 def refuses_dynamic_misfits(target: Target) -> None:
-    """A run of a model with unknown rows takes none that don't fit the dimensions that are known."""
+    """Check that a model with unknown rows refuses inputs that don't fit its known dimensions."""
     if not target.info.capabilities.dynamic_input:
         raise NotOffered("the device needs every dimension")
     with target.session() as connection:
@@ -224,7 +224,7 @@ def refuses_dynamic_misfits(target: Target) -> None:
 
 
 def forgets_what_is_released(target: Target) -> None:
-    """A model that was released, one of another session and one that never was: none of them runs."""
+    """Check that released models, other sessions' models and unknown models don't run."""
     with target.session() as connection, target.session() as other:
         subject, prepared = prepared_subject(connection)
         request = run_request(prepared, [subject.question(1)])
@@ -239,7 +239,7 @@ def forgets_what_is_released(target: Target) -> None:
 
 
 def frees_what_is_released(target: Target) -> None:
-    """Models that are prepared, run and released again and again leave nothing behind."""
+    """Check that preparing, running and releasing models again and again leaves nothing behind."""
     with target.session() as connection:
         subject = subjects(connection)[0]
         given = subject.question(1)
@@ -250,7 +250,7 @@ def frees_what_is_released(target: Target) -> None:
 
 
 def says_which_shapes_it_takes(target: Target) -> None:
-    """Ranges of dimensions, one for each input, that the shapes of its models lie in."""
+    """Check that the device reports one range of dimensions per input, which includes the model's shapes."""
     with target.session() as connection:
         subject = subjects(connection)[0]
         with connection.prepare(subject.graph) as prepared:
@@ -269,7 +269,10 @@ def says_which_shapes_it_takes(target: Target) -> None:
 
 
 def _require_ranges(connection: Connection, prepared: Prepared, shapes: Sequence[Shape]) -> list[DimRange]:
-    """The ranges of the inputs, in which these shapes must lie. Raises NotOffered where the device doesn't say."""
+    """Return the ranges of the inputs, in which these shapes must lie.
+
+    Raises NotOffered if the device reports no ranges.
+    """
     request = prepared_model_pb2.GetInputDimRangesRequest(model_id=prepared.handle.model_id)
     try:
         ranges = wire.dim_ranges(connection.call("PreparedModel.GetInputDimRanges", request))
@@ -300,7 +303,7 @@ def _run(connection: Connection, request: Any) -> Any:
 
 
 def checks() -> list[Check]:
-    """The checks of the level."""
+    """Return the checks of the level."""
     return checks_of(
         Level.CONTRACT,
         describes_itself,

@@ -1,4 +1,4 @@
-"""What is large, and what is larger than the daemon's limits: the part of the level `contract` that is about it."""
+"""Checks of the level `contract` with large tensors and with requests above the daemon's limits."""
 
 from contextlib import ExitStack
 
@@ -13,12 +13,12 @@ from nnrt_hdi.graph import Constant, Graph, Node
 from nnrt_hdi.tensor import TensorSpec
 from nnrt_hdi.v2 import device_pb2
 
-# Models of a session that are too many to try.
+# Largest Limits.session_models that is tested.
 _MANY_MODELS = 200
 
 
 def takes_large_constants(target: Target) -> None:
-    """A constant that travels apart from its model, in many chunks, arrives as it was."""
+    """Check that a constant that the client uploads in many chunks arrives intact."""
     rows = 1 << 14
     with target.session() as connection:
         taken = {subject.name: subject for subject in subjects(connection)}
@@ -37,8 +37,10 @@ def takes_large_constants(target: Target) -> None:
 
 
 def refuses_outputs_above_the_limit(target: Target) -> None:
-    """An output that is larger than Limits.tensor_bytes is refused before there is memory for it: before it is
-    compiled where the shape is known, else before it is computed."""
+    """Check that the daemon refuses outputs above Limits.tensor_bytes before it allocates memory for them.
+
+    It refuses known shapes before it compiles, and others before it computes.
+    """
     with target.session() as connection:
         limit = connection.session.welcome.limits.tensor_bytes
         side = int(np.ceil(np.sqrt(limit / 4))) + 1
@@ -59,7 +61,7 @@ def refuses_outputs_above_the_limit(target: Target) -> None:
 
 
 def refuses_buffers_above_the_limit(target: Target) -> None:
-    """A session holds no more than Limits.session_bytes."""
+    """Check that a session gets no more memory than Limits.session_bytes."""
     with target.session() as connection:
         limit = connection.session.welcome.limits.session_bytes
         for length in (0, 2**62):
@@ -71,7 +73,7 @@ def refuses_buffers_above_the_limit(target: Target) -> None:
 
 
 def refuses_models_above_the_limit(target: Target) -> None:
-    """A session has no more than Limits.session_models."""
+    """Check that a session gets no more models than Limits.session_models."""
     with target.session() as connection, ExitStack() as stack:
         most = connection.session.welcome.limits.session_models
         subject = subjects(connection)[0]

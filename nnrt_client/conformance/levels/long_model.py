@@ -15,7 +15,7 @@ from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.graph import Constant, Graph, Node
 from nnrt_hdi.tensor import TensorSpec
 
-# What a run is to take, the least that it may when the model is chosen, and the least that still says something.
+# Duration of a run in seconds: the target, the minimum when the model is chosen, and the minimum for a valid trial.
 _WANTED_S, _LEAST_S, _SHORT_S = 0.4, 0.15, 0.1
 _SIDES = (512, 1024, 2048)
 _FEW, _LEAST_NODES, _MOST_NODES = 4, 16, 256
@@ -38,7 +38,7 @@ class LongModel:
     given: Floats
     wanted: Floats
     nodes: int
-    # A run that nobody stopped.
+    # Duration of a run that is not stopped.
     took_s: float
 
     def time_right(self, when: str) -> float:
@@ -72,7 +72,7 @@ def long_model(connection: Connection) -> LongModel:
         for node_type, constant, given in _links(side):
             try:
                 model = _scaled(connection, node_type, constant, given)
-            except NnrtError as error:  # Such as no memory for one so large.
+            except NnrtError as error:  # Such as too little memory.
                 reasons.append(error.message)
                 continue
             if isinstance(model, LongModel):
@@ -86,7 +86,7 @@ def _scaled(connection: Connection, node_type: NodeType, constant: Floats, given
     if reason := first_reason(connection.supported(_chain(node_type, constant, given, _FEW))):
         return reason
     nodes, took_s = _FEW, 0.0
-    for _ in range(_TRIES):  # What was measured beside other work may be less than it seemed.
+    for _ in range(_TRIES):  # Other work may have slowed the measurement.
         prepared = connection.prepare(_chain(node_type, constant, given, nodes))
         took_s = _time_of_run(prepared, given)
         if took_s >= _LEAST_S and nodes >= _LEAST_NODES:
@@ -115,7 +115,7 @@ def _time_of_run(prepared: Prepared, given: Floats) -> float:
 def _links(side: int) -> Iterator[tuple[NodeType, Floats, Floats]]:
     """Nodes of one operand and one constant, whose chains never leave the small integers."""
     numbers = (np.arange(side * side) % 7 - 3).reshape(side, side).astype(np.float32)
-    # Turns the columns round, and back the next time.
+    # Reverses the columns; the next node reverses them again.
     yield NodeType.MATMUL_FUSION, np.ascontiguousarray(np.eye(side, dtype=np.float32)[::-1]), numbers
     yield NodeType.ADD_FUSION, np.where(numbers > 0, np.float32(1), np.float32(-1)), numbers
 

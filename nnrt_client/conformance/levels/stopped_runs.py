@@ -1,4 +1,4 @@
-"""Runs of the level `concurrency` that are to stop: cancelled, too late, or left by their client."""
+"""Checks of the level `concurrency` with runs that must stop: cancelled, expired, or abandoned by their client."""
 
 import threading
 import time
@@ -16,17 +16,17 @@ from nnrt_hdi.counters import FEATURE as COUNTERS
 from nnrt_hdi.errors import NnrtError, TimedOut, UnavailableDevice
 
 _LONG_MS = 600_000
-# A busy machine may be late often, not each time.
+# On a busy machine a run may stop late often, but not always.
 _TRIES = 20
-# Whole runs that a run that seems to have stopped early is compared with: some may be slow.
+# Number of whole runs to compare a stopped run with, as some of them may be slow.
 _CONFIRMATIONS = 3
-# Of what a run takes when nobody stops it: when it is told to stop, and when it must have ended.
+# Fractions of a whole run's duration: when to stop the run, and when it must have ended.
 _STOP_AT, _ENDED_BY = 0.2, 0.6
 _MOST_SLOTS = 16
 
 
 def stops_cancelled_runs(target: Target) -> None:
-    """A run that is cancelled on the device ends at the next operator, long before it would have ended by itself."""
+    """Check that a cancelled run ends at the next operator, long before it would have completed."""
     with target.session() as connection:
         with_long_model(connection, partial(_stops_cancelled, connection))
         subject, prepared = prepared_subject(connection)
@@ -50,7 +50,7 @@ def _stops_cancelled(connection: Connection, model: LongModel) -> None:
 
 
 def stops_runs_at_their_deadline(target: Target) -> None:
-    """A run whose time ends on the device ends with TIMEOUT, at the next operator."""
+    """Check that a run whose time expires on the device ends with TIMEOUT at the next operator."""
     with target.session() as connection:
         with_long_model(connection, partial(_stops_expired, connection))
 
@@ -72,11 +72,10 @@ def _stops_expired(connection: Connection, model: LongModel) -> None:
 
 
 def _require_early(model: LongModel, stop: Callable[[float], tuple[NnrtError | None, float]], what: str) -> None:
-    """Raise Broken unless a run that is to stop ends with an error well before it would have ended, once at least, and
-    each time leaves nothing behind; SeemedLong where whole runs have become too short to tell.
+    """Raise Broken unless stopping a run ends it early with an error at least once, and never leaves anything behind.
 
-    `stop` gets the seconds after which the run is to stop: a part of what the fastest whole run took so far, for the
-    model may have been chosen beside other work, which has ended since.
+    `stop` gets the seconds after which to stop the run, a fraction of the fastest whole run so far: the model may have
+    been chosen while other work slowed it down. Raises SeemedLong if whole runs have become too short to tell.
     """
     latest, whole_s = "", model.took_s
     for _ in range(_TRIES):
@@ -96,15 +95,14 @@ def _require_early(model: LongModel, stop: Callable[[float], tuple[NnrtError | N
 
 
 def _wait(seconds: float) -> float:
-    """Wait so long; give the time before, on the clock of time.monotonic."""
+    """Wait, and return the time.monotonic() before the wait."""
     began = time.monotonic()
     threading.Event().wait(seconds)
     return began
 
 
 def starts_nothing_late(target: Target) -> None:
-    """A run whose time ends while it waits for the device ends with TIMEOUT, and one that was cancelled while it waits
-    never starts."""
+    """Check that a waiting run ends with TIMEOUT when its time expires, and never starts when it is cancelled."""
     with target.session() as connection:
         if COUNTERS not in connection.session.welcome.features:
             raise NotOffered("the daemon doesn't say how many runs are on the device at a time")
@@ -125,7 +123,7 @@ def _starts_nothing_late(connection: Connection, slots: int, model: LongModel) -
 
 
 def _waits_in_vain(connection: Connection, model: LongModel, slots: int) -> bool:
-    """Fill the device, and see two runs end that wait for it; False where it has been free for them."""
+    """Fill the device and return whether two runs that wait for it end with errors; False if they got to run."""
     with ExitStack() as stack:
         fillers = [stack.enter_context(Stream(connection)) for _ in range(slots)]
         ids = [new_run_id() for _ in fillers]
@@ -148,7 +146,7 @@ def _waits_in_vain(connection: Connection, model: LongModel, slots: int) -> bool
 
 
 def begins_no_run_that_was_cancelled(target: Target) -> None:
-    """A run that is cancelled before it has come doesn't begin; ids that nobody knows are no error."""
+    """Check that a run cancelled before its arrival doesn't begin, and that cancelling unknown IDs is no error."""
     with target.session() as connection:
         subject, prepared = prepared_subject(connection)
         with prepared, Stream(connection) as stream:
@@ -166,7 +164,7 @@ def begins_no_run_that_was_cancelled(target: Target) -> None:
 
 
 def outlives_clients_that_go(target: Target) -> None:
-    """A client that goes away in the middle of its runs takes them with it, and harms nobody."""
+    """Check that a client that disconnects during its runs harms no other client."""
     with target.session() as connection:
         subject, prepared = prepared_subject(connection)
         with prepared:
