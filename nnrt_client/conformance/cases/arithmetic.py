@@ -52,7 +52,7 @@ def rows() -> Iterator[Row]:
 
 
 def _broadcasts() -> Iterator[Row]:
-    """Of many ranks, from either side, and longer than a vector of a processor."""
+    """Yield rows of many ranks that broadcast from either side, some longer than a SIMD vector."""
     shapes: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
         ((257,), (257,)),
         ((1,), (67,)),
@@ -88,7 +88,7 @@ def _broadcasts() -> Iterator[Row]:
 
 
 def _of_two() -> Iterator[Row]:
-    """Operators of two operands that broadcast."""
+    """Yield rows of other operators with two operands that broadcast."""
     for node_type in (NodeType.MAXIMUM, NodeType.MINIMUM, NodeType.SQUARED_DIFFERENCE, NodeType.MOD):
         second = NONZERO if node_type is NodeType.MOD else (3, 4)
         yield Row(node_type, [(2, 1, 4), second], {}, NUMBERS)

@@ -1,4 +1,4 @@
-"""Cases of one node: every sample, with all dimensions known and with none."""
+"""Cases of one node: every sample with all dimensions known and with none known."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +24,7 @@ AnyArray = NDArray[Any]
 
 
 HALF = DataType.FLOAT16
-# What a model may not know, the most first: any dimension, all of images but their channels, or how many there are.
+# Unknown dimensions, most first: all, all of images except channels, or only the first.
 DYNAMIC: dict[str, Callable[[Sample], Graph]] = {
     "-dynamic": dynamic_graph,
     "-dynamic_pixels": partial(dynamic_graph, keeps_channels=True),
@@ -32,12 +32,12 @@ DYNAMIC: dict[str, Callable[[Sample], Graph]] = {
 }
 
 
-# The rows of each node that are run in a second size, after the first.
+# Number of rows per node type that run in a second size after the first.
 IN_TWO_SIZES = 3
 
 
 def operators() -> Iterator[Case]:
-    """Give the cases of the level "operators"."""
+    """Yield the cases of the level "operators"."""
     samples = [sample for sample in SAMPLES if data_type_of(sample.dtype) is not HALF]
     yield from of_one_node(Level.OPERATORS, iter(samples))
     tried: defaultdict[NodeType, set[str]] = defaultdict(set)
@@ -56,9 +56,9 @@ def operators() -> Iterator[Case]:
 
 
 def of_one_node(level: Level, samples: Iterator[Sample]) -> Iterator[Case]:
-    """Give the cases of each sample: all operands given, all but the first constant, and as little known as may be.
+    """Yield three cases per sample: all operands as inputs, all but the first constant, and as dynamic as possible.
 
-    Those of the first sample of a node are quick.
+    The cases of a node type's first sample are quick.
     """
     seen: set[NodeType] = set()
     for sample in samples:
@@ -75,9 +75,9 @@ def of_one_node(level: Level, samples: Iterator[Sample]) -> Iterator[Case]:
 
 
 def in_another_size(sample: Sample, graph: Graph) -> Sample | None:
-    """Give the sample with larger operands that its graph takes, too; None where there are none.
+    """Return the sample with larger operands that its graph also accepts, or None if there are none.
 
-    All dimensions are longer, or those of pixels and their batch, or the first one.
+    All dimensions grow, or only batch, height and width, or only the first one.
     """
     for longer in (
         lambda _, dims: [dim + (dim > 1) for dim in dims],

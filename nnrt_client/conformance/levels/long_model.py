@@ -1,4 +1,4 @@
-"""A model whose runs take long enough to be stopped, on whatever device."""
+"""Model whose runs take long enough to be stopped, on any device."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -26,13 +26,12 @@ Floats = NDArray[np.float32]
 
 
 class SeemedLong(Exception):
-    """A run of the model takes little now: it was chosen beside other work. What was found with it says nothing."""
+    """A run now takes too little time: the model was chosen while other work slowed it down. The trial is void."""
 
 
 @dataclass(frozen=True, slots=True)
 class LongModel:
-    """A prepared chain of equal nodes: a run has a boundary between operators at which it can stop every
-    `took_s / nodes` seconds."""
+    """Prepared chain of equal nodes, which can stop between operators every `took_s / nodes` seconds."""
 
     prepared: Prepared
     given: Floats
@@ -42,7 +41,7 @@ class LongModel:
     took_s: float
 
     def time_right(self, when: str) -> float:
-        """The seconds of a whole run. Raises Broken unless it gives the right answer."""
+        """Return the duration of a whole run. Raises Broken unless its answer is right."""
         began = time.monotonic()
         (output,) = self.prepared.run([self.given])
         took_s = time.monotonic() - began
@@ -50,13 +49,13 @@ class LongModel:
         return took_s
 
     def require_long(self, whole_s: float) -> None:
-        """Raise SeemedLong where a whole run takes so little."""
+        """Raise SeemedLong if a whole run takes less than _SHORT_S."""
         if whole_s < _SHORT_S:
             raise SeemedLong
 
 
 def with_long_model(connection: Connection, trial: Callable[[LongModel], None]) -> None:
-    """Try something with a model as of `long_model`, and with another one where that raises SeemedLong."""
+    """Run a trial with a `long_model`, and again with a new one each time it raises SeemedLong."""
     for _ in range(_TRIES):
         model = long_model(connection)
         with model.prepared, suppress(SeemedLong):
@@ -66,7 +65,7 @@ def with_long_model(connection: Connection, trial: Callable[[LongModel], None]) 
 
 
 def long_model(connection: Connection) -> LongModel:
-    """A model that the device runs for half a second or so. Raises NotOffered where it takes none, or is too fast."""
+    """Return a model that runs for about half a second. Raises NotOffered if the device can't."""
     reasons = []
     for side in _SIDES:
         for node_type, constant, given in _links(side):
@@ -82,7 +81,7 @@ def long_model(connection: Connection) -> LongModel:
 
 
 def _scaled(connection: Connection, node_type: NodeType, constant: Floats, given: Floats) -> LongModel | str:
-    """A chain of so many such nodes as take long enough; why there is none."""
+    """Return a chain with enough nodes to take long, or the reason why there is none."""
     if reason := first_reason(connection.supported(_chain(node_type, constant, given, _FEW))):
         return reason
     nodes, took_s = _FEW, 0.0
@@ -103,7 +102,7 @@ def _scaled(connection: Connection, node_type: NodeType, constant: Floats, given
 
 
 def _time_of_run(prepared: Prepared, given: Floats) -> float:
-    """The seconds of the faster of two runs."""
+    """Return the seconds of the faster of two runs."""
     times = []
     for _ in range(2):
         began = time.monotonic()
@@ -113,7 +112,7 @@ def _time_of_run(prepared: Prepared, given: Floats) -> float:
 
 
 def _links(side: int) -> Iterator[tuple[NodeType, Floats, Floats]]:
-    """Nodes of one operand and one constant, whose chains never leave the small integers."""
+    """Yield nodes of one operand and one constant; a chain of them has only small integers as values."""
     numbers = (np.arange(side * side) % 7 - 3).reshape(side, side).astype(np.float32)
     # Reverses the columns; the next node reverses them again.
     yield NodeType.MATMUL_FUSION, np.ascontiguousarray(np.eye(side, dtype=np.float32)[::-1]), numbers
