@@ -29,7 +29,7 @@ Run = Callable[[], Outputs]
 class Comparison:
     """Latencies of both sides, one run at a time: medians, and the quartiles of the ratio over all rounds.
 
-    `largest_difference` is the largest difference in any output, divided by the largest absolute element of that output.
+    `largest_difference` is relative to the largest absolute element of the output.
     """
 
     in_process_ms: float

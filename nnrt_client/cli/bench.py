@@ -31,7 +31,7 @@ from nnrt_client.cli.options import (
     cache_option,
     devices_options,
     fallback_options,
-    fixed_input_options,
+    fixed_options,
     input_option,
     json_option,
     model_argument,
@@ -79,7 +79,7 @@ class _Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generi
 @model_argument
 @devices_options
 @input_option
-@fixed_input_options
+@fixed_options
 @way_option
 @fallback_options(FALLBACK_HELP)
 @seed_option
@@ -120,7 +120,7 @@ def bench(
     model: Path,
     devices: Devices,
     given: tuple[str, ...],
-    fixed_inputs: FixedInputs,
+    fixed: FixedInputs,
     ways: Sequence[Way],
     fallback: Fallback | None,
     seed: int,
@@ -157,9 +157,9 @@ def bench(
         container.require_place(csv_file)
     if baseline and not is_onnx(model):
         raise click.UsageError(f"--baseline takes ONNX files, which {model} is not")
-    in_process = Baseline(model, threads, fixed_inputs.constants) if baseline else None
-    gather = partial(gather_inputs, given=given, shapes=fixed_inputs.shapes, seed=seed, takes_one=True)
-    session, inputs = open_session(model, devices, settings, fixed_inputs, ways, fallback, options, gather, cache=cache)
+    in_process = Baseline(model, threads, fixed.constants) if baseline else None
+    gather = partial(gather_inputs, given=given, shapes=fixed.shapes, seed=seed, takes_one=True)
+    session, inputs = open_session(model, devices, settings, fixed, ways, fallback, options, gather, cache=cache)
     with session:
         runs = Runs(session, inputs, run_timeout_ms)
         loads: list[tuple[str, Loop]] = [(f"{count} in flight", ClosedLoop(runs, count)) for count in concurrency]

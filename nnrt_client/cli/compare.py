@@ -17,11 +17,11 @@ from nnrt_client.cli.options import (
     build_timeout_option,
     building_options,
     device_option,
-    fixed_input_options,
+    fixed_options,
     input_option,
     json_option,
     model_argument,
-    open_with_options,
+    open_fixed,
     run_timeout_option,
     runtime_for,
     seed_option,
@@ -41,7 +41,7 @@ _NOT_NEGATIVE = Number(min=0)
 @model_argument
 @device_option(required=True, multiple=True)
 @input_option
-@fixed_input_options
+@fixed_options
 @seed_option
 @click.option("--rtol", type=_NOT_NEGATIVE, default=1e-3, show_default=True, help="Relative tolerance.")
 @click.option("--atol", type=_NOT_NEGATIVE, default=1e-5, show_default=True, help="Absolute tolerance.")
@@ -53,7 +53,7 @@ def compare(
     model: Path,
     devices: tuple[str, ...],
     given: tuple[str, ...],
-    fixed_inputs: FixedInputs,
+    fixed: FixedInputs,
     seed: int,
     rtol: float,
     atol: float,
@@ -72,8 +72,8 @@ def compare(
     settings = settings_with(build_timeout_s=timeout)
     with ExitStack() as stack:
         runtimes = [stack.enter_context(runtime_for(device, settings)) for device in devices]
-        found = open_with_options(model, fixed_inputs)
-        arrays = gather_inputs(found.inputs, given, fixed_inputs.shapes, seed)
+        found = open_fixed(model, fixed)
+        arrays = gather_inputs(found.inputs, given, fixed.shapes, seed)
         asked = [runtime.device(device) for runtime, device in zip(runtimes, devices, strict=True)]
         outputs = [_outputs(found, device, arrays, options, run_timeout_ms) for device in asked]
         tolerance = Tolerance(rtol, atol)

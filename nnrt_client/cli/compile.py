@@ -12,10 +12,10 @@ from nnrt_client.cli.options import (
     build_timeout_option,
     building_options,
     device_option,
-    fixed_input_options,
+    fixed_options,
     json_option,
     model_argument,
-    open_with_options,
+    open_fixed,
     runtime_for,
     settings_with,
 )
@@ -29,7 +29,7 @@ from nnrt_hdi.files.compiled import Target
 @model_argument
 @device_option(required=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The offline model to write.")
-@fixed_input_options
+@fixed_options
 @building_options
 @build_timeout_option
 @json_option
@@ -37,7 +37,7 @@ def compile_model(
     model: Path,
     device: str,
     output: Path,
-    fixed_inputs: FixedInputs,
+    fixed: FixedInputs,
     options: Options,
     timeout: float,
     as_json: bool,
@@ -52,7 +52,7 @@ def compile_model(
         found = runtime.device(device)
         if not found.capabilities.model_cache:
             raise Unsupported(f"{found.name} does not export compiled models")
-        source = open_with_options(model, fixed_inputs).model
+        source = open_fixed(model, fixed).model
         if source is None:
             raise InvalidFile("it is compiled already; give the model that it was made of", place=f"{model}")
         with Compilation(source, found) as compilation:

@@ -17,11 +17,11 @@ from nnrt_client.cli.failures import INTERRUPTED
 from nnrt_client.cli.printing import print_line, print_page, print_table, replace_non_finite, step_bar
 from nnrt_client.conformance.advice import advice
 from nnrt_client.conformance.case import Level
-from nnrt_client.conformance.junit import junit
-from nnrt_client.conformance.kept import keep
+from nnrt_client.conformance.junit import junit_xml
 from nnrt_client.conformance.kit import Kit, Result, levels_in_full, trials
 from nnrt_client.conformance.outcome import Verdict
 from nnrt_client.conformance.report import Counts, Report, total
+from nnrt_client.conformance.saved_faults import save_faults
 from nnrt_client.conformance.target import Target
 from nnrt_client.conformance.trial import Trial
 from nnrt_client.settings import Settings
@@ -51,11 +51,10 @@ class Files:
     def write(self, report: Report) -> None:
         """Write the files that were asked for. Raises OSError."""
         if self.json:
-            container.write(
-                self.json, [json.dumps(replace_non_finite(report.describe()), indent=2, allow_nan=False).encode()]
-            )
+            document = replace_non_finite(report.describe())
+            container.write(self.json, [json.dumps(document, indent=2, allow_nan=False).encode()])
         if self.junit:
-            container.write(self.junit, [junit(report)])
+            container.write(self.junit, [junit_xml(report)])
 
 
 def list_trials(levels: Sequence[str], only: Sequence[str], *, quick: bool) -> None:
@@ -95,7 +94,7 @@ def try_all(
         try:
             files.write(report)
             if kept:
-                places.extend(keep(report, kept, address, target))
+                places.extend(save_faults(report, kept, address, target))
         finally:
             _print(report, address)
             for place in places:

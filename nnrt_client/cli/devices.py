@@ -48,10 +48,7 @@ def devices(addresses: tuple[str, ...], as_json: bool, counters: bool, watch: bo
         found = [device for device in answers.values() if device]
         _await_load(found, settings.heartbeat_timeout_s)
         shown = {device: [device.address] for device in found} if given else unique_devices(found)
-        rows = [
-            _describe_device(device, runtime, shown[device]) | (_describe_counters(device) if counters else {})
-            for device in shown
-        ]
+        rows = [_describe(one, runtime, shown[one]) | (_describe_counters(one) if counters else {}) for one in shown]
         missing = runtime._members.failures()
     if as_json:
         print_json(rows)
@@ -94,7 +91,7 @@ def _has_heartbeat(device: Device) -> bool:
     return device.state.sessions > 0  # It counts this client's own session.
 
 
-def _describe_device(device: Device, runtime: Runtime, addresses: list[str]) -> dict[str, Any]:
+def _describe(device: Device, runtime: Runtime, addresses: list[str]) -> dict[str, Any]:
     status, canary = device._asked()
     ways = (way for address in addresses for way in found_by(runtime, address))
     return {

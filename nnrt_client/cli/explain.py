@@ -17,11 +17,11 @@ from nnrt_client.cli.options import (
     FixedInputs,
     device_option,
     fallback_options,
-    fixed_input_options,
+    fixed_options,
     json_option,
     mermaid_option,
     model_argument,
-    open_with_options,
+    open_fixed,
     runtime_for,
     settings_with,
 )
@@ -39,14 +39,14 @@ from nnrt_hdi.errors import NnrtError, OperationFailed, Unsupported
 @click.command()
 @model_argument
 @device_option()
-@fixed_input_options
+@fixed_options
 @fallback_options("Show instead which parts of an ONNX model the device would run and which this host.")
 @mermaid_option("With --fallback, write the parts as a Mermaid flowchart.")
 @json_option
 def explain(
     model: Path,
     device: str | None,
-    fixed_inputs: FixedInputs,
+    fixed: FixedInputs,
     fallback: Fallback | None,
     mermaid: Path | None,
     as_json: bool,
@@ -60,12 +60,12 @@ def explain(
         raise click.UsageError(f"--mermaid draws the parts; give --fallback {CPU}, or use `nnrt inspect --mermaid`")
     if fallback:
         with runtime_for(device, settings_with()) as runtime:
-            explain_parts(model, runtime.device(device or 0), fixed_inputs, fallback, mermaid, as_json)
+            explain_parts(model, runtime.device(device or 0), fixed, fallback, mermaid, as_json)
         return
     try:
-        found = open_with_options(model, fixed_inputs)
+        found = open_fixed(model, fixed)
     except Unsupported as error:
-        _explain_obstacles(model, device, fixed_inputs, as_json, error)
+        _explain_obstacles(model, device, fixed, as_json, error)
         raise SystemExit(1) from error
     with runtime_for(device, settings_with()) as runtime:
         if found.model is None:
@@ -75,7 +75,7 @@ def explain(
         asked = runtime.device(device or 0)
         operators = _operators(found, asked)
         refused = sum(not operator["supported"] for operator in operators)
-        to_type = _helpful_shapes(model, found, fixed_inputs, asked, refused) if refused else []
+        to_type = _helpful_shapes(model, found, fixed, asked, refused) if refused else []
     if as_json:
         print_json({"device": asked.name, "supported": not refused, "operators": operators, "try": to_type})
     else:
@@ -91,12 +91,10 @@ def explain(
         raise SystemExit(1)
 
 
-def _explain_obstacles(
-    model: Path, device: str | None, fixed_inputs: FixedInputs, as_json: bool, error: Unsupported
-) -> None:
+def _explain_obstacles(model: Path, device: str | None, fixed: FixedInputs, as_json: bool, error: Unsupported) -> None:
     """Report the nodes that prevent an import, what to type, and whether the device takes the ONNX file itself."""
     contents = contents_of(model)
-    found = obstacles(model, fixed_inputs, contents, error)
+    found = obstacles(model, fixed, contents, error)
     name, takes_programs = _takes_programs(device)
     if as_json:
         about = {"supported": False, "imported": False, "obstacles": [one.describe() for one in found]}
@@ -141,17 +139,15 @@ def _answer(operator: Mapping[str, Any]) -> str:
     return operator["reason"] or "yes"
 
 
-def _helpful_shapes(
-    model: Path, found: OpenedModel, fixed_inputs: FixedInputs, device: Device, refused: int
-) -> Sequence[str]:
+def _helpful_shapes(model: Path, found: OpenedModel, fixed: FixedInputs, device: Device, refused: int) -> Sequence[str]:
     """Return --shape options with which the device runs more of an ONNX file; empty if none are known."""
     if found.kind is not Kind.ONNX:
         return []
-    definite = definite_shapes(contents_of(model).inputs, fixed_inputs)
+    definite = definite_shapes(contents_of(model).inputs, fixed)
     if not definite:
         return []
     try:
-        operators = _operators(open_with_options(model, fixed_inputs.with_shapes(definite)), device)
+        operators = _operators(open_fixed(model, fixed.with_shapes(definite)), device)
     except NnrtError:  # Other sizes might work.
         return []
     left = sum(not operator["supported"] for operator in operators)

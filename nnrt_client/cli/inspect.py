@@ -18,14 +18,7 @@ from nnrt_client.cli.onnx_files import (
     print_contents,
     print_obstacles,
 )
-from nnrt_client.cli.options import (
-    FixedInputs,
-    fixed_input_options,
-    json_option,
-    mermaid_option,
-    model_argument,
-    open_with_options,
-)
+from nnrt_client.cli.options import FixedInputs, fixed_options, json_option, mermaid_option, model_argument, open_fixed
 from nnrt_client.cli.printing import describe_tensor, format_bytes, print_json, print_line, print_table
 from nnrt_client.model_session.opened_model import Kind, OpenedModel
 from nnrt_hdi.errors import OperationFailed, Unsupported
@@ -40,18 +33,18 @@ if TYPE_CHECKING:
 
 @click.command()
 @model_argument
-@fixed_input_options
+@fixed_options
 @mermaid_option("Write the graph as a Mermaid flowchart.")
 @json_option
-def inspect(model: Path, fixed_inputs: FixedInputs, mermaid: Path | None, as_json: bool) -> None:
+def inspect(model: Path, fixed: FixedInputs, mermaid: Path | None, as_json: bool) -> None:
     """Show the inputs, outputs, operators, parameters and size of MODEL.
 
     The operators of an offline model are known only to the device that it was made for.
     """
     try:
-        found = open_with_options(model, fixed_inputs)
+        found = open_fixed(model, fixed)
     except Unsupported as error:
-        _inspect_unimported(model, fixed_inputs, mermaid, as_json, error)
+        _inspect_unimported(model, fixed, mermaid, as_json, error)
         return
     contents = contents_of(model) if found.kind is Kind.ONNX else None
     about = _about(model, found, contents)
@@ -85,13 +78,13 @@ def inspect(model: Path, fixed_inputs: FixedInputs, mermaid: Path | None, as_jso
 
 
 def _inspect_unimported(
-    model: Path, fixed_inputs: FixedInputs, mermaid: Path | None, as_json: bool, error: Unsupported
+    model: Path, fixed: FixedInputs, mermaid: Path | None, as_json: bool, error: Unsupported
 ) -> None:
     """Describe an ONNX file that can't be imported, and the nodes that prevent it."""
     if mermaid:
         raise error
     contents = contents_of(model)
-    found = obstacles(model, fixed_inputs, contents, error)
+    found = obstacles(model, fixed, contents, error)
     size_bytes = model.stat().st_size
     if as_json:
         ends = {

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnrt_client.cli.options import FixedInputs, open_with_options
+from nnrt_client.cli.options import FixedInputs, open_fixed
 from nnrt_client.cli.printing import print_line, print_table
 from nnrt_client.model_session.opened_model import OpenedModel
 from nnrt_client.onnx_import.problems import NotImported, Problem, grouped
@@ -58,19 +58,19 @@ def contents_of(model: Path) -> Contents:
     return contents(model)
 
 
-def obstacles(model: Path, fixed_inputs: FixedInputs, contents: Contents, error: Unsupported) -> list[Obstacle]:
+def obstacles(model: Path, fixed: FixedInputs, contents: Contents, error: Unsupported) -> list[Obstacle]:
     """Return what prevents an import, each obstacle with the --shape options that would help.
 
     If an input could be a constant instead, the reason itself says so.
     """
     problems = error.problems if isinstance(error, NotImported) else (Problem(error.message),)
-    options, left = _try_shapes(model, fixed_inputs, contents, problems)
+    options, left = _try_shapes(model, fixed, contents, problems)
     return [Obstacle(group, [] if group[0] in left else options) for group in grouped(problems)]
 
 
-def definite_shapes(inputs: Sequence[DeclaredTensor], fixed_inputs: FixedInputs) -> dict[str, Shape]:
+def definite_shapes(inputs: Sequence[DeclaredTensor], fixed: FixedInputs) -> dict[str, Shape]:
     """Return a definite shape for each input with open dimensions: the same size for the same dimension name."""
-    known = {*fixed_inputs.shapes, *fixed_inputs.constants}
+    known = {*fixed.shapes, *fixed.constants}
     open_inputs = [one for one in inputs if one.shape is not None and not one.is_fixed and one.name not in known]
     sizes = {dim: _SIZE for one in open_inputs for dim in one.shape or () if isinstance(dim, str)}
     sizes |= {one.shape[0]: _BATCH for one in open_inputs if one.shape and isinstance(one.shape[0], str)}
@@ -89,14 +89,14 @@ def shape_options(shapes: Mapping[str, Shape]) -> list[str]:
 
 
 def _try_shapes(
-    model: Path, fixed_inputs: FixedInputs, contents: Contents, problems: Sequence[Problem]
+    model: Path, fixed: FixedInputs, contents: Contents, problems: Sequence[Problem]
 ) -> tuple[list[str], Sequence[Problem]]:
     """Return --shape options that solve some of the problems, and the problems that remain with them."""
-    definite = definite_shapes(contents.inputs, fixed_inputs)
+    definite = definite_shapes(contents.inputs, fixed)
     if not definite:
         return [], problems
     try:
-        open_with_options(model, fixed_inputs.with_shapes(definite))
+        open_fixed(model, fixed.with_shapes(definite))
     except NotImported as error:
         left = {(problem.operator, problem.node) for problem in error.problems}
         return shape_options(definite), [one for one in problems if (one.operator, one.node) in left]

@@ -157,8 +157,8 @@ def mermaid_option(what: str) -> Callable[[CommandT], CommandT]:
     return click.option("--mermaid", type=click.Path(path_type=Path), help=what)
 
 
-def fixed_input_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add --shape and --constant to a command, which receives them as `fixed_inputs`."""
+def fixed_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add --shape and --constant to a command, which receives them as `fixed`."""
 
     @click.option(
         "--shape",
@@ -179,7 +179,7 @@ def fixed_input_options(command: Callable[..., None]) -> Callable[..., None]:
         for option, pairs in (("--shape", shapes), ("--constant", constants)):
             if len(dict(pairs)) < len(pairs):
                 raise click.UsageError(f"{option} names {', '.join(name for name, _ in pairs)}; give each once")
-        command(fixed_inputs=FixedInputs(dict(shapes), dict(constants)), **others)
+        command(fixed=FixedInputs(dict(shapes), dict(constants)), **others)
 
     return wrapped
 
@@ -369,6 +369,6 @@ def require_addresses(device: str | None) -> tuple[str, ...]:
     return addresses
 
 
-def open_with_options(model: Path, fixed_inputs: FixedInputs) -> OpenedModel:
+def open_fixed(model: Path, fixed: FixedInputs) -> OpenedModel:
     """Open the model of a command. For an offline model the shapes apply only to random inputs."""
-    return open_model(model, fixed_inputs.shapes, constants=fixed_inputs.constants, is_offline_shaped=True)
+    return open_model(model, fixed.shapes, constants=fixed.constants, is_offline_shaped=True)

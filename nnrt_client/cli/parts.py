@@ -17,7 +17,7 @@ _COLUMNS = ("", "runs on", "operators", "crossing")
 
 
 def explain_parts(
-    model: Path, device: Device, fixed_inputs: FixedInputs, fallback: Fallback, mermaid: Path | None, as_json: bool
+    model: Path, device: Device, fixed: FixedInputs, fallback: Fallback, mermaid: Path | None, as_json: bool
 ) -> None:
     """Print the parts of the model and, with `mermaid`, draw them. Nothing is built and no weights are sent."""
     if not is_onnx(model):
@@ -26,9 +26,7 @@ def explain_parts(
         # Imported here: it needs the package onnx, which other models don't.
         from nnrt_client.model_session.partition.build import explained
 
-        graph, placement, parts = explained(
-            model, device, fixed_inputs.shapes, fixed_inputs.constants, fallback.smallest_part
-        )
+        graph, placement, parts = explained(model, device, fixed.shapes, fixed.constants, fallback.smallest_part)
     if mermaid:
         names = [f"part {number}, on {_where(part)}" for number, part in enumerate(parts, 1)]
         part_of = {at: name for name, part in zip(names, placement.parts, strict=True) for at in part.nodes}

@@ -25,7 +25,7 @@ from nnrt_client.cli.options import (
     cache_option,
     devices_options,
     fallback_options,
-    fixed_input_options,
+    fixed_options,
     input_option,
     json_option,
     model_argument,
@@ -55,7 +55,7 @@ _LONGEST_FILE_NAME = 100
 @devices_options
 @input_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Directory for one .npy file per output.")
-@fixed_input_options
+@fixed_options
 @way_option
 @fallback_options(FALLBACK_HELP)
 @building_options
@@ -80,7 +80,7 @@ def run(
     devices: Devices,
     given: tuple[str, ...],
     output: Path | None,
-    fixed_inputs: FixedInputs,
+    fixed: FixedInputs,
     ways: Sequence[Way],
     fallback: Fallback | None,
     options: Options,
@@ -105,9 +105,7 @@ def run(
     with ExitStack() as stack:
         if trace or profile:
             stack.enter_context(telling(chrome))
-        session, arrays = open_session(
-            model, devices, settings, fixed_inputs, ways, fallback, options, gather, cache=cache
-        )
+        session, arrays = open_session(model, devices, settings, fixed, ways, fallback, options, gather, cache=cache)
         stack.enter_context(session)
         started = time.monotonic()
         outputs = session.run(arrays, timeout_ms=run_timeout_ms)

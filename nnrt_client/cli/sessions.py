@@ -10,7 +10,7 @@ import click
 from nnrt_client.build.build_task import noted
 from nnrt_client.build.options import Options
 from nnrt_client.build.way import Way
-from nnrt_client.cli.options import Devices, FixedInputs, open_with_options
+from nnrt_client.cli.options import Devices, FixedInputs, open_fixed
 from nnrt_client.cli.printing import build_bar, one_line, print_line
 from nnrt_client.model.model import Model
 from nnrt_client.model_session.load import load
@@ -30,7 +30,7 @@ def open_session(
     model: Path,
     devices: Devices,
     settings: Settings,
-    fixed_inputs: FixedInputs,
+    fixed: FixedInputs,
     ways: Sequence[Way],
     fallback: Fallback | None,
     options: Options,
@@ -46,17 +46,16 @@ def open_session(
         raise click.UsageError(f"--way partition has this host run some operators; give --fallback {CPU} as well")
     source: Source | Model = model
     arrays: Arrays | None = None
-    shapes = fixed_inputs.shapes if options.batching is None else _with_open_rows(fixed_inputs.shapes)
-    more: dict[str, Any] = {"shapes": shapes, "constants": fixed_inputs.constants}
+    shapes = fixed.shapes if options.batching is None else _with_open_rows(fixed.shapes)
+    more: dict[str, Any] = {"shapes": shapes, "constants": fixed.constants}
     if not is_onnx(model):
-        found = open_with_options(model, fixed_inputs)
+        found = open_fixed(model, fixed)
         source, arrays, more = found.source, gather(found.inputs), {}
     with ExitStack() as stack:
         with build_bar() as progress:
             more |= {"ways": ways or None, "fallback": fallback, "cache": cache, "progress": progress}
-            session = stack.enter_context(
-                load_with_options(source, options=options, settings=settings, **devices.load_arguments, **more)
-            )
+            more |= devices.load_arguments
+            session = stack.enter_context(load_with_options(source, options=options, settings=settings, **more))
         if arrays is None:
             arrays = gather([desc._to_spec() for desc in session.inputs])
         stack.pop_all()

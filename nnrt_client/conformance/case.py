@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from nnrt_client.conformance.answers import Answer, Outputs, answer_of, inputs_digest
-from nnrt_client.conformance.tolerance import SUMS_IN_ANOTHER_ORDER, Tolerance, error_of
+from nnrt_client.conformance.tolerance import SUMS_IN_ANOTHER_ORDER, Tolerance, output_error
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.graph import Graph
 
@@ -119,7 +119,7 @@ class Case:
     @cached_property
     def runs(self) -> tuple[Run, ...]:
         """Runs in the order in which to make them. Raises InvalidFile if the answers belong to other inputs."""
-        self._answer.require_of(inputs_digest(self.graph, self.inputs))
+        self._answer.require_inputs(inputs_digest(self.graph, self.inputs))
         return tuple(Run(tuple(inputs), wanted) for inputs, wanted in zip(self.inputs, self._answer.runs, strict=True))
 
     def distances(self, actual: Sequence[AnyArray], run: Run) -> list[Distance]:
@@ -135,7 +135,7 @@ class Case:
         if (actual.dtype, actual.shape) != (wanted.dtype, wanted.shape):
             given, right = (f"{array.dtype}{list(array.shape)}" for array in (actual, wanted))
             return Distance(float("inf"), allowed, f"output {output} is {given} in place of {right}")
-        error = error_of(actual, wanted, spec, signs_of_zeros=self.tolerance.signs_of_zeros)
+        error = output_error(actual, wanted, spec, signs_of_zeros=self.tolerance.signs_of_zeros)
         if error <= allowed:
             return Distance(error, allowed)
         unit = "steps" if spec.is_quantized else "of its size"

@@ -18,7 +18,7 @@ _ELEMENTS = {
 }
 
 
-def junit(report: Report) -> bytes:
+def junit_xml(report: Report) -> bytes:
     """Return the report as the bytes of a JUnit XML file."""
     suites = ElementTree.Element("testsuites", name=escape_for_terminal(f"nnrt conformance {report.device}"))
     for level in report.counts():

@@ -13,8 +13,8 @@ from nnrt_client.conformance.case import Level
 from nnrt_client.conformance.levels import caches, concurrency, contract, death
 from nnrt_client.conformance.levels.answers import Answers
 from nnrt_client.conformance.levels.check import Check
-from nnrt_client.conformance.outcome import Outcome, Verdict, failure
-from nnrt_client.conformance.target import Gone, Target
+from nnrt_client.conformance.outcome import Outcome, Verdict, outcome_from_error
+from nnrt_client.conformance.target import DaemonGone, Target
 from nnrt_client.conformance.trial import Trial
 from nnrt_hdi.enums import DataType, ReturnCode
 from nnrt_hdi.errors import NnrtError
@@ -104,9 +104,9 @@ class Kit:
 
     def _outcome(self, trial: Trial) -> Outcome:
         try:
-            outcome = trial.tried(self.target)
+            outcome = trial.run(self.target)
         except NnrtError as error:
-            outcome = failure(error)
+            outcome = outcome_from_error(error)
         except Exception as error:  # Such as a reply that no client can read.
             _log.exception("%s raised an unexpected error", trial.name)
             outcome = Outcome(Verdict.FAILED, f"it can't be tried: {error!r}")
@@ -114,7 +114,7 @@ class Kit:
             survived = self.target.has_survived()
             if survived and outcome.code is ReturnCode.TIMEOUT:
                 self._require_free()
-        except Gone as gone:
+        except DaemonGone as gone:
             self.gone = str(gone)
             return Outcome(Verdict.CRASHED, _after(outcome, self.gone))
         if survived:
@@ -122,10 +122,10 @@ class Kit:
         return Outcome(Verdict.CRASHED, _after(outcome, "the daemon ended, and came back as another instance"))
 
     def _require_free(self) -> None:
-        """Raise Gone if the device is stuck on a late run, as then all other trials would be late too."""
+        """Raise DaemonGone if the device is stuck on a late run, as then all other trials would be late too."""
         check = Check(Level.CONTRACT, "contract/computes_small_models", contract.computes_small_models)
-        if check.tried(self.target).code is ReturnCode.TIMEOUT:
-            raise Gone("the device is stuck: it runs nothing any more")
+        if check.run(self.target).code is ReturnCode.TIMEOUT:
+            raise DaemonGone("the device is stuck: it runs nothing any more")
 
 
 def _after(outcome: Outcome, what: str) -> str:

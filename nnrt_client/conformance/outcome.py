@@ -59,11 +59,11 @@ class Outcome:
 RIGHT = Outcome(Verdict.RIGHT)
 
 
-def said(error: NnrtError) -> str:
+def quote_error(error: NnrtError) -> str:
     """Return an error's code, place and message, as a report quotes them."""
     return f"{error.code.name}: {error}"
 
 
-def failure(error: NnrtError) -> Outcome:
+def outcome_from_error(error: NnrtError) -> Outcome:
     """Return the outcome of a trial that ended with an error instead of an answer."""
-    return Outcome(Verdict.FAILED, said(error), code=error.code)
+    return Outcome(Verdict.FAILED, quote_error(error), code=error.code)

@@ -74,7 +74,7 @@ class Report:
             trial, verdict = result.trial, result.outcome.verdict
             counts = trial.level not in CONTRACT_LEVELS or verdict.is_fault
             if counts and trial.data_type is not None and trial.node_types:
-                cells[operator_of(result)][trial.data_type][verdict] += 1
+                cells[operator_name(result)][trial.data_type][verdict] += 1
         return {name: dict(cells[name]) for name in sorted(cells)}
 
     def worst_errors(self) -> dict[str, Result]:
@@ -82,7 +82,7 @@ class Report:
         worst: dict[str, Result] = {}
         for result in self.results:
             if result.outcome.error is not None:
-                name = operator_of(result)
+                name = operator_name(result)
                 if name not in worst or _share(result) > _share(worst[name]):
                     worst[name] = result
         return worst
@@ -91,7 +91,7 @@ class Report:
         """Return the first fault of each node type, and of each check that has no node type."""
         first: dict[str, Result] = {}
         for result in self.faults:
-            first.setdefault(operator_of(result) if result.trial.node_types else result.trial.name, result)
+            first.setdefault(operator_name(result) if result.trial.node_types else result.trial.name, result)
         return first
 
     def reached(self) -> list[Reach]:
@@ -137,16 +137,16 @@ class Report:
             "cut_short": self.cut_short,
             "reached": {reach.name: reach.is_reached for reach in self.reached()},
             "missing": {reach.name: reach.missing for reach in self.reached() if reach.missing},
-            "levels": {level.value: described_counts(counts) for level, counts in self.counts().items()},
+            "levels": {level.value: describe_counts(counts) for level, counts in self.counts().items()},
             "operators": {
-                name: {data_type.name: described_counts(counts) for data_type, counts in cells.items()}
+                name: {data_type.name: describe_counts(counts) for data_type, counts in cells.items()}
                 for name, cells in self.by_operator().items()
             },
             "results": [describe_result(result) for result in self.results],
         }
 
 
-def operator_of(result: Result) -> str:
+def operator_name(result: Result) -> str:
     """Return the name of the table row that a result belongs to."""
     node_types = result.trial.node_types
     return node_types[0].name if len(node_types) == 1 else SEVERAL
@@ -166,7 +166,7 @@ def describe_result(result: Result) -> dict[str, Any]:
     }
 
 
-def described_counts(counts: Counts) -> dict[str, int]:
+def describe_counts(counts: Counts) -> dict[str, int]:
     """Return the counts above 0 as --json writes them."""
     return {verdict.value: counts[verdict] for verdict in Verdict if counts.get(verdict)}
 

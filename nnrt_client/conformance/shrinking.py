@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nnrt_client.conformance.case import Case, Run
 from nnrt_client.conformance.target import Connection
-from nnrt_client.conformance.tolerance import error_of
+from nnrt_client.conformance.tolerance import output_error
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.graph import Graph
 
@@ -21,7 +21,7 @@ _MOST_NODES = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Shrunken:
+class SmallestPart:
     """Part of a model, with the right values of its inputs and outputs.
 
     The values come from the device itself, node by node, which gives the whole model's right answer.
@@ -32,7 +32,7 @@ class Shrunken:
     right: Sequence[AnyArray]
 
 
-def shrunken(case: Case, run: Run, connection: Connection) -> Shrunken | None:
+def shrink(case: Case, run: Run, connection: Connection) -> SmallestPart | None:
     """Return the smallest part found of a case that still goes wrong.
 
     Returns None if the device gives an error, or is also wrong node by node. Raises UnavailableDevice and
@@ -65,7 +65,7 @@ def shrunken(case: Case, run: Run, connection: Connection) -> Shrunken | None:
             size //= 2
         size = min(size, len(nodes) - 1)
     part, taken, given = _part(graph, nodes, values)
-    return Shrunken(part, [values[index] for index in taken], [values[index] for index in given])
+    return SmallestPart(part, [values[index] for index in taken], [values[index] for index in given])
 
 
 def _node_by_node(graph: Graph, inputs: Sequence[AnyArray], connection: Connection) -> Mapping[int, AnyArray]:
@@ -92,7 +92,7 @@ def _goes_wrong(case: Case, nodes: Sequence[int], values: Mapping[int, AnyArray]
         right, spec = values[index], case.graph.tensors[index]
         if (output.dtype, output.shape) != (right.dtype, right.shape):
             return True
-        if error_of(output, right, spec) > case.tolerance.allows(spec):
+        if output_error(output, right, spec) > case.tolerance.allows(spec):
             return True
     return False
 

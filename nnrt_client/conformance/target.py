@@ -31,11 +31,11 @@ _PAUSE_S = 0.1
 _CALLBACK_THREADS = 2
 
 
-class Broken(Exception):
+class Breach(Exception):
     """The daemon broke the contract. The message says what was asked, what came, and what would be right."""
 
 
-class Gone(Exception):
+class DaemonGone(Exception):
     """The daemon ended or stopped answering, and did not come back in time."""
 
 
@@ -71,7 +71,7 @@ class Prepared(Closable):
 
     def export(self) -> list[Part]:
         """Fetch the compiled model. Raises the device's error if it refuses."""
-        return self.handle.export(self.connection.begun_build())
+        return self.handle.export(self.connection.begin_build())
 
     def close(self) -> None:
         was_open, self._is_open = self._is_open, False
@@ -96,37 +96,37 @@ class Connection(Closable):
     def supported(self, graph: Graph) -> list[Support]:
         """Ask for each node whether the device runs it.
 
-        Raises Broken for a refusal without a reason, and unless there is one answer per node.
+        Raises Breach for a refusal without a reason, and unless there is one answer per node.
         """
         request = device_pb2.GetSupportedOperationRequest(model=wire.model_message(graph))
         reply = self.call("NnrtDevice.GetSupportedOperation", request)
         if len(reply.nodes) != len(graph.nodes):
-            raise Broken(f"there are {len(reply.nodes)} answers about {len(graph.nodes)} nodes; give one for each")
+            raise Breach(f"there are {len(reply.nodes)} answers about {len(graph.nodes)} nodes; give one for each")
         for index, answer in enumerate(reply.nodes):
             if not answer.supported and not answer.reason.strip():
-                raise Broken(f"{graph.place(index)} is refused without a reason; say what the device lacks")
+                raise Breach(f"{graph.place(index)} is refused without a reason; say what the device lacks")
         return wire.supports(reply)
 
     def prepare(self, graph: Graph, config: ModelConfig | None = None) -> Prepared:
         """Compile a graph as it is, including nodes that applications can't add."""
         config = config or ModelConfig()
-        return Prepared(self, compile_graph(self.begun_build(), graph, config), config)
+        return Prepared(self, compile_graph(self.begin_build(), graph, config), config)
 
     def restore(self, parts: Sequence[Part], config: ModelConfig | None = None) -> Prepared:
         """Load an exported model."""
         config = config or ModelConfig()
-        return Prepared(self, restore(self.begun_build(), parts, config), config)
+        return Prepared(self, restore(self.begin_build(), parts, config), config)
 
     def load_program(self, format: str, parts: Sequence[Part]) -> Prepared:
         """Load a file in a format that the device itself reads."""
         config = ModelConfig()
-        return Prepared(self, load_program(self.begun_build(), Program(format, tuple(parts)), config), config)
+        return Prepared(self, load_program(self.begin_build(), Program(format, tuple(parts)), config), config)
 
     def call(self, name: str, request: Any, timeout_s: float | None = None) -> Any:
         """Call an RPC."""
         return self.session.call(name, request, timeout_s or self.session.settings.request_timeout_s)
 
-    def begun_build(self) -> BuildTask:
+    def begin_build(self) -> BuildTask:
         """Return a new build task on this session, which ends after `build_timeout_s`."""
         build = BuildTask()
         build.connect(self.session)
@@ -153,7 +153,7 @@ class Target(Closable):
         self._spare: Connection | None = None
         self._closed = threading.Event()
         try:
-            self._spare = self._connected()
+            self._spare = self._connect()
         except BaseException:
             self.close()
             raise
@@ -166,7 +166,7 @@ class Target(Closable):
     def session(self) -> Iterator[Connection]:
         """Open a session for the duration of the block. Raises ConnectionFailed if the daemon has ended."""
         spare, self._spare = self._spare, None
-        connection = spare or self._connected()
+        connection = spare or self._connect()
         try:
             yield connection
         finally:
@@ -175,25 +175,25 @@ class Target(Closable):
     def has_survived(self) -> bool:
         """Return whether the daemon is the same instance as at the last call; wait for its return if it has ended.
 
-        Raises Gone if it doesn't come back.
+        Raises DaemonGone if it doesn't come back.
         """
         if self._spare is None:
-            self._spare = self._returned()
+            self._spare = self._await_return()
         known, self._instance = self._instance, self._spare.instance
         return self._instance == known
 
-    def _returned(self) -> Connection:
+    def _await_return(self) -> Connection:
         deadline = time.monotonic() + self._return_s
         while True:
             try:
-                return self._connected()
+                return self._connect()
             except (ConnectionFailed, UnavailableDevice) as error:
                 if self._closed.is_set() or time.monotonic() >= deadline:
                     why = f"the daemon ended, and none answers at {self.address} within {self._return_s:g} s"
-                    raise Gone(f"{why}: {error.reason}") from error
+                    raise DaemonGone(f"{why}: {error.reason}") from error
             self._closed.wait(_PAUSE_S)
 
-    def _connected(self) -> Connection:
+    def _connect(self) -> Connection:
         addresses = self._members.addresses
         if not addresses:
             name, why = next(iter(self._members.failures().items()))

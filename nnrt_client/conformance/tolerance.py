@@ -46,7 +46,7 @@ IN_HALF_PRECISION = Tolerance(
 )
 
 
-def error_of(actual: AnyArray, wanted: AnyArray, spec: TensorSpec, *, signs_of_zeros: bool = False) -> float:
+def output_error(actual: AnyArray, wanted: AnyArray, spec: TensorSpec, *, signs_of_zeros: bool = False) -> float:
     """Return the error of an output of the wanted type and shape: in steps if quantized, otherwise relative.
 
     The error is infinite if an infinity or NaN of one side is not matched by the other, or if elements that are no

@@ -31,5 +31,5 @@ class Trial(Protocol):
     def is_quick(self) -> bool:
         """Whether `--quick` includes the trial."""
 
-    def tried(self, target: Target) -> Outcome:
+    def run(self, target: Target) -> Outcome:
         """Run the trial in sessions of its own. Raises NnrtError if the daemon has ended."""

@@ -37,7 +37,7 @@ class Answer:
     inputs: str
     runs: tuple[Outputs | None, ...]
 
-    def require_of(self, inputs: str) -> None:
+    def require_inputs(self, inputs: str) -> None:
         """Raise InvalidFile unless the answer belongs to inputs with this digest."""
         if inputs != self.inputs:
             raise InvalidFile(
@@ -72,10 +72,10 @@ def answer_of(level: str, name: str) -> Answer:
 @cache
 def _shipped(level: str) -> Mapping[str, Answer]:
     file = resources.files(__package__) / f"{level}.npz"
-    return unpacked(file.read_bytes()) if file.is_file() else {}
+    return unpack(file.read_bytes()) if file.is_file() else {}
 
 
-def packed(answers: Sequence[Answer]) -> bytes:
+def pack(answers: Sequence[Answer]) -> bytes:
     """Return the bytes of a level's file."""
     index = [
         [answer.name, answer.oracle, answer.inputs, [_described(run) for run in answer.runs]] for answer in answers
@@ -94,7 +94,7 @@ def _described(run: Outputs | None) -> list[Any] | None:
     return None if run is None else [[y.dtype.str, list(y.shape)] for y in run]
 
 
-def unpacked(file: bytes) -> dict[str, Answer]:
+def unpack(file: bytes) -> dict[str, Answer]:
     """Read a level's file. Raises InvalidFile if it is damaged."""
     try:
         with np.load(io.BytesIO(file), allow_pickle=False) as arrays:

@@ -73,7 +73,7 @@ class Draft:
         return len(self.tensors) - 1
 
 
-def made_by_hand(
+def case_by_hand(
     level: Level, name: str, graph: Graph, *runs: HandMade, tolerance: Tolerance = SUMS_IN_ANOTHER_ORDER
 ) -> Case:
     """Return a quick case of a graph; its data type is that of the first input."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nnrt_client.conformance.answers import answer_of
 from nnrt_client.conformance.case import Case, Level, Mark
 from nnrt_client.conformance.cases.one_node import graph_of, infer_all, pairs
-from nnrt_client.conformance.cases.operators import of_one_node
+from nnrt_client.conformance.cases.operators import one_node_cases
 from nnrt_client.conformance.cases.sample import Sample
 from nnrt_client.conformance.cases.samples import SAMPLES
 from nnrt_client.conformance.tolerance import IN_HALF_PRECISION
@@ -28,7 +28,7 @@ _CHOOSING = {NodeType.DETECTION_POST_PROCESS}
 
 def float16() -> Iterator[Case]:
     """Yield the cases of the level "float16"."""
-    yield from of_one_node(Level.FLOAT16, (sample for sample in SAMPLES if sample.dtype == np.float16))
+    yield from one_node_cases(Level.FLOAT16, (sample for sample in SAMPLES if sample.dtype == np.float16))
     seen: set[NodeType] = set()
     for sample in SAMPLES:
         if sample.dtype != np.float32 or sample.node_type in _CHOOSING or _is_large(sample):

@@ -47,10 +47,10 @@ def rows() -> Iterator[Row]:
         yield Row(NodeType.GATHER_ND, [(2, 2, 2, 2), Fixed((2, 1, depth), "i8", low=0, high=0.7)], {}, (SINGLE,))
     yield from _placed()
     yield from _largest()
-    yield from _of_long()
+    yield from _long_tensors()
 
 
-def _of_long() -> Iterator[Row]:
+def _long_tensors() -> Iterator[Row]:
     """Yield rows with more elements than 16 bits can count."""
     for count in (4097, 65537, 100_003):
         places = Fixed((17, 1), "i4", low=0, high=count / 3)

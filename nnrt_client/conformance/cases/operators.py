@@ -39,7 +39,7 @@ IN_TWO_SIZES = 3
 def operators() -> Iterator[Case]:
     """Yield the cases of the level "operators"."""
     samples = [sample for sample in SAMPLES if data_type_of(sample.dtype) is not HALF]
-    yield from of_one_node(Level.OPERATORS, iter(samples))
+    yield from one_node_cases(Level.OPERATORS, iter(samples))
     tried: defaultdict[NodeType, set[str]] = defaultdict(set)
     for sample in samples:
         rows, row = tried[sample.node_type], sample.name.split("-")[1]
@@ -47,7 +47,7 @@ def operators() -> Iterator[Case]:
             continue
         for suffix, graph in DYNAMIC.items():
             with suppress(InvalidParameter):
-                if (other := in_another_size(sample, graph(sample))) is None:
+                if (other := resize_sample(sample, graph(sample))) is None:
                     continue
                 marks = {Mark.DYNAMIC, *(() if rows else {Mark.QUICK})}
                 rows.add(row)
@@ -55,7 +55,7 @@ def operators() -> Iterator[Case]:
                 break
 
 
-def of_one_node(level: Level, samples: Iterator[Sample]) -> Iterator[Case]:
+def one_node_cases(level: Level, samples: Iterator[Sample]) -> Iterator[Case]:
     """Yield three cases per sample: all operands as inputs, all but the first constant, and as dynamic as possible.
 
     The cases of a node type's first sample are quick.
@@ -74,7 +74,7 @@ def of_one_node(level: Level, samples: Iterator[Sample]) -> Iterator[Case]:
                 break
 
 
-def in_another_size(sample: Sample, graph: Graph) -> Sample | None:
+def resize_sample(sample: Sample, graph: Graph) -> Sample | None:
     """Return the sample with larger operands that its graph also accepts, or None if there are none.
 
     All dimensions grow, or only batch, height and width, or only the first one.

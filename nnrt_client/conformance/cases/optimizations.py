@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nnrt_client.conformance.case import Case, Level
-from nnrt_client.conformance.cases.draft import Draft, HandMade, made_by_hand
+from nnrt_client.conformance.cases.draft import Draft, HandMade, case_by_hand
 from nnrt_client.conformance.numbers import f4, i4
 from nnrt_hdi.enums import ActivationType, DataType, NodeType
 from nnrt_hdi.graph import Graph
@@ -23,7 +23,7 @@ LONG = 1500
 
 
 def _case(title: str, graph: Graph, *runs: HandMade) -> Case:
-    return made_by_hand(Level.GRAPHS, f"optimizations-{title}", graph, *runs)
+    return case_by_hand(Level.GRAPHS, f"optimizations-{title}", graph, *runs)
 
 
 def optimizations() -> Iterator[Case]:

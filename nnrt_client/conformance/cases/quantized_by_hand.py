@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from nnrt_client.conformance.case import Case, Level
-from nnrt_client.conformance.cases.draft import Draft, HandMade, made_by_hand
+from nnrt_client.conformance.cases.draft import Draft, HandMade, case_by_hand
 from nnrt_client.conformance.numbers import f4
 from nnrt_client.conformance.tolerance import Tolerance
 from nnrt_hdi.enums import DataType, NodeType
@@ -79,4 +79,4 @@ def _cast(title: str, given: TensorSpec, made: TensorSpec, run: HandMade, axis: 
 
 
 def _case(title: str, graph: Graph, run: HandMade) -> Case:
-    return made_by_hand(Level.QUANTIZED, f"by_hand-{title}", graph, run, tolerance=EXACT)
+    return case_by_hand(Level.QUANTIZED, f"by_hand-{title}", graph, run, tolerance=EXACT)

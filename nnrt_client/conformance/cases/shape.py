@@ -77,11 +77,11 @@ def rows() -> Iterator[Row]:
     yield Row(NodeType.FLATTEN, [(0, 3)], {}, (SINGLE,))
     yield Row(NodeType.RANK, [(2, 0, 5)], {}, (SINGLE, BOOL))
     yield Row(NodeType.RANK, [()], {}, (SINGLE,))
-    yield from _of_many_dimensions()
+    yield from _many_ranks()
     yield from _long()
 
 
-def _of_many_dimensions() -> Iterator[Row]:
+def _many_ranks() -> Iterator[Row]:
     """Yield rows of rank 1 to 6, along each axis."""
     for order in (
         *((0,), (1, 0), (0, 2, 1), (1, 0, 2), (2, 1, 0), (0, 3, 1, 2), (0, 2, 3, 1), (3, 2, 1, 0), (1, 2, 3, 0)),

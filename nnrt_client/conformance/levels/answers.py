@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnrt_client.conformance.case import Case, Level, Run
-from nnrt_client.conformance.outcome import Outcome, Verdict, failure, said
-from nnrt_client.conformance.target import Broken, Connection, Prepared, Target, first_reason
+from nnrt_client.conformance.outcome import Outcome, Verdict, outcome_from_error, quote_error
+from nnrt_client.conformance.target import Breach, Connection, Prepared, Target, first_reason
 from nnrt_hdi.backend import Capabilities, ModelConfig, Support
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.errors import (
@@ -34,7 +34,7 @@ AnyArray = NDArray[Any]
 _ROWS = (17, 4097, 65537, 100_003)
 _MOST_ELEMENTS = 1 << 17
 # Node types for which devices may have a workspace or state.
-_AT_A_TIME = {
+_STATEFUL_TYPES = {
     NodeType.ARGMAX_FUSION,
     NodeType.AVGPOOL_FUSION,
     NodeType.CONV2D_FUSION,
@@ -53,7 +53,7 @@ _AT_A_TIME = {
     NodeType.SOFTMAX,
     NodeType.TOPK_FUSION,
 }
-_RUNS_AT_A_TIME = 8
+_CONCURRENT_RUNS = 8
 
 _REFUSALS = (InvalidParameter, OperationForbidden, OutOfMemory, Unsupported)
 
@@ -88,47 +88,47 @@ class Answers:
     def is_quick(self) -> bool:
         return self.case.is_quick
 
-    def tried(self, target: Target) -> Outcome:
+    def run(self, target: Target) -> Outcome:
         """Prepare and run the case. Raises UnavailableDevice and ConnectionFailed if the daemon has ended."""
         with target.session() as connection:
             try:
-                return tried(self.case, connection)
-            except Broken as broken:
+                return run_case(self.case, connection)
+            except Breach as broken:
                 return Outcome(Verdict.WRONG, str(broken))
 
 
-def tried(case: Case, connection: Connection) -> Outcome:
+def run_case(case: Case, connection: Connection) -> Outcome:
     """Prepare a case and run it."""
-    if lacking := _lacking(case, connection.session.info.capabilities):
+    if lacking := _missing_capability(case, connection.session.info.capabilities):
         return Outcome(Verdict.REFUSED, f"the device has no {lacking}", is_unclaimed=True)
     config = ModelConfig(enable_float16=case.enable_float16)
     supports = connection.supported(case.graph)
-    if mistaken := _mistaken_in_another_order(case.graph, supports, connection):
+    if mistaken := _order_dependence(case.graph, supports, connection):
         return Outcome(Verdict.WRONG, mistaken)
     refusals = [support for support in supports if not support.supported]
     if refusals:
-        return _refused(case, connection, config, first_reason(refusals))
+        return _refusal_outcome(case, connection, config, first_reason(refusals))
     try:
         prepared = connection.prepare(case.graph, config)
     except _REFUSALS as error:
-        why = f"every node is said to be supported, and the model is refused: {said(error)}"
+        why = f"every node is said to be supported, and the model is refused: {quote_error(error)}"
         return Outcome(Verdict.FAILED, why, code=error.code)
     with prepared:
-        if misfit := _misfit(case.graph, prepared):
+        if misfit := _signature_mismatch(case.graph, prepared):
             return Outcome(Verdict.WRONG, misfit)
-        outcomes = [_answered(case, run, prepared) for run in case.runs]
-        outcomes += [_told("with more rows", _answered(case, run, prepared)) for run in _with_more_rows(case)]
-        outcomes += _again(case, prepared)
-        if case.node_types[0] in _AT_A_TIME and case.is_quick:
-            outcomes += _at_a_time(case, prepared)
+        outcomes = [_run_once(case, run, prepared) for run in case.runs]
+        outcomes += [_add_context("with more rows", _run_once(case, run, prepared)) for run in _repeat_rows(case)]
+        outcomes += _run_again(case, prepared)
+        if case.node_types[0] in _STATEFUL_TYPES and case.is_quick:
+            outcomes += _run_concurrently(case, prepared)
         if case.level is Level.GRAPHS and connection.session.info.capabilities.model_cache:
-            outcomes += _restored(case, connection, prepared, config)
-        return _worst(outcomes)
+            outcomes += _run_restored(case, connection, prepared, config)
+        return _worst_outcome(outcomes)
 
 
-def _mistaken_in_another_order(graph: Graph, supports: Sequence[Support], connection: Connection) -> str:
+def _order_dependence(graph: Graph, supports: Sequence[Support], connection: Connection) -> str:
     """Return a message about a node whose support depends on the order of independent nodes; empty if none."""
-    order = _another_order(graph)
+    order = _reorder(graph)
     if order == [*range(len(graph.nodes))]:
         return ""
     turned = replace(graph, nodes=tuple(graph.nodes[at] for at in order))
@@ -139,7 +139,7 @@ def _mistaken_in_another_order(graph: Graph, supports: Sequence[Support], connec
     return ""
 
 
-def _another_order(graph: Graph) -> list[int]:
+def _reorder(graph: Graph) -> list[int]:
     """Return another topological order of the nodes: of the nodes that are ready, always the last one."""
     made = {result: at for at, node in enumerate(graph.nodes) for result in node.outputs}
     needs = [{made[index] for index in node.inputs if index in made} for node in graph.nodes]
@@ -158,7 +158,7 @@ def _another_order(graph: Graph) -> list[int]:
     return order
 
 
-def _lacking(case: Case, capabilities: Capabilities) -> str:
+def _missing_capability(case: Case, capabilities: Capabilities) -> str:
     """Return the capability that a case needs and the device doesn't claim; empty if none."""
     if case.enable_float16 and not capabilities.float16_precision:
         return "float16_precision"
@@ -167,7 +167,7 @@ def _lacking(case: Case, capabilities: Capabilities) -> str:
     return ""
 
 
-def _misfit(graph: Graph, prepared: Prepared) -> str:
+def _signature_mismatch(graph: Graph, prepared: Prepared) -> str:
     """Return a message if the prepared model's inputs and outputs don't match the graph; empty if they do."""
     for kind, told, said_before in (
         ("input", prepared.inputs, graph.input_specs),
@@ -186,7 +186,7 @@ def _misfit(graph: Graph, prepared: Prepared) -> str:
     return ""
 
 
-def _refused(case: Case, connection: Connection, config: ModelConfig, reason: str) -> Outcome:
+def _refusal_outcome(case: Case, connection: Connection, config: ModelConfig, reason: str) -> Outcome:
     """Return the outcome of a case with an unsupported node: REFUSED if `prepare` refuses the model too."""
     with suppress(*_REFUSALS):
         connection.prepare(case.graph, config).close()
@@ -194,42 +194,42 @@ def _refused(case: Case, connection: Connection, config: ModelConfig, reason: st
     return Outcome(Verdict.REFUSED, reason)
 
 
-def _answered(case: Case, run: Run, prepared: Prepared) -> Outcome:
+def _run_once(case: Case, run: Run, prepared: Prepared) -> Outcome:
     if run.wanted is None:
-        return _refused_run(run, prepared)
+        return _run_invalid(run, prepared)
     try:
         outputs = prepared.run(run.inputs)
     except (Unsupported, OutOfMemory) as error:
         # The demands of a model with unknown dimensions are known only with its inputs.
         is_late = case.is_dynamic or isinstance(error, OutOfMemory)
-        return Outcome(Verdict.REFUSED, said(error)) if is_late else failure(error)
+        return Outcome(Verdict.REFUSED, quote_error(error)) if is_late else outcome_from_error(error)
     except NnrtError as error:
-        return failure(error)
-    return compared(case, run, outputs)
+        return outcome_from_error(error)
+    return compare_outputs(case, run, outputs)
 
 
-def _refused_run(run: Run, prepared: Prepared) -> Outcome:
+def _run_invalid(run: Run, prepared: Prepared) -> Outcome:
     try:
         prepared.run(run.inputs)
     except UnavailableDevice as error:
-        return failure(error)
+        return outcome_from_error(error)
     except OutOfMemory as error:
-        return Outcome(Verdict.WRONG, f"{said(error)}: the inputs are wrong, and no memory is short", code=error.code)
+        return Outcome(Verdict.WRONG, f"{quote_error(error)}: the inputs are wrong, memory is left", code=error.code)
     except NnrtError:
         return Outcome(Verdict.RIGHT)
     return Outcome(Verdict.WRONG, "a run that has to end with an error gives an answer")
 
 
-def _again(case: Case, prepared: Prepared) -> list[Outcome]:
+def _run_again(case: Case, prepared: Prepared) -> list[Outcome]:
     """Run the first run again after one with other inputs: its answer must not depend on earlier runs."""
     first = case.runs[0]
     if len(case.runs) == 1:
         with suppress(NnrtError):
-            prepared.run([_turned_round(each) for each in first.inputs])
-    return [_told("after another run", _answered(case, first, prepared))]
+            prepared.run([_reverse(each) for each in first.inputs])
+    return [_add_context("after another run", _run_once(case, first, prepared))]
 
 
-def _with_more_rows(case: Case) -> Iterator[Run]:
+def _repeat_rows(case: Case) -> Iterator[Run]:
     """Yield the first run with its rows repeated, if each row's answer is independent of the other rows."""
     run = case.runs[0]
     if not case.is_dynamic or run.wanted is None:
@@ -272,49 +272,49 @@ def _rows_of_outputs(graph: Graph, run: Run, rows: Collection[int]) -> list[Rows
     return None if any(form.counts_rows for form in made) else [form.rows for form in made]
 
 
-def _at_a_time(case: Case, prepared: Prepared) -> list[Outcome]:
+def _run_concurrently(case: Case, prepared: Prepared) -> list[Outcome]:
     """Run the first run eight times concurrently: runs must share no workspace and no state."""
-    with ThreadPoolExecutor(_RUNS_AT_A_TIME, thread_name_prefix="nnrt-conformance") as threads:
-        made = [threads.submit(_answered, case, case.runs[0], prepared) for _ in range(_RUNS_AT_A_TIME)]
-        return [_told("beside other runs", each.result()) for each in made]
+    with ThreadPoolExecutor(_CONCURRENT_RUNS, thread_name_prefix="nnrt-conformance") as threads:
+        made = [threads.submit(_run_once, case, case.runs[0], prepared) for _ in range(_CONCURRENT_RUNS)]
+        return [_add_context("beside other runs", each.result()) for each in made]
 
 
-def _restored(case: Case, connection: Connection, prepared: Prepared, config: ModelConfig) -> list[Outcome]:
+def _run_restored(case: Case, connection: Connection, prepared: Prepared, config: ModelConfig) -> list[Outcome]:
     """Run the first run on the model after its export and restoration."""
     try:
         restored = connection.restore(prepared.export(), config)
     except (Unsupported, OutOfMemory):
         return []
     except NnrtError as error:
-        return [_told("when it is exported and restored", failure(error))]
+        return [_add_context("when it is exported and restored", outcome_from_error(error))]
     with restored:
-        return [_told("when it is exported and restored", _answered(case, case.runs[0], restored))]
+        return [_add_context("when it is exported and restored", _run_once(case, case.runs[0], restored))]
 
 
-def _told(when: str, outcome: Outcome) -> Outcome:
+def _add_context(when: str, outcome: Outcome) -> Outcome:
     """Return the outcome; a fault's reason gets the prefix `when`."""
     return replace(outcome, reason=f"{when}: {outcome.reason}") if outcome.verdict.is_fault else outcome
 
 
-def _turned_round(array: AnyArray) -> AnyArray:
+def _reverse(array: AnyArray) -> AnyArray:
     """Return the array with its elements in reverse, so that indices stay valid."""
     return np.ascontiguousarray(array.reshape(-1)[::-1]).reshape(array.shape)
 
 
-def compared(case: Case, run: Run, outputs: Sequence[AnyArray]) -> Outcome:
+def compare_outputs(case: Case, run: Run, outputs: Sequence[AnyArray]) -> Outcome:
     """Compare the outputs of a run with the answers."""
     assert run.wanted is not None
     worst = Outcome(Verdict.RIGHT, error=0.0)
     for number, distance in enumerate(case.distances(outputs, run)):
         if distance.reason:
-            where = _where(outputs[number], run.wanted[number]) if len(outputs) == len(run.wanted) else ""
+            where = _describe_difference(outputs[number], run.wanted[number]) if len(outputs) == len(run.wanted) else ""
             return Outcome(Verdict.WRONG, distance.reason + where, distance.error, distance.allowed)
         if distance.error >= (worst.error or 0.0):
             worst = Outcome(Verdict.RIGHT, error=distance.error, tolerance=distance.allowed)
     return worst
 
 
-def _where(output: AnyArray, wanted: AnyArray) -> str:
+def _describe_difference(output: AnyArray, wanted: AnyArray) -> str:
     """Return the position of the largest difference and both elements there, as text."""
     if output.shape != wanted.shape or not output.size:
         return ""
@@ -326,7 +326,7 @@ def _where(output: AnyArray, wanted: AnyArray) -> str:
     return f"; at {[int(index) for index in at]} it is {output[at]} in place of {wanted[at]}"
 
 
-def _worst(outcomes: Sequence[Outcome]) -> Outcome:
+def _worst_outcome(outcomes: Sequence[Outcome]) -> Outcome:
     """Return the outcome of a case with several: the first fault, else the first refusal, else the largest error."""
     for is_such in (lambda each: each.verdict.is_fault, lambda each: each.verdict is Verdict.REFUSED):
         if found := next(filter(is_such, outcomes), None):

@@ -7,7 +7,7 @@ from itertools import islice
 import numpy as np
 
 from nnrt_client.conformance.case import Level
-from nnrt_client.conformance.levels.check import Check, NotOffered, checks_of, refused, require
+from nnrt_client.conformance.levels.check import Check, NotOffered, expect_refusal, make_checks, require
 from nnrt_client.conformance.levels.subjects import (
     Subject,
     models_of_equal_size,
@@ -15,7 +15,7 @@ from nnrt_client.conformance.levels.subjects import (
     require_answer,
     subjects,
 )
-from nnrt_client.conformance.outcome import said
+from nnrt_client.conformance.outcome import quote_error
 from nnrt_client.conformance.target import Connection, Target
 from nnrt_hdi.backend import ModelConfig, Origin
 from nnrt_hdi.errors import (
@@ -53,7 +53,7 @@ _GARBAGE = (
 
 def restores_what_it_exported(target: Target) -> None:
     """Check that exported models restore in another session, repeatedly, with the same answers and signature."""
-    for subject, parts in _exported(target):
+    for subject, parts in _export_models(target):
         for _ in range(2):
             with target.session() as connection, connection.restore(parts) as restored:
                 require(restored.handle.origin is Origin.RESTORED, f"it is said to be {restored.handle.origin.value}")
@@ -69,7 +69,7 @@ def restores_what_it_exported(target: Target) -> None:
 
 def exports_what_it_restored(target: Target) -> None:
     """Check that a restored model can be exported again, repeatedly and after runs, with the same effect."""
-    subject, parts = next(_exported(target))
+    subject, parts = next(_export_models(target))
     with target.session() as connection, connection.restore(parts) as restored:
         restored.export()
         restored.run([subject.question(2)])
@@ -131,7 +131,7 @@ def restores_how_it_was_compiled(target: Target) -> None:
 
 def refuses_flipped_bits(target: Target) -> None:
     """Check that a cache with any flipped bit is refused."""
-    for subject, parts in islice(_exported(target), 2):
+    for subject, parts in islice(_export_models(target), 2):
         with target.session() as connection:
             for number, part in enumerate(parts):
                 for place in _places(part.size_bytes):
@@ -147,7 +147,7 @@ def refuses_flipped_bits(target: Target) -> None:
 
 def refuses_other_lengths(target: Target) -> None:
     """Check that a truncated or extended part is refused."""
-    subject, parts = next(_exported(target))
+    subject, parts = next(_export_models(target))
     with target.session() as connection:
         for number, part in enumerate(parts):
             size = part.size_bytes
@@ -162,7 +162,7 @@ def refuses_other_lengths(target: Target) -> None:
 
 def refuses_other_parts(target: Target) -> None:
     """Check that reordered, missing, duplicated and mixed parts are refused."""
-    models = list(islice(_exported(target), 2))
+    models = list(islice(_export_models(target), 2))
     subject, parts = models[0]
     with target.session() as connection:
         wrong: dict[str, Sequence[Part]] = {"a part twice": [*parts, parts[-1]]}
@@ -189,7 +189,7 @@ def refuses_garbage(target: Target) -> None:
             for count in (1, 2, 100):
                 what = f"{count} parts of {len(garbage)} bytes that begin with {garbage[:8]!r}"
                 _require_refused(connection, [Part.of(garbage)] * count, what)
-        with refused("a cache of no part", *_REFUSALS):
+        with expect_refusal("a cache of no part", *_REFUSALS):
             connection.restore([]).close()
         subject, prepared = prepared_subject(connection)
         with prepared:
@@ -197,7 +197,7 @@ def refuses_garbage(target: Target) -> None:
             require_answer(subject, given, prepared.run([given]), "after garbage was refused")
 
 
-def _exported(target: Target) -> Iterator[tuple[Subject, list[Part]]]:
+def _export_models(target: Target) -> Iterator[tuple[Subject, list[Part]]]:
     """Yield small models with their exports."""
     _require_offered(target)
     with target.session() as connection:
@@ -224,7 +224,7 @@ def _with_part(parts: Sequence[Part], number: int, data: bytes | bytearray | mem
 
 
 def _require_refused(connection: Connection, parts: Sequence[Part], what: str) -> None:
-    """Raise Broken unless the device refuses these parts as a cache with one of _REFUSALS."""
+    """Raise Breach unless the device refuses these parts as a cache with one of _REFUSALS."""
     try:
         connection.restore(parts).close()
     except _REFUSALS:
@@ -232,9 +232,9 @@ def _require_refused(connection: Connection, parts: Sequence[Part], what: str) -
     except UnavailableDevice as error:
         if not connection.session.is_alive:
             raise
-        require(False, f"a cache with {what} has the device fail: {said(error)}; INVALID_FILE is right")
+        require(False, f"a cache with {what} has the device fail: {quote_error(error)}; INVALID_FILE is right")
     except NnrtError as error:
-        require(False, f"a cache with {what} is refused with {said(error)}; INVALID_FILE is right")
+        require(False, f"a cache with {what} is refused with {quote_error(error)}; INVALID_FILE is right")
     else:
         require(False, f"a cache with {what} is taken; it is to be refused with INVALID_FILE")
 
@@ -247,7 +247,7 @@ def _require_restored(connection: Connection, subject: Subject, parts: Sequence[
 
 def checks() -> list[Check]:
     """Return the checks of the level."""
-    return checks_of(
+    return make_checks(
         Level.CACHES,
         restores_what_it_exported,
         exports_what_it_restored,

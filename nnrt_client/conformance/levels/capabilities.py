@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnrt_client.conformance.levels.check import NotOffered, refused, require
+from nnrt_client.conformance.levels.check import NotOffered, expect_refusal, require
 from nnrt_client.conformance.levels.streams import run_request
 from nnrt_client.conformance.levels.subjects import prepared_subject, require_answer, subjects
 from nnrt_client.conformance.target import Target, first_reason
@@ -30,7 +30,7 @@ def takes_unknown_dimensions(target: Target) -> None:
             reason = first_reason(connection.supported(dynamic.graph))
             if not target.info.capabilities.dynamic_input:
                 require(reason, f"an unknown dimension of {subject.name!r} is supported without the capability for it")
-                with refused("a model with an unknown dimension", Unsupported, InvalidParameter):
+                with expect_refusal("a model with an unknown dimension", Unsupported, InvalidParameter):
                     connection.prepare(dynamic.graph).close()
                 continue
             if reason:
@@ -88,7 +88,7 @@ def _try_config(target: Target, capability: str, configs: Sequence[ModelConfig])
         subject = subjects(connection)[0]
         if not getattr(target.info.capabilities, capability):
             for config in configs:
-                with refused(f"{config} without the capability {capability}", OperationForbidden):
+                with expect_refusal(f"{config} without the capability {capability}", OperationForbidden):
                     connection.prepare(subject.graph, config).close()
             raise NotOffered(f"the device has no {capability}, and refuses what needs it")
         for config in configs:
@@ -104,9 +104,9 @@ def exports_models(target: Target) -> None:
         subject, prepared = prepared_subject(connection)
         with prepared:
             if not target.info.capabilities.model_cache:
-                with refused("an export without the capability model_cache", Unsupported):
+                with expect_refusal("an export without the capability model_cache", Unsupported):
                     prepared.export()
-                with refused(
+                with expect_refusal(
                     "a cache without the capability model_cache", Unsupported, InvalidFile, OperationForbidden
                 ):
                     connection.restore([Part.of(b"cache")]).close()
@@ -125,7 +125,7 @@ def profiles_runs(target: Target) -> None:
             given = subject.question(1)
             request = run_request(prepared, [given], profile=True)
             if not target.info.capabilities.profiling:
-                with refused("a profile without the capability profiling", Unsupported):
+                with expect_refusal("a profile without the capability profiling", Unsupported):
                     connection.call("PreparedModel.Run", request)
                 raise NotOffered("the device doesn't profile runs, and says so")
             reply = connection.call("PreparedModel.Run", request)
@@ -139,11 +139,11 @@ def loads_programs(target: Target) -> None:
     """Check that garbage in a claimed program format is refused, and so is every other format."""
     formats = target.info.capabilities.program_formats
     with target.session() as connection:
-        with refused(f"a program of the format {_UNKNOWN_FORMAT!r}", Unsupported, InvalidParameter):
+        with expect_refusal(f"a program of the format {_UNKNOWN_FORMAT!r}", Unsupported, InvalidParameter):
             connection.load_program(_UNKNOWN_FORMAT, [Part.of(b"no program")]).close()
         for name in formats:
             for garbage in (b"no program", b"\0" * 4096, bytes(range(256)) * 16):
-                with refused(
+                with expect_refusal(
                     f"{len(garbage)} bytes as a program of {name!r}", InvalidFile, Unsupported, InvalidParameter
                 ):
                     connection.load_program(name, [Part.of(garbage)]).close()

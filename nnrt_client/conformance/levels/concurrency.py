@@ -9,8 +9,8 @@ import numpy as np
 
 from nnrt_client.conformance.case import Level
 from nnrt_client.conformance.cases.draft import Draft
-from nnrt_client.conformance.levels.check import Check, NotOffered, checks_of, require
-from nnrt_client.conformance.levels.long_model import long_model
+from nnrt_client.conformance.levels.check import Check, NotOffered, make_checks, require
+from nnrt_client.conformance.levels.long_model import find_long_model
 from nnrt_client.conformance.levels.residents import (
     gives_no_memory_with_bytes_of_others,
     keeps_each_output_apart,
@@ -42,7 +42,7 @@ _ROUNDS = 3
 
 def serves_many_clients_of_one_model(target: Target) -> None:
     """Check that eight clients, each in its own session, run one model and get the answers to their own inputs."""
-    _in_clients(target, lambda connection, client: _ask(connection, subjects(connection)[0], client))
+    _run_in_clients(target, lambda connection, client: _ask(connection, subjects(connection)[0], client))
 
 
 def serves_many_clients_of_several_models(target: Target) -> None:
@@ -52,7 +52,7 @@ def serves_many_clients_of_several_models(target: Target) -> None:
         taken = subjects(connection)
         _ask(connection, taken[client % len(taken)], client)
 
-    _in_clients(target, client_of)
+    _run_in_clients(target, client_of)
 
 
 def compiles_for_many_clients(target: Target) -> None:
@@ -66,7 +66,7 @@ def compiles_for_many_clients(target: Target) -> None:
                 given = subject.question(client * _TURNS + turn)
                 require_answer(subject, given, prepared.run([given]), "when it is compiled beside others")
 
-    _in_clients(target, client_of)
+    _run_in_clients(target, client_of)
 
 
 def serves_many_clients_of_dynamic_models(target: Target) -> None:
@@ -83,7 +83,7 @@ def serves_many_clients_of_dynamic_models(target: Target) -> None:
                 given = subject.question(client * _RUNS + run, 1 + (client + run) % _CLIENTS)
                 require_answer(subject, given, prepared.run([given]), f"with {len(given)} rows, beside other clients")
 
-    _in_clients(target, client_of)
+    _run_in_clients(target, client_of)
 
 
 def runs_one_prepared_model_in_many_threads(target: Target) -> None:
@@ -100,7 +100,7 @@ def runs_one_prepared_model_in_many_threads(target: Target) -> None:
 def keeps_runs_apart_that_overlap(target: Target) -> None:
     """Check that long overlapping runs of one prepared model give the answers to their own inputs."""
     with target.session() as connection:
-        model = long_model(connection)
+        model = find_long_model(connection)
         with model.prepared:
             what = f"a run of {model.nodes} nodes gives another answer beside {len(_SHIFTS) - 1} with other inputs"
             for _ in range(_ROUNDS):  # An error may depend on the order in which runs end.
@@ -117,7 +117,7 @@ def _ask(connection: Connection, subject: Subject, client: int) -> None:
             require_answer(subject, given, prepared.run([given]), f"for client {client} beside {_CLIENTS - 1} others")
 
 
-def _in_clients(target: Target, ask: Callable[[Connection, int], None]) -> None:
+def _run_in_clients(target: Target, ask: Callable[[Connection, int], None]) -> None:
     """Call `ask` in eight threads at once, each with a session of its own."""
     barrier = threading.Barrier(_CLIENTS)
 
@@ -237,7 +237,7 @@ def _tensor(connection: Connection, subject: Subject) -> Tensor:
 
 def checks() -> list[Check]:
     """Return the checks of the level."""
-    return checks_of(
+    return make_checks(
         Level.CONCURRENCY,
         serves_many_clients_of_one_model,
         serves_many_clients_of_several_models,

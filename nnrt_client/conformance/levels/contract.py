@@ -16,7 +16,7 @@ from nnrt_client.conformance.levels.capabilities import (
     takes_priorities,
     takes_unknown_dimensions,
 )
-from nnrt_client.conformance.levels.check import Check, NotOffered, checks_of, refused, require
+from nnrt_client.conformance.levels.check import Check, NotOffered, expect_refusal, make_checks, require
 from nnrt_client.conformance.levels.limits import (
     refuses_buffers_above_the_limit,
     refuses_models_above_the_limit,
@@ -112,14 +112,14 @@ def refuses_unknown_extensions(target: Target) -> None:
     config = ModelConfig(extensions=_UNKNOWN_EXTENSION)
     with target.session() as connection:
         subject = subjects(connection)[0]
-        with refused("an unknown extension", *_EXTENSION_REFUSALS):
+        with expect_refusal("an unknown extension", *_EXTENSION_REFUSALS):
             connection.prepare(subject.graph, config).close()
         with connection.prepare(subject.graph) as prepared:
             given = subject.question(1)
             require_answer(subject, given, prepared.run([given]), "after a refusal")
             if target.info.capabilities.model_cache:
                 parts = prepared.export()
-                with refused("a cache with an unknown extension", *_EXTENSION_REFUSALS):
+                with expect_refusal("a cache with an unknown extension", *_EXTENSION_REFUSALS):
                     connection.restore(parts, config).close()
 
 
@@ -132,7 +132,7 @@ def says_why_not(target: Target) -> None:
             require(not answers[-1].supported, f"the node is said to be supported of {broken.name}")
             for place, answer in enumerate(answers[:-1]):
                 require(answer.supported, f"{broken.place(place)} is refused though its own operands are right")
-            with refused(broken.name, InvalidParameter, Unsupported):
+            with expect_refusal(broken.name, InvalidParameter, Unsupported):
                 connection.prepare(broken).close()
 
 
@@ -192,12 +192,12 @@ def refuses_wrong_inputs(target: Target) -> None:
                 "an empty input": [given[:0]],
             }
             for what, inputs in wrong.items():
-                with refused(what, InvalidParameter):
+                with expect_refusal(what, InvalidParameter):
                     _run(connection, run_request(prepared, inputs))
             for count in (0, 1, given.nbytes - 1, given.nbytes + 1):
                 request = run_request(prepared, [given])
                 request.inputs[0].data.inline = given.tobytes()[:count] + b"\0" * max(count - given.nbytes, 0)
-                with refused(f"{count} bytes for an input of {given.nbytes}", InvalidParameter):
+                with expect_refusal(f"{count} bytes for an input of {given.nbytes}", InvalidParameter):
                     _run(connection, request)
             require_answer(subject, given, prepared.run([given]), "after refusals")
 
@@ -218,7 +218,7 @@ def refuses_dynamic_misfits(target: Target) -> None:
                 "an input of another data type": given.astype(np.int8),
             }
             for what, array in wrong.items():
-                with refused(what, InvalidParameter, Unsupported):
+                with expect_refusal(what, InvalidParameter, Unsupported):
                     _run(connection, run_request(prepared, [np.ascontiguousarray(array)]))
             require_answer(subject, given, prepared.run([given]), "after refusals")
 
@@ -228,13 +228,13 @@ def forgets_what_is_released(target: Target) -> None:
     with target.session() as connection, target.session() as other:
         subject, prepared = prepared_subject(connection)
         request = run_request(prepared, [subject.question(1)])
-        with refused("a model of another session", UnavailableDevice, InvalidParameter):
+        with expect_refusal("a model of another session", UnavailableDevice, InvalidParameter):
             _run(other, request)
         prepared.close()
-        with refused("a model that was released", UnavailableDevice, InvalidParameter):
+        with expect_refusal("a model that was released", UnavailableDevice, InvalidParameter):
             _run(connection, request)
         request.model_id = _UNKNOWN_ID
-        with refused("a model that never was", UnavailableDevice, InvalidParameter):
+        with expect_refusal("a model that never was", UnavailableDevice, InvalidParameter):
             _run(connection, request)
 
 
@@ -304,7 +304,7 @@ def _run(connection: Connection, request: Any) -> Any:
 
 def checks() -> list[Check]:
     """Return the checks of the level."""
-    return checks_of(
+    return make_checks(
         Level.CONTRACT,
         describes_itself,
         tells_sessions_apart,

@@ -23,7 +23,7 @@ _HUGE = 2**31 - 1
 Operand = Array | TensorSpec
 
 
-def _survives(ask: Callable[[Connection], None], target: Target) -> None:
+def _check_survival(ask: Callable[[Connection], None], target: Target) -> None:
     """Send a request, ignore its error, and check that the device still computes.
 
     The kit itself checks that the daemon is still alive.
@@ -196,7 +196,7 @@ def _run_of_wild_requests(connection: Connection) -> None:
 def checks() -> Iterator[Check]:
     """Yield the checks of the level."""
     for name, graph, inputs in _hostile_nodes():
-        function = partial(_survives, partial(_prepare_and_run, graph, inputs))
+        function = partial(_check_survival, partial(_prepare_and_run, graph, inputs))
         yield Check(Level.DEATH, f"death/{name}", function, (graph.nodes[0].type,), graph.tensors[0].data_type)
     for name, ask in (("chain_of_10000_nodes", _deep_chain), ("wild_requests", _run_of_wild_requests)):
-        yield Check(Level.DEATH, f"death/{name}", partial(_survives, ask))
+        yield Check(Level.DEATH, f"death/{name}", partial(_check_survival, ask))

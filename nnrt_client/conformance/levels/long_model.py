@@ -25,7 +25,7 @@ _TRIES = 4
 Floats = NDArray[np.float32]
 
 
-class SeemedLong(Exception):
+class RunTooShort(Exception):
     """A run now takes too little time: the model was chosen while other work slowed it down. The trial is void."""
 
 
@@ -40,8 +40,8 @@ class LongModel:
     # Duration of a run that is not stopped.
     took_s: float
 
-    def time_right(self, when: str) -> float:
-        """Return the duration of a whole run. Raises Broken unless its answer is right."""
+    def time_run(self, when: str) -> float:
+        """Return the duration of a whole run. Raises Breach unless its answer is right."""
         began = time.monotonic()
         (output,) = self.prepared.run([self.given])
         took_s = time.monotonic() - began
@@ -51,26 +51,26 @@ class LongModel:
     def require_long(self, whole_s: float) -> None:
         """Raise SeemedLong if a whole run takes less than _SHORT_S."""
         if whole_s < _SHORT_S:
-            raise SeemedLong
+            raise RunTooShort
 
 
-def with_long_model(connection: Connection, trial: Callable[[LongModel], None]) -> None:
+def try_with_long_model(connection: Connection, trial: Callable[[LongModel], None]) -> None:
     """Run a trial with a `long_model`, and again with a new one each time it raises SeemedLong."""
     for _ in range(_TRIES):
-        model = long_model(connection)
-        with model.prepared, suppress(SeemedLong):
+        model = find_long_model(connection)
+        with model.prepared, suppress(RunTooShort):
             trial(model)
             return
     raise NotOffered("no run takes long at one time that doesn't take little at another")
 
 
-def long_model(connection: Connection) -> LongModel:
+def find_long_model(connection: Connection) -> LongModel:
     """Return a model that runs for about half a second. Raises NotOffered if the device can't."""
     reasons = []
     for side in _SIDES:
         for node_type, constant, given in _links(side):
             try:
-                model = _scaled(connection, node_type, constant, given)
+                model = _scale_chain(connection, node_type, constant, given)
             except NnrtError as error:  # Such as too little memory.
                 reasons.append(error.message)
                 continue
@@ -80,14 +80,14 @@ def long_model(connection: Connection) -> LongModel:
     raise NotOffered(f"no run takes long enough to be stopped ({'; '.join(dict.fromkeys(reasons))})")
 
 
-def _scaled(connection: Connection, node_type: NodeType, constant: Floats, given: Floats) -> LongModel | str:
+def _scale_chain(connection: Connection, node_type: NodeType, constant: Floats, given: Floats) -> LongModel | str:
     """Return a chain with enough nodes to take long, or the reason why there is none."""
     if reason := first_reason(connection.supported(_chain(node_type, constant, given, _FEW))):
         return reason
     nodes, took_s = _FEW, 0.0
     for _ in range(_TRIES):  # Other work may have slowed the measurement.
         prepared = connection.prepare(_chain(node_type, constant, given, nodes))
-        took_s = _time_of_run(prepared, given)
+        took_s = _time_two_runs(prepared, given)
         if took_s >= _LEAST_S and nodes >= _LEAST_NODES:
             break
         prepared.close()
@@ -101,7 +101,7 @@ def _scaled(connection: Connection, node_type: NodeType, constant: Floats, given
     return LongModel(prepared, given, wanted, nodes, took_s)
 
 
-def _time_of_run(prepared: Prepared, given: Floats) -> float:
+def _time_two_runs(prepared: Prepared, given: Floats) -> float:
     """Return the seconds of the faster of two runs."""
     times = []
     for _ in range(2):

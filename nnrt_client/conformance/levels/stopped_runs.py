@@ -7,11 +7,11 @@ from contextlib import ExitStack, suppress
 from functools import partial
 
 from nnrt_client.conformance.levels.check import NotOffered, require
-from nnrt_client.conformance.levels.long_model import LongModel, long_model, with_long_model
+from nnrt_client.conformance.levels.long_model import LongModel, find_long_model, try_with_long_model
 from nnrt_client.conformance.levels.streams import Stream, cancel, new_run_id, run_frame
 from nnrt_client.conformance.levels.subjects import prepared_subject, require_answer
-from nnrt_client.conformance.outcome import said
-from nnrt_client.conformance.target import Broken, Connection, Target
+from nnrt_client.conformance.outcome import quote_error
+from nnrt_client.conformance.target import Breach, Connection, Target
 from nnrt_hdi.counters import FEATURE as COUNTERS
 from nnrt_hdi.errors import NnrtError, TimedOut, UnavailableDevice
 
@@ -28,7 +28,7 @@ _MOST_SLOTS = 16
 def stops_cancelled_runs(target: Target) -> None:
     """Check that a cancelled run ends at the next operator, long before it would have completed."""
     with target.session() as connection:
-        with_long_model(connection, partial(_stops_cancelled, connection))
+        try_with_long_model(connection, partial(_stops_cancelled, connection))
         subject, prepared = prepared_subject(connection)
         with prepared:
             given = subject.question(1)
@@ -52,7 +52,7 @@ def _stops_cancelled(connection: Connection, model: LongModel) -> None:
 def stops_runs_at_their_deadline(target: Target) -> None:
     """Check that a run whose time expires on the device ends with TIMEOUT at the next operator."""
     with target.session() as connection:
-        with_long_model(connection, partial(_stops_expired, connection))
+        try_with_long_model(connection, partial(_stops_expired, connection))
 
 
 def _stops_expired(connection: Connection, model: LongModel) -> None:
@@ -63,7 +63,7 @@ def _stops_expired(connection: Connection, model: LongModel) -> None:
             stream.send(run_frame(model.prepared, [model.given], timeout_ms=max(int(after_s * 1000), 1)))
             error, ended = stream.outcome()
             if error is not None and not isinstance(error, TimedOut):
-                raise Broken(f"a run whose time is over ends with {said(error)}; TIMEOUT is right")
+                raise Breach(f"a run whose time is over ends with {quote_error(error)}; TIMEOUT is right")
             return error, ended - began
 
         _require_early(model, expired, "a run whose time is a part of what it takes")
@@ -72,7 +72,7 @@ def _stops_expired(connection: Connection, model: LongModel) -> None:
 
 
 def _require_early(model: LongModel, stop: Callable[[float], tuple[NnrtError | None, float]], what: str) -> None:
-    """Raise Broken unless stopping a run ends it early with an error at least once, and never leaves anything behind.
+    """Raise Breach unless stopping a run ends it early with an error at least once, and never leaves anything behind.
 
     `stop` gets the seconds after which to stop the run, a fraction of the fastest whole run so far: the model may have
     been chosen while other work slowed it down. Raises SeemedLong if whole runs have become too short to tell.
@@ -83,7 +83,7 @@ def _require_early(model: LongModel, stop: Callable[[float], tuple[NnrtError | N
         if isinstance(error, UnavailableDevice):
             raise error
         for _ in range(_CONFIRMATIONS):
-            whole_s = min(whole_s, model.time_right(f"after {what}"))
+            whole_s = min(whole_s, model.time_run(f"after {what}"))
             if error is None or took_s >= _ENDED_BY * whole_s:
                 break
         else:
@@ -91,7 +91,7 @@ def _require_early(model: LongModel, stop: Callable[[float], tuple[NnrtError | N
         model.require_long(whole_s)
         how = "gives an answer" if error is None else f"ends with {error.code.name}"
         latest = f"{how} after {took_s:.3f} s, of the {whole_s:.3f} s that a whole run of {model.nodes} nodes takes"
-    raise Broken(f"{what} {latest}; look at the cancellation between operators at least")
+    raise Breach(f"{what} {latest}; look at the cancellation between operators at least")
 
 
 def _wait(seconds: float) -> float:
@@ -109,15 +109,15 @@ def starts_nothing_late(target: Target) -> None:
         load = connection.device.counters().load
         if load is None or load.slots > _MOST_SLOTS:
             raise NotOffered("the daemon has no bounded number of runs on the device at a time")
-        with_long_model(connection, partial(_starts_nothing_late, connection, load.slots))
+        try_with_long_model(connection, partial(_starts_nothing_late, connection, load.slots))
 
 
 def _starts_nothing_late(connection: Connection, slots: int, model: LongModel) -> None:
     for _ in range(_TRIES):
         if _waits_in_vain(connection, model, slots):
             return
-    model.require_long(model.time_right("after runs that waited in vain"))
-    raise Broken(
+    model.require_long(model.time_run("after runs that waited in vain"))
+    raise Breach(
         "of two runs that can't have begun before their time was over, or they were cancelled, one gave an answer"
     )
 
@@ -141,7 +141,7 @@ def _waits_in_vain(connection: Connection, model: LongModel, slots: int) -> bool
         for stream in fillers:
             stream.outcome()
         if in_time is not None and not isinstance(in_time, TimedOut):
-            raise Broken(f"a run whose time is over while it waits ends with {said(in_time)}; TIMEOUT is right")
+            raise Breach(f"a run that expires while it waits ends with {quote_error(in_time)}; TIMEOUT is right")
         return in_time is not None and in_vain is not None
 
 
@@ -169,7 +169,7 @@ def outlives_clients_that_go(target: Target) -> None:
         subject, prepared = prepared_subject(connection)
         with prepared:
             with target.session() as leaving:
-                model = long_model(leaving)
+                model = find_long_model(leaving)
                 future = model.prepared.executor.submit([model.given])
                 _wait(_STOP_AT * model.took_s)
             with suppress(NnrtError):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nnrt_client.conformance.levels.check import NotOffered
-from nnrt_client.conformance.target import Broken, Connection, Prepared, first_reason
+from nnrt_client.conformance.target import Breach, Connection, Prepared, first_reason
 from nnrt_hdi.backend import ModelConfig
 from nnrt_hdi.enums import ActivationType, DataType, NodeType
 from nnrt_hdi.graph import Constant, Graph, Node
@@ -105,7 +105,7 @@ def models_of_equal_size(connection: Connection, count: int) -> list[Subject]:
     return [
         subject
         for seed in range(count)
-        for subject in _taken(connection, [*candidates(seed), _moved(seed)])
+        for subject in _supported_models(connection, [*candidates(seed), _moved(seed)])
         if subject.graph.constants
     ]
 
@@ -119,10 +119,10 @@ def outer_sum(rows: int, columns: int) -> Graph:
 
 def subjects(connection: Connection) -> list[Subject]:
     """Return the models that the device supports. Raises NotOffered if there are none."""
-    return _taken(connection, candidates())
+    return _supported_models(connection, candidates())
 
 
-def _taken(connection: Connection, models: Iterable[Subject]) -> list[Subject]:
+def _supported_models(connection: Connection, models: Iterable[Subject]) -> list[Subject]:
     taken = []
     reasons = []
     for subject in models:
@@ -143,16 +143,16 @@ def prepared_subject(connection: Connection, config: ModelConfig | None = None) 
 
 
 def require_answer(subject: Subject, given: Array, outputs: list[Array], when: str) -> None:
-    """Raise Broken unless the output equals the right one in every element."""
+    """Raise Breach unless the output equals the right one in every element."""
     wanted = subject.answer(given)
     if len(outputs) != 1:
-        raise Broken(f"the model {subject.name!r} gives {len(outputs)} outputs {when}; it has 1")
+        raise Breach(f"the model {subject.name!r} gives {len(outputs)} outputs {when}; it has 1")
     (output,) = outputs
     if (output.dtype, output.shape) != (wanted.dtype, wanted.shape):
-        raise Broken(
+        raise Breach(
             f"the model {subject.name!r} gives {output.dtype}{list(output.shape)} {when};"
             f" {wanted.dtype}{list(wanted.shape)} is right"
         )
     if not np.array_equal(output, wanted):
         at = tuple(int(index) for index in np.argwhere(output != wanted)[0])
-        raise Broken(f"the model {subject.name!r} gives {output[at]} at {list(at)} {when}; {wanted[at]} is right")
+        raise Breach(f"the model {subject.name!r} gives {output[at]} at {list(at)} {when}; {wanted[at]} is right")

@@ -27,7 +27,7 @@ def traps() -> Iterator[Trap]:
     yield from _axes()
     yield from _folds()
     yield from _numbers()
-    yield from _of_several_runs()
+    yield from _several_runs()
 
 
 def with_float16() -> Iterator[Case]:
@@ -118,7 +118,7 @@ def _numbers() -> Iterator[Trap]:
     yield Trap("to_f4", N.CAST, [[x, i4(11)]], [[f4(2**31, 2**32 - 256, 1)]], {}, (1,))
 
 
-def _of_several_runs() -> Iterator[Trap]:
+def _several_runs() -> Iterator[Trap]:
     """Yield traps of weights that are inputs of a run, and of constants that a run may spoil."""
     runs = [[SQUARE, OTHER], [SQUARE, SQUARE], [OTHER, SQUARE]]
     yield Trap("weights_of_runs", N.FULL_CONNECTION, runs, [[x @ weight.T] for x, weight in runs])

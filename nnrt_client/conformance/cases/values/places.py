@@ -20,7 +20,7 @@ def traps() -> Iterator[Trap]:
     yield from _outside()
     yield from _twice()
     yield from _order()
-    yield from _of_the_run()
+    yield from _runtime_operands()
     yield from _cut()
 
 
@@ -186,7 +186,7 @@ def _order() -> Iterator[Trap]:
     )
 
 
-def _of_the_run() -> Iterator[Trap]:
+def _runtime_operands() -> Iterator[Trap]:
     """Yield traps with axes, sizes and positions as inputs of the run, which a device may refuse."""
     rows: list[tuple[NodeType, list[Any], dict[str, Any], Any]] = [
         (N.EXPAND_DIMS, [X, i4(1)], {}, X[:, None]),
