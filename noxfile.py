@@ -1,8 +1,12 @@
-"""The whole suite on every Python, with the oldest and with the newest of what the project needs: `make matrix`.
+"""Sessions with environments of their own, for what doesn't fit into `.venv`: other versions and large packages.
 
-A Python that PATH doesn't have is skipped, and the summary says so. `make matrix NOX_ARGS='--list'` lists the sessions,
-`make matrix NOX_ARGS='--session "tests-3.12(oldest)" -- tests/client'` runs a part of one.
+Makefile calls them by these names: `make matrix`, `make proto`, `make engines`, `make openvino`, `make peers`, `make
+networks`. `nox --list` lists them, and `nox -s "tests-3.12(oldest)" -- tests/client` runs a part of one.
 """
+
+import filecmp
+import tempfile
+from pathlib import Path
 
 import nox
 from packaging.requirements import Requirement
@@ -14,6 +18,11 @@ FIRST_WHEELS = {
     "3.13": {"numpy": "2.1.0", "pillow": "10.4.0"},
     "3.14": {"grpcio": "1.75.1", "numpy": "2.3.2", "onnxruntime": "1.24.1", "pillow": "12.0.0"},
 }
+# The oldest runtime the stubs must work with decides the generator: protobuf 6.31, grpcio 1.74.
+GRPC_TOOLS = "grpcio-tools==1.74.0"
+# The schemas that deploy/kubernetes is checked against.
+KUBERNETES_SCHEMAS = "kubernetes-validate>=1.36"
+STUBS = Path("nnrt_hdi/v2")
 
 nox.needs_version = ">=2025.5.1"
 nox.options.error_on_missing_interpreters = False
@@ -40,3 +49,55 @@ def tests(session: nox.Session, needs: str) -> None:
     pins = floors(str(session.python)) if needs == "oldest" else ["--upgrade", "--upgrade-strategy=eager"]
     session.install("--editable", ".[test]", *pins)
     session.run("pytest", "-q", "-n", "auto", "--maxprocesses", "4", "--dist", "worksteal", *session.posargs)
+
+
+@nox.session
+def proto(session: nox.Session) -> None:
+    """Generate nnrt_hdi/v2 from protos/; with `-- --check`, fail if it isn't what they generate."""
+    session.install(GRPC_TOOLS, "setuptools")
+    if "--check" not in session.posargs:
+        generate(session, Path())
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        generate(session, Path(folder))
+        made = sorted(path.name for path in (Path(folder) / STUBS).iterdir())
+        kept = sorted(path.name for path in STUBS.glob("*_pb2*"))
+        _, different, missing = filecmp.cmpfiles(Path(folder) / STUBS, STUBS, made, shallow=False)
+    if different or missing or made != kept:
+        session.error(f"{STUBS} differs from what protos/ generate; run `make proto`")
+
+
+def generate(session: nox.Session, folder: Path) -> None:
+    """Write the messages of all contracts, and the stubs of those with a service."""
+    contracts = sorted(Path("protos").glob("nnrt_hdi/v2/*.proto"))
+    services = [path for path in contracts if "\nservice " in path.read_text()]
+    protoc = ("python", "-m", "grpc_tools.protoc", "-I", "protos")
+    session.run(*protoc, f"--python_out={folder}", f"--pyi_out={folder}", *map(str, contracts))
+    session.run(*protoc, f"--grpc_python_out={folder}", *map(str, services))
+
+
+@nox.session
+def engines(session: nox.Session) -> None:
+    """Run the tests of Kubernetes and Ray, with the large packages that they take."""
+    session.install("--editable", ".[test,k8s,ray]", KUBERNETES_SCHEMAS)
+    session.run("pytest", "-q", "tests/on_kubernetes", "tests/on_ray", *session.posargs)
+
+
+@nox.session
+def openvino(session: nox.Session) -> None:
+    """Run the tests of examples/backend_openvino, and have the conformance kit try it."""
+    session.install("--editable", ".[openvino]", "--editable", "examples/backend_openvino[test]")
+    session.run("pytest", "-q", "examples/backend_openvino", *session.posargs)
+
+
+@nox.session
+def peers(session: nox.Session) -> None:
+    """Install the server that benchmarks/crowds.py compares with, which needs other versions of what we need."""
+    session.install("--editable", ".[peers]")
+
+
+@nox.session
+def networks(session: nox.Session) -> None:
+    """Export the networks that benchmarks/network_table.py measures, with torch, into build/networks."""
+    session.install(".[onnxruntime,torch]")
+    session.run("python", "benchmarks/export_networks.py", "build/networks", *session.posargs)

@@ -35,7 +35,7 @@ WINDOW_S = 2.0
 CROWDS = (((1, 1), (8, 16)), ((8, 1), (60, 1)))
 BATCH_CLIENTS, BATCH_WINDOW_S, MAX_SIZE, ALONE_RUNS = 8, 1.0, 16, 400
 # Beside the environment that this is run in; it has other versions of what both need.
-PEERS = Path(sys.prefix).parent / ".venv-peers"
+PEERS_PYTHON = Path(__file__).resolve().parents[1] / ".nox/peers/bin/python"
 KSERVE, ABSENT = "KServe, gRPC over TCP", "not installed; make peers installs it"
 
 
@@ -188,6 +188,6 @@ def _beside_kserve() -> Report:
 
 def _with_kserve() -> str | None:
     """Return the Python that has KServe; None where none has."""
-    if (PEERS / "installed").exists():
-        return str(PEERS / "bin" / "python")
+    if PEERS_PYTHON.exists():
+        return str(PEERS_PYTHON)
     return sys.executable if find_spec("kserve") else None

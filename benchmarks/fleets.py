@@ -2,9 +2,9 @@
 
     PYTHONPATH=tests python benchmarks/fleets.py [--brief] [--only kills]
 
-`make bench-fleet` writes the table into docs/fleet.md. Answers of all runs are compared with the right ones. Runs are
-on a device for a given time (tests/plugins/timed_backend.py), as on accelerators that need no core of this machine,
-unless a row says compute-bound.
+`make bench-fleet` writes the table into docs/guides/pools.md. Answers of all runs are compared with the right ones.
+Runs are on a device for a given time (tests/plugins/timed_backend.py), as on accelerators that need no core of this
+machine, unless a row says compute-bound.
 """
 
 import argparse
@@ -37,7 +37,7 @@ from working_client import dense, identity
 
 from nnrt_client import AddressChange, Model, ModelSession, Runtime, load
 
-PAGE = ROOT / "docs" / "fleet.md"
+PAGE = ROOT / "docs/guides/pools.md"
 BEGIN, END = "<!-- figures: `make bench-fleet` writes them -->\n", "<!-- end of figures -->\n"
 RUN_MS = 25
 UNDISTURBED_S, RESTARTS, KILLS, ROUNDS, ROUND_S, STARTS = 15.0, 3, 120, 12, 2.0, 5
@@ -348,7 +348,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--brief", action="store_true", help="measure for a short time")
     parser.add_argument("--only", nargs="+", choices=MEASURES, default=list(MEASURES), help="some of the rows")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/fleet.md")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/guides/pools.md")
     options = parser.parse_args()
     harness.is_brief = options.brief
     report = Report("A fleet", "", ("work", "to reach", "reached", "in the same run"))

@@ -27,7 +27,7 @@ from onnx_networks import in_process_session
 from nnrt_client import ModelSession, NnrtError, load
 
 FOLDER = Path("build/networks")
-PAGE = ROOT / "docs" / "onnx_networks.md"
+PAGE = ROOT / "docs/reference/networks.md"
 COLUMNS = ("network", "exporter", "format", "came in", "equal within", "in process ms", "ms", "ratio", "load ratio")
 FAMILIES = (
     "classification",
@@ -41,7 +41,7 @@ FAMILIES = (
 )
 FORMATS = ("fp32", "fp16", "QDQ", "QOperator", "dynamic int8")
 ABOUT = """\
-Networks of all families, defined in [benchmarks/families](../benchmarks/families) with random weights, exported from
+Networks of all families, defined in [benchmarks/families](../../benchmarks/families) with random weights, exported from
 torch by both of its exporters, and written in other formats by ONNX Runtime's own tools. Each file is given to
 `nnrt_client.load` as it is, with the dimensions open that an application would leave open, on a daemon of this host
 with the onnxruntime backend, and run in two sizes beside ONNX Runtime in the client's process: the same file, as many
@@ -204,22 +204,20 @@ def _kind(row: Sequence[str]) -> str:
     return row[3].partition(":")[0].strip("*")
 
 
-def page(reports: Sequence[Report]) -> str:
-    """The tables as Markdown."""
+def write(reports: Sequence[Report]) -> None:
+    """Write the page with the summary, and one page for each family."""
     rows = [row for report in reports for row in report.rows]
     day = datetime.datetime.now(datetime.timezone.utc).date()
     where = f"{machine()}, ONNX Runtime {version('onnxruntime')}, {THREADS} threads"
     counts = f"{len(rows)} files of {len({row[0] for row in rows})} networks"
-    return "\n".join(
-        [
-            "# ONNX networks",
-            "",
-            f"Written by `make networks` on {day} ({where}): {counts}.",
-            "",
-            ABOUT,
-            *(report.markdown() for report in (summary(rows), *reports)),
-        ]
-    )
+    made = f"Written by `make networks` on {day} ({where}): {counts}."
+    families = {report.title: report.title.lower().replace(" ", "-") for report in reports}
+    links = [f"- [{title}](networks/{name}.md)" for title, name in families.items()]
+    marks = ["", "<!-- pages: networks/* -->", ""]
+    PAGE.write_text("\n".join(["# Networks", "", ABOUT, made, "", summary(rows).markdown(), *links, *marks]))
+    for report in reports:
+        text = f"# {report.title}\n\n[Networks](../networks.md) says what the columns mean.\n\n{report.table()}"
+        (PAGE.parent / "networks" / f"{families[report.title]}.md").write_text(text)
 
 
 def main() -> None:
@@ -227,7 +225,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where export_networks.py has put them")
     parser.add_argument("--only", default="", help="a part of the file names of those to take")
     parser.add_argument("--check", action="store_true", help="compare only, and measure nothing")
-    parser.add_argument("--write", action="store_true", help=f"write docs/{PAGE.name}")
+    parser.add_argument("--write", action="store_true", help=f"write docs/reference/{PAGE.name}")
     given = parser.parse_args()
     paths = [path.with_suffix(".onnx") for path in sorted(given.folder.glob("*.npz")) if given.only in path.name]
     if not paths:
@@ -241,7 +239,7 @@ def main() -> None:
     for report in (*reports, summary(rows)):
         report.show()
     if given.write:
-        PAGE.write_text(page(reports))
+        write(reports)
 
 
 if __name__ == "__main__":

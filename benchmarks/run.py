@@ -1,4 +1,4 @@
-"""Measure, print the tables, and write docs/performance.md: `make bench`.
+"""Measure, print the tables, and write docs/reference/performance/*.md: `make bench`.
 
     PYTHONPATH=tests:tests/onnx_import python benchmarks/run.py [--only GROUP ...] [--brief]
     python benchmarks/run.py --only small --against OTHER_CHECKOUT
@@ -39,13 +39,24 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import harness
 
-PAGE = harness.ROOT / "docs" / "performance.md"
-GROUPS = ("small", "crowds", "shapes", "stateful", "options", "kernels", "onnx_networks")
+PAGES = harness.ROOT / "docs/reference/performance"
+# The title of each group's page.
+GROUPS = {
+    "small": "Small and large runs",
+    "crowds": "Many clients",
+    "shapes": "Unseen shapes",
+    "stateful": "State from step to step",
+    "options": "Options",
+    "kernels": "Reference kernels",
+    "onnx_networks": "Networks in process and behind a daemon",
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=GROUPS, default=GROUPS, help="some of the groups; writes nothing")
+    parser.add_argument(
+        "--only", nargs="+", choices=GROUPS, default=[*GROUPS], help="some of the groups; writes nothing"
+    )
     parser.add_argument("--brief", action="store_true", help="make a few rounds; writes nothing")
     parser.add_argument("--against", type=Path, help="compare the small runs with those of another checkout")
     given = parser.parse_args()
@@ -53,28 +64,26 @@ def main() -> None:
     if given.against:
         importlib.import_module("against").compare(given.against).show()
         return
-    reports = []
     for group in given.only:
+        reports = []
         for report in importlib.import_module(group).measure():
             report.show()
             reports.append(report)
-    if given.only == GROUPS and not given.brief:
-        write(reports)
+        if given.only == [*GROUPS] and not given.brief:
+            write(group, reports)
 
 
-def write(reports: list[harness.Report]) -> None:
+def write(group: str, reports: list[harness.Report]) -> None:
+    """Write the group's page."""
     day = datetime.datetime.now(datetime.timezone.utc).date()
     page = [
-        "# Performance",
+        f"# {GROUPS[group]}",
         "",
-        f"Written by `make bench` on {day} ({harness.machine()}).",
-        "",
-        "Times depend on the machine and on what else it does. Compare the ratios: both sides are measured in one run.",
-        "Where a row has two figures and their ratio, all three are of the round whose ratio is the median.",
+        f"Written by `make bench` on {day} ({harness.machine()}). [Performance](../performance.md) explains it.",
         "",
         *(report.markdown() for report in reports),
     ]
-    PAGE.write_text("\n".join(page))
+    (PAGES / f"{group}.md").write_text("\n".join(page))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Prints the five likeliest classes of an image, as an ONNX network of ImageNet's kind sees it.
+"""Print the five most likely classes of an image, by an ONNX network trained on ImageNet.
 
 NNRT_DEVICES=127.0.0.1:50051 python examples/classify_image.py resnet50.onnx cat.png --labels classes.txt
 """
@@ -14,7 +14,7 @@ import nnrt_client
 
 
 def pixels(path: Path, height: int, width: int) -> Any:
-    """An array as it is; an image scaled, normalized as such networks expect it, and its colours in planes."""
+    """Return an array file as it is, or an image scaled and normalized as such networks expect it, in NCHW."""
     if path.suffix == ".npy":
         return np.load(path, allow_pickle=False)
     with Image.open(path) as image:

@@ -1,4 +1,4 @@
-"""Prints how similar sentences are, as the embeddings of an ONNX text encoder of BERT's kind have it.
+"""Print how similar sentences are, by the embeddings of an ONNX text encoder like BERT.
 
 NNRT_DEVICES=127.0.0.1:50051 python examples/embed_text.py encoder.onnx vocab.txt "A cat sleeps." "A dog naps."
 """
@@ -13,7 +13,7 @@ import nnrt_client
 
 
 def pieces(word: str, vocabulary: dict[str, int], behind: str = "") -> list[str]:
-    """WordPiece: the longest known beginning of a word, then of what is left, which is known behind ##."""
+    """Split a word by WordPiece: the longest known prefix, then the same for the rest, whose pieces begin with ##."""
     for end in range(len(word), 0, -1):
         if behind + word[:end] in vocabulary:
             rest = pieces(word[end:], vocabulary, "##") if word[end:] else []

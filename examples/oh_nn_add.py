@@ -1,4 +1,4 @@
-"""relu(a + b) as a C program of NNRt computes it. Where the devices are says NNRT_DEVICES."""
+"""Computation of relu(a + b) with NNRt's C functions. NNRT_DEVICES has the addresses of the devices."""
 
 import sys
 

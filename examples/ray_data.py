@@ -1,4 +1,4 @@
-"""Runs a network of ImageNet's kind over a folder of images, on all devices of a Ray cluster.
+"""Runs of an ImageNet network over a folder of images, on all devices of a Ray cluster.
 
 ray start --head --resources '{"nnrt_device": 2}'
 python examples/ray_data.py resnet50.onnx data s3://bucket/images scores
@@ -15,7 +15,7 @@ model, input_name, images, scores = sys.argv[1:]
 
 
 def planes(batch: dict[str, Any]) -> dict[str, Any]:
-    """Pixels as such networks expect them, their colours in planes."""
+    """Return the pixels as such networks expect them, in NCHW."""
     pixels = (batch["image"].astype("f4") / 255 - (0.485, 0.456, 0.406)) / (0.229, 0.224, 0.225)
     return {"path": batch["path"], "pixels": pixels.transpose(0, 3, 1, 2).astype("f4")}
 

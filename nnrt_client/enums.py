@@ -1,6 +1,6 @@
-"""The enums of NNRt's application interface, with its numbers and without its C prefixes.
+"""Enums of NNRt's application interface, with NNRt's numbers and without C prefixes.
 
-Where the device interface has the same names and numbers, its enum is used: DeviceType, PerformanceMode, Priority.
+DeviceType, PerformanceMode and Priority are those of the device interface, which has the same names and numbers.
 """
 
 from enum import IntEnum, unique
@@ -26,7 +26,7 @@ __all__ = [
 
 @unique
 class Format(IntEnum):
-    """Order of the dimensions of a tensor; ND means no particular one."""
+    """Order of a tensor's dimensions; ND means no particular order."""
 
     NONE = 0
     NCHW = 1
@@ -36,7 +36,7 @@ class Format(IntEnum):
 
 @unique
 class FuseType(IntEnum):
-    """Activation fused behind an operation."""
+    """Activation that is fused into the operation before it."""
 
     NONE = 0
     RELU = 1
@@ -45,7 +45,7 @@ class FuseType(IntEnum):
 
 @unique
 class PadMode(IntEnum):
-    """Padding of convolution and pooling; leave it out to give a pad list instead."""
+    """Padding of convolution and pooling; give a pad list instead of it."""
 
     SAME = 0
     VALID = 1
@@ -335,7 +335,7 @@ class TensorType(IntEnum):
 
 
 def tensor_type_of(number: int) -> TensorType:
-    """The tensor type of a number. Raises InvalidParameter where there is none."""
+    """Return the tensor type of a number. Raise InvalidParameter if there is none."""
     try:
         return TensorType(number)
     except ValueError as error:

@@ -1,7 +1,7 @@
 """NNRt's application interface as C programs know it: its 75 functions, by their names, returning codes.
 
 A thin layer over the object API, for programs that are ported line by line and for checking behaviour literally. The
-conventions, and what the object API has in place of each function, stand in docs/api.md:
+conventions, and what the object API has in place of each function, stand in docs/reference/c-functions.md:
 
 - Arguments come in C's order, without the out-pointers. A C (pointer, length) or (array, count) pair is one buffer or
   sequence. None stands for every null pointer.

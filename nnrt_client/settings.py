@@ -1,8 +1,9 @@
-"""Settings of a runtime, and what holds without them."""
+"""Settings of a client: each with its default and meaning, said once."""
 
 import os
 import threading
 from dataclasses import dataclass, field
+from typing import Any
 
 from nnrt_client.tracing.choice import require_open_telemetry
 from nnrt_hdi.compression import FEATURE
@@ -19,62 +20,73 @@ _COMPRESSIONS = ("none", FEATURE)
 
 
 def addresses_from_environment() -> tuple[str, ...]:
-    """Read the addresses and names in NNRT_DEVICES, which commas separate."""
+    """Return the addresses and names in NNRT_DEVICES, which commas separate."""
     return tuple(address.strip() for address in os.environ.get(DEVICES_VARIABLE, "").split(",") if address.strip())
 
 
 def addresses_to_ask_for(device: str | int | None) -> tuple[str, ...]:
-    """Give the addresses and names where a device may be: what it is given by itself, else those of NNRT_DEVICES."""
-    # What a device calls itself has no colon; all others have one.
+    """Return the addresses and names where a device may be: itself, if it is an address; else NNRT_DEVICES."""
+    # Names of devices have no colon; addresses and names of fleets have one.
     return (device,) if isinstance(device, str) and ":" in device else addresses_from_environment()
 
 
-def _from_environment(variable: str) -> str:
-    return field(default_factory=lambda: os.environ.get(variable, ""))
+def _setting(default: Any, help: str) -> Any:
+    return field(default=default, metadata={"help": help})
+
+
+def _from_environment(variable: str, help: str) -> str:
+    metadata = {"help": help, "variable": variable}
+    return field(default_factory=lambda: os.environ.get(variable, ""), metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Bounds of a Runtime, in seconds, how it sends, and who it is to daemons."""
+    """Settings of a Runtime: time limits in seconds, how it sends, and its identity."""
 
-    # After so long without a sign of life the connection counts as lost.
-    heartbeat_timeout_s: float = 5.0
-    # How long a lost daemon is looked for before it counts as dead; 0: not at all. One that was killed is dead at once
-    # where its host says that nobody listens; a hung or stopped one costs a caller heartbeat_timeout_s and this.
-    reconnect_timeout_s: float = 2.0
-    # Reaching a daemon and opening a session.
-    connect_timeout_s: float = 5.0
-    # Short questions: status, dimension ranges, releasing something.
-    query_timeout_s: float = 5.0
-    # Asking what a device supports, allocating memory.
-    request_timeout_s: float = 30.0
-    # Compiling a model, its upload included.
-    build_timeout_s: float = 600.0
-    # A run for which no timeout is given.
-    run_timeout_s: float = 3600.0
-    # How long an address where no device was found is not asked again by those who want the first device.
-    look_again_s: float = 1.0
-    # After a call breaks off: how long the session may take to notice that the connection is lost.
-    verdict_timeout_s: float = 1.0
-    # Whether a daemon on this host gets tensors in shared memory, and runs without gRPC.
-    share_memory: bool = True
-    # How tensors and constants are compressed for their way over gRPC: "none", or "deflate" for slow links, without
-    # loss. Device.compression_statistics says what that saves.
-    compression: str = "none"
-    # PEM file of the authorities that daemons' certificates must be of: TLS on every TCP address; empty: none.
-    tls_ca: str = _from_environment(TLS_CA_VARIABLE)
-    # Host that daemons' certificates must be for, in place of the one in their address: such as addresses that a name
-    # server gives; empty: that one.
-    tls_server_name: str = _from_environment(TLS_SERVER_NAME_VARIABLE)
-    # PEM files of this client's own certificate and its key, for daemons that ask for one.
-    tls_cert: str = _from_environment(TLS_CERT_VARIABLE)
-    tls_key: str = _from_environment(TLS_KEY_VARIABLE)
-    # File with the token that says to daemons who this client is. It is sent over TLS, or on one host.
-    token_file: str = _from_environment(TOKEN_FILE_VARIABLE)
-    # gRPC channel options that come on top of ours.
-    channel_options: tuple[tuple[str, str | int], ...] = field(default=())
-    # Whether each run and each build is a span of OpenTelemetry; needs the extra `tracing`.
-    trace: bool = field(default_factory=lambda: os.environ.get(TRACE_VARIABLE, "") not in ("", "0"))
+    heartbeat_timeout_s: float = _setting(5.0, "Silence after which the connection counts as lost.")
+    reconnect_timeout_s: float = _setting(
+        2.0,
+        "How long a lost daemon is looked for before it counts as dead; 0: not at all. A daemon that was killed is dead"
+        " at once if its host says that nobody listens.",
+    )
+    connect_timeout_s: float = _setting(5.0, "Limit for reaching a daemon and opening a session.")
+    query_timeout_s: float = _setting(5.0, "Limit for short calls: status, dimension ranges, releasing something.")
+    request_timeout_s: float = _setting(30.0, "Limit for asking what a device supports, and for allocating memory.")
+    build_timeout_s: float = _setting(600.0, "Limit for compiling a model, with its upload.")
+    run_timeout_s: float = _setting(3600.0, "Limit for a run without a timeout.")
+    look_again_s: float = _setting(
+        1.0, "How long an address where no device was found is not asked again by a search for the first device."
+    )
+    verdict_timeout_s: float = _setting(
+        1.0, "After a call breaks off: how long the session may take to notice that the connection is lost."
+    )
+    share_memory: bool = _setting(
+        True, "Whether a daemon on this host gets tensors in shared memory, and runs without gRPC."
+    )
+    compression: str = _setting(
+        "none",
+        "How tensors and constants are compressed over gRPC, without loss: none, or deflate for slow links."
+        " Device.compression_statistics counts what that saves.",
+    )
+    tls_ca: str = _from_environment(
+        TLS_CA_VARIABLE, "PEM file of the authorities of daemons' certificates: TLS on every TCP address; empty: none."
+    )
+    tls_server_name: str = _from_environment(
+        TLS_SERVER_NAME_VARIABLE, "Host of daemons' certificates, if it is not the host of their address."
+    )
+    tls_cert: str = _from_environment(TLS_CERT_VARIABLE, "PEM file of this client's certificate.")
+    tls_key: str = _from_environment(TLS_KEY_VARIABLE, "PEM file of the key of that certificate.")
+    token_file: str = _from_environment(
+        TOKEN_FILE_VARIABLE, "File with this client's token. It is sent over TLS, or on one host."
+    )
+    channel_options: tuple[tuple[str, str | int], ...] = _setting((), "More options of gRPC's channels.")
+    trace: bool = field(
+        default_factory=lambda: os.environ.get(TRACE_VARIABLE, "") not in ("", "0"),
+        metadata={
+            "help": "Whether runs and builds are spans of OpenTelemetry; needs nnrt[tracing].",
+            "variable": TRACE_VARIABLE,
+        },
+    )
 
     def __post_init__(self) -> None:
         if self.compression not in _COMPRESSIONS:

@@ -1,9 +1,9 @@
-"""The device daemon: offers one accelerator through the hardware device interface, over gRPC.
+"""Device daemon: offers one accelerator through the hardware device interface (HDI), over gRPC.
 
-`transport` speaks gRPC; `device` and what it owns know models and no gRPC. The command: `nnrt-device`.
+`transport` uses gRPC; `device` and what it owns know models but no gRPC. The command is `nnrt-device`.
 
-Locks are taken in this order: the `SessionRegistry`'s; then one of a session's (`ConstantPool` before its uploads,
-`RunRegistry`, `Descriptions`, `BufferPool`, `FilePool`), or those of gRPC's server and its calls; then `SharedBudget`
-before `MemoryBudget`, `Counters` before `Usage`, and `Threads`. No thread holds two of a kind, and all other locks are
-taken alone. Under any of them a line may be logged and a thread started.
+Order in which threads take locks: first that of `SessionRegistry`; then one of a session's (`ConstantPool` before its
+uploads, `RunRegistry`, `Descriptions`, `BufferPool`, `FilePool`), or those of gRPC's server and its calls; then
+`SharedBudget` before `MemoryBudget`, `Counters` before `Usage`, and `Threads`. No thread has two locks of one kind, and
+every other lock is taken alone. A thread may log and start threads under any lock.
 """

@@ -1,4 +1,4 @@
-"""`python -m nnrt_device_service` is `nnrt-device`."""
+"""Command `python -m nnrt_device_service`, the same as `nnrt-device`."""
 
 from nnrt_device_service.cli import main
 

@@ -1,4 +1,4 @@
-"""The device a daemon owns: a backend, the sessions that use it, and the rules between them. Knows no gRPC."""
+"""Device of a daemon: a backend, the sessions that use it, and the rules between them. Knows no gRPC."""
 
 import secrets
 import shlex
@@ -39,21 +39,21 @@ from nnrt_hdi.files.compiled import Target
 from nnrt_hdi.host_limits import memory_limit
 from nnrt_hdi.tensor import Array
 
-# What the backend gets, when the daemon ends, to free what nobody uses any more.
+# Seconds that the backend gets to free unused models and buffers when the daemon ends.
 FREE_S = 3.0
-# Of the host's memory, what clients may hold, and as much again what runs may make. The rest is for the daemon itself,
-# its messages, and what libraries take beside tensors.
+# Default fraction of the host's memory that clients may use; runs may allocate as much again. The rest is for the
+# daemon itself, its messages, and what libraries allocate besides tensors.
 _MEMORY_SHARE = 3 / 8
 
 
 class Device:
-    """Does for clients what the daemon is for: says what it is, makes models and runs them."""
+    """Device that clients use: a backend with its description, models, sessions, scheduler and health checks."""
 
     def __init__(self, backend: Backend, settings: Settings, described: DeviceInfo | None = None) -> None:
-        """Without its description, asked and checked already, the backend is asked for it."""
+        """Make a device; `described` is the backend's description, if the caller has asked for and checked it."""
         try:
             settings.name.encode()
-        except UnicodeEncodeError as error:  # Nobody could be told of it.
+        except UnicodeEncodeError as error:  # Messages and logs could not contain it.
             raise InvalidParameter(f"{settings.name!r} is not in UTF-8", place="--name") from error
         self._backend = backend
         self._settings = settings
@@ -63,19 +63,19 @@ class Device:
         self.info = replace(described, device_name=settings.name or described.device_name)
         self.threads = Threads("device")
         self.gate = DrainGate()
-        # To the store a device is what the backend and its options make of it, whatever its name in the fleet.
+        # For the model store a device is identified by its backend and options, not by its name in the fleet.
         options = (f"{name}={value}" for name, value in sorted(settings.backend_options().items()))
         target = Target.of(described, shlex.join((described.device_name, *options)))
         self.models = Models(backend, self.info, target, settings, self.gate, self.threads)
         self.audit = AuditLog(settings.audit_log)
-        # Half of a host's connections are left to those who get in.
+        # Refused callers may use half of a host's connections; the rest is for others.
         self.refusals = Refusals(self.audit, settings.connections_of_a_host // 2)
         self.instance_id = secrets.token_bytes(16)
         share_bytes = int(memory_limit().value * _MEMORY_SHARE)
         self.freeing = Freeing(self.threads)
         self.sessions = SessionRegistry(settings, settings.held_bytes or share_bytes, self.freeing)
         self._run_limit_bytes = run_bytes = settings.run_bytes or share_bytes
-        # In memory of the device, where the backend offers that.
+        # Buffers in the device's memory, if the backend offers that.
         self.heap = DeviceHeap(backend.allocate, self.freeing, self.info.device_name)
         backend.start(run_bytes, accepts_programs=bool(described.capabilities.program_formats))
         self._slots = settings.concurrent_runs or backend.concurrent_runs
@@ -89,11 +89,11 @@ class Device:
         self.executing = Executing(self.scheduler, self.gate, self.sessions.counters.batches, self.info.device_name)
         self._compile_watch = CompileWatch(settings.max_compile_s, settings.stuck_s)
         self._run_watch = RunWatch(settings.max_run_s, settings.stuck_s, self._compile_watch)
-        # Why the device can't be used any more; empty while it can.
+        # Why the device is stuck, or empty.
         self.stuck = ""
-        # What tries the device, from `start_canary` on; None where nothing does.
+        # Set by `start_canary`; None if no canary checks the device.
         self.canary: Canary | None = None
-        # What the device measures of itself, from its `start` on.
+        # What the device measures about itself, after `telemetry.start`.
         self.telemetry = TelemetryWatch(backend)
 
     @property
@@ -117,14 +117,14 @@ class Device:
 
     @property
     def out(self) -> str:
-        """Why the device takes no work until its canary is right again; empty while it isn't out."""
+        """Why the canary has taken the device out of service, or empty while it is in service."""
         return self.canary.state.why if self.canary is not None else ""
 
     def start_canary(self, on_change: Callable[[], object]) -> None:
-        """Try the device, if the settings ask for it, now and from then on. `on_change` is called when it goes out or
-        comes back.
+        """Check the device with a canary now and periodically, if the settings ask for it.
 
-        Raises Unsupported where the device runs none of the models there are for it, and what `Backend.prepare` raises.
+        `on_change` is called when the device goes out of service or comes back. Raises Unsupported if the device runs
+        none of the canary models, and what `Backend.prepare` raises.
         """
         if not self._settings.canary:
             return
@@ -154,29 +154,31 @@ class Device:
         self.canary.start()
 
     def stop_canary(self) -> bool:
-        """Try the device no more; whether it isn't under way any longer. Idempotent."""
+        """Stop the canary and return whether its run has ended. Idempotent."""
         return self.canary is None or self.canary.stop()
 
     def _set_out(self, why: str) -> None:
-        """Take no work for a reason, or take it again where there is none."""
-        reason = DeviceOut(f"the device is out: {why}; have it done by another one, or when this one is back")
+        """Suspend all work for a reason, or resume it if the reason is empty."""
+        reason = DeviceOut(f"the device is out: {why}; use another device, or try again when this one is back")
         for scheduler in (self.scheduler, self.models.compilers.scheduler):
             scheduler.suspend(reason) if why else scheduler.resume()
 
     def open_account(self, session: Session, user: str) -> None:
-        """Have what a session takes of the device's time count as this user's, of those its identity has."""
+        """Count the device time of a session for this user of its identity."""
         identity = str(session.identity)
         session.account = self.scheduler.account(identity, user, session.usage.runs)
         session.compilations = self.models.compilers.scheduler.account(identity, user, session.usage.compilations)
 
     def counters(self, session: Session) -> DeviceCounters:
-        """What has been done for the session's identity, or for all if it may administer the daemon."""
+        """Return the counters of the session's identity, or of all identities if it may administer the daemon."""
         return self.told_counters(None if session.identity.role is Role.ADMINISTER else session.usage)
 
     def told_counters(self, usage: Usage | None) -> DeviceCounters:
-        """What has been done for one identity, or for all, and how the device is used."""
-        running_ns = self.scheduler.under_way_ns()
-        told = self.sessions.told_counters(usage, {**running_ns, **self.models.compilers.scheduler.under_way_ns()})
+        """Return the counters of one identity, or of all if `usage` is None, and the load of the device."""
+        running_ns = self.scheduler.running_ns()
+        counters = self.sessions.snapshot_counters(
+            usage, {**running_ns, **self.models.compilers.scheduler.running_ns()}
+        )
         load = DeviceLoad(
             slots=self._slots,
             busy_s=self.sessions.counters.busy_s(running_ns),
@@ -191,34 +193,38 @@ class Device:
             run_limit_bytes=self._run_limit_bytes,
             batches=self.sessions.counters.batches.told(),
         )
-        return replace(told, load=load)
+        return replace(counters, load=load)
 
     def look_after_work(self) -> None:
-        """End runs and compilations that last too long. Where one doesn't end, say so in `stuck`, and take no new
-        work."""
+        """Cancel runs and compilations that take too long.
+
+        If one doesn't end, set `stuck` and close the drain gate.
+        """
         self.stuck = (
             self.stuck
-            or self._run_watch.look(self.scheduler.on_device())
-            or self._stuck_in_what_it_was_asked()
-            or self._compile_watch.look(self.models.compilers.scheduler.on_device())
+            or self._run_watch.end_overdue(self.scheduler.on_device())
+            or self._find_stuck_call()
+            or self._compile_watch.end_overdue(self.models.compilers.scheduler.on_device())
         )
         if self.stuck:
             self.gate.close(0.0)
-        self.freeing.go_on()
+        self.freeing.ensure_thread()
 
-    def _stuck_in_what_it_was_asked(self) -> str:
-        """Look after what isn't computed, but has to end as a run has."""
-        found = (self._run_watch.look([asked], f"an attempt to {doing}") for asked, doing in self.freeing.asked)
-        return next(filter(None, found), "")
+    def _find_stuck_call(self) -> str:
+        """Return why a backend call besides runs and compilations counts as stuck, or an empty string."""
+        watch, calls = self._run_watch, self.freeing.backend_calls
+        return next(filter(None, (watch.end_overdue([call], f"an attempt to {doing}") for call, doing in calls)), "")
 
     def close(self, timeout_s: float) -> bool:
-        """Let go of the accelerator when all work has ended and all is free; whether that came in time, and in FREE_S
-        more where the backend is slow to free. If not, it is left as it is."""
+        """Close the backend when all work has ended and everything is freed; return whether that was in time.
+
+        A backend that is slow to free gets FREE_S more. If the time is over, the backend is left open.
+        """
         ended = self.gate.close(timeout_s)
         ended = self.stop_canary() and ended
         ended = self.telemetry.stop() and ended
-        self.freeing.go_on()
-        self.freeing.settle(FREE_S)
+        self.freeing.ensure_thread()
+        self.freeing.await_queued(FREE_S)
         ended = ended and self.freeing.await_all(timeout_s)
         self.executing.close()
         self.threads.close()

@@ -1,23 +1,23 @@
-"""Runs that are computed together: how an application, or the operator of a daemon, asks for it."""
+"""Settings of batching: runs that the device computes together."""
 
 from dataclasses import dataclass
 
 from nnrt_hdi.errors import InvalidParameter
 
-# In Welcome.features: the daemon computes runs together where it is asked to.
+# In Welcome.features: the daemon can batch runs.
 FEATURE = "batching"
 
-# Of more rows at a time nobody gains anything, and a wait of a second is a mistake.
+# More rows gain nothing, and a wait of a second is a mistake.
 MOST_ROWS = 1 << 16
 MOST_DELAY_US = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """Have runs that wait for the device at the same time computed together, as one run with all their rows.
+    """Batching: the device computes runs that wait at the same time as one run with all their rows.
 
-    At most `max_size` rows, along the first dimension, make a batch. A run waits `max_delay_us` microseconds at most
-    for others although the device is free; by default not at all. Raises InvalidParameter for what can't be.
+    A batch has at most `max_size` rows along the first dimension. A run waits at most `max_delay_us` microseconds for
+    others while the device is free; by default not at all. Raises InvalidParameter for impossible values.
     """
 
     max_size: int = 16
@@ -25,7 +25,7 @@ class Batching:
 
     @classmethod
     def of(cls, text: str) -> "Batching":
-        """Read MAX or MAX:DELAY_US. Raises InvalidParameter."""
+        """Parse MAX or MAX:DELAY_US. Raise InvalidParameter."""
         most, _, delay_us = text.partition(":")
         if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in (most, delay_us or "0")):
             raise InvalidParameter(f"{text!r} is not MAX or MAX:DELAY_US, such as 16 or 16:200", place="Batching")

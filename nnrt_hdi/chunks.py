@@ -1,4 +1,4 @@
-"""Large tensors in pieces: which ones, how they are cut, and how they are put together again."""
+"""Chunks: which tensors travel in chunks, how they are cut, and how they are joined."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -7,16 +7,16 @@ import numpy as np
 from nnrt_hdi.errors import InvalidParameter, OutOfMemory
 from nnrt_hdi.tensor import Array, TensorSpec, flat_bytes
 
-# Measured: docs/performance.md, "Large tensors over TCP".
+# Measured: docs/reference/performance.md, "Large tensors over TCP".
 CHUNK_BYTES = 1 << 20
-# In Welcome.features: a message may hold several chunks of constants, and say where in shared memory they are.
+# In Welcome.features: a message may contain several chunks of constants, also in shared memory.
 FEATURE = "chunks"
-# What travels inside a message, of all its tensors together; what is beyond that follows in chunks.
+# Bytes of tensors that travel inside a message; larger ones follow in chunks.
 INLINE_BYTES = 1 << 20
 
 
 def beyond_inline(sizes: Iterable[int], message_bytes: int) -> set[int]:
-    """Which of the tensors of these sizes don't travel inside their message."""
+    """Return the indexes of the tensors that don't travel inside their message."""
     room, beyond = min(INLINE_BYTES, message_bytes), set()
     for index, size in enumerate(sizes):
         if size > room:
@@ -27,25 +27,25 @@ def beyond_inline(sizes: Iterable[int], message_bytes: int) -> set[int]:
 
 
 def cut(data: memoryview, message_bytes: int, start: int = 0) -> Iterator[tuple[int, memoryview]]:
-    """The bytes from `start` on in pieces for messages of at most that size (0: no limit), each with its offset."""
+    """Yield the bytes from `start` on in pieces for messages of at most that size (0: no limit), with offsets."""
     return ((begin, data[begin : begin + size]) for begin, size in cut_sizes(data.nbytes, message_bytes, start))
 
 
 def cut_sizes(size_bytes: int, message_bytes: int, start: int = 0) -> Iterator[tuple[int, int]]:
-    """The offsets and the sizes of the pieces into which `cut` cuts so many bytes."""
+    """Yield offsets and sizes of the pieces that `cut` makes."""
     most = min(CHUNK_BYTES, message_bytes or CHUNK_BYTES)
     return ((begin, min(most, size_bytes - begin)) for begin in range(start, size_bytes, most))
 
 
 def pieces(arrays: Iterable[Array], message_bytes: int) -> Iterator[memoryview]:
-    """The bytes of contiguous arrays one after another, none of a piece in two arrays."""
+    """Yield the bytes of contiguous arrays in pieces; no piece spans two arrays."""
     for array in arrays:
         for _, piece in cut(flat_bytes(array), message_bytes):
             yield piece
 
 
 def room_for(spec: TensorSpec) -> Array:
-    """Memory for a tensor. Raises OutOfMemory where the host has none."""
+    """Allocate an array for a tensor. Raise OutOfMemory if the host has no memory."""
     try:
         return np.empty(spec.shape, spec.numpy_dtype)
     except MemoryError as error:
@@ -53,15 +53,15 @@ def room_for(spec: TensorSpec) -> Array:
 
 
 def outline(spec: TensorSpec) -> Array:
-    """Make an array of the type, the shape and the size of a tensor that takes no memory."""
+    """Return an array with the type, shape and size of a tensor that takes no memory."""
     return np.broadcast_to(np.empty((), spec.numpy_dtype), spec.shape)
 
 
 class Assembly:
-    """Fills arrays with pieces, in order."""
+    """Assembly of arrays from pieces, in order."""
 
     def __init__(self, arrays: Sequence[Array]) -> None:
-        # Of outlines only the sizes count: what arrives for them is thrown away.
+        # Outlines count by size only: their pieces are dropped.
         self._sizes = [array.nbytes for array in arrays]
         self._views = [flat_bytes(array) if array.flags.writeable else None for array in arrays]
         self._at = self._index = 0
@@ -72,12 +72,15 @@ class Assembly:
         return self._index == len(self._sizes)
 
     def throw_away(self) -> None:
-        """Write none of the pieces that are still to come."""
+        """Drop all further pieces."""
         self._views = [None] * len(self._sizes)
 
     def take(self, piece: memoryview | bytes) -> None:
-        """Put the next piece in its place. Raises InvalidParameter for one that is empty, or more than is missing of
-        the array it is for."""
+        """Write the next piece.
+
+        Raises:
+            InvalidParameter: The piece is empty, or longer than what its array lacks.
+        """
         end = self._at + len(piece)
         if self.is_complete or not self._at < end <= self._sizes[self._index]:
             missing = 0 if self.is_complete else self._sizes[self._index] - self._at

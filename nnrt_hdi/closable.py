@@ -1,4 +1,4 @@
-"""A base of all that is closed by hand or by `with`."""
+"""Base class of what `close` or `with` closes."""
 
 from abc import ABC, abstractmethod
 from types import TracebackType
@@ -7,7 +7,7 @@ from typing_extensions import Self
 
 
 class Closable(ABC):
-    """A context manager that closes itself."""
+    """Context manager that closes itself."""
 
     __slots__ = ()
 
@@ -21,4 +21,4 @@ class Closable(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of all that it holds. Idempotent."""
+        """Release everything. Idempotent."""

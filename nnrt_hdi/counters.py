@@ -1,12 +1,12 @@
-"""What a daemon counts."""
+"""Counters of a daemon."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate, zip_longest
 
-# In Welcome.features: the daemon tells what it counts.
+# In Welcome.features: the daemon returns its counters.
 FEATURE = "counters"
-# Of Durations.counts there are at most so many: 64-bit numbers of nanoseconds have at most 64 bits.
+# Most entries of Durations.counts, because nanoseconds are 64-bit numbers.
 MAX_DURATION_COUNTS = 65
 # How a run may end.
 RUN_RESULTS = ("done", "failed", "cancelled", "timed_out", "refused")
@@ -14,34 +14,40 @@ RUN_RESULTS = ("done", "failed", "cancelled", "timed_out", "refused")
 
 @dataclass(frozen=True, slots=True)
 class Durations:
-    """Things took so long: `counts[n]` of them took from 2**(n-1) up to 2**n nanoseconds, `counts[0]` none."""
+    """Histogram of durations: `counts[n]` took from 2**(n-1) up to 2**n nanoseconds, `counts[0]` took 0."""
 
     counts: tuple[int, ...] = ()
     total_s: float = 0.0
 
     def __add__(self, more: "Durations") -> "Durations":
-        """Those of both."""
+        """Return the durations of both."""
         pairs = zip_longest(self.counts, more.counts, fillvalue=0)
         return Durations(tuple(mine + its for mine, its in pairs), self.total_s + more.total_s)
 
     def __sub__(self, earlier: "Durations") -> "Durations":
-        """Those that came after an earlier look at the same."""
+        """Return the durations since an earlier snapshot."""
         pairs = zip_longest(self.counts, earlier.counts, fillvalue=0)
         return Durations(tuple(mine - its for mine, its in pairs), self.total_s - earlier.total_s)
 
     @property
     def count(self) -> int:
-        """Number of them."""
+        """Number of durations."""
         return sum(self.counts)
 
     @property
     def mean_s(self) -> float:
-        """Mean in seconds, 0 where there are none."""
+        """Mean in seconds; 0 without any."""
         return self.total_s / count if (count := self.count) else 0.0
 
     def quantile_s(self, share: float) -> float:
-        """The seconds that so great a share of them, 0 to 1, took at most; right within a factor of two, 0 where there
-        are none."""
+        """Return a quantile in seconds, right within a factor of two.
+
+        Args:
+            share: 0 to 1; 0.99 for p99.
+
+        Returns:
+            Seconds; 0 without any durations.
+        """
         wanted = share * self.count
         for bits, so_far in enumerate(accumulate(self.counts)):
             if so_far and so_far >= wanted:
@@ -54,8 +60,7 @@ class Durations:
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """So many `runs` have been computed together with others that waited, with so many `rows`: `counts[n]` times with
-    more than 2**(n-1) rows, and at most 2**n."""
+    """Histogram of batches of `runs` with `rows`: `counts[n]` had more than 2**(n-1), at most 2**n rows."""
 
     runs: int = 0
     rows: int = 0
@@ -63,27 +68,25 @@ class Batches:
 
     @property
     def count(self) -> int:
-        """Number of times."""
+        """Number of batches."""
         return sum(self.counts)
 
     @property
     def mean_rows(self) -> float:
-        """Mean of the rows, 0 where there are none."""
+        """Mean rows of a batch; 0 without any."""
         return self.rows / count if (count := self.count) else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class IdentityCounters:
-    """The share of one identity in what a daemon has done since its start; `sessions`, `connections` and `held_bytes`
-    are those of now.
+    """Counters of one identity since the daemon's start; `sessions`, `connections` and `held_bytes` are present values.
 
-    `identity` is empty for those that are no more counted by themselves, and for calls that belong to no session.
-    `runs` that have ended are counted by how: see RUN_RESULTS. `run_s` and `compile_s` are
-    seconds that runs were on the device, and that compiling, checking, restoring and exporting took, with what is still
-    under way. `models` are those prepared, by the names of their Origin. `errors` that calls and runs got are counted
-    by cause: the daemon's flag whose limit was reached, or else the name of the ReturnCode. Of runs that are done,
-    `in_bytes` and `out_bytes` are their inputs and outputs, and they were `queued`, `copied` to and from the device,
-    `computed`, and `served`, which is all of that together.
+    `identity` is empty for the sum of identities that are no longer counted separately, and for calls without a
+    session. `runs` counts ended runs by result (RUN_RESULTS). `run_s` and `compile_s` are seconds of runs on the
+    device, and of compiling, checking, restoring and exporting, including what is under way. `models` counts prepared
+    models by Origin. `errors` counts errors by cause: the daemon's flag whose limit was reached, else the ReturnCode.
+    For runs that are done, `in_bytes` and `out_bytes` are sizes of inputs and outputs; `queued`, `copied` and
+    `computed` are durations of these parts, `served` of all parts together.
     """
 
     identity: str
@@ -106,12 +109,11 @@ class IdentityCounters:
 
 @dataclass(frozen=True, slots=True)
 class DeviceLoad:
-    """A device has so much of everything, and so much of that is in use, by whomever: now, but for `busy_s`.
+    """Load of a device: limits, and what all clients use of them now.
 
-    `slots` are the runs that may be on the device at a time, `busy_s` the seconds that runs have been there since the
-    daemon's start: its difference, divided by that of the uptime and by `slots`, is the share of it in use.
-    `held_bytes` are those that clients hold, by kind; `run_bytes` those that runs have taken for what they make.
-    `batches` are since the start.
+    `slots` is the number of runs on the device at a time; `busy_s` are seconds of runs there since the daemon's start:
+    its increase, divided by the increase of the uptime and by `slots`, is the utilization. `held_bytes` are bytes that
+    clients hold, by kind; `run_bytes` are reserved for what runs make. `batches` count since the start.
     """
 
     slots: int = 0
@@ -130,9 +132,9 @@ class DeviceLoad:
 
 @dataclass(frozen=True, slots=True)
 class DeviceCounters:
-    """All that a daemon has done in the `uptime_s` seconds since its start, for the identities that may be seen.
+    """Counters of a daemon for the `uptime_s` seconds since its start, for the identities that the client may see.
 
-    `load` is None where the daemon is an earlier one, which doesn't tell it.
+    `load` is None if the daemon is an older version that doesn't return it.
     """
 
     uptime_s: float

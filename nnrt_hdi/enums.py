@@ -1,7 +1,7 @@
-"""The enums both ends of the wire share, with the numbers of HDI 2.1.
+"""Enums that client and daemon share, with the numbers of HDI 2.1.
 
-Member names drop the prefix that C needs: `DATA_TYPE_FLOAT32` is `DataType.FLOAT32`. Enums of the application interface
-that never travel are in `nnrt_client.enums`.
+Members have no C prefix: `DATA_TYPE_FLOAT32` is `DataType.FLOAT32`. Enums of the application interface that never
+travel are in `nnrt_client.enums`.
 """
 
 from enum import IntEnum, unique
@@ -9,7 +9,7 @@ from enum import IntEnum, unique
 
 @unique
 class ReturnCode(IntEnum):
-    """Result of a call of the application interface. UNAVALIDABLE_DEVICE is a historic misspelling and never sent."""
+    """Result of a call of the application interface. UNAVALIDABLE_DEVICE, a historic misspelling, is never sent."""
 
     SUCCESS = 0
     FAILED = 1
@@ -30,7 +30,7 @@ class ReturnCode(IntEnum):
 
 @unique
 class DeviceType(IntEnum):
-    """The kind of processor that a device is."""
+    """Kind of processor of a device."""
 
     OTHER = 0
     CPU = 1
@@ -40,7 +40,7 @@ class DeviceType(IntEnum):
 
 @unique
 class DeviceStatus(IntEnum):
-    """The readiness of a device for work. BUSY is advisory: the device stays usable."""
+    """Readiness of a device for work. BUSY is advisory: the device stays usable."""
 
     AVAILABLE = 0
     BUSY = 1
@@ -50,7 +50,7 @@ class DeviceStatus(IntEnum):
 
 @unique
 class PerformanceMode(IntEnum):
-    """The speed that an application asks of a compiled model; NONE lets the device choose."""
+    """Speed that an application asks of a compiled model; NONE lets the device choose."""
 
     NONE = 0
     LOW = 1
@@ -61,7 +61,7 @@ class PerformanceMode(IntEnum):
 
 @unique
 class Priority(IntEnum):
-    """Order of the runs of one user; NONE, no preference, counts as MEDIUM."""
+    """Order of one user's runs; NONE counts as MEDIUM."""
 
     NONE = 0
     LOW = 1
@@ -70,7 +70,7 @@ class Priority(IntEnum):
 
     @property
     def rank(self) -> int:
-        """The class of the runs: 0 for LOW, 1, 2 for HIGH."""
+        """Rank of the priority: 0 for LOW, 1 for MEDIUM, 2 for HIGH."""
         return _RANKS[self]
 
 
@@ -79,7 +79,7 @@ _RANKS = {Priority.LOW: 0, Priority.NONE: 1, Priority.MEDIUM: 1, Priority.HIGH: 
 
 @unique
 class Format(IntEnum):
-    """Order of the dimensions of a tensor; NONE where it has no image layout."""
+    """Order of a tensor's dimensions; NONE without an image layout."""
 
     NONE = -1
     NCHW = 0
@@ -107,7 +107,7 @@ class DataType(IntEnum):
 
 @unique
 class QuantType(IntEnum):
-    """The quantization that a node is computed with."""
+    """Quantization with which a node is computed."""
 
     NONE = 0
     ALL = 1
@@ -115,7 +115,7 @@ class QuantType(IntEnum):
 
 @unique
 class NodeType(IntEnum):
-    """The operator that a node of a graph computes."""
+    """Operator of a node."""
 
     NONE = 0
     ABS = 1
@@ -228,7 +228,7 @@ class ResizeMethod(IntEnum):
 
 @unique
 class CoordinateTransformMode(IntEnum):
-    """The mapping of RESIZE from a position of its output to one of its input."""
+    """Mapping of RESIZE from a position of its output to a position of its input."""
 
     ASYMMETRIC = 0
     ALIGN_CORNERS = 1
@@ -237,7 +237,7 @@ class CoordinateTransformMode(IntEnum):
 
 @unique
 class NearestMode(IntEnum):
-    """The neighbour that RESIZE takes with ResizeMethod.NEAREST."""
+    """Neighbor that RESIZE takes with ResizeMethod.NEAREST."""
 
     NORMAL = 0
     ROUND_HALF_DOWN = 1
@@ -275,7 +275,7 @@ class ActivationType(IntEnum):
 
 @unique
 class ReduceMode(IntEnum):
-    """The operation by which REDUCE_FUSION folds the reduced dimensions."""
+    """Operation with which REDUCE_FUSION folds dimensions."""
 
     MEAN = 0
     MAX = 1
@@ -290,7 +290,7 @@ class ReduceMode(IntEnum):
 
 @unique
 class EltwiseMode(IntEnum):
-    """The operation of ELTWISE."""
+    """Operation of ELTWISE."""
 
     PROD = 0
     SUM = 1
@@ -300,7 +300,7 @@ class EltwiseMode(IntEnum):
 
 @unique
 class PadMode(IntEnum):
-    """The treatment of the border by a sliding window: PAD by an explicit list."""
+    """Treatment of the border by a sliding window; PAD uses an explicit list."""
 
     PAD = 0
     SAME = 1
@@ -309,7 +309,7 @@ class PadMode(IntEnum):
 
 @unique
 class RoundMode(IntEnum):
-    """The rounding of the output size of pooling."""
+    """Rounding of the output size of pooling."""
 
     FLOOR = 0
     CEIL = 1
@@ -317,7 +317,7 @@ class RoundMode(IntEnum):
 
 @unique
 class PaddingMode(IntEnum):
-    """The content of the elements that PAD_FUSION adds."""
+    """Content of the elements that PAD_FUSION adds."""
 
     CONSTANT = 0
     REFLECT = 1
@@ -327,9 +327,9 @@ class PaddingMode(IntEnum):
 
 @unique
 class ApiDataType(IntEnum):
-    """Type of a tensor's elements in the numbers of the application interface.
+    """Type of a tensor's elements, in the application interface's numbers.
 
-    They reach a device in the data of some operands (the `type` of CAST), so both ends must know them.
+    They reach a device in the data of some operands (the `type` of CAST), so client and daemon must know them.
     """
 
     UNKNOWN = 0

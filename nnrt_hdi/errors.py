@@ -1,4 +1,4 @@
-"""The errors of NNRt: one class per return code, each with the gRPC status it travels as.
+"""Errors of NNRt: one class per return code, each with the gRPC status as which it travels.
 
     NnrtError                          code                    gRPC status
     |-- OperationFailed                FAILED                  INTERNAL
@@ -16,8 +16,8 @@
     `-- UnavailableDevice              UNAVAILABLE_DEVICE      UNAVAILABLE
         `-- UnknownHandle              UNAVAILABLE_DEVICE      NOT_FOUND
 
-The code is what counts and travels beside the status (`ErrorDetail`); the status alone decides only where the other end
-doesn't speak NNRt, see `nnrt_hdi.wire`.
+The code counts; it travels beside the status (`ErrorDetail`). The status alone decides only if the other end doesn't
+speak NNRt; see `nnrt_hdi.wire`.
 """
 
 from typing import ClassVar, NamedTuple
@@ -28,15 +28,15 @@ from nnrt_hdi.enums import ReturnCode
 
 
 class NnrtError(Exception):
-    """Base of every error the runtime and the daemon raise on purpose.
+    """Base of every error that client and daemon raise on purpose.
 
-    `message` says in one sentence what was given and what would be right; `place` names where ("node 3 'conv1'").
+    `message` says in one sentence what was given and what would be right. `place` says where ("node 3 'conv1'").
     """
 
     code: ClassVar[ReturnCode]
     grpc_status: ClassVar[str]
     request_id: str = ""
-    """What the daemon's log calls the request that failed; empty where no daemon has told of the error."""
+    """Id of the failed request in the daemon's log; empty if the error came from no daemon."""
 
     def __init_subclass__(cls, code: ReturnCode, status: str) -> None:
         cls.code = code
@@ -50,30 +50,30 @@ class NnrtError(Exception):
 
     @property
     def reason(self) -> str:
-        """The message, and by which request the daemon's log has the error, without the place."""
+        """The message with the request id, without the place."""
         return f"{self.message} (request {self.request_id})" if self.request_id else self.message
 
     def __str__(self) -> str:
         return f"{self.place}: {self.reason}" if self.place else self.reason
 
     def copy(self) -> Self:
-        """A copy for somebody else: an error that is raised keeps the frames it went through, and what they hold."""
+        """Return a copy to raise elsewhere: a raised error keeps the frames that it passed, and what they hold."""
         return self.of_request(self.request_id)
 
     def at(self, place: str) -> Self:
-        """A copy of the error with the place put in front of the one it has."""
+        """Return a copy with this place in front of the error's own."""
         placed = self._placed(f"{place}: {self.place}" if self.place else place)
         placed.request_id = self.request_id
         return placed
 
     def of_request(self, request_id: str) -> Self:
-        """A copy of the error, as a daemon tells it of a request."""
+        """Return a copy with the id of a request."""
         told = self._placed(self.place)
         told.request_id = request_id
         return told
 
     def _placed(self, place: str) -> Self:
-        """An error of its kind with that place."""
+        """Return an error of the same class and message with that place."""
         return type(self)(self.message, place=place)
 
 
@@ -81,19 +81,19 @@ _CLASS_OF_CODE: dict[ReturnCode, type[NnrtError]] = {}
 
 
 class OperationFailed(NnrtError, code=ReturnCode.FAILED, status="INTERNAL"):
-    """Something failed that no other code describes; a device refused to compile."""
+    """A failure that no other class describes, or a device refused to compile."""
 
 
 class InvalidParameter(NnrtError, code=ReturnCode.INVALID_PARAMETER, status="INVALID_ARGUMENT"):
-    """A value, index, size or shape is not allowed."""
+    """A value, index, size or shape is wrong."""
 
 
 class OutOfMemory(NnrtError, code=ReturnCode.MEMORY_ERROR, status="RESOURCE_EXHAUSTED"):
-    """Memory could not be had, or a limit would be passed."""
+    """Memory is exhausted, or a limit would be passed."""
 
 
 class OperationForbidden(NnrtError, code=ReturnCode.OPERATION_FORBIDDEN, status="FAILED_PRECONDITION"):
-    """The call is not allowed in this state."""
+    """The call is not allowed in this state, or for this identity."""
 
 
 class NullPointer(NnrtError, code=ReturnCode.NULL_PTR, status="INVALID_ARGUMENT"):
@@ -101,15 +101,15 @@ class NullPointer(NnrtError, code=ReturnCode.NULL_PTR, status="INVALID_ARGUMENT"
 
 
 class InvalidFile(NnrtError, code=ReturnCode.INVALID_FILE, status="DATA_LOSS"):
-    """A cache or model file is incomplete, damaged, or was made for another device."""
+    """A cache or model file is incomplete, damaged, or made for another device."""
 
 
 class InvalidPath(NnrtError, code=ReturnCode.INVALID_PATH, status="NOT_FOUND"):
-    """A directory or file is missing or not accessible."""
+    """A directory or file is missing, or can't be opened."""
 
 
 class TimedOut(NnrtError, code=ReturnCode.TIMEOUT, status="DEADLINE_EXCEEDED"):
-    """The call or the run took longer than it was given."""
+    """The call or run took longer than its timeout."""
 
 
 class Unsupported(NnrtError, code=ReturnCode.UNSUPPORTED, status="UNIMPLEMENTED"):
@@ -117,27 +117,27 @@ class Unsupported(NnrtError, code=ReturnCode.UNSUPPORTED, status="UNIMPLEMENTED"
 
 
 class ConnectionFailed(NnrtError, code=ReturnCode.CONNECTION_EXCEPTION, status="UNAUTHENTICATED"):
-    """The daemon was not reached, or the connection broke while the daemon may live on."""
+    """The daemon refused the client, or the connection broke while the daemon may live on."""
 
 
 class SaveCacheFailed(NnrtError, code=ReturnCode.SAVE_CACHE_EXCEPTION, status="ABORTED"):
-    """A model cache could not be exported or written."""
+    """A model's cache could not be exported or written."""
 
 
 class DynamicShape(NnrtError, code=ReturnCode.DYNAMIC_SHAPE, status="FAILED_PRECONDITION"):
-    """A size was asked of a shape that still has unknown dimensions."""
+    """A shape with open dimensions has no size."""
 
 
 class UnavailableDevice(NnrtError, code=ReturnCode.UNAVAILABLE_DEVICE, status="UNAVAILABLE"):
-    """The device failed, or the daemon that held the object is gone; build again, there or on another device."""
+    """The device failed, or its daemon died. Build the model again, there or on another device."""
 
 
 class UnknownHandle(UnavailableDevice, code=ReturnCode.UNAVAILABLE_DEVICE, status="NOT_FOUND"):
-    """The daemon doesn't know this session, model or buffer (any more)."""
+    """The daemon doesn't know this session, model or buffer, or no longer."""
 
 
 def too_much(what: str, most_bytes: int, setting: str = "--tensor-bytes", *, place: str = "") -> OutOfMemory:
-    """Return the error of a tensor, or of a run, that takes more bytes than a setting of the daemon allows."""
+    """Return the error for a tensor or run that needs more bytes than a setting of the daemon allows."""
     return OutOfMemory(
         f"{what}; at most {most_bytes} are allowed: run smaller batches, or start the daemon with a larger {setting}",
         place=place,
@@ -145,18 +145,18 @@ def too_much(what: str, most_bytes: int, setting: str = "--tensor-bytes", *, pla
 
 
 class Failure(NamedTuple):
-    """What went wrong, without the frames that an exception knows."""
+    """Description of an exception, without its frames."""
 
     kind: str
     message: str
-    # NNRt's; of other errors FAILED.
+    # Name of the ReturnCode; FAILED for other exceptions.
     code: str
-    # The id of the daemon's, under which its log has more; empty for what no daemon told.
+    # Id of the request in the daemon's log; empty if the error came from no daemon.
     request_id: str
 
     @classmethod
     def of(cls, error: BaseException) -> Self:
-        """Tell of an exception."""
+        """Return the description of an exception."""
         kind, message = type(error).__name__, str(error)
         if isinstance(error, NnrtError):
             return cls(kind, message, error.code.name, error.request_id)
@@ -164,7 +164,7 @@ class Failure(NamedTuple):
 
 
 def error_class(code: int) -> type[NnrtError]:
-    """The exception of a return code; OperationFailed for a code this version doesn't know."""
+    """Return the class of a return code; OperationFailed for a code that this version doesn't know."""
     try:
         return _CLASS_OF_CODE[ReturnCode(code)]
     except (KeyError, ValueError):

@@ -1,7 +1,7 @@
-"""A model as plain immutable values, with the structural checks that hold for every model.
+"""Graph: a model as plain immutable values, with checks of its structure.
 
-What a node computes is not known here (see `nnrt_hdi.ops`): only that indices exist, that each tensor has one source,
-and that the nodes can be put in an order.
+This module doesn't know what nodes compute (see `nnrt_hdi.ops`). It checks that indices exist, that each tensor has one
+source, and that the nodes have an order.
 """
 
 import hashlib
@@ -20,24 +20,27 @@ from nnrt_hdi.tensor import Array, TensorSpec, flat_bytes
 
 AttrValue = bool | int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[tuple[int, ...], ...]
 
-# Operands of up to this many bytes may decide shapes (axes, permutations, target shapes), so they travel with the graph
-# itself; larger constants travel by digest and never decide anything before a run.
+# Constants up to this size may decide shapes (axes, permutations, target shapes), so they travel with the graph. Larger
+# ones travel by digest, and decide nothing before a run.
 INLINE_CONSTANT_BYTES = 1024
 
-# What a model may have, so that checking it stays a matter of seconds and megabytes whatever a message or file holds.
+# Limits of a model, so that checking takes seconds and megabytes at most, whatever a message or file contains.
 MAX_NODES = 1 << 16
 MAX_TENSORS = 1 << 18
 MAX_REFERENCES = 1 << 20  # operands and results of all nodes, inputs and outputs of the graph
 MAX_QUANT_PARAMS = 1 << 20  # of all tensors
 MAX_ATTRIBUTE_VALUES = 1024  # of one list
 
-# As much of a name as is quoted.
+# Characters of a name that messages quote.
 _QUOTED_LENGTH = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constant:
-    """The elements of a constant tensor: always their digest and size, and the bytes themselves once they are here."""
+    """Elements of a constant tensor: digest and size, and the data if they are here.
+
+    Constants up to 1 KiB always have data; they may decide shapes. Larger ones have none in `Backend.supported`.
+    """
 
     sha256: bytes
     size_bytes: int
@@ -45,18 +48,22 @@ class Constant:
 
     @classmethod
     def of(cls, data: Array) -> Self:
-        """The constant that holds this array, which nobody may change from now on."""
+        """Return a constant with this array, which nobody may change from now on."""
         return cls(hashlib.sha256(flat_bytes(data)).digest(), data.nbytes, data)
 
     @property
     def shape_value(self) -> Array | None:
-        """The elements if shape inference may look at them: the same ones on both ends of the wire."""
+        """Elements of a constant up to 1 KiB, which may decide shapes; None for a larger one."""
         return self.data if self.size_bytes <= INLINE_CONSTANT_BYTES else None
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One operator: what it computes, and the indices of the tensors it reads and writes."""
+    """Node: an operator, and the indices of the tensors that it reads and writes.
+
+    `attrs` has only the attributes that the model sets; `Operator.bind` adds the defaults. Optional last operands may
+    be missing in `inputs`. `name` is for messages, and may be empty or not unique.
+    """
 
     type: NodeType
     inputs: tuple[int, ...]
@@ -71,9 +78,10 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A model: tensors, constants by tensor index, nodes in any order, and the tensors a run takes and gives.
+    """Model: tensors, constants by tensor index, nodes in any order, and the tensors that a run takes and returns.
 
-    Raises InvalidParameter, naming the place, when it is made from parts that don't fit together.
+    Each tensor has one source (an input, a constant, or a node), and is used; there is no cycle. The constructor raises
+    InvalidParameter, with the place, for parts that don't fit together.
     """
 
     tensors: tuple[TensorSpec, ...]
@@ -82,8 +90,8 @@ class Graph:
     outputs: tuple[int, ...]
     constants: Mapping[int, Constant] = field(default_factory=dict)
     name: str = ""
-    # The nodes with outputs of which at most a declaration says some dimension. Said by `nnrt_hdi.ops.infer_graph`
-    # alone, of a graph whose nodes have no problem; None of any other, and of a copy with other parts.
+    # Nodes with output dimensions that at most a declaration knows. Only `nnrt_hdi.ops.infer_graph` sets it, for a
+    # graph without problems; None otherwise, and for a copy with other parts.
     undecided: frozenset[int] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -95,10 +103,10 @@ class Graph:
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        """Node indices such that each node comes after those it reads from. Raises InvalidParameter for a cycle."""
+        """Indices of the nodes, each after the nodes that it reads from. Raises InvalidParameter for a cycle."""
         producer = {tensor: index for index, node in enumerate(self.nodes) for tensor in node.outputs}
         readers: list[list[int]] = [[] for _ in self.nodes]
-        missing: list[int] = []  # For each node, how many of those that it reads from are not in order yet.
+        missing: list[int] = []  # For each node, how many of its sources are not in order yet.
         for index, node in enumerate(self.nodes):
             sources = {producer[tensor] for tensor in node.inputs if tensor in producer}
             missing.append(len(sources))
@@ -119,17 +127,17 @@ class Graph:
         return tuple(order)
 
     def place(self, node: int) -> str:
-        """The name that messages have for a node: CONV2D_FUSION node 3 'conv1'."""
+        """Return how messages name a node: CONV2D_FUSION node 3 'conv1'."""
         subject = self.nodes[node]
         return f"{subject.type.name} node {node}" + quoted_name(subject.name)
 
     def tensor_place(self, tensor: int) -> str:
-        """The name that messages have for a tensor: tensor 7 'image'."""
+        """Return how messages name a tensor: tensor 7 'image'."""
         return f"tensor {tensor}" + quoted_name(self.tensors[tensor].name)
 
     @cached_property
     def last_uses(self) -> tuple[tuple[int, ...], ...]:
-        """For each node, in `order`, the tensors that nobody reads after it; constants and outputs are none."""
+        """For each node, in `order`, the tensors that no later node reads, except constants and outputs."""
         needed = {*self.outputs, *self.constants}
         last_uses: list[tuple[int, ...]] = []
         for index in reversed(self.order):
@@ -142,7 +150,7 @@ class Graph:
     def part(
         self, nodes: Sequence[int], inputs: Sequence[int], outputs: Sequence[int], name: str
     ) -> tuple["Graph", Mapping[int, int]]:
-        """The graph of some nodes, with these inputs and outputs, and the index there of each tensor that is in it."""
+        """Return the graph of some nodes, with these inputs and outputs, and the new index of each of its tensors."""
         chosen = [self.nodes[index] for index in nodes]
         used = {tensor for node in chosen for tensor in (*node.inputs, *node.outputs)}
         kept = {tensor: new for new, tensor in enumerate(sorted(used.union(inputs)))}
@@ -163,19 +171,19 @@ class Graph:
         return part, kept
 
     def with_tensors(self, tensors: Sequence[TensorSpec]) -> Self:
-        """A copy of the graph with other (better known) specs of its tensors."""
+        """Return a copy with other, better known specs of the tensors."""
         if len(tensors) != len(self.tensors):
             return replace(self, tensors=tuple(tensors))
         return self._with(tensors=tuple(tensors), undecided=None)
 
     def with_constants(self, constants: Mapping[int, Constant]) -> Self:
-        """A copy of the graph with the data of large constants, on which no shape depends."""
+        """Return a copy with the data of large constants, on which no shape depends."""
         if constants.keys() != self.constants.keys():
             return replace(self, constants=constants)
         return self._with(constants=MappingProxyType(dict(constants)))
 
     def _with(self, **parts: Any) -> Self:
-        """A copy with other tensors or constants in the places of those there are: as sound, if their sizes agree."""
+        """Return a copy with other tensors or constants; it is as sound if their sizes agree."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__, **parts)
         copy.__dict__.pop("shape_values", None)
@@ -184,12 +192,12 @@ class Graph:
 
     @property
     def is_inferred(self) -> bool:
-        """Tell whether every tensor is as well known as it can be, and no node has a problem."""
+        """Whether every tensor is inferred as far as possible, and no node has a problem."""
         return self.undecided is not None
 
     @cached_property
     def shape_values(self) -> Mapping[int, Array]:
-        """The elements of constants at which inference may look, by their tensors."""
+        """Elements of the constants that may decide shapes, by tensor index."""
         values = ((index, constant.shape_value) for index, constant in self.constants.items())
         return {index: value for index, value in values if value is not None}
 
@@ -246,9 +254,9 @@ class Graph:
                 )
 
     def _check_sources(self) -> None:
-        """Each tensor has exactly one source: the caller, its data, or one node."""
+        """Check that each tensor has exactly one source: an input, its data, or one node."""
         sources = [*self.constants, *self.inputs, *(index for node in self.nodes for index in node.outputs)]
-        # Each tensor is referred to, as is known by now.
+        # Each tensor is used, which was checked before.
         if len(sources) == len(set(sources)) == len(self.tensors) and all(node.outputs for node in self.nodes):
             return
         source = dict.fromkeys(self.constants, "the model's data")
@@ -277,7 +285,7 @@ class Graph:
 
 
 def require_moderate(tensors: int, nodes: int, references: int, quant_params: int) -> None:
-    """Refuse a model with more parts than any real one has. Asked before they are copied."""
+    """Raise InvalidParameter for more parts than any real model has; called before they are copied."""
     require_at_most(MAX_TENSORS, tensors, "tensors")
     require_at_most(MAX_NODES, nodes, "nodes")
     require_at_most(MAX_REFERENCES, references, "references to tensors")
@@ -285,13 +293,13 @@ def require_moderate(tensors: int, nodes: int, references: int, quant_params: in
 
 
 def require_at_most(limit: int, count: int, what: str) -> None:
-    """Refuse more of something than there may be."""
+    """Raise InvalidParameter if a count is above its limit."""
     if count > limit:
         raise InvalidParameter(f"there are {count} {what}; use at most {limit}")
 
 
 def quoted_name(name: str) -> str:
-    """A name as places have it behind their subject: a space and the name in quotes, or the beginning of a long one."""
+    """Return a space and the name in quotes, shortened if it is long; for places in messages."""
     if not name:
         return ""
     return f" {name!r}" if len(name) <= _QUOTED_LENGTH else f" {name[:_QUOTED_LENGTH]!r}..."

@@ -1,4 +1,4 @@
-"""The base of prepared models that compute a graph: what follows from the shapes of a run's inputs is inferred before.
+"""Bases of prepared models that compute a graph: they infer shapes before the run.
 
     class AcmeModel(GraphModel[acme.Program]):
         def __init__(self, graph: Graph, config: ModelConfig) -> None:
@@ -7,9 +7,9 @@
         def run(self, inputs, cancellation, outputs=()):
             return self.prepared(inputs, cancellation).run(inputs)
 
-`acme.compile` gets the graph with the shapes that runs have: a library that takes only known shapes compiles it anew
-for other ones. One that takes dimensions that aren't known compiles the graph when the model is prepared: its model is
-an `OpenGraphModel`, which keeps what else it wants to know of a run.
+`acme.compile` gets the graph with the shapes of the run: a library that needs known shapes compiles it again for other
+ones. A library that takes open dimensions compiles the graph once, when the model is prepared; its model is an
+`OpenGraphModel`, which keeps whatever else it wants for each kind of run.
 """
 
 import threading
@@ -29,8 +29,10 @@ PreparedT = TypeVar("PreparedT")
 
 
 class OpenGraphModel(PreparedModel, Generic[PreparedT]):
-    """A model of a library that takes dimensions that aren't known, with something kept for each kind of runs: for
-    those whose inputs have the same shapes and, where elements of inputs are shapes themselves, the same ones."""
+    """Model of a library that takes open dimensions, with something kept for each kind of run.
+
+    Runs are of one kind if their inputs have the same shapes, and the same elements where these are shapes.
+    """
 
     def __init__(
         self,
@@ -41,13 +43,19 @@ class OpenGraphModel(PreparedModel, Generic[PreparedT]):
         most_kinds: int = MOST_REMEMBERED,
         input_count: int | None = None,
     ) -> None:
-        """`prepare` is called at once if there is but one kind of runs, else by the first run of each kind; others of
-        that kind wait for it. It gets the tensors of the graph, as well as they can be known before such a run.
+        """Create the model.
 
-        What it returns is kept for the `most_kinds` latest kinds, and dropped as soon as no run uses it. `input_count`
-        says how many of the graph's inputs are those of a run, where the others stand for constants.
+        Args:
+            graph: The graph.
+            max_tensor_bytes: Limit of a tensor.
+            prepare: Makes what is kept for a kind, from the tensors as known before such a run. Called at once if there
+                is only one kind, else by the first run of each kind; other runs of that kind wait.
+            most_kinds: The number of latest kinds that are kept. Others are dropped when no run uses them.
+            input_count: The number of the graph's inputs that are a run's; the others stand for constants.
 
-        Raises what is wrong with the graph, OutOfMemory for a tensor above `max_tensor_bytes`, and what `prepare` does.
+        Raises:
+            OutOfMemory: A tensor is above `max_tensor_bytes`.
+            NnrtError: The graph is wrong, or `prepare` raised it.
         """
         self._start(
             graph, max_tensor_bytes, lambda known: Kind(known.sizes, partial(prepare, known)), most_kinds, input_count
@@ -66,16 +74,24 @@ class OpenGraphModel(PreparedModel, Generic[PreparedT]):
         self.inputs = graph.input_specs[:count]
         self.outputs = graph.output_specs
         self._kinds = RunKinds(graph, count, max_tensor_bytes, kind, most_kinds)
-        # Whether there is more than one kind of runs.
+        # Whether there is more than one kind of run.
         self.varies = self._kinds.varies
         self.kept_bytes = self._kinds.kept_bytes
         if not self.varies:
             self.prepared(())
 
     def prepared(self, inputs: Sequence[Array], cancellation: Cancellation | None = None) -> PreparedT:
-        """What has been prepared for a run with these inputs. Raises as `sizes`, and what preparing it does.
+        """Return what was prepared for runs with such inputs; prepare it if needed.
 
-        With the run's `cancellation` preparing it counts as a compilation, and raises what `check` does at its end.
+        Args:
+            inputs: Inputs of a run.
+            cancellation: The run's cancellation: preparing then counts as a compilation.
+
+        Returns:
+            What `prepare` returned.
+
+        Raises:
+            NnrtError: As `sizes`, `prepare`, and `cancellation.check`.
         """
         kind = self._kinds.always or self._kinds.of(inputs)
         if kind.is_ready:
@@ -84,12 +100,22 @@ class OpenGraphModel(PreparedModel, Generic[PreparedT]):
             return kind.prepared()
 
     def sizes(self, inputs: Sequence[Array]) -> Sizes:
-        """The sizes of a run. Raises OutOfMemory for inputs from which too large a tensor follows, and what is wrong
-        with the nodes where they have these shapes."""
+        """Return the sizes of a run.
+
+        Args:
+            inputs: Inputs of a run.
+
+        Returns:
+            The sizes of outputs and memory.
+
+        Raises:
+            OutOfMemory: A tensor would be too large.
+            NnrtError: A node is wrong with these shapes.
+        """
         return (self._kinds.always or self._kinds.of(inputs)).sizes
 
     def input_ranges(self) -> list[DimRange]:
-        """Any length where it isn't known."""
+        """Return the declared shapes; an open dimension takes any length."""
         return [
             DimRange(
                 tuple(0 if dim == UNKNOWN_DIM else dim for dim in spec.shape),
@@ -100,7 +126,7 @@ class OpenGraphModel(PreparedModel, Generic[PreparedT]):
 
 
 class GraphModel(OpenGraphModel[PreparedT]):
-    """A model of a library that takes only dimensions that are known, with something compiled for each kind of runs."""
+    """Model of a library that needs known shapes, compiled for each kind of run."""
 
     def __init__(
         self,
@@ -111,9 +137,11 @@ class GraphModel(OpenGraphModel[PreparedT]):
         most_kinds: int = MOST_REMEMBERED,
         input_count: int | None = None,
     ) -> None:
-        """See OpenGraphModel, but `prepare` gets the graph as the inputs of the kind decide it
-        (`nnrt_hdi.ops.decided_graph`): all shapes are known, but of the nodes that `nnrt_hdi.ops.late_nodes` names and
-        those behind them."""
+        """Create the model, as OpenGraphModel; but `prepare` gets the graph with the shapes of the kind.
+
+        All shapes are known then (`nnrt_hdi.ops.decided_graph`), except those of `nnrt_hdi.ops.late_nodes` and of nodes
+        after them.
+        """
 
         def kind(tensors: KnownTensors) -> Kind[PreparedT]:
             known = decided_graph(tensors.graph)
@@ -124,7 +152,7 @@ class GraphModel(OpenGraphModel[PreparedT]):
 
 
 class Kind(Generic[PreparedT]):
-    """Runs of one kind. `made` is what has been prepared for them, once it `is_ready`."""
+    """Kind of run. `made` is what was prepared for it, once it `is_ready`."""
 
     __slots__ = ("_lock", "_prepare", "is_ready", "made", "sizes")
     made: PreparedT
@@ -136,7 +164,7 @@ class Kind(Generic[PreparedT]):
         self._lock = threading.Lock()
 
     def prepared(self) -> PreparedT:
-        """Prepare it, unless another run has done so meanwhile."""
+        """Prepare it, unless another run has done that meanwhile."""
         with self._lock:
             if self._prepare is not None:
                 self.made = self._prepare()

@@ -1,7 +1,7 @@
-"""How much of the host a process may use, as its cgroups and its resource limits say.
+"""Limits of the host for a process, from its cgroups and resource limits.
 
-Both versions of cgroups are read as cgroups(7) describes them: the process's place in each hierarchy stands in
-/proc/self/cgroup, where the hierarchies are in /proc/self/mountinfo, and every group from there to the root has a say.
+Both versions of cgroups are read as in cgroups(7): /proc/self/cgroup has the process's group in each hierarchy,
+/proc/self/mountinfo where the hierarchies are; every group up to the root may set a limit.
 """
 
 import os
@@ -13,26 +13,26 @@ from pathlib import Path
 from typing import NamedTuple
 
 _PROC = Path("/proc/self")
-# Version 1 writes "no limit of memory" as the largest multiple of a page.
+# Version 1 writes "no limit" as the largest multiple of a page.
 _LEAST_UNLIMITED = 1 << 62
 
 
 class Limit(NamedTuple):
-    """A number, and what sets it."""
+    """Limit, and what sets it."""
 
     value: int
     source: str
 
 
 class CoreLimit(NamedTuple):
-    """A number of cores, and what sets it."""
+    """Limit of cores, and what sets it."""
 
     value: float
     source: str
 
 
 def thread_limit(process: Path = _PROC) -> Limit | None:
-    """How many threads the process may have, those that it has included; None where nothing says."""
+    """Return how many threads the process may have in all, or None without a limit."""
     own = len(list((process / "task").iterdir()))
     limits = []
     for group in _groups("pids", process):
@@ -46,16 +46,16 @@ def thread_limit(process: Path = _PROC) -> Limit | None:
 
 
 def raise_descriptor_limit() -> int:
-    """Let the process have as many descriptors as it may; how many that are."""
+    """Raise the soft limit of descriptors to the hard one, and return it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(OSError, ValueError):  # Not even root gets more than fs.nr_open.
+    with suppress(OSError, ValueError):  # Even root gets no more than fs.nr_open.
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
 def memory_limit(process: Path = _PROC) -> Limit:
-    """How many bytes the process may take at most, whatever others take of them."""
+    """Return how many bytes the process may use at most, not counting what others use."""
     machine = Limit(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), "the machine's memory")
     limits = [machine]
     for group in _groups("memory", process):
@@ -67,10 +67,10 @@ def memory_limit(process: Path = _PROC) -> Limit:
 
 
 def core_limit(process: Path = _PROC) -> CoreLimit:
-    """How many cores the process may keep busy."""
+    """Return how many cores the process may keep busy."""
     limits = [_affinity()]
     for group in _groups("cpu", process):
-        # Version 2 has both numbers in one file; a quota that is none is "max", or -1 in version 1.
+        # Version 2 has both numbers in one file. No quota is "max", or -1 in version 1.
         texts = _lines(group / "cpu.max") or _lines(group / "cpu.cfs_quota_us") + _lines(group / "cpu.cfs_period_us")
         quota, *period = " ".join(texts).split() or [""]
         if quota.isdecimal() and period:
@@ -85,7 +85,7 @@ def _affinity() -> CoreLimit:
 
 
 def _groups(controller: str, process: Path) -> Iterator[Path]:
-    """The process's cgroups that may limit what a controller counts, up to the root of each hierarchy."""
+    """Yield the process's cgroups that may limit what a controller counts, up to the roots."""
     mounts = list(_mounts(process))
     for line in _lines(process / "cgroup"):
         _, controllers, place = line.split(":", 2)
@@ -95,7 +95,7 @@ def _groups(controller: str, process: Path) -> Iterator[Path]:
         for mount in mounts:
             if mount.kind == kind and (not controllers or controller in mount.options):
                 inner = Path("/", place).relative_to("/")
-                if mount.root != "/":  # A container sees its own group as the root.
+                if mount.root != "/":  # A container sees its own group as root.
                     with suppress(ValueError):
                         inner = Path("/", place).relative_to(mount.root)
                 yield from (mount.path / part for part in (inner, *inner.parents))
@@ -119,12 +119,12 @@ def _mounts(process: Path) -> Iterator[_Mount]:
 def _lines(path: Path) -> list[str]:
     try:
         return path.read_text().splitlines()
-    except OSError:  # Another system, or one that hides it.
+    except OSError:  # Another system, or a hidden /proc.
         return []
 
 
 def _number(path: Path) -> int | None:
     try:
         return int(path.read_text())
-    except (OSError, ValueError):  # "max", or there is no such limit.
+    except (OSError, ValueError):  # "max", or no such limit.
         return None

@@ -1,21 +1,21 @@
-"""What the operators of a run took."""
+"""Times of the operators of a run."""
 
 from typing import NamedTuple
 
 
 class OperatorTime(NamedTuple):
-    """The time that one operator of a run took."""
+    """Time of one operator of a run."""
 
-    # The node's, as far as it has one.
+    # Name of the node, if it has one.
     name: str
-    # What it computes, in the words of the device: such as "CONV2D_FUSION", or "Conv".
+    # What it computes, as the device names it: "CONV2D_FUSION" or "Conv".
     operator: str
-    # Since the device began to compute the run, and from then on, in nanoseconds.
+    # Nanoseconds: start, since the device began the run, and duration.
     began_ns: int
     took_ns: int
 
 
 class Besides(OperatorTime):
-    """The time that the device took to be able to tell, and no operator: to open a session that records, say."""
+    """Time that profiling itself took and no operator, such as opening a session that records."""
 
     __slots__ = ()

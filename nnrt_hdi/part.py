@@ -12,9 +12,9 @@ SHA256_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Bytes and their SHA-256. Who makes one with another's digest checks it before giving away what comes of it."""
+    """Bytes and their SHA-256. Whoever takes the digest from somebody else checks it before using the part."""
 
-    # Flat, and of format B.
+    # Flat, of format B.
     data: memoryview
     sha256: bytes
 
@@ -23,15 +23,15 @@ class Part:
         return self.data.nbytes
 
     def piece(self, start: int, size: int) -> memoryview:
-        """At most so many of its bytes, from `start` on."""
+        """Return at most `size` bytes from `start` on."""
         return self.data[start : start + size]
 
     def fill(self, memory: memoryview, start: int) -> None:
-        """Copy its bytes from `start` on into memory, as many as that holds."""
+        """Fill memory with bytes from `start` on."""
         memory[:] = self.piece(start, memory.nbytes)
 
     @classmethod
     def of(cls, data: Buffer) -> Self:
-        """The part that holds these bytes, which nobody may change from now on."""
+        """Return a part of these bytes, which nobody may change from now on."""
         flat = flat_bytes(data)
         return cls(flat, hashlib.sha256(flat).digest())

@@ -1,36 +1,35 @@
-"""The flight recorder of a run."""
+"""Times of a run, part by part."""
 
 from typing import NamedTuple
 
 TRACES_FEATURE = "traces"
-"""Of Welcome.features: the daemon makes spans of its part of runs itself."""
+"""In Welcome.features: the daemon makes the spans of its part of runs itself."""
 
 
 class RunTimes(NamedTuple):
-    """The time that a run took, by what it went into: parts in the order in which they follow each other, in
-    nanoseconds. They add up to all that the caller waited."""
+    """Nanoseconds of the parts of a run, in their order. They add up to the time that the caller waited."""
 
-    # Its inputs were checked, and it waited for a stream on which to go.
+    # The client checks the inputs; the run waits for a link.
     waited_ns: int
-    # The client made what is sent of it.
+    # The client makes the frame.
     packed_ns: int
-    # It was on its way to the daemon.
+    # The request travels to the daemon.
     outbound_ns: int
-    # The daemon took the request apart and made the reply: whatever of its time is in no other part.
+    # The daemon reads the request and makes the reply, and whatever belongs to no other part.
     handled_ns: int
-    # Waited in the queue of the device.
+    # The run waits in the queue of the device.
     queued_ns: int
-    # The daemon checked its inputs, and copied those that the device doesn't read where they are.
+    # The daemon checks inputs, and copies those that the device doesn't read in place.
     copied_in_ns: int
-    # Computed.
+    # The device computes.
     computed_ns: int
-    # The daemon put its outputs where they go.
+    # The daemon puts outputs where they belong.
     copied_out_ns: int
-    # The reply was on its way back.
+    # The reply travels back.
     inbound_ns: int
-    # The client took the outputs out of the reply.
+    # The client makes outputs from the reply.
     unpacked_ns: int
-    # Until the thread that waited for it went on. 0 where none did.
+    # The waiting thread wakes; 0 if none waited.
     woken_ns: int
 
     @property
@@ -45,13 +44,12 @@ class RunTimes(NamedTuple):
         return max(shares, key=shares.__getitem__)
 
     def shares(self) -> dict[str, float]:
-        """Give the share of each part in the whole, by its name without the unit; all are 0 where nothing took any
-        time."""
+        """Return the share of each part, 0 to 1, by its name without the unit."""
         total_ns = self.total_ns or 1
         return {name: part / total_ns for name, part in zip(PARTS, self, strict=True)}
 
 
 # Names of the parts, without the unit.
 PARTS = tuple(name.removesuffix("_ns") for name in RunTimes._fields)
-# Those that are spent in the daemon.
+# The parts within the daemon.
 IN_DAEMON = slice(PARTS.index("handled"), PARTS.index("inbound"))

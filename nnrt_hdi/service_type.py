@@ -1,3 +1,3 @@
-"""What daemons are called among the services of a link (DNS-SD, RFC 6763)."""
+"""Service type of daemons on a link (DNS-SD, RFC 6763)."""
 
 SERVICE_TYPE = "_nnrt._tcp.local."

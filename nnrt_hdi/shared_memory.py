@@ -1,4 +1,4 @@
-"""Memory that processes share: the bytes of a mapped file, which neither of them can pull from under the other."""
+"""Shared memory: a mapped file that neither process can take away from the other."""
 
 import errno
 import fcntl
@@ -21,38 +21,40 @@ from nnrt_hdi.signals import raised_by_handler
 from nnrt_hdi.tensor import Array
 
 _NO_MEMORY = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EAGAIN)
-# Of the process's descriptors, the part that memory may take.
+# Fraction of the process's descriptors that shared memory may use.
 _SHARABLE = 0.75
 
 
 class _Closer(weakref.ref["SharedMemory"]):
-    """Closes the descriptor of memory that goes. Python drops what a signal handler raises in a function that is called
-    when an object goes, so what is called then is no Python code."""
+    """Reference that closes the descriptor of freed memory.
 
-    # Does nothing: what each has of its own is taken out when it is called.
+    Python drops what a signal handler raises in a finalizer, so no Python code runs there.
+    """
+
+    # Does nothing: each instance has its own function, which is removed when it is called.
     close: Callable[[], object] = dict
 
 
-# By their descriptors, until these are used again.
+# By descriptor, until the number is used again.
 _closers: dict[int, _Closer] = {}
 
 
 class SharedMemory:
-    """The bytes [offset, size) of a file, mapped for reading and writing, and a descriptor of the file.
+    """Bytes [offset, size) of a file, mapped for reading and writing, with a descriptor of the file.
 
-    Who maps the same file sees the same bytes. Views stay good after `close`: it closes the descriptor; the mapping,
-    which has one of its own, goes with the last view.
+    Whoever maps the same file sees the same bytes. `close` closes the descriptor; the mapping lives until the last view
+    is freed.
     """
 
     def __init__(self, fd: int, size_bytes: int, offset: int = 0) -> None:
-        """Takes over the descriptor, also where it raises: OSError or ValueError for what can't be mapped."""
+        """Map a file. Take over the descriptor, even if this raises OSError or ValueError."""
         self.fd = fd
         self.size_bytes = size_bytes
         self.offset = offset
         self._is_sealed: bool | None = None
         closer = self._closer = _closers[fd] = _Closer(self, operator.methodcaller("close"))
         closer.close = partial(os.close, fd)
-        # A mapping begins at a page, a region anywhere.
+        # A mapping starts at a page, a region anywhere.
         skipped = offset % mmap.ALLOCATIONGRANULARITY
         try:
             mapping = mmap.mmap(fd, size_bytes - offset + skipped, offset=offset - skipped)
@@ -63,9 +65,11 @@ class SharedMemory:
 
     @classmethod
     def allocate(cls, size_bytes: int, name: str = "nnrt-tensor") -> Self:
-        """New memory, all zero, whose file shows that name to those who look.
+        """Allocate memory full of zeros. Tools of the host show `name`.
 
-        Raises InvalidParameter for a size below 1, OutOfMemory for one beyond 1 GiB.
+        Raises:
+            InvalidParameter: The size is below 1.
+            OutOfMemory: The size is above 1 GiB, or there is no memory.
         """
         size_bytes = checked_size(size_bytes)
         try:
@@ -77,10 +81,10 @@ class SharedMemory:
 
     @classmethod
     def of_descriptor(cls, fd: int, size_bytes: int, offset: int = 0) -> Self:
-        """Map what another descriptor leads to, which stays its owner's.
+        """Map the file of another descriptor, which stays its owner's.
 
-        Raises InvalidParameter unless it can be mapped for writing, as far as `size_bytes`, and the region is not
-        empty.
+        Raises:
+            InvalidParameter: The file can't be mapped for writing up to `size_bytes`, or the region is empty.
         """
         size_bytes = checked_size(size_bytes)
         fd, offset = _whole(fd, "the descriptor"), _whole(offset, "the offset")
@@ -100,14 +104,14 @@ class SharedMemory:
 
     @property
     def is_sealed(self) -> bool:
-        """True if the memory is sure to stay, so that a daemon maps it, too."""
+        """Whether the memory is sealed against shrinking, so that a daemon maps it."""
         if self._is_sealed is None:
             self._is_sealed = _lasting(self.fd) is not None
         return self._is_sealed
 
     @property
     def view(self) -> memoryview:
-        """The bytes, writable. Raises InvalidParameter after `close`."""
+        """Writable view of the bytes. Raises InvalidParameter after `close`."""
         view = self._view
         if view is None:
             raise InvalidParameter("the memory has been given back")
@@ -115,11 +119,11 @@ class SharedMemory:
 
     @property
     def room_bytes(self) -> int:
-        """Number of bytes that there are."""
+        """Bytes of the region."""
         return len(self.view)
 
     def array(self, dtype: np.dtype[np.generic], shape: Sequence[int]) -> Array:
-        """The first bytes as an array of theirs. Raises InvalidParameter where there are too few."""
+        """Return the first bytes as an array. Raise InvalidParameter if there are too few."""
         try:
             array: Array = np.ndarray(shape, dtype, self.view)
         except (TypeError, ValueError) as error:
@@ -129,14 +133,14 @@ class SharedMemory:
         return array
 
     def close(self) -> None:
-        """Give the memory back. Idempotent."""
+        """Free the memory. Idempotent."""
         self._view = None
         if (close := self._closer.__dict__.pop("close", None)) is not None:
             close()
 
 
 def checked_size(size_bytes: int) -> int:
-    """The size, if a region can have it. Raises InvalidParameter below 1, OutOfMemory beyond 1 GiB."""
+    """Return a valid size. Raise InvalidParameter below 1, OutOfMemory above 1 GiB."""
     size_bytes = _whole(size_bytes, "the size")
     if size_bytes < 1:
         raise InvalidParameter(f"the size is {size_bytes}; use 1..{MAX_BUFFER_BYTES} bytes")
@@ -145,12 +149,18 @@ def checked_size(size_bytes: int) -> int:
     return size_bytes
 
 
-# ---- memory that a peer may write, or has made
+# ---- memory that a peer may write, or has allocated
 
 
 def allocated(size_bytes: int, name: str) -> tuple[int, memoryview]:
-    """New memory, all zero, of which nobody can change the size, and a descriptor of it to be given to others and
-    closed. Raises OutOfMemory."""
+    """Allocate memory full of zeros whose size nobody can change.
+
+    Returns:
+        A descriptor for other processes, which the caller closes, and a view.
+
+    Raises:
+        OutOfMemory: There is no memory.
+    """
     try:
         fd = _new_file(size_bytes, name, may_grow=False)
     except OSError as error:
@@ -163,11 +173,14 @@ def allocated(size_bytes: int, name: str) -> tuple[int, memoryview]:
 
 
 def mapped(fd: int, size_bytes: int) -> memoryview:
-    """The first bytes of a memfd that a peer has sent; read-only where it is sealed against writing. The descriptor
-    stays the caller's.
+    """Map the first bytes of a memfd that a peer has sent; read-only if it is sealed against writing.
 
-    Whoever touches a mapping behind the end of its file is ended with SIGBUS, so the file must be unable to shrink.
-    Raises InvalidParameter for any other descriptor, OutOfMemory where it can't be mapped.
+    Touching a mapping behind the end of its file ends the process with SIGBUS, so the file must be unable to shrink.
+    The descriptor stays the caller's.
+
+    Raises:
+        InvalidParameter: It is no memfd sealed against shrinking.
+        OutOfMemory: It can't be mapped.
     """
     found = _lasting(fd)
     if found is None:
@@ -178,7 +191,7 @@ def mapped(fd: int, size_bytes: int) -> memoryview:
     if found.st_size < size_bytes:
         raise InvalidParameter(f"the memory has {found.st_size} bytes, not {size_bytes}; make it longer first")
     try:
-        mapping_fd = os.dup(fd)  # As the mapping is about to: it keeps one of its own.
+        mapping_fd = os.dup(fd)  # The mapping keeps a duplicate, too.
     except OSError as error:
         raise OutOfMemory(f"{size_bytes} bytes could not be mapped: {error.strerror}") from error
     os.close(mapping_fd)
@@ -191,9 +204,9 @@ def mapped(fd: int, size_bytes: int) -> memoryview:
 
 
 def has_few_left(fd: int) -> bool:
-    """Tell whether the process has few descriptors left besides this new one, which is the lowest that was free.
+    """Return whether the process has few descriptors left, judged by a new one, which is the lowest free number.
 
-    They are for what can't do without: calls, and the files of models.
+    The rest is for calls and files of models, which can't do without.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return limit != resource.RLIM_INFINITY and fd >= limit * _SHARABLE
@@ -210,15 +223,15 @@ def _mapping(fd: int, size_bytes: int) -> mmap.mmap:
 
 
 def _lasting(fd: int) -> os.stat_result | None:
-    """Status of a file that can't be pulled from under its mappings; None for any other."""
+    """Return the status of a file that can't shrink under its mappings, or None."""
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
-        found = os.fstat(fd)  # After the seals: before, it could still shrink.
-    except (OSError, AttributeError) as error:  # Of a file that has no seals, or a host that knows none.
+        found = os.fstat(fd)  # After reading the seals: before, it could still shrink.
+    except (OSError, AttributeError) as error:  # A file without seals, or a host that has none.
         if raised_by_handler(error):
             raise
         return None
-    # Files of huge pages can be sealed too, but touching them ends a process when the host has no such page left.
+    # Files of huge pages can be sealed, too, but touching them ends a process if the host has no huge page left.
     stays = seals & fcntl.F_SEAL_SHRINK and stat.S_ISREG(found.st_mode) and found.st_blksize == mmap.PAGESIZE
     return found if stays else None
 
@@ -231,7 +244,7 @@ def _whole(number: int, what: str) -> int:
 
 
 def _new_file(size_bytes: int, name: str, may_grow: bool = True) -> int:
-    """Descriptor of a file in no directory, of that many zeros."""
+    """Return the descriptor of a new file of zeros, in no directory."""
     is_sealable = hasattr(os, "memfd_create")
     if is_sealable:
         fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -240,7 +253,7 @@ def _new_file(size_bytes: int, name: str, may_grow: bool = True) -> int:
             fd = os.dup(file.fileno())
     try:
         os.ftruncate(fd, size_bytes)
-        if is_sealable:  # So that nobody can pull it from under a mapping.
+        if is_sealable:  # So that nobody can shrink it under a mapping.
             others = 0 if may_grow else fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | others)
     except BaseException:

@@ -1,4 +1,4 @@
-"""What signal handlers raise, in the midst of other code."""
+"""Exceptions that signal handlers raise in the middle of other code."""
 
 import signal
 from collections.abc import Iterable
@@ -9,10 +9,10 @@ from types import CodeType, FrameType, TracebackType
 
 
 def raised_by_handler(error: BaseException) -> bool:
-    """Tell if a signal handler raised the error: a function that was called with the frame that it interrupted.
+    """Return whether a signal handler raised the error: a function that was called with the frame that it interrupted.
 
-    Whoever catches errors of a kind, such as those of the system, lets this one through: it is the application's. A
-    handler in C leaves no trace; Python's own raises KeyboardInterrupt, which is of no kind that anybody catches.
+    Whoever catches errors of a kind, such as OSError, must let such an error pass: it is the application's. A handler
+    in C leaves no trace; Python's own handler raises KeyboardInterrupt, which nobody catches by kind.
     """
     frames: list[FrameType] = []
     traceback = error.__traceback__
@@ -28,8 +28,8 @@ def raised_by_handler(error: BaseException) -> bool:
     )
 
 
-class suppressed(suppress):  # noqa: N801  # As what it is made of.
-    """Is as contextlib.suppress, but for errors that a signal handler raises."""
+class suppressed(suppress):  # noqa: N801  # Named as what it extends.
+    """contextlib.suppress that lets errors of signal handlers pass."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -38,7 +38,7 @@ class suppressed(suppress):  # noqa: N801  # As what it is made of.
 
 
 def _code_of(handler: object) -> CodeType | None:
-    """Give the code that is run first when Python calls a handler, which may have forgotten its frame since."""
+    """Return the code that Python runs first when it calls a handler, whose frame may be gone."""
     while isinstance(handler, partial):
         handler = handler.func
     function = handler if hasattr(handler, "__code__") or not callable(handler) else type(handler).__call__

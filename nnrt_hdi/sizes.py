@@ -1,4 +1,4 @@
-"""The size of a run, as far as it is known before it starts."""
+"""Sizes of a run, as far as known before it starts."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from nnrt_hdi.tensor import TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The outputs of a run, as far as they are known, and how many bytes it makes at most at a time, likewise."""
+    """Outputs of a run, and most bytes that it makes at a time, both as far as known."""
 
     outputs: tuple[TensorSpec, ...]
     peak_bytes: int

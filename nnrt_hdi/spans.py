@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry for runs, as both ends make them. Imported where traces are on; needs the extra `tracing`."""
+"""Spans of OpenTelemetry for runs, in client and daemon. Imported only with traces; needs the extra `tracing`."""
 
 import logging
 import math
@@ -16,35 +16,35 @@ _log = logging.getLogger(__name__)
 
 RUN, DEVICE_RUN, POOLED_RUN, BUILD = "nnrt.run", "nnrt.device.run", "nnrt.pool.run", "nnrt.build"
 
-# A shorter part gets no span: to make it would take longer.
+# Shorter parts get no span: making one takes longer.
 LEAST_NS = 20_000
-# Runs whose spans are still to be made.
+# Runs that may wait for their spans.
 _MOST_WAITING = 4096
-# Spans are made so long after their runs, many at a time: who runs models is disturbed seldom.
+# Spans are made this long after their runs, many at a time, to disturb runs seldom.
 _PAUSE_S = 0.1
 _WARN_AGAIN_S = 10.0
-# What comes after the end of a backlog, from runs that end with it, comes within so long.
+# Runs that end with the backlog still arrive within this time.
 _LAST_S = 0.5
 
 
 def traceparent_of(span: Span) -> str:
-    """How W3C Trace Context writes down which span something is part of."""
+    """Return the W3C Trace Context of a span."""
     context = span.get_span_context()
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
 
 def add_parts(tracer: Tracer, parent: Span, began_ns: int, parts: Iterable[tuple[str, int]]) -> None:
-    """Make spans of parts that follow each other, each with its name in PARTS and its nanoseconds."""
+    """Make spans of consecutive parts, given by name (see PARTS) and nanoseconds."""
     context = trace.set_span_in_context(parent)
     for name, took_ns in parts:
         if took_ns >= LEAST_NS:
             tracer.start_span(f"nnrt.{name}", context, start_time=began_ns).end(began_ns + took_ns)
-            time.sleep(0)  # Whoever waits for the interpreter goes first.
+            time.sleep(0)  # Let waiting threads run first.
         began_ns += took_ns
 
 
 def add_error(span: Span, failure: Failure, at_ns: int) -> None:
-    """Tell a span that what it is of has failed."""
+    """Record a failure in a span."""
     span.set_status(trace.StatusCode.ERROR, failure.message)
     span.set_attribute("nnrt.result", failure.code)
     if failure.request_id:
@@ -53,19 +53,18 @@ def add_error(span: Span, failure: Failure, at_ns: int) -> None:
 
 
 def wall_ns(counter_ns: int) -> int:
-    """A time of time.perf_counter_ns, of lately, on the clock of time.time_ns."""
+    """Return a recent time of time.perf_counter_ns() as a time of time.time_ns()."""
     return time.time_ns() - (time.perf_counter_ns() - counter_ns)
 
 
 class Backlog:
-    """Spans that a thread makes after the runs that they are of.
+    """Backlog of spans that a thread makes after their runs.
 
-    A span takes as long to make as a small run takes in all; a run itself only leaves here what is to be done.
+    Making a span takes as long as a small run, so a run only leaves a function here.
     """
 
     def __init__(self, name: str, most_per_s: float = math.inf) -> None:
-        """The thread takes up so many runs per second at most. Not for the main thread of a client, for it starts a
-        thread."""
+        """Start the thread, which takes at most `most_per_s` runs per second. Not for a client's main thread."""
         self._most_at_once = most_per_s * _PAUSE_S
         self._waiting: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._is_ending = threading.Event()
@@ -75,18 +74,18 @@ class Backlog:
         self._thread.start()
 
     def put(self, make: Callable[[], object]) -> None:
-        """Have the thread call this soon, unless too much waits already. Takes no lock; any thread."""
+        """Let the thread call a function soon, unless too many wait. Takes no lock; from any thread."""
         if self._waiting.qsize() < _MOST_WAITING:
             self._waiting.put(make)
         else:
             self._left_out += 1
 
     def end(self) -> None:
-        """Have the thread end once it has made what there is, and what comes at once. Idempotent."""
+        """Let the thread end when it has made everything that arrives soon. Idempotent."""
         self._waiting.put(None)
 
     def join(self, timeout_s: float) -> None:
-        """Wait for that, so long at most."""
+        """Wait until the thread has ended, at most `timeout_s`."""
         self._is_ending.set()
         self._waiting.put(None)
         self._thread.join(timeout_s)
@@ -105,7 +104,7 @@ class Backlog:
                     make()
                 except Exception:
                     _log.exception("the spans of a run could not be made")
-                time.sleep(0)  # Whoever waits for the interpreter goes first.
+                time.sleep(0)  # Let waiting threads run first.
                 left -= 1
                 if left < 1:
                     break

@@ -1,4 +1,4 @@
-"""Tensors as plain values: element type, shape, format and quantization."""
+"""Tensors as plain values: data type, shape, format and quantization."""
 
 import math
 from collections.abc import Sequence
@@ -38,13 +38,13 @@ _DATA_TYPES = {dtype: data_type for data_type, dtype in NUMPY_DTYPES.items()}
 
 
 def flat_bytes(data: Buffer | Array) -> memoryview:
-    """A view of all bytes of a contiguous buffer, of format B."""
+    """Return a view of all bytes of a contiguous buffer, in format B."""
     view = memoryview(data)  # type: ignore[arg-type]  # numpy declares itself a Buffer only for Python 3.12
     return view.cast("B") if view.nbytes else memoryview(b"")
 
 
 def data_type_of(dtype: np.dtype[np.generic]) -> DataType:
-    """The DataType of a numpy dtype. Raises InvalidParameter where NNRt has none."""
+    """Return the DataType of a numpy dtype. Raise InvalidParameter if NNRt has none."""
     try:
         return _DATA_TYPES.get(dtype) or _DATA_TYPES[dtype.newbyteorder("<")]
     except KeyError:
@@ -53,10 +53,13 @@ def data_type_of(dtype: np.dtype[np.generic]) -> DataType:
 
 
 def data_type_from_number(number: int) -> DataType:
-    """The DataType that a number in the data of an operand names.
+    """Return the DataType for a number in the data of an operand.
 
-    Models carry the numbers of the application interface (1..12), devices may also get HDI's (30..44); the two don't
-    overlap. Raises InvalidParameter for any other number.
+    Models contain numbers of the application interface (1..12), devices may also get HDI's (30..44); they don't
+    overlap.
+
+    Raises:
+        InvalidParameter: It is another number.
     """
     if number in ApiDataType.__members__.values() and number != ApiDataType.UNKNOWN:
         return DataType[ApiDataType(number).name]
@@ -76,7 +79,12 @@ class QuantParam:
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """Everything known of a tensor but its elements. A dimension of -1 is known only when the model runs."""
+    """Description of a tensor without its elements.
+
+    A dimension of -1 is open: only the run knows it. A dimension of 0 has no elements; `()` is a scalar. What isn't
+    NCHW has its channels last. `quant` has parameters for the whole tensor or for each channel. `name` is for messages,
+    and may be empty or not unique.
+    """
 
     data_type: DataType
     shape: Shape
@@ -88,7 +96,7 @@ class TensorSpec:
         if len(self.shape) > MAX_RANK:
             raise InvalidParameter(f"rank is {len(self.shape)}; use at most {MAX_RANK} dimensions")
         # Strides must not overflow either, so a dimension of 0 doesn't excuse the others; nor does a small data type,
-        # for a backend may compute in the widest.
+        # because a backend may compute in the widest.
         fixed = 1
         for axis, dim in enumerate(self.shape):
             if not UNKNOWN_DIM <= dim <= MAX_DIM:
@@ -110,7 +118,7 @@ class TensorSpec:
 
     @property
     def item_size(self) -> int:
-        """Bytes per element; 0 while the data type is UNKNOWN."""
+        """Bytes per element; 0 if the data type is UNKNOWN."""
         dtype = NUMPY_DTYPES.get(self.data_type)
         return dtype.itemsize if dtype else 0
 
@@ -127,27 +135,27 @@ class TensorSpec:
 
     @property
     def element_count(self) -> int:
-        """Number of elements. Raises DynamicShape while a dimension is unknown."""
+        """Number of elements. Raises DynamicShape if a dimension is open."""
         if self.is_dynamic:
             raise DynamicShape(f"shape {format_shape(self.shape)} has unknown dimensions, so its size is unknown")
         return math.prod(self.shape)
 
     @property
     def byte_size(self) -> int:
-        """Length of the elements in bytes. Raises DynamicShape while a dimension is unknown."""
+        """Bytes of all elements. Raises DynamicShape if a dimension is open."""
         return self.element_count * self.item_size
 
     @property
     def known_bytes(self) -> int:
-        """Length of the elements in bytes; 0 while a dimension is unknown."""
+        """Bytes of all elements; 0 if a dimension is open."""
         return 0 if UNKNOWN_DIM in self.shape else math.prod(self.shape) * self.item_size
 
     @property
     def is_quantized(self) -> bool:
-        """The elements stand for real numbers: they are integers with quantization parameters.
+        """Whether the elements stand for real numbers: integers with quantization parameters.
 
-        The parameters of any other data type don't matter: a BOOL may carry some in a quantized model, and a float
-        tensor may say how it is to be quantized.
+        Parameters of other data types don't count: a BOOL may have some in a quantized model, and a float tensor may
+        say how to quantize it.
         """
         if not self.quant:
             return False
@@ -156,14 +164,14 @@ class TensorSpec:
 
     @property
     def channel_axis(self) -> int:
-        """The dimension of the channels: 1 for NCHW, else the last."""
+        """Dimension of the channels: 1 for NCHW, else the last."""
         return 1 if self.format is Format.NCHW else self.rank - 1
 
     def with_shape(self, shape: Sequence[int]) -> Self:
         return type(self)(self.data_type, tuple(shape), self.format, self.quant, self.name)
 
     def with_sound_shape(self, shape: Shape) -> Self:
-        """The spec with another shape, which is known to be one that a tensor can have: it is not checked again."""
+        """Return a copy with another shape that is known to be valid, without checking it again."""
         copy, put = object.__new__(type(self)), object.__setattr__
         put(copy, "data_type", self.data_type)
         put(copy, "shape", shape)
@@ -173,36 +181,36 @@ class TensorSpec:
         return copy
 
     def accepts(self, shape: Sequence[int]) -> bool:
-        """A concrete shape fits this one."""
+        """Return whether a known shape fits this one."""
         return len(shape) == len(self.shape) and all(
             given >= 0 and declared in (UNKNOWN_DIM, given) for declared, given in zip(self.shape, shape, strict=True)
         )
 
 
 class TensorForm:
-    """A TensorSpec as runs compare and send it, worked out once: each property of the spec is a call."""
+    """TensorSpec as runs compare and send it, computed once, because each property of the spec is a call."""
 
     __slots__ = ("data_type", "dims", "dtype", "format", "latest", "name", "shape", "size_bytes", "spec")
 
     def __init__(self, spec: TensorSpec) -> None:
         self.spec = spec
         self.name = spec.name
-        # Numbers, as messages have them; None where there is no image layout.
+        # Numbers as in messages; None without an image layout.
         self.data_type = int(spec.data_type)
         self.format = None if spec.format is Format.NONE else int(spec.format)
         self.shape = spec.shape
         self.dims = list(spec.shape)
-        # None while the data type is UNKNOWN.
+        # None if the data type is UNKNOWN.
         self.dtype = NUMPY_DTYPES.get(spec.data_type)
-        # -1 where a dimension is known only when the model runs.
+        # -1 if a dimension is open.
         self.size_bytes = -1 if UNKNOWN_DIM in spec.shape else spec.known_bytes
-        # That of the latest run, where dimensions vary: None before the first.
+        # The form in the latest run, if dimensions are open; None before the first run.
         self.latest: TensorForm | None = None if self.size_bytes < 0 else self
 
     def of_run(self, shape: Shape) -> "TensorForm | None":
-        """Give the form that the tensor has in a run, with this shape; None for a shape that it can't have.
+        """Return the tensor's form in a run, with this shape, or None for an impossible shape.
 
-        Most runs have the shapes of the one before them, whose form is given again.
+        Most runs have the shapes of the run before them, and get the same object.
         """
         latest = self.latest
         if latest is not None and latest.shape == shape:
@@ -211,14 +219,14 @@ class TensorForm:
             return None
         try:
             latest = TensorForm(self.spec.with_shape(shape))
-        except InvalidParameter:  # It has more bytes than there can be.
+        except InvalidParameter:  # More bytes than an address space has.
             return None
         self.latest = latest
         return latest
 
 
 class _Lent:
-    """Array interface of memory that may be written to, kept alive by its owner."""
+    """Array interface of writable memory, which keeps the memory's owner alive."""
 
     __slots__ = ("__array_interface__", "owner")
 
@@ -229,15 +237,20 @@ class _Lent:
 
 
 def writable_view(array: Array) -> Array:
-    """View an array as one that may be written to, for a library that takes no others though it only reads them.
+    """Return a writable view of an array, for a library that only reads but takes no read-only arrays.
 
-    Nothing is copied. Who calls this promises that nothing is written through the view: the memory may be mapped
-    read-only, which ends the process, or be shared with others, who would read it. An array that may be written to is
-    given back as it is.
+    Nothing is copied. The caller promises that nobody writes through the view: the memory may be mapped read-only, so
+    that writing ends the process, or be shared with others.
+
+    Args:
+        array: Any array.
+
+    Returns:
+        The array itself if it is writable, else a view.
     """
     return array if array.flags.writeable else np.asarray(_Lent(array))
 
 
 def format_shape(shape: Sequence[int]) -> str:
-    """A shape as messages show it: [1, ?, 3]."""
+    """Return a shape as messages show it: [1, ?, 3]."""
     return "[" + ", ".join("?" if dim == UNKNOWN_DIM else str(dim) for dim in shape) + "]"

@@ -1,10 +1,10 @@
-"""Text of others, made safe where people read it."""
+"""Foreign text, made safe to show."""
 
 
 def escape_for_terminal(text: str) -> str:
-    """The text on one line, which does nothing to a terminal.
+    """Return the text on one line, harmless for a terminal.
 
-    Control characters, and those that turn the direction of writing, are spelled out.
+    Control characters, and characters that change the direction of writing, are spelled out.
     """
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape", "surrogatepass").decode()

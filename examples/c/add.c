@@ -1,4 +1,4 @@
-/* relu(a + b). Where the devices are says NNRT_DEVICES.
+/* Computes relu(a + b). NNRT_DEVICES has the addresses of the devices.
  *
  *     cc add.c $(python -m nnrt_client.c --cflags --libs) -o add && ./add
  */

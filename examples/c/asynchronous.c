@@ -1,14 +1,14 @@
-/* Keeps runs under way until there have been so many, or the daemon dies.
+/* Keeps several runs in progress until RUNS are done, or the daemon dies.
  *
  *     asynchronous [RUNS]
  *
- * Each run ends once: with one callback or, where the daemon died under it, with the other.
+ * Each run ends once: with one callback, or with the other if the daemon died meanwhile.
  */
 #include <unistd.h>
 
 #include "checks.h"
 
-/* So many are under way at a time, and after so many it says so. */
+/* The runs in progress at a time, and the finished runs after which the program reports it. */
 enum { UNDER_WAY = 8, TOLD_AT = 100 };
 
 struct run {
@@ -20,7 +20,7 @@ struct message {
     char what; /* 'd'one, 'f'ailed, or 'x', for a death */
 };
 
-/* A pipe: callbacks come on threads of the library, and leave all else to the main thread. */
+/* A pipe: callbacks come in threads of the library, and the main thread does the rest. */
 static int ends[2];
 
 static void tell(char what, struct run *run) {

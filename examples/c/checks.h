@@ -1,4 +1,4 @@
-/* What the examples share: an end with the reason where something fails, and a tensor's description. */
+/* Functions that the examples share. If something fails they end the program with the reason. */
 #ifndef NNRT_EXAMPLES_CHECKS_H
 #define NNRT_EXAMPLES_CHECKS_H
 
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* End the program unless that is OH_NN_SUCCESS. */
+/* Ends the program unless `code` is OH_NN_SUCCESS. */
 #define CHECK(code)                                                      \
     do {                                                                 \
         int code_ = (code);                                              \
@@ -17,7 +17,7 @@
         }                                                                \
     } while (0)
 
-/* End the program if that is NULL; else it is the value. */
+/* Ends the program if `made` is NULL; else it is the value. */
 #define MADE(type, made) ((type *)made_or_end((made), #made))
 
 static inline void *made_or_end(void *made, const char *what) {
@@ -26,7 +26,7 @@ static inline void *made_or_end(void *made, const char *what) {
     exit(1);
 }
 
-/* A description, to be destroyed by OH_NNTensorDesc_Destroy. */
+/* Returns a description, to be destroyed by OH_NNTensorDesc_Destroy. */
 static inline NN_TensorDesc *desc_of(OH_NN_DataType type, const int32_t *shape, size_t rank) {
     NN_TensorDesc *desc = MADE(NN_TensorDesc, OH_NNTensorDesc_Create());
     CHECK(OH_NNTensorDesc_SetDataType(desc, type));
@@ -34,7 +34,7 @@ static inline NN_TensorDesc *desc_of(OH_NN_DataType type, const int32_t *shape, 
     return desc;
 }
 
-/* Add a tensor to a model, which has so many by now; its index. Elements make it a constant, or a parameter. */
+/* Adds a tensor to a model, and returns its index. With elements it is a constant or a parameter. */
 static inline uint32_t add_tensor(
     OH_NNModel *model, uint32_t *count, OH_NN_DataType type, const int32_t *shape, size_t rank, OH_NN_TensorType role,
     const void *elements) {
@@ -50,7 +50,7 @@ static inline uint32_t add_tensor(
     return (*count)++;
 }
 
-/* An executor of a model on the first device. The model is destroyed. */
+/* Compiles a model for the first device, destroys the model, and returns an executor. */
 static inline OH_NNExecutor *executor_of(OH_NNModel *model) {
     OH_NNCompilation *compilation = MADE(OH_NNCompilation, OH_NNCompilation_Construct(model));
     OH_NNModel_Destroy(&model);
@@ -61,7 +61,7 @@ static inline OH_NNExecutor *executor_of(OH_NNModel *model) {
     return executor;
 }
 
-/* A tensor for an input or an output of an executor, whose shapes are known. */
+/* Returns a tensor for an input or an output of an executor with known shapes. */
 static inline NN_Tensor *input_of(OH_NNExecutor *executor, size_t index) {
     NN_TensorDesc *desc = MADE(NN_TensorDesc, OH_NNExecutor_CreateInputTensorDesc(executor, index));
     NN_Tensor *tensor = MADE(NN_Tensor, OH_NNTensor_Create(0, desc));
@@ -76,7 +76,7 @@ static inline NN_Tensor *output_of(OH_NNExecutor *executor, size_t index) {
     return tensor;
 }
 
-/* relu(a + b) of two tensors of so many numbers. */
+/* Returns a model of relu(a + b) for two tensors of so many numbers. */
 static inline OH_NNModel *sum_model(int32_t numbers) {
     OH_NNModel *model = MADE(OH_NNModel, OH_NNModel_Construct());
     const int32_t shape[] = {1, numbers}, one[] = {1};

@@ -1,7 +1,7 @@
-"""Programs in C on real devices: `make demo-c`.
+"""Demonstration of programs in C on real devices: `make demo-c`.
 
-It compiles the examples beside this file, starts a daemon, and runs them: a sum, the network of the digits compiled and
-from its cache, and asynchronous runs in the middle of which the daemon is killed.
+It compiles the examples in this folder, starts a daemon, and runs them: a sum; the network of the digits, compiled and
+then loaded from its cache; and asynchronous runs during which the daemon is killed.
 """
 
 import os
@@ -20,8 +20,8 @@ DEADLINE_S = 120.0
 console = Console(highlight=False)
 
 
-def started(stack: ExitStack) -> "tuple[subprocess.Popen[str], str]":
-    """A daemon on the reference backend, and its address."""
+def start_daemon(stack: ExitStack) -> "tuple[subprocess.Popen[str], str]":
+    """Start a daemon with the reference backend, and return its process and address."""
     process = stack.enter_context(
         subprocess.Popen(
             [sys.executable, "-m", "nnrt_device_service", "serve", "--listen", "127.0.0.1:0", "--name", "for-c"],
@@ -34,8 +34,8 @@ def started(stack: ExitStack) -> "tuple[subprocess.Popen[str], str]":
     return process, process.stdout.readline().split()[-1]
 
 
-def compiled(name: str, folder: Path) -> Path:
-    """The program of a source beside this file."""
+def compile_program(name: str, folder: Path) -> Path:
+    """Compile a source in this folder, and return the program."""
     program = folder / name
     flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", f"-I{INCLUDE}", f"-L{LIB}", f"-Wl,-rpath,{LIB}"]
     source = [str(HERE / f"{name}.c"), "-lneural_network_runtime", "-o", str(program)]
@@ -46,7 +46,7 @@ def compiled(name: str, folder: Path) -> Path:
 def main() -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nnrt-c-")))
-        daemon, address = started(stack)
+        daemon, address = start_daemon(stack)
         environment = {**os.environ, "NNRT_DEVICES": address, "NNRT_PYTHON": sys.executable}
 
         def run(*command: object) -> None:
@@ -54,15 +54,15 @@ def main() -> None:
             subprocess.run(list(map(str, command)), env=environment, check=True, timeout=DEADLINE_S)
 
         console.rule(f"programs in C, on the device at {address}")
-        run(compiled("add", folder))
+        run(compile_program("add", folder))
         data, cache = folder / "digits.bin", folder / "cache"
         cache.mkdir()
         subprocess.run([sys.executable, HERE / "digits_data.py", data], check=True)
-        digits = compiled("digits", folder)
+        digits = compile_program("digits", folder)
         for _ in range(2):
             run(digits, data, cache)
         console.rule("the daemon is killed in the middle of asynchronous runs")
-        program = compiled("asynchronous", folder)
+        program = compile_program("asynchronous", folder)
         console.print("$ asynchronous 1000000", style="bold")
         with subprocess.Popen([program, "1000000"], env=environment, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None

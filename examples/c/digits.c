@@ -2,8 +2,8 @@
  *
  *     digits digits.bin [CACHE]
  *
- * digits.bin is written by demo.py: the trained weights, images of 8 x 8 pixels, and what they show. With the directory
- * CACHE the network is compiled once, and read from there the next time.
+ * demo.py writes digits.bin: the trained weights, images of 8 x 8 pixels, and their labels. With the directory
+ * CACHE the network is compiled once, and loaded from there the next time.
  */
 #include "checks.h"
 
@@ -19,7 +19,7 @@ static void *take(FILE *file, size_t size) {
     return bytes;
 }
 
-/* What grows while a model is built. */
+/* A model while it is built. */
 struct network {
     OH_NNModel *model;
     uint32_t tensors;
@@ -57,7 +57,7 @@ static void operation(
     CHECK(OH_NNModel_AddOperation(network->model, type, &given, &in, &out));
 }
 
-/* Convolution with 3 x 3 windows and ReLU, and the largest of each 2 x 2 pixels. */
+/* Adds a convolution with 3 x 3 windows and ReLU, and 2 x 2 max pooling. */
 static uint32_t layer(struct network *network, uint32_t x, int32_t size, int32_t in, int32_t out) {
     const int32_t shape[] = {out, 3, 3, in}, bias[] = {out}, whole[] = {-1, size, size, out};
     const int32_t half[] = {-1, size / 2, size / 2, out};

@@ -1,7 +1,7 @@
-"""Write what digits.c reads: `python digits_data.py FILE`.
+"""Writer of the file that digits.c reads: `python digits_data.py FILE`.
 
-The number of images (int32), the weights (float32) in the order of the network's layers, the held-out images (float32
-[n, 8, 8, 1]), and what they show (int32 [n]); all little-endian.
+The file has the number of images (int32), the weights (float32) in the order of the network's layers, the held-out
+images (float32 [n, 8, 8, 1]) and their labels (int32 [n]); all little-endian.
 """
 
 import sys

@@ -1,6 +1,6 @@
-"""The handwritten digits of this demo: 1,797 tiny images in a fixed split.
+"""Handwritten digits of this demo: 1,797 tiny images in a fixed split.
 
-The data lies beside this file in ``data/digits.npz``; ``data/SOURCE.md`` says where it comes from.
+The data are in ``data/digits.npz``; ``data/SOURCE.md`` says where they come from.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Labels = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Digits:
-    """Images are float32 ``[n, 8, 8, 1]`` (NHWC) in 0..1; labels are uint8 ``[n]`` in 0..9."""
+    """Digits: images are float32 ``[n, 8, 8, 1]`` (NHWC) in 0..1; labels are uint8 ``[n]`` in 0..9."""
 
     train_images: Images
     train_labels: Labels
@@ -32,8 +32,8 @@ class Digits:
 def load() -> Digits:
     """Load the digits: the first 1,297 are for training, the last 500 are held out.
 
-    The split is not shuffled: neighbours in the original order resemble each other, and a shuffled
-    split would put look-alikes on both sides and flatter the network.
+    The split is not shuffled: neighbouring images resemble each other, so a shuffled split would put similar images
+    into both parts, and the measured accuracy would be too high.
     """
     with np.load(DATA_FILE, allow_pickle=False) as archive:
         pixels: npt.NDArray[np.uint8] = archive["images"]

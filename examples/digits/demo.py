@@ -1,7 +1,7 @@
-"""Two device daemons, a trained network, and what happens when one of them dies.
+"""Demonstration of two daemons and a trained network, in which one daemon dies: `make demo`.
 
-Run it with `make demo`. It starts a daemon on TCP and one on a Unix socket, lists them, classifies the held-out digits
-on the first, kills that one in the middle of asynchronous runs, and finishes on the other.
+It starts a daemon on TCP and one on a Unix socket, lists them, classifies the held-out digits on the first, kills it
+during asynchronous runs, and finishes on the other.
 """
 
 import os
@@ -26,9 +26,9 @@ from rich.text import Text
 
 from nnrt_client import Compilation, Device, Executor, Model, NnrtError, Runtime
 
-# Images per run.
+# The images per run.
 BATCH = 25
-# How often all images are sent to the daemon that will be killed, and after how many results it is.
+# The number of times that all images are sent to the daemon that is killed, and of results before the kill.
 ROUNDS = 40
 KILL_AFTER = 60
 
@@ -39,7 +39,7 @@ console = Console(highlight=False)
 
 
 def main() -> None:
-    # Ctrl-C and SIGTERM alike leave through the `with` below, which ends the daemons.
+    # Ctrl-C and SIGTERM both leave the `with` below, which ends the daemons.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     digits = load()
     batches = [digits.test_images[start : start + BATCH] for start in range(0, len(digits.test_images), BATCH)]
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 class Daemon:
-    """A running `nnrt-device serve`."""
+    """Running `nnrt-device serve`."""
 
     def __init__(self, process: "subprocess.Popen[str]", address: str) -> None:
         self.process = process
@@ -81,9 +81,9 @@ class Daemon:
 
 @contextmanager
 def daemon(name: str, listen: str) -> Iterator[Daemon]:
-    """Start a daemon; it is gone when the block ends, however it ends."""
+    """Start a daemon, and end it when the block ends, however that happens."""
     command = [sys.executable, "-m", "nnrt_device_service", "serve", "--name", name, "--listen", listen]
-    # A session of its own, so that Ctrl-C in the terminal reaches only the demo, which then ends the daemon.
+    # A separate process session: Ctrl-C in the terminal reaches only the demo, which then ends the daemon.
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
     ) as process:
@@ -99,7 +99,7 @@ def daemon(name: str, listen: str) -> Iterator[Daemon]:
 
 
 def classify(model: Model, device: Device, batches: list[Images]) -> list[Probabilities]:
-    """Compile for a device and run every batch on it."""
+    """Compile the model for a device, and run every batch on it."""
     with Compilation(model, device) as compilation:
         started = time.perf_counter()
         compilation.build()
@@ -116,7 +116,7 @@ def classify(model: Model, device: Device, batches: list[Images]) -> list[Probab
 def run_until_death(
     model: Model, device: Device, process: "subprocess.Popen[str]", batches: list[Images]
 ) -> dict[int, Probabilities]:
-    """Start all runs at once and kill the daemon after some results; the results by run."""
+    """Start all runs at once, kill the daemon after some results, and return the results by run."""
     events: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
     results = {}
     with Compilation(model, device) as compilation:
@@ -151,7 +151,7 @@ def run_until_death(
 
 
 def report(probabilities: Probabilities, images: Images, labels: NDArray[np.uint8]) -> None:
-    """Accuracy, a few digits, and those that were misread."""
+    """Print the accuracy, a few digits, and some that were misread."""
     predicted = probabilities.argmax(1)
     right = predicted == labels
     console.print(f"accuracy {right.mean():.1%}: {right.sum()} of {len(labels)} right")
@@ -160,7 +160,7 @@ def report(probabilities: Probabilities, images: Images, labels: NDArray[np.uint
 
 
 def drawing(image: Images, probabilities: Probabilities, label: int) -> Panel:
-    """An 8x8 image in shades of text, and what the network makes of it."""
+    """Return an 8x8 image drawn in shades, with the network's answer as title."""
     levels = (image[..., 0] * (len(SHADES) - 1)).round().astype(int)
     text = "\n".join("".join(SHADES[level] * 2 for level in row) for row in levels)
     predicted = int(probabilities.argmax())

@@ -1,4 +1,4 @@
-"""The trained network of `train.py`, built through the client API."""
+"""Network that `train.py` trained, built with the client's interface."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ WEIGHTS_FILE = Path(__file__).resolve().parent / "weights.npz"
 
 
 def digits_model() -> Model:
-    """Images float32 [n, 8, 8, 1] in, probabilities float32 [n, 10] out, for any n."""
+    """Return the model: images float32 [n, 8, 8, 1] in, probabilities float32 [n, 10] out, for any n."""
     with np.load(WEIGHTS_FILE, allow_pickle=False) as weights:
         model = Model(name="digits")
         image = model.input((-1, 8, 8, 1), name="image")

@@ -1,11 +1,11 @@
-"""Train the demo's digit classifier in plain numpy, and save its weights.
+"""Training of the demo's digit classifier in plain numpy.
 
 Run it from anywhere, with nothing but numpy installed::
 
     python examples/digits/train.py                     # writes weights.npz beside this file
     python examples/digits/train.py --epochs 20 --seed 7 --output /tmp/weights.npz
 
-The network, in the NHWC layout that the NNRt operators use::
+The network, in the NHWC layout of the NNRt operators::
 
     image [n, 8, 8, 1]
       conv 3x3 SAME, 1 -> 16, ReLU      conv1_weight [16, 3, 3, 1]   conv1_bias [16]
@@ -16,8 +16,8 @@ The network, in the NHWC layout that the NNRt operators use::
       fully connected, 128 -> 10        dense_weight [10, 128]       dense_bias [10]
       softmax
 
-It learns from the training part only; the held-out part is looked at once, after the last epoch.
-The same seed gives the same weights, up to floating point.
+It learns from the training part only. The held-out part is used once, after the last epoch. The same seed gives the
+same weights, up to floating point.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ DEFAULT_OUTPUT = Path(__file__).resolve().parent / "weights.npz"
 
 
 def patches(x: Array) -> Array:
-    """The 3x3 neighbourhood of every pixel (zero padded): [n, h, w, c] -> [n, h, w, 9 * c]."""
+    """Return the 3x3 neighbourhood of every pixel (zero padded): [n, h, w, c] -> [n, h, w, 9 * c]."""
     padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))
     columns: Array = windows.transpose(0, 1, 2, 4, 5, 3).reshape(*x.shape[:3], -1)
@@ -57,13 +57,13 @@ def patches(x: Array) -> Array:
 
 
 def conv(x: Array, weight: Array) -> Array:
-    """3x3 SAME convolution, stride 1, with a weight of [outChannel, 3, 3, inChannel]."""
+    """Compute a 3x3 SAME convolution with stride 1 and a weight of [outChannel, 3, 3, inChannel]."""
     y: Array = patches(x) @ weight.reshape(len(weight), -1).T
     return y
 
 
 def conv_gradients(x: Array, weight: Array, dy: Array) -> tuple[Array, Array, Array]:
-    """Gradients of a convolution with respect to its input, its weight and its bias."""
+    """Return the gradients of a convolution with respect to its input, its weight and its bias."""
     channels = len(weight)
     dy_rows = dy.reshape(-1, channels)
     d_weight = (dy_rows.T @ patches(x).reshape(len(dy_rows), -1)).reshape(weight.shape)
@@ -72,19 +72,19 @@ def conv_gradients(x: Array, weight: Array, dy: Array) -> tuple[Array, Array, Ar
 
 
 def pool_windows(x: Array) -> Array:
-    """A view of x in 2x2 windows: [n, h, w, c] -> [n, h / 2, 2, w / 2, 2, c]."""
+    """Return a view of x in 2x2 windows: [n, h, w, c] -> [n, h / 2, 2, w / 2, 2, c]."""
     n, h, w, c = x.shape
     return x.reshape(n, h // 2, 2, w // 2, 2, c)
 
 
 def max_pool(x: Array) -> Array:
-    """2x2 max pooling with stride 2."""
+    """Compute 2x2 max pooling with stride 2."""
     pooled: Array = pool_windows(x).max(axis=(2, 4))
     return pooled
 
 
 def max_pool_gradient(x: Array, pooled: Array, dy: Array) -> Array:
-    """Send each gradient to the largest pixel of its window, shared evenly between equals."""
+    """Pass each gradient to the largest pixel of its window, shared evenly between equal pixels."""
     winners = pool_windows(x) == pooled[:, :, None, :, None, :]
     shares = winners / winners.sum(axis=(2, 4), keepdims=True, dtype=np.float32)
     dx: Array = (shares * dy[:, :, None, :, None, :]).reshape(x.shape)
@@ -92,7 +92,7 @@ def max_pool_gradient(x: Array, pooled: Array, dy: Array) -> Array:
 
 
 def softmax(logits: Array) -> Array:
-    """Class probabilities along the last axis."""
+    """Return class probabilities along the last axis."""
     exponentials: Array = np.exp(logits - logits.max(axis=-1, keepdims=True))
     probabilities: Array = exponentials / exponentials.sum(axis=-1, keepdims=True)
     return probabilities
@@ -102,7 +102,7 @@ def softmax(logits: Array) -> Array:
 
 
 def initial_params(rng: np.random.Generator) -> Params:
-    """He-normal weights and zero biases."""
+    """Return He-normal weights and zero biases."""
     shapes = {"conv1": (16, 3, 3, 1), "conv2": (32, 3, 3, 16), "dense": (CLASSES, 128)}
     params: Params = {}
     for name, shape in shapes.items():
@@ -113,7 +113,7 @@ def initial_params(rng: np.random.Generator) -> Params:
 
 
 def forward(params: Params, x: Array) -> tuple[Array, Array, Array, Array, Array]:
-    """The activations after each layer; the last one is the class probabilities."""
+    """Return the activations after each layer; the last ones are the class probabilities."""
     active1 = np.maximum(conv(x, params["conv1_weight"]) + params["conv1_bias"], 0)
     pooled1 = max_pool(active1)
     active2 = np.maximum(conv(pooled1, params["conv2_weight"]) + params["conv2_bias"], 0)
@@ -123,7 +123,7 @@ def forward(params: Params, x: Array) -> tuple[Array, Array, Array, Array, Array
 
 
 def gradients(params: Params, x: Array, labels: Labels) -> tuple[float, Params]:
-    """The mean cross-entropy over a batch, and its gradient for every parameter."""
+    """Return the mean cross-entropy over a batch, and its gradient for every parameter."""
     active1, pooled1, active2, pooled2, probabilities = forward(params, x)
     loss = -np.log(probabilities[np.arange(len(x)), labels] + 1e-12).mean()
 
@@ -144,7 +144,7 @@ def gradients(params: Params, x: Array, labels: Labels) -> tuple[float, Params]:
 
 
 def accuracy(params: Params, images: Images, labels: Labels) -> float:
-    """The fraction of images whose most probable class is their label."""
+    """Return the fraction of images whose most probable class is their label."""
     predicted = forward(params, images)[-1].argmax(axis=1)
     return float((predicted == labels).mean())
 
@@ -153,10 +153,10 @@ def accuracy(params: Params, images: Images, labels: Labels) -> float:
 
 
 class Adam:
-    """Adam with decoupled weight decay (AdamW); biases do not decay."""
+    """Adam optimizer with decoupled weight decay (AdamW); biases do not decay."""
 
     def __init__(self, params: Params) -> None:
-        """Start from rest; ``params`` are updated in place."""
+        """Start with zero moments. ``params`` are updated in place."""
         self.params = params
         self.steps = 0
         self.mean = {name: np.zeros_like(value) for name, value in params.items()}
@@ -196,7 +196,7 @@ def distort(images: Images, rng: np.random.Generator) -> Images:
 
 
 def batches(images: Images, labels: Labels, rng: np.random.Generator) -> Iterator[tuple[Images, Labels]]:
-    """One epoch of freshly distorted images, in random order."""
+    """Yield one epoch of newly distorted images, in random order."""
     order = rng.permutation(len(images))
     for start in range(0, len(order), BATCH_SIZE):
         chosen = order[start : start + BATCH_SIZE]
@@ -204,7 +204,7 @@ def batches(images: Images, labels: Labels, rng: np.random.Generator) -> Iterato
 
 
 def train(images: Images, labels: Labels, epochs: int, seed: int) -> Params:
-    """Train a fresh network, with a learning rate that falls to zero along a cosine."""
+    """Train a new network, with a learning rate that falls to zero along a cosine."""
     rng = np.random.default_rng(seed)
     params = initial_params(rng)
     adam = Adam(params)
@@ -221,7 +221,7 @@ def train(images: Images, labels: Labels, epochs: int, seed: int) -> Params:
 
 
 def main() -> None:
-    """Train, report the held-out accuracy, save."""
+    """Train, report the held-out accuracy, and save the weights."""
     parser = argparse.ArgumentParser(description="Train the digit classifier of the nnrt demo in numpy.")
     parser.add_argument("--epochs", type=int, default=300, help="passes over the training part (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="seed of everything random (%(default)s)")

@@ -1,4 +1,4 @@
-"""A host whose daemons `nnrt-device up` keeps alive, used as its operator does."""
+"""Host whose daemons `nnrt-device up` keeps running, controlled by an operator's commands."""
 
 import json
 import os
@@ -17,39 +17,39 @@ _DEVICE_COMMAND = [sys.executable, "-m", "nnrt_device_service"]
 
 
 class Host:
-    """The daemons of a fleet file."""
+    """Daemons of a fleet file."""
 
     def __init__(self, folder: Path) -> None:
         self._environment = {**os.environ, "NNRT_FLEET_STATE_DIR": str(folder / "state")}
 
     def daemons(self) -> list[dict[str, Any]]:
-        """What `nnrt-device ps` says of each."""
+        """Return what `nnrt-device ps` reports about each daemon."""
         devices: list[dict[str, Any]] = json.loads(self.command("ps", "--json"))["devices"]
         return devices
 
     @property
     def addresses(self) -> list[str]:
-        """One of each daemon."""
+        """Addresses of the daemons, one of each."""
         return [daemon["addresses"][0] for daemon in self.daemons()]
 
     def kill(self, name: str) -> int:
-        """`kill -9`; the process that is no more."""
+        """Kill a daemon with `kill -9`, and return its process id."""
         (process,) = (daemon["pid"] for daemon in self.daemons() if daemon["name"] == name)
         os.kill(process, signal.SIGKILL)
         return int(process)
 
     def command(self, *arguments: str) -> str:
-        """What a command of `nnrt-device` prints."""
+        """Run a command of `nnrt-device`, and return what it prints."""
         command = [*_DEVICE_COMMAND, *arguments]
         return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=self._environment).stdout
 
 
 @contextmanager
-def started(folder: Path, say: Callable[[str], object]) -> Iterator[Host]:
-    """Have the daemons ready, with their sockets in a folder; they are gone when the block ends, however it ends."""
+def start_host(folder: Path, say: Callable[[str], object]) -> Iterator[Host]:
+    """Start the daemons, with their sockets in a folder, and end them when the block ends, however that happens."""
     host = Host(folder)
     file = Path(shutil.copy(FLEET_FILE, folder))
-    # A session of its own, so that Ctrl-C in the terminal reaches only the demo, which then ends the daemons.
+    # A separate process session: Ctrl-C in the terminal reaches only the demo, which then ends the daemons.
     with subprocess.Popen(
         [*_DEVICE_COMMAND, "up", str(file)],
         stdout=subprocess.PIPE,

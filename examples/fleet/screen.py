@@ -1,4 +1,4 @@
-"""What the demo shows: a table that is drawn live in a terminal, and lines where there is none."""
+"""Output of the demo: a live table in a terminal, or lines where there is no terminal."""
 
 import threading
 import time
@@ -21,7 +21,7 @@ _COLOURS = {"ready": "green", "draining": "yellow", "gone": "red"}
 
 @dataclass(frozen=True, slots=True)
 class DeviceView:
-    """What is known of one daemon: its state, the runs it has made since the beginning, and how long they take."""
+    """State of one daemon, the number of its runs since the start, and the time that they take."""
 
     name: str
     state: str
@@ -31,7 +31,7 @@ class DeviceView:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What is known of all."""
+    """State of all daemons."""
 
     devices: Sequence[DeviceView]
     answered: int
@@ -40,17 +40,17 @@ class View:
 
 
 class Screen:
-    """Shows the view of now, again and again, from entering to leaving; and what is told in between, above it."""
+    """Screen that shows the current view repeatedly until it is left, and messages above it."""
 
     def __init__(self, console: Console, look: Callable[[], View], most_per_s: float) -> None:
-        """`most_per_s` is the rate of runs that makes a bar full."""
+        """Create a screen; `most_per_s` is the rate of runs that fills a bar."""
         self._console = console
         self._look = look
         self._most_per_s = most_per_s
         self._rates = _Rates()
         self._is_over = threading.Event()
         self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
-        self._thread = threading.Thread(target=self._show_again_and_again)
+        self._thread = threading.Thread(target=self._show_repeatedly)
 
     def __enter__(self) -> Self:
         if self._live:
@@ -64,15 +64,15 @@ class Screen:
         if self._live:
             self._live.stop()
 
-    def tell(self, what: str) -> None:
-        """Say what happens."""
+    def report(self, what: str) -> None:
+        """Print a message."""
         self._console.print(f"{time.strftime('%H:%M:%S')}  {what}", soft_wrap=True)
 
-    def _show_again_and_again(self) -> None:
+    def _show_repeatedly(self) -> None:
         pause_s = 1 / (_FRAMES_PER_S if self._live else _LINES_PER_S)
         while not self._is_over.wait(pause_s):
             view = self._look()
-            rates = self._rates.of(view)
+            rates = self._rates.update(view)
             if self._live:
                 self._live.update(self._drawn(view, rates), refresh=True)
             else:
@@ -96,13 +96,13 @@ class Screen:
 
 
 class _Rates:
-    """Runs per second over about the last second. A device that has come back counts from zero."""
+    """Runs per second, over about the last second. A device that has come back counts from zero."""
 
     def __init__(self) -> None:
         self._counts: dict[str, deque[tuple[float, int]]] = defaultdict(deque)
 
-    def of(self, view: View) -> dict[str, float]:
-        """Give the rate of each device by name."""
+    def update(self, view: View) -> dict[str, float]:
+        """Return the rate of each device by name."""
         now = time.monotonic()
         return {device.name: self._rate(self._counts[device.name], now, device.runs) for device in view.devices}
 

@@ -1,4 +1,4 @@
-"""Cameras that each send a picture many times a second, whatever happens to the devices."""
+"""Cameras that send pictures at a fixed rate, whatever happens to the devices."""
 
 import threading
 import time
@@ -18,7 +18,7 @@ Question = tuple[Pictures, NDArray[Any]]
 
 
 class Traffic:
-    """So many cameras, from entering the context manager to leaving it."""
+    """Cameras that send pictures from entering the context manager until leaving it."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Traffic:
         self.answered = 0
         self.failed = 0
         self.wrong = 0
-        # Seconds that the latest runs took.
+        # The seconds that the latest runs took.
         self.latest_s: deque[float] = deque(maxlen=1000)
 
     def __enter__(self) -> Self:

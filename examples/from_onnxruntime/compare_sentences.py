@@ -1,4 +1,4 @@
-"""Prints how similar sentences are, as the vectors that a text encoder has for them; its weights are random.
+"""Print how similar sentences are, by the vectors of a text encoder with random weights.
 
 python compare_sentences.py --device 127.0.0.1:50051 "A cat sleeps." "The cat sleeps." "It rains."
 """

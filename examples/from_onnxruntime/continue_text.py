@@ -1,4 +1,4 @@
-"""Continues a text letter by letter. What the network remembers of it stays on the device; its weights are random.
+"""Continue a text letter by letter, by a network with random weights whose keys and values stay on the device.
 
 python continue_text.py --device 127.0.0.1:50051 "a text"
 """
@@ -22,7 +22,7 @@ def main(text: str, count: int, device: str, models: Path) -> None:
     letters = session.get_modelmeta().custom_metadata_map["letters"]
     if not text or not set(text) <= set(letters):
         raise click.BadParameter(f"{text!r} is no text of the letters {letters!r}", param_hint="TEXT")
-    # Nothing is remembered at first: the dimension that has a name is 0.
+    # The memory is empty at first: its named dimension is 0.
     memory = {
         given.name.removeprefix("past_"): onnxruntime.OrtValue.ortvalue_from_numpy(
             np.zeros([dim if isinstance(dim, int) else 0 for dim in given.shape], np.float32)

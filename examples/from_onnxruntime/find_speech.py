@@ -1,4 +1,4 @@
-"""Prints from when to when somebody speaks, as a network that remembers what it has heard has it.
+"""Print the times at which somebody speaks, by a network whose state goes from run to run.
 
 python find_speech.py --device 127.0.0.1:50051
 """

@@ -1,4 +1,4 @@
-"""Writes the models of the programs in this folder, and a page and a sound for them, into the folder `models`.
+"""Write the models of the programs in this folder, and a page and a sound for them, into the folder `models`.
 
 python make_models.py
 """
@@ -17,7 +17,7 @@ AnyArray = NDArray[Any]
 
 RNG = np.random.default_rng(7)
 
-# Ten digits, seven rows each, of which the bits are the pixels.
+# Ten digits of seven rows each. The bits of a row are its pixels.
 DIGITS = """
 0e 11 13 15 19 11 0e  04 0c 04 04 04 04 0e  0e 11 01 02 04 08 1f  1f 02 04 02 01 11 0e  02 06 0a 12 1f 02 02
 1f 10 1e 01 01 11 0e  06 08 10 1e 11 11 0e  1f 01 02 04 08 08 08  0e 11 11 0e 11 11 0e  0e 11 11 0f 01 02 0c
@@ -32,7 +32,7 @@ LETTERS = " abcdefghijklmnopqrstuvwxyz.,'"
 
 
 def model(text: str, **weights: AnyArray) -> onnx.ModelProto:
-    """The model of a text, which names weights that are given here."""
+    """Return the model that a text describes. The text refers to the given weights by name."""
     made = parser.parse_model(f'<ir_version: 9, opset_import: ["": 17], producer_name: "make_models">\n{text}')
     made.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in weights.items())
     onnx.checker.check_model(made)
@@ -61,7 +61,7 @@ def glyphs() -> AnyArray:
 
 
 def page() -> AnyArray:
-    """Lines of digits, somewhere on a page that is not quite clean."""
+    """Return lines of digits on a page with some noise."""
     image = np.zeros((16 * len(LINES), 100), np.float32)
     for line, text in enumerate(LINES):
         for at, digit in enumerate(text):
@@ -71,7 +71,7 @@ def page() -> AnyArray:
 
 
 def detector() -> onnx.ModelProto:
-    """Where there is ink in the neighbourhood."""
+    """Return a model that detects ink in the neighbourhood of each pixel."""
     text = """
     detector (float[1, 1, height, width] image) => (float[1, 1, height, width] ink) {
         near = Conv<pads = [1, 3, 1, 3]>(image, window)
@@ -83,8 +83,11 @@ def detector() -> onnx.ModelProto:
 
 
 def reader() -> onnx.ModelProto:
-    """A score for each digit at each column, and one for none, which is the first: a filter per digit gives 1 where it
-    is, and 0 or less where a pixel is another."""
+    """Return a model that scores each digit at each column.
+
+    The filter of a digit gives 1 where the digit is, and 0 or less where a pixel differs. The first score stands for no
+    digit.
+    """
     text = """
     reader (float[1, 1, height, width] line) => (float[1, 11, columns] scores) {
         matches = Conv(line, filters, bias)
@@ -101,7 +104,7 @@ def reader() -> onnx.ModelProto:
 
 
 def sound() -> AnyArray:
-    """Two seconds: a voice from 0.5 s to 0.9 s and from 1.3 s to 1.7 s, and noise."""
+    """Return two seconds of sound: a voice from 0.5 s to 0.9 s and from 1.3 s to 1.7 s, and noise."""
     seconds = np.arange(2 * SAMPLES_PER_S) / SAMPLES_PER_S
     voice = sum(np.sin(2 * np.pi * 140 * overtone * seconds) / overtone for overtone in range(1, 12))
     speaks = ((seconds >= 0.5) & (seconds < 0.9)) | ((seconds >= 1.3) & (seconds < 1.7))
@@ -111,7 +114,10 @@ def sound() -> AnyArray:
 
 
 def activity() -> onnx.ModelProto:
-    """The power between 100 Hz and 3 kHz, on a scale as ears have it, smoothed over the frames by a state."""
+    """Return a model that detects voices by the power between 100 Hz and 3 kHz.
+
+    The frequencies are spaced like those of human hearing. A state smooths the power over the frames.
+    """
     text = """
     activity (float[1, 512] sound, float[1, 1] state, int64 sr) => (float[1, 1] probability, float[1, 1] next_state) {
         rows = Unsqueeze(sound, axis)
@@ -151,7 +157,10 @@ def activity() -> onnx.ModelProto:
 
 
 def attention(layer: int, past: str = "") -> str:
-    """The nodes of one layer, from `x` to `x` of the next; with names of tensors that keep keys and values, if any."""
+    """Return the nodes of one layer, from `x` to the next layer's `x`.
+
+    With `past`, the layer reads earlier keys and values and returns all of them.
+    """
     keys, values = (f"k{layer}", f"v{layer}") if past else (f"nk{layer}", f"nv{layer}")
     cached = f"""
         {keys} = Concat<axis = 2>(past_keys_{layer}, nk{layer})
@@ -187,7 +196,7 @@ def attention(layer: int, past: str = "") -> str:
 
 
 def weights() -> dict[str, AnyArray]:
-    """Random ones, and the constants of `attention`."""
+    """Return random weights, and the constants of `attention`."""
     made = {
         f"{name}w{layer}": random(*shape)
         for layer in range(LAYERS)
@@ -208,7 +217,10 @@ def weights() -> dict[str, AnyArray]:
 
 
 def encoder() -> onnx.ModelProto:
-    """Vectors of sentences of any number and length: the mean of those of their words."""
+    """Return a model that computes vectors of sentences, as the mean of their words' vectors.
+
+    Number and length of the sentences are open.
+    """
     text = f"""
     encoder (int64[batch, length] input_ids, int64[batch, length] attention_mask) => (float[batch, {WIDTH}] vectors) {{
         words = Gather(table, input_ids)
@@ -244,7 +256,7 @@ def encoder() -> onnx.ModelProto:
 
 
 def decoder() -> onnx.ModelProto:
-    """Scores for the letter after the one given, which reads the keys and values of those before."""
+    """Return a model that scores the letter after the given one, and reads the keys and values of earlier letters."""
     size = f"1, {HEADS}"
     names = [f"{kind}_{layer}" for layer in range(LAYERS) for kind in ("keys", "values")]
     past = ", ".join(f"float[{size}, past, {WIDTH // HEADS}] past_{name}" for name in names)

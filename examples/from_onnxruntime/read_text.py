@@ -1,4 +1,4 @@
-"""Prints the lines of digits on a page: one network finds them, another reads them.
+"""Print the lines of digits on a page: one network finds them, another reads them.
 
 python read_text.py --device 127.0.0.1:50051
 """
@@ -24,7 +24,7 @@ def main(device: str, models: Path) -> None:
     rows = np.flatnonzero((ink[0, 0] > 0.5).any(axis=1))
     for line in np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1):
         (scores,) = reader.run(["scores"], {"line": image[:, :, line[0] : line[-1] + 1]})
-        best = scores[0].argmax(axis=0)  # 0 is none.
+        best = scores[0].argmax(axis=0)  # 0 means no digit.
         print(
             "".join(
                 characters[now - 1] for before, now in zip([0, *best], best, strict=False) if now not in (0, before)

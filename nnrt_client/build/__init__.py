@@ -7,5 +7,5 @@ A word means one thing in this room:
 - to **compile** is what a device does with a graph, to **restore** what it does with what it has compiled earlier (a
   cache, an offline model, the daemon's store); a build does one of them;
 - **prepare** is the wire's word for both (PrepareModel, PrepareModelFromModelCache, PrepareOfflineModel), and a
-  **prepared model** what the daemon then holds for the session, here a `PreparedHandle`.
+  **prepared model** what the daemon then has for the session, here a `PreparedHandle`.
 """

@@ -1,4 +1,4 @@
-"""The place of a build that has reached its device, and what it ends with."""
+"""Build that has reached its device, and the result with which it ends."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from nnrt_hdi.files.compiled import CompiledModel, Target
 
 
 class Refused(Exception):
-    """The device has decided: it does not take the model."""
+    """Error of a device that has decided not to take the model."""
 
     def __init__(self, error: NnrtError) -> None:
         super().__init__(str(error))
@@ -24,7 +24,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The place of a build that has reached its device."""
+    """Build that has reached its device, with the session and the options for that."""
 
     build: BuildTask
     device: Device
@@ -35,28 +35,28 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """The compiled model that a build ends with, and all that its manifest says."""
+    """Compiled model with which a build ends, and all that its manifest says."""
 
     prepared: PreparedHandle
     device: Device
     origin: Origin
     config: ModelConfig
-    # SHA-256 of the graph it was compiled from; empty for a vendor's model.
+    # SHA-256 of the graph that it was compiled from; empty for a vendor's model.
     digest: Callable[[], bytes]
-    # What building took, now or when the cache was written; None where nobody knows.
+    # Seconds that building took, now or when the cache was written; None if that isn't known.
     build_s: float | None
     # As in `BuildReport`.
     notes: Mapping[str, int]
-    # Where it is still to be written.
+    # None unless it must still be written.
     cache: Cache | None = None
 
     @property
     def compiled_in_s(self) -> float | None:
-        """Seconds that building it had taken, where its manifest says so."""
+        """Seconds that the build of a restored model once took, if its manifest says so."""
         return self.build_s if self.origin is Origin.RESTORED else None
 
-    def exported(self, build: BuildTask, version: int) -> CompiledModel:
-        """The compiled model with its manifest, as the device gives it."""
+    def export(self, build: BuildTask, version: int) -> CompiledModel:
+        """Export the compiled model from the device, with its manifest."""
         return CompiledModel(
             target=Target.of(self.device.info, self.device.name),
             source_digest=self.digest(),
@@ -70,11 +70,11 @@ class BuildResult:
         )
 
     def save(self, build: BuildTask) -> None:
-        """Write the cache. Raises SaveCacheFailed where only that fails, and the model is sound."""
+        """Write the cache; raise SaveCacheFailed if only that fails and the model can be used."""
         if self.cache is None:
             return
         try:
-            self.cache.store(self.device, self.exported(build, self.cache.version), build.remaining_s)
+            self.cache.store(self.device, self.export(build, self.cache.version), build.remaining_s)
         except (NnrtError, OSError) as error:
             build.check()
             self.prepared.session.require_alive()

@@ -1,4 +1,4 @@
-"""A build under way: asks a daemon within one deadline, says how far it is, and can be ended from any thread."""
+"""Build under way: it calls a daemon within one deadline, reports its progress, and can be ended from any thread."""
 
 import threading
 import time
@@ -19,29 +19,29 @@ from nnrt_hdi.errors import NnrtError, TimedOut
 
 Progress = Callable[[str, float], object]
 
-# The stage in which every build begins; the others are "uploading", "restoring", "compiling" and "storing".
+# Stage in which every build begins; the others are "uploading", "restoring", "compiling" and "storing".
 CHECKING = "checking"
 
-# How often who waits for a lock looks whether the build was cancelled.
+# How often a build that waits for a lock checks whether it was cancelled.
 _POLL_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class BuildReport:
-    """Report of a build: which way it went, and what that took."""
+    """Report of a build: how the device got the model, and what that took."""
 
     origin: Origin
     # Seconds by stage: "checking" (a cache's file, too), "uploading", "restoring", "compiling", "storing".
     stages_s: Mapping[str, float]
     # Messages sent to the daemon, weights included.
     sent_bytes: int
-    # What building took when the cache or the offline model was made; None for a model that doesn't come from one, and
-    # where nobody knows.
+    # Seconds that building took when the cache or the offline model was made. None for a model that comes from neither,
+    # and where that isn't known.
     compiled_in_s: float | None = None
-    # How the device got the model, and of the ways that would have come first why they weren't taken.
+    # How the device got the model, and why the ways that come before this one were not taken.
     way: Way = Way.OPERATORS
     passed_over: Mapping[Way, str] = field(default_factory=dict)
-    # What the device says of nodes that it runs, but not quite as asked ("computed in 32 bits"), and of how many.
+    # Notes of the device on nodes that it runs, but not quite as asked ("computed in 32 bits"), each with their number.
     notes: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -64,15 +64,15 @@ class BuildReport:
 
 
 def noted(note: str, count: int) -> str:
-    """Say what a device notes of so many operators."""
+    """Describe the note of a device on this number of operators."""
     return f"{count} operator{'s' if count > 1 else ''}: {note}"
 
 
 class BuildTask(LockOwner):
     """One build, from its start to its end.
 
-    Calls a daemon as a Session does, but every call ends with the build: at its deadline, by `cancel`, and when the
-    callback that watches its progress raises.
+    It calls a daemon as a Session does, but every call ends with the build: at its deadline, by `end`, and when the
+    callback for its progress raises.
     """
 
     def __init__(self, progress: Progress | None = None) -> None:
@@ -84,7 +84,7 @@ class BuildTask(LockOwner):
         self._stage = CHECKING
         self._stage_began = time.monotonic()
         self._stages_s: dict[str, float] = {}
-        # Those that are over.
+        # Stages that are over.
         self._stages: list[Stage] = []
         self._stage_began_ns = time.perf_counter_ns()
         self.sent_bytes = 0
@@ -93,7 +93,7 @@ class BuildTask(LockOwner):
         self._lock = threading.Lock()
 
     def connect(self, session: Session) -> None:
-        """Ask this daemon from now on, until `build_timeout_s` from now."""
+        """Call the daemon of a session from now on, for `build_timeout_s` at most."""
         self.session = session
         self._deadline = time.monotonic() + session.settings.build_timeout_s
 
@@ -105,7 +105,7 @@ class BuildTask(LockOwner):
     # ---- the end
 
     def end(self, reason: BaseException) -> None:
-        """Have the build end with this; the first reason counts. Any thread."""
+        """End the build with `reason`, unless it has been ended before; any thread may call this."""
         with self._lock:
             self._reason = self._reason or reason
             calls = list(self._calls)
@@ -114,18 +114,19 @@ class BuildTask(LockOwner):
 
     @property
     def is_ended(self) -> bool:
-        """True from `end` on."""
+        """Whether the build has been ended."""
         return self._reason is not None
 
     def check(self) -> None:
-        """Raise the reason that the build was ended with, if it was."""
+        """Raise the reason with which the build was ended, if it was."""
         reason = self._reason
         if reason is not None:
-            # Of ours a copy: an error that is raised keeps the frames it goes through, which know the task.
+            # A copy of our errors, because a raised error keeps the frames that it goes through, which refer to the
+            # task.
             raise reason.copy() if isinstance(reason, NnrtError) else reason
 
     def remaining_s(self) -> float:
-        """Seconds until the deadline. Raises TimedOut after it, and what `check` raises."""
+        """Return the seconds until the deadline; raise TimedOut after it, and what `check` raises."""
         self.check()
         remaining = self._deadline - time.monotonic()
         if remaining <= 0:
@@ -136,8 +137,8 @@ class BuildTask(LockOwner):
         return remaining
 
     @contextmanager
-    def holding(self, lock: threading.Lock) -> Iterator[None]:
-        """Hold a lock that other builds hold for long."""
+    def locking(self, lock: threading.Lock) -> Iterator[None]:
+        """Take a lock that other builds keep for long; raise as `remaining_s` does if the build ends first."""
         while not lock.acquire(timeout=min(self.remaining_s(), _POLL_S)):
             pass
         try:
@@ -148,7 +149,7 @@ class BuildTask(LockOwner):
     # ---- progress
 
     def progress(self, stage: str, fraction: float) -> None:
-        """Report how far a stage is. What the callback raises ends the build."""
+        """Report how far a stage is; an error of the callback ends the build."""
         self.check()
         if stage == CHECKING != self._stage:
             return  # The daemon checks again after an upload.
@@ -163,15 +164,15 @@ class BuildTask(LockOwner):
 
     @property
     def stages(self) -> list[Stage]:
-        """The stages that it has gone through, one after another, until now."""
+        """Stages that the build has gone through until now, in their order."""
         return [*self._stages, Stage(self._stage, self._stage_began_ns, time.perf_counter_ns())]
 
     def begin_again(self) -> None:
-        """Go back to the first stage, for what was tried so far came to nothing."""
+        """Return to the first stage, because what the build tried has failed."""
         self._enter(CHECKING)
 
-    def spent(self, seconds: float) -> None:
-        """Count what was checked before the build as part of it."""
+    def add_checking_time(self, seconds: float) -> None:
+        """Count seconds that were add_checking_time on checks before the build as part of it."""
         self._stages_s[CHECKING] = self._stages_s.get(CHECKING, 0.0) + seconds
 
     def report(self, origin: Origin, compiled_in_s: float | None = None) -> BuildReport:
@@ -189,22 +190,22 @@ class BuildTask(LockOwner):
     # ---- calls
 
     def call(self, name: str, request: Any, timeout_s: float) -> Any:
-        """Make one RPC with one reply; `request` is a message or an iterator of messages."""
+        """Make one RPC and return its reply; `request` is a message or an iterator of messages."""
         timeout_s = min(timeout_s, self.remaining_s())
-        counted = map(self._counted, request) if isinstance(request, Iterator) else self._counted(request)
+        counted = map(self._count_bytes, request) if isinstance(request, Iterator) else self._count_bytes(request)
         return self.session.call(name, counted, timeout_s, self._ending)
 
     def stream(self, name: str, request: Any) -> Generator[Any, None, None]:
-        """Make one RPC with many replies. Close the stream to end it early."""
-        return self.session.stream(name, self._counted(request), self.remaining_s(), self._ending)
+        """Make one RPC and yield its replies; closing the generator ends the RPC."""
+        return self.session.stream(name, self._count_bytes(request), self.remaining_s(), self._ending)
 
-    def _counted(self, message: Any) -> Any:
+    def _count_bytes(self, message: Any) -> Any:
         self.sent_bytes += message.ByteSize()
         return message
 
     @contextmanager
     def _ending(self, call: Any) -> Iterator[None]:
-        """End a call with the build, by the build's reason instead of gRPC's."""
+        """End a call when the build ends, with the build's reason instead of gRPC's error."""
         with self._lock:
             self._calls.add(call)
             is_ended = self.is_ended
@@ -215,7 +216,7 @@ class BuildTask(LockOwner):
         except (grpc.RpcError, grpc.FutureCancelledError):
             self.check()
             raise
-        except BaseException:  # Nobody reads it any more.
+        except BaseException:  # The caller reads no further.
             call.cancel()
             raise
         finally:

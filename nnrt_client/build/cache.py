@@ -1,9 +1,9 @@
-"""Compiled models in a directory of the application's: one file per device, complete or not there.
+"""Compiled models in a directory of the application: one file per device, complete or absent.
 
     <directory>/<id of the device, 16 hex digits>/model.nnrtcache
     <directory>/<id of the device, 16 hex digits>/model-<digest of the model's name>.nnrtcache
 
-The second is for a model that was given a name. Names are foreign text, so they don't stand in the path.
+The second path is for a model with a name. A name is foreign text, so the path has only its digest.
 """
 
 import hashlib
@@ -23,9 +23,9 @@ from nnrt_hdi.files.fingerprint import Fingerprint
 
 FILE_NAME = "model.nnrtcache"
 
-# The owner of unfinished files.
+# Owner of unfinished files.
 _OWNER = "cache"
-# As much of a digest as tells names apart.
+# Hex digits of a digest that tell names apart.
 _NAME_DIGITS = 16
 
 # In NNRt the largest version stands for none.
@@ -33,47 +33,47 @@ NO_VERSION = MAX_VERSION
 
 
 class Cache(Protocol):
-    """A place where a build finds its compiled model, or leaves it."""
+    """Cache in which a build finds its compiled model, or leaves it."""
 
-    # What the application calls the version of its model.
+    # The application's version of its model.
     version: int
-    # What models that share a place are told apart by.
+    # Tells apart models that share a cache.
     model_name: bytes
-    # What reading and checking files has taken so far.
+    # Seconds that reading and checking files has taken so far.
     spent_s: float
 
     @property
     def is_written_later(self) -> bool:
-        """Whether who has it built sees to it that it is written, and not the build."""
+        """Whether the caller of the build writes the cache, and not the build."""
 
-    def found(self, device: Device) -> CompiledModel | None:
-        """Read the compiled model to load for a device; None where one is to be made."""
+    def find(self, device: Device) -> CompiledModel | None:
+        """Read the compiled model to load for a device; return None if one must be made."""
 
-    def refused(self, device: Device, compiled: CompiledModel, why: NnrtError) -> None:
-        """Take note that the device doesn't load what was found. Raises InvalidFile where it is to stay as it is."""
+    def handle_refusal(self, device: Device, compiled: CompiledModel, why: NnrtError) -> None:
+        """Record that the device doesn't load what was found; raise InvalidFile if that must stay as it is."""
 
     def store(self, device: Device, compiled: CompiledModel, remaining_s: Callable[[], float]) -> None:
-        """Write the compiled model of a device. Raises OSError, and what `remaining_s` raises."""
+        """Write the compiled model of a device; raise OSError and what `remaining_s` raises."""
 
     def place(self, device: Device) -> str:
-        """Name the place for a device, for messages."""
+        """Name the cache of a device, for messages."""
 
 
 @dataclass(slots=True)
 class CacheDirectory:
-    """A directory for caches, and the version that the application gives its model."""
+    """Directory for caches, and the version that the application gives its model."""
 
     path: Path
     version: int
-    # What models that share the directory are told apart by.
+    # Tells apart models that share the directory.
     model_name: bytes = b""
-    # What reading and checking files has taken.
+    # Seconds that reading and checking files has taken.
     spent_s: float = field(default=0.0, init=False)
-    # What was found last and not fetched since, with the state that the file had.
+    # The model that was read last, for one more call, and the state that its file had.
     _kept: tuple[Fingerprint, CompiledModel] | None = field(default=None, init=False, repr=False)
 
     def require_accessible(self) -> None:
-        """Raises InvalidPath unless it is a directory that can be read."""
+        """Raise InvalidPath unless the directory exists and can be read."""
         place = f"cache directory {self.path}"
         try:
             is_there = self.path.is_dir()
@@ -84,11 +84,11 @@ class CacheDirectory:
         if not os.access(self.path, os.R_OK | os.X_OK):
             raise InvalidPath("it can't be read; allow it, or take another one", place=place)
 
-    def found(self, device: Device) -> CompiledModel | None:
-        """Read the cache to load for a device; None where one is to be written.
+    def find(self, device: Device) -> CompiledModel | None:
+        """Read the cache to load for a device; return None if one must be written.
 
-        The directory keeps it for the next call, so that a file that has not been touched is read and checked once.
-        The daemon that gets its large parts checks these. Raises InvalidPath for the directory, InvalidFile for a cache
+        The model is kept for the next call, so that a file that does not change is read and checked once. Its large
+        parts are checked by the daemon that gets them. Raises InvalidPath for the directory, InvalidFile for a cache
         that is damaged, unreadable or made for another device, InvalidParameter for one of a later version.
         """
         self.require_accessible()
@@ -108,16 +108,16 @@ class CacheDirectory:
 
     @property
     def is_written_later(self) -> bool:
-        """Never: an application that has built with a cache has one."""
+        """Always False: an application that has built with a cache has one."""
         return False
 
-    def refused(self, device: Device, compiled: CompiledModel, why: NnrtError) -> None:
-        """Do nothing: it is replaced by what is compiled instead. Raises InvalidFile for one that is damaged."""
+    def handle_refusal(self, device: Device, compiled: CompiledModel, why: NnrtError) -> None:
+        """Raise InvalidFile if the cache is damaged; else leave it to be replaced by what is compiled instead."""
         if isinstance(why, InvalidFile):
             require_whole(compiled, self.place(device))
 
     def store(self, device: Device, compiled: CompiledModel, remaining_s: Callable[[], float]) -> None:
-        """Write the cache of a device in place of an earlier one. Raises OSError, and what `remaining_s` raises."""
+        """Write the cache of a device, in place of an earlier one; raise OSError and what `remaining_s` raises."""
         file = self.file(device)
         file.parent.mkdir(exist_ok=True)
         lock = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
@@ -125,7 +125,7 @@ class CacheDirectory:
             container.write(file, compiled.packed(), owner=_OWNER, is_private=True)
 
     def file(self, device: Device) -> Path:
-        """Path of the cache of a device."""
+        """Return the path of the cache of a device."""
         name = FILE_NAME
         if self.model_name:
             name = name.replace(".", f"-{hashlib.sha256(self.model_name).hexdigest()[:_NAME_DIGITS]}.")
@@ -156,7 +156,7 @@ class CacheDirectory:
 
 
 def require_compiled_for(device: Device, compiled: CompiledModel) -> None:
-    """Refuse a model that was compiled for another device, or by another version of its backend, with InvalidFile."""
+    """Raise InvalidFile for a model that was compiled for another device, or by another version of its backend."""
     target = Target.of(device.info, device.name)
     if compiled.target != target:
         raise InvalidFile(
@@ -166,7 +166,7 @@ def require_compiled_for(device: Device, compiled: CompiledModel) -> None:
 
 
 def require_whole(compiled: CompiledModel, place: str) -> None:
-    """Refuse what is not as it was written, with InvalidFile."""
+    """Raise InvalidFile for a model that is not as it was written."""
     try:
         compiled.require_whole()
     except InvalidFile as error:

@@ -1,4 +1,4 @@
-"""The build of a model for a device, as applications ask for it."""
+"""Build of a model for a device, as applications request it."""
 
 import logging
 import os
@@ -30,22 +30,23 @@ from nnrt_hdi.errors import (
 
 _log = logging.getLogger(__name__)
 
-# What a cache that is no file carries.
+# Version of a cache that is no file.
 _BUFFER_VERSION = 0
 
 
 class Compilation(LockOwner, Configuration, Closable):
-    """Compiles a finished model for a device, or loads one that was compiled before.
+    """Build of a model for a device, which compiles a finished model or loads one that was compiled before.
 
-    A device may be given as a function that finds it when it is needed. Options are checked against what the device
-    said of itself. After `build` and `close` nothing can be changed any more; executors made from it keep working when
-    it is closed.
+    The device may be a function that finds it when it is needed. Options are checked against what the device says of
+    itself. After `build` and `close` nothing can be changed any more. Executors made from a compilation keep working
+    when it is closed.
     """
 
     def __init__(self, model: Model, device: AnyDevice) -> None:
-        """Compile this model. Other sources of a build have constructors of their own below.
+        """Compile this model. Class methods take the other sources of a build.
 
-        Raises InvalidParameter for what is no model or no device.
+        Raises:
+            InvalidParameter: `model` is no Model, or `device` is neither a Device nor a function.
         """
         if not isinstance(model, Model):
             raise InvalidParameter(f"the model is {model!r}; give a Model")
@@ -66,24 +67,31 @@ class Compilation(LockOwner, Configuration, Closable):
 
     @classmethod
     def from_offline_file(cls, path: str | os.PathLike[str], device: AnyDevice) -> Self:
-        """Load an offline model: a file of `nnrt compile`, or one of the vendor's tools. `build` opens it.
+        """Load an offline model from a file of `nnrt compile` or of the vendor's tools, which `build` opens.
 
-        Raises InvalidParameter for what is no path.
+        Raises:
+            InvalidParameter: `path` is no path.
         """
         return cls._from_source(OfflineModel.in_file(path_of(path)), device)
 
     @classmethod
     def from_offline_buffer(cls, buffer: Buffer, device: AnyDevice) -> Self:
-        """Load an offline model from memory, which is not copied: leave it as it is until `build` has returned.
+        """Load an offline model from memory.
 
-        Raises InvalidParameter for an empty one, and for what has no bytes.
+        The buffer is not copied: leave it as it is until `build` has returned.
+
+        Raises:
+            InvalidParameter: The buffer is empty or has no bytes.
         """
         require_filled(buffer, "offline model")
         return cls._from_source(OfflineModel.in_memory(buffer), device)
 
     @classmethod
     def for_cache(cls, device: AnyDevice) -> Self:
-        """Load the cache that `set_cache` or `import_cache` names. Options that aren't set are those of the cache."""
+        """Load the cache that `set_cache` or `import_cache` names.
+
+        Options that are not set are those of the cache.
+        """
         return cls._from_source(None, device)
 
     def _make_locks(self) -> None:
@@ -96,27 +104,30 @@ class Compilation(LockOwner, Configuration, Closable):
 
     @property
     def report(self) -> BuildReport | None:
-        """Report of the build, where it went and what it took; None before it has succeeded."""
+        """Report of the build; None before it has succeeded."""
         return self._report
 
     @property
     def origin(self) -> Origin | None:
-        """The way in which the build got its model; None before it has succeeded."""
+        """Origin of the model that the build got; None before it has succeeded."""
         return self._report.origin if self._report else None
 
     # ---- caches
 
     @property
     def _unsaved(self) -> BuildResult | None:
-        """What `build` has compiled, if it is still to be written to its cache."""
+        """Result of `build`, if it must still be written to its cache."""
         result = self._result
         return result if result and result.cache and result.cache.is_written_later else None
 
     def export_cache(self) -> bytes:
-        """Give the compiled model as a file: a cache for `import_cache`, and an offline model.
+        """Return the compiled model as a file, which is a cache for `import_cache` and an offline model.
 
-        Raises InvalidParameter before a successful `build`, Unsupported if the device exports no models,
-        SaveCacheFailed if it fails to, OperationForbidden after `close`.
+        Raises:
+            InvalidParameter: No `build` has succeeded.
+            Unsupported: The device exports no models.
+            SaveCacheFailed: The device failed to export the model.
+            OperationForbidden: The compilation is closed.
         """
         with self._lock:
             state, result = self._state, self._result
@@ -130,7 +141,7 @@ class Compilation(LockOwner, Configuration, Closable):
         try:
             build = BuildTask()
             build.connect(result.prepared.session)
-            exported = elsewhere(result.exported, build, _BUFFER_VERSION)
+            exported = elsewhere(result.export, build, _BUFFER_VERSION)
             return b"".join(exported.packed())
         except NnrtError as error:
             raise SaveCacheFailed(f"the model was not exported: {error}") from error
@@ -140,17 +151,23 @@ class Compilation(LockOwner, Configuration, Closable):
     # ---- building
 
     def build(self, progress: Progress | None = None) -> None:
-        """Have the device compile the model, or restore it.
+        """Let the device compile the model or restore it, and wait for the end.
 
-        `progress` is called with a stage ("checking", "uploading", "waiting", "compiling", "restoring", "storing") and
-        a fraction of it, from any thread; what it raises ends the build.
+        Args:
+            progress: Called from any thread with a stage ("checking", "uploading", "waiting", "compiling", "restoring",
+                "storing") and the fraction of it that is done. What it raises ends the build.
 
-        Raises InvalidParameter for an unfinished or malformed model, for none or several sources, a bad option, or a
-        second build or one after `close`; OperationForbidden for an option the device doesn't offer; OperationFailed
-        where there is no such device or it doesn't take the model, with every reason, and after `cancel`; InvalidPath
-        and InvalidFile for a cache or an offline model; SaveCacheFailed where only the cache wasn't written: then it is
-        built; UnavailableDevice, ConnectionFailed or TimedOut where the device wasn't reached: then `build` may be
-        called again, as after everything that was found before the device was asked.
+        Raises:
+            InvalidParameter: The model is unfinished or malformed, there is no source or more than one, an option is
+                bad, or the compilation has been built or closed.
+            OperationForbidden: The device doesn't offer an option.
+            OperationFailed: There is no such device, it doesn't take the model (with every reason), or `cancel` was
+                called.
+            InvalidPath: The cache's directory or the offline model's file can't be found.
+            InvalidFile: The cache or the offline model can't be used.
+            SaveCacheFailed: Only the cache was not written; the model is built.
+            UnavailableDevice: The device was not reached, as with ConnectionFailed and TimedOut; `build` may be called
+                again. This holds for every error found before the device was asked, too.
         """
         elsewhere(copy_context().run, self._build, progress, when_interrupted=self.cancel)
 
@@ -164,7 +181,7 @@ class Compilation(LockOwner, Configuration, Closable):
         result: BuildResult | None = None
         unsaved: SaveCacheFailed | None = None
         try:
-            result = self._run(build)
+            result = self._run_build(build)
             if not (result.cache and result.cache.is_written_later):
                 try:
                     result.save(build)
@@ -173,7 +190,7 @@ class Compilation(LockOwner, Configuration, Closable):
                     unsaved = error
             report = replace(build.report(result.origin, result.compiled_in_s), notes=result.notes)
             with self._lock:
-                build.check()  # `cancel` and `close` come too late from here on.
+                build.check()  # From here on `cancel` and `close` come too late.
                 self._result, self._report, self._under_way = result, report, None
                 self._source = self._imported = None  # It may be gigabytes, which the device has now.
                 outcome = self._state = State.BUILT
@@ -193,19 +210,22 @@ class Compilation(LockOwner, Configuration, Closable):
             raise unsaved
 
     def cancel(self) -> None:
-        """End a build that is under way in another thread, with OperationFailed there. It may be built again."""
+        """End a build in another thread, which raises OperationFailed there; it may be built again."""
         with self._lock:
             self._cancel_build()
 
     def _prepared(self) -> PreparedHandle:
-        """Take the compiled model into use once more. Raises OperationForbidden before `build` and after `close`."""
+        """Return the prepared model with one more use; raise OperationForbidden before `build` and after `close`."""
         result = self._result
         if result is None:
             raise OperationForbidden("the compilation is not built, or closed; call build first")
         return result.prepared.retain()
 
     def close(self) -> None:
-        """Let go of the compiled model, and cancel a build under way. It can't be built any more. Idempotent."""
+        """Release the compiled model, and cancel a build under way.
+
+        The compilation can't be built any more. Calling this again does nothing.
+        """
         with self._lock:
             self._cancel_build()
             self._state = State.CLOSED
@@ -214,16 +234,16 @@ class Compilation(LockOwner, Configuration, Closable):
             result.prepared.release()
 
     def _cancel_build(self) -> None:
-        """With the lock held."""
+        """Cancel the build under way; the caller has the lock."""
         if self._under_way:
             self._under_way.end(OperationFailed("the build was cancelled"))
 
 
 def compilation_of(source: OfflineModel | Program, device: AnyDevice) -> Compilation:
-    """Return the compilation of what is no Model, such as a model file of the device's own format."""
+    """Return the compilation of a source that is no Model, such as a model file in the device's own format."""
     return Compilation._from_source(source, device)
 
 
 def prepared_of(compilation: Compilation) -> PreparedHandle:
-    """Take the compiled model into use once more. Raises OperationForbidden before `build` and after `close`."""
+    """Return the prepared model with one more use; raise OperationForbidden before `build` and after `close`."""
     return compilation._prepared()

@@ -1,4 +1,4 @@
-"""What a compilation is to build, for which device, with which options and caches."""
+"""Configuration of a compilation: its source, device, options and caches."""
 
 import operator
 import os
@@ -44,7 +44,7 @@ AnyDevice = Device | Callable[[], Device]
 
 
 class State(Enum):
-    """The value says why nothing can be changed any more."""
+    """State of a compilation. The value says why it can't be changed any more."""
 
     CONFIGURING = ""
     BUILDING = "the compilation is being built"
@@ -54,7 +54,7 @@ class State(Enum):
 
 
 class Configuration:
-    """The source of a build, its device, options and caches, which can be changed until it is built."""
+    """Source of a build, its device, options and caches, which can be changed until it is built."""
 
     def __init__(self, source: Model | OfflineModel | Program | None, device: AnyDevice) -> None:
         self._source = source
@@ -66,29 +66,41 @@ class Configuration:
 
     @property
     def device(self) -> Device:
-        """The device it is built for. Raises what a function that was given to find it raises."""
+        """Device to build for.
+
+        If it was given as a function, this raises what that raises.
+        """
         return self._device if isinstance(self._device, Device) else self._device()
 
     # ---- options
 
     def set_device(self, device: AnyDevice) -> None:
-        """Compile for another device. Raises InvalidParameter for what is none, OperationForbidden after `build`."""
+        """Compile for another device.
+
+        Raises:
+            InvalidParameter: `device` is neither a Device nor a function.
+            OperationForbidden: `build` was called.
+        """
         self._require_configuring()
         self._device = _checked_device(device)
 
     def set_performance_mode(self, mode: PerformanceMode) -> None:
-        """Trade speed against power.
+        """Set how the device trades speed against power.
 
-        Raises UnavailableDevice if the device has no performance modes, OperationForbidden after `build`.
+        Raises:
+            UnavailableDevice: The device has no performance modes.
+            OperationForbidden: `build` was called.
         """
         self._require_configuring()
         self._require_offered("performance_mode", mode)
         self._options.performance_mode = mode
 
     def set_priority(self, priority: Priority) -> None:
-        """Order the runs of this model among those of the same user.
+        """Set the priority of this model's runs among those of the same user.
 
-        Raises UnavailableDevice if the device has no priorities, OperationForbidden after `build`.
+        Raises:
+            UnavailableDevice: The device has no priorities.
+            OperationForbidden: `build` was called.
         """
         self._require_configuring()
         self._require_offered("priority", priority)
@@ -97,18 +109,24 @@ class Configuration:
     def enable_float16(self, enable: bool = True) -> None:
         """Let the device compute in half precision.
 
-        Raises UnavailableDevice if it can't, OperationForbidden after `build`.
+        Raises:
+            UnavailableDevice: The device can't.
+            OperationForbidden: `build` was called.
         """
         self._require_configuring()
         self._require_offered("float16_precision", enable)
         self._options.float16 = enable
 
     def set_batching(self, batching: Batching | None) -> None:
-        """Have runs of this model computed together with others that wait for the device, of all sessions that ask for
-        the same. None leaves it to the daemon.
+        """Let the daemon compute runs of this model together with others that wait for the device.
 
-        `build` raises Unsupported where the model doesn't compute the rows of its inputs apart from each other, and
-        where the daemon is too old. Raises InvalidParameter for what is no Batching, OperationForbidden after `build`.
+        The others may be of any session that asks for the same. None leaves it to the daemon. `build` raises
+        Unsupported if the model doesn't compute the rows of its inputs apart from each other, and if the daemon is too
+        old.
+
+        Raises:
+            InvalidParameter: `batching` is no Batching.
+            OperationForbidden: `build` was called.
         """
         self._require_configuring()
         if batching is not None and not isinstance(batching, Batching):
@@ -116,11 +134,14 @@ class Configuration:
         self._options.batching = batching
 
     def add_extension_config(self, name: str, value: bytes) -> None:
-        """Add an attribute for the backend, which refuses in `build` what it doesn't know.
+        """Add an attribute for the backend, which refuses attributes that it doesn't know in `build`.
 
-        Only `ModelName` stays here: models of different names can share a cache directory. A name given twice joins the
-        values with `|`. Raises InvalidParameter for an empty name or value or one of another type, OperationForbidden
-        after `build`.
+        Only `ModelName` stays in the client: models with different names can share a cache directory. If a name is
+        given twice, `|` joins the values.
+
+        Raises:
+            InvalidParameter: The name or value is empty or has another type.
+            OperationForbidden: `build` was called.
         """
         self._require_configuring()
         if not isinstance(name, str) or not isinstance(value, bytes):
@@ -130,7 +151,7 @@ class Configuration:
         self._options.extend(name, value)
 
     def _set_options(self, options: Options) -> None:
-        """Set all that these options set, as the methods above do one by one."""
+        """Set every option that `options` sets, with the methods above."""
         if options.float16:
             self.enable_float16()
         self.set_performance_mode(PerformanceMode(options.performance_mode or PerformanceMode.NONE))
@@ -142,18 +163,26 @@ class Configuration:
     # ---- caches
 
     def set_cache(self, directory: str | os.PathLike[str], version: int, *, reads_all: bool = False) -> None:
-        """Have `build` load the device's cache in a directory, or write it there.
+        """Let `build` load the device's cache from a directory, or write it there.
 
-        A cache of this version is loaded, one of an earlier version replaced. Raises, and changes nothing:
-        InvalidPath if the directory can't be read; InvalidFile if the cache is damaged (parts of 1 MiB or more are read
-        now only with `reads_all`; the daemon checks them in `build` in any case), was made for another device or,
-        having this version, from another model;
-        InvalidParameter if it has a later version, and for another version than an integer 0..2**32 - 2;
-        OperationForbidden after `build`. That the options are those of the cache is for `build` to see.
+        `build` loads a cache of this version, replaces one of an earlier version, and checks that its options are those
+        that are set. If this raises, nothing has changed.
+
+        Args:
+            directory: Directory that exists.
+            version: The application's version of the model, 0..2**32 - 2.
+            reads_all: Whether parts of 1 MiB or more are read and checked now. The daemon checks them in `build` in any
+                case.
+
+        Raises:
+            InvalidPath: The directory can't be read.
+            InvalidFile: The cache is damaged, was made for another device or, having this version, from another model.
+            InvalidParameter: The cache has a later version, or `version` is out of range.
+            OperationForbidden: `build` was called.
         """
         self._require_configuring()
         version, path = _checked_version(version), path_of(directory)
-        if not os.fspath(directory):  # Which Path takes for the current one.
+        if not os.fspath(directory):  # Path takes it for the current directory.
             raise InvalidPath("the path of the cache directory is empty; give that of a directory")
         cache = CacheDirectory(path, version, self._options.model_name)
         cache.require_accessible()
@@ -162,7 +191,7 @@ class Configuration:
         except NnrtError:
             pass  # There is no such device now; `build` will say so.
         else:
-            compiled, model = cache.found(device), self._source
+            compiled, model = cache.find(device), self._source
             if compiled is not None and isinstance(model, Model) and model.is_finished:
                 require_compiled_from(model, compiled, cache.place(device))
             if compiled is not None and reads_all:
@@ -170,13 +199,17 @@ class Configuration:
         self._cache = cache
 
     def _set_user_cache(self, cache: Cache) -> None:
-        """Have `build` look for the compiled model there. What it compiles instead is in `_unsaved` afterwards."""
+        """Let `build` look for the compiled model in `cache`; what it compiles instead is in `_unsaved` afterwards."""
         self._cache = cache
 
     def import_cache(self, buffer: Buffer) -> None:
-        """Have `build` load what `export_cache` gave, which is not copied: leave it alone until `build` has returned.
+        """Let `build` load a cache that `export_cache` returned.
 
-        Raises InvalidParameter for an empty buffer and for what has no bytes, OperationForbidden after `build`.
+        The buffer is not copied: leave it as it is until `build` has returned.
+
+        Raises:
+            InvalidParameter: The buffer is empty or has no bytes.
+            OperationForbidden: `build` was called.
         """
         self._require_configuring()
         require_filled(buffer, "cache")
@@ -184,8 +217,8 @@ class Configuration:
 
     # ---- building
 
-    def _run(self, build: BuildTask) -> BuildResult:
-        """Have the device build the model, and its tracer told."""
+    def _run_build(self, build: BuildTask) -> BuildResult:
+        """Let the device build the model, and record the build in the trace."""
         self._require_one_source()
         try:
             device = self.device
@@ -195,10 +228,10 @@ class Configuration:
         build.connect(session)
         tracer = tracer_of(session.settings.trace)
         if tracer is None:
-            return self._made(build, device, session)
+            return self._build_on_device(build, device, session)
         traced = tracer.begin_build()
         try:
-            result = traced.context.run(self._made, build, device, session)
+            result = traced.context.run(self._build_on_device, build, device, session)
         except BaseException as error:
             traced.end(error, build.stages, device=session.info.device_name, sent_bytes=build.sent_bytes)
             raise
@@ -207,19 +240,19 @@ class Configuration:
         )
         return result
 
-    def _made(self, build: BuildTask, device: Device, session: Session) -> BuildResult:
-        """Have the device of a session compile or restore the model."""
+    def _build_on_device(self, build: BuildTask, device: Device, session: Session) -> BuildResult:
+        """Let the device of a session compile or restore the model."""
         self._require_cache_support(device)
         if self._options.batching is not None and BATCHING_FEATURE not in session.welcome.features:
             raise Unsupported(
                 f"the daemon of {device.name} is too old to compute runs together; load it without batching"
             )
-        # Copied, for a buffer of the caller's may be changed by then.
+        # Copied, so that nothing changes them during the build.
         options = replace(self._options, extensions=dict(self._options.extensions))
         site = Site(build, device, session, options, options.config(device))
         if self._cache is not None:
             self._cache.model_name = options.model_name
-            build.spent(self._cache.spent_s)
+            build.add_checking_time(self._cache.spent_s)
         if isinstance(self._source, Model):
             return from_model(site, self._source, self._cache)
         if isinstance(self._source, Program):
@@ -259,7 +292,7 @@ class Configuration:
 
     def _require_offered(self, capability: str, value: int) -> None:
         if not value:
-            return  # Which no device need be asked for.
+            return  # Every device takes the neutral value.
         try:
             device = self.device
         except NnrtError:

@@ -1,4 +1,4 @@
-"""Options of a build: a Compilation's, and those of `load`, a pool, ONNX Runtime's interface and the command."""
+"""Options of a build, for a Compilation, `load`, a pool, ONNX Runtime's interface and the command."""
 
 from dataclasses import dataclass, field, replace
 
@@ -9,17 +9,17 @@ from nnrt_hdi.batching import Batching
 from nnrt_hdi.enums import PerformanceMode, Priority
 from nnrt_hdi.errors import InvalidFile, NnrtError, OperationForbidden
 
-# The extension that is none of a device's.
+# The one extension that no device gets.
 MODEL_NAME = "ModelName"
 
 _REMEDY = "set the same options, or compile it anew (for a cache directory: with a higher version)"
 
 
 def require_offered(device: Device, capability: str, value: int | None, refusal: type[NnrtError]) -> None:
-    """Refuse an option that the device has no capability for, unless its value is the neutral one.
+    """Raise an error for an option that the device has no capability for, unless its value is neutral.
 
-    The class of the error is the caller's, for NNRt has two codes: UNAVAILABLE_DEVICE from the function that sets the
-    option, OPERATION_FORBIDDEN from the build, whose device may be another one.
+    The caller gives the class of the error, because NNRt has two codes: UNAVAILABLE_DEVICE from the function that sets
+    the option, OPERATION_FORBIDDEN from the build, whose device may be another one.
     """
     if value and not getattr(device.capabilities, capability):
         raise refusal(
@@ -29,32 +29,36 @@ def require_offered(device: Device, capability: str, value: int | None, refusal:
 
 @dataclass(slots=True)
 class Options:
-    """Options as they were set, None for those that were not; a build refuses values outside the enums."""
+    """Options as they were set; None for those that were not.
+
+    A build refuses values outside the enums.
+    """
 
     # Compute in half precision.
     float16: bool | None = None
-    # What the device trades speed for, a PerformanceMode.
+    # How the device trades speed against power, a PerformanceMode.
     performance_mode: int | None = None
-    # The order of the model's runs among those of the same user, a Priority.
+    # The priority of the model's runs among those of the same user, a Priority.
     priority: int | None = None
-    # For the backend, which refuses what it doesn't know.
+    # Attributes for the backend, which refuses those that it doesn't know.
     extensions: dict[str, bytes] = field(default_factory=dict)
-    # How the daemon computes runs together. It isn't the device's: a model is compiled alike with and without.
+    # How the daemon computes runs together. The device compiles a model alike with and without it.
     batching: Batching | None = None
-    # The runtime's own: what models that share a cache directory are told apart by. No device is told.
+    # Tells apart models that share a cache directory. No device gets it.
     model_name: bytes = b""
 
     def extend(self, name: str, value: bytes) -> None:
-        """Set an extension, or add to one with `|`."""
+        """Set an extension, or append to its value with `|`."""
         if name == MODEL_NAME:
-            self.model_name = _joined(self.model_name, value)
+            self.model_name = _join(self.model_name, value)
         else:
-            self.extensions[name] = _joined(self.extensions.get(name, b""), value)
+            self.extensions[name] = _join(self.extensions.get(name, b""), value)
 
     def config(self, device: Device) -> ModelConfig:
-        """Put them together for a device that offers them.
+        """Return the model configuration for a device that offers these options.
 
-        Raises OperationForbidden for one that it doesn't offer, InvalidParameter for a value outside the enum.
+        Raises OperationForbidden for an option that the device doesn't offer, InvalidParameter for a value outside its
+        enum.
         """
         require_offered(device, "float16_precision", self.float16, OperationForbidden)
         require_offered(device, "performance_mode", self.performance_mode, OperationForbidden)
@@ -66,7 +70,7 @@ class Options:
         )
 
     def require_same(self, compiled: ModelConfig) -> None:
-        """Refuse a model that was compiled with other options than those that have been set, with InvalidFile."""
+        """Raise InvalidFile for a model that was compiled with other options than those that are set."""
         for what, wanted, was in (
             ("float16", self.float16, compiled.enable_float16),
             ("performance mode", self.performance_mode, compiled.mode),
@@ -76,12 +80,12 @@ class Options:
         if self.extensions and self.extensions != compiled.extensions:
             raise InvalidFile(f"it was compiled with other extensions than those that are set; {_REMEDY}")
 
-    def all_set(self) -> "Options":
-        """Copy them, with neutral values where nothing has been set."""
+    def with_neutral_values(self) -> "Options":
+        """Return a copy with neutral values for the options that are not set."""
         return replace(
             self, float16=bool(self.float16), performance_mode=self.performance_mode or 0, priority=self.priority or 0
         )
 
 
-def _joined(first: bytes, second: bytes) -> bytes:
+def _join(first: bytes, second: bytes) -> bytes:
     return first + b"|" + second if first else second

@@ -1,4 +1,4 @@
-"""Models that a daemon holds for a client."""
+"""Models that a daemon has prepared for a client."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -26,14 +26,17 @@ PartT = TypeVar("PartT")
 
 
 class PreparedHandle(LockOwner):
-    """A model that a daemon holds for us. Released when the compilation and all its executors are closed."""
+    """Model that a daemon has prepared for this client.
+
+    It is released when the compilation and all its executors are closed.
+    """
 
     def __init__(self, session: Session, info: Any, priority: Priority) -> None:
         self.session = session
         self.priority = priority
         self.model_id: int = info.model_id
         self.origin = wire.origin(info.origin)
-        # What the device says of the model's nodes (`Support.note`), and of how many each time.
+        # Notes of the device on the model's nodes (`Support.note`), each with the number of nodes.
         self.notes: Mapping[str, int] = dict(info.notes)
         super().__init__()
         self._users = 1
@@ -49,7 +52,7 @@ class PreparedHandle(LockOwner):
         self._lock = threading.RLock()
 
     def retain(self) -> "PreparedHandle":
-        """Take the model into use once more. Raises OperationForbidden once it has been released."""
+        """Return the handle with one more use; raise OperationForbidden once it has been released."""
         with self._lock:
             if not self._users:
                 raise OperationForbidden("the compilation is closed; make a new one")
@@ -57,14 +60,17 @@ class PreparedHandle(LockOwner):
         return self
 
     def part(self, make: Callable[[Session], PartT]) -> PartT:
-        """Give what an upper layer keeps with the model, made when it is first asked for: one for all executors."""
+        """Return an object that an upper layer keeps with the model for all executors, made on first use."""
         with self._lock:
             if make not in self._parts:
                 self._parts[make] = make(self.session)
-            return self._parts[make]  # type: ignore[no-any-return]  # It is what that made.
+            return self._parts[make]  # type: ignore[no-any-return]  # `make` returned it.
 
     def release(self) -> None:
-        """Give up one use. A daemon that is gone has released everything already."""
+        """Give up one use; with the last one, ask the daemon to release the model.
+
+        A daemon that is gone has released it already.
+        """
         with self._lock:
             self._users -= 1
             if self._users:
@@ -72,7 +78,7 @@ class PreparedHandle(LockOwner):
         release(self.session, "PreparedModel.Release", prepared_model_pb2.ReleaseRequest(model_id=self.model_id))
 
     def export(self, build: BuildTask) -> list[Part]:
-        """Fetch the compiled model in parts, as the device takes it back."""
+        """Fetch the compiled model, in the parts from which the device restores it."""
         build.progress("storing", 0.0)
         reply = build.call(
             "PreparedModel.ExportModelCache",
@@ -93,7 +99,7 @@ class PreparedHandle(LockOwner):
         parts = []
         for number, buffer in enumerate(buffers):
             parts.append(Part.of(_read(build, buffer.region) if buffer.HasField("region") else buffer.inline))
-            # The last of it is writing the file.
+            # The rest of the stage is writing the file.
             build.progress("storing", (number + 1) / (len(buffers) + 1))
         return parts
 

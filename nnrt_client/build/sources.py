@@ -1,4 +1,4 @@
-"""The sources of a build: a model to compile, a cache or an offline model to restore."""
+"""Sources of a build: a model to compile, or a cache or an offline model to restore."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -46,14 +46,14 @@ Ask = Callable[[BuildTask, Sequence[Part], ModelConfig], Any]
 
 @dataclass(frozen=True, slots=True)
 class OfflineModel:
-    """A model that was compiled earlier, in a file or in memory of the application's."""
+    """Model that was compiled earlier, in a file or in memory of the application."""
 
     read: Callable[[], Buffer]
     place: str
 
     @classmethod
     def in_file(cls, path: Path) -> "OfflineModel":
-        """Name a file, which the build reads."""
+        """Refer to a file, which the build reads."""
         return cls(lambda: _file_data(path), f"offline model {path}")
 
     @classmethod
@@ -66,42 +66,42 @@ class OfflineModel:
 
 
 def from_model(site: Site, model: Model, cache: Cache | None) -> BuildResult:
-    """Compile, or restore what the cache has of it. Raises Refused where the device doesn't run the model."""
+    """Compile a model, or restore it from its cache; raise Refused if the device doesn't run it."""
     if not model.is_finished:
         raise InvalidParameter("the model is not finished; call Model.finish first")
     graph, build, batching = parts_of(model).graph, site.build, site.options.batching
     if batching is not None:
         _require_rows_apart(graph)
-    if cache is not None and (compiled := cache.found(site.device)) is not None:
+    if cache is not None and (compiled := cache.find(site.device)) is not None:
         place = cache.place(site.device)
         require_compiled_from(model, compiled, place)
-        _require_same_options(site.options.all_set(), compiled, place)
+        _require_same_options(site.options.with_neutral_values(), compiled, place)
         try:
             result = _restore(site, compiled, partial(upload.restore, batching=batching))
         except Refused as refused:
-            cache.refused(site.device, compiled, refused.error)
+            cache.handle_refusal(site.device, compiled, refused.error)
             raise
         if not isinstance(result, NnrtError):
             return result
         if isinstance(result, OutOfMemory):
             raise Refused(_build_error(result))
-        cache.refused(site.device, compiled, result)
+        cache.handle_refusal(site.device, compiled, result)
         _log.warning("%s does not take its cache any more, so it compiles: %s", site.device, result)
         build.begin_again()
     build.progress("checking", 0.0)
-    with _deciding(build):
+    with _errors_as_refusals(build):
         prepared = PreparedHandle(site.session, _compile(build, graph, site.config, batching), site.config.priority)
         if prepared.origin is Origin.COMPILED:
-            _completed(build, prepared, "compiling")
+            _finish_stage(build, prepared, "compiling")
     is_compiled = prepared.origin is Origin.COMPILED
-    digest = model.digest  # And not the model, whose weights take memory.
+    digest = model.digest  # The result must not keep the model, whose weights take memory.
     return BuildResult(
         prepared=prepared,
         device=site.device,
         origin=prepared.origin,
         config=site.config,
         digest=lambda: digest,
-        # What the daemon's store had was built some time ago, for somebody else.
+        # The daemon's store has models that were built earlier, for others.
         build_s=build.report(prepared.origin).total_s if is_compiled else None,
         notes=prepared.notes,
         cache=cache,
@@ -109,7 +109,7 @@ def from_model(site: Site, model: Model, cache: Cache | None) -> BuildResult:
 
 
 def require_compiled_from(model: Model, compiled: CompiledModel, place: str) -> None:
-    """Refuse what was compiled from another model, with InvalidFile."""
+    """Raise InvalidFile for a model that was compiled from another model."""
     if compiled.source_digest != model.digest:
         raise InvalidFile(
             "it is of another model; give this one a directory or a ModelName of its own, or a higher version to"
@@ -126,7 +126,7 @@ def _require_rows_apart(graph: Graph) -> None:
 
 
 def _compile(build: BuildTask, graph: Graph, config: ModelConfig, batching: Batching | None) -> Any:
-    """Have a model compiled. A device that refuses names one reason; then it is asked for all of them."""
+    """Ask the device to compile a graph; if it refuses with one reason, ask for all reasons."""
     try:
         return upload.compile_graph(build, graph, config, batching)
     except (InvalidParameter, Unsupported, OutOfMemory) as error:
@@ -142,16 +142,16 @@ def _compile(build: BuildTask, graph: Graph, config: ModelConfig, batching: Batc
 
 
 def from_program(site: Site, program: Program) -> BuildResult:
-    """Load a model file as it is. Raises Refused where the device doesn't take it."""
+    """Load a model file in the device's own format; raise Refused if the device doesn't take it."""
     if program.format not in site.device.capabilities.program_formats:
-        raise Refused(no_programs(site.device, program.format))
-    with _deciding(site.build, told=lambda error: error):
+        raise Refused(unsupported_program(site.device, program.format))
+    with _errors_as_refusals(site.build, translate=lambda error: error):
         prepared = PreparedHandle(
             site.session,
             upload.load_program(site.build, program, site.config, site.options.batching),
             site.config.priority,
         )
-        _completed(site.build, prepared, "compiling")
+        _finish_stage(site.build, prepared, "compiling")
     digest = program.digest
     return BuildResult(
         prepared=prepared,
@@ -164,8 +164,8 @@ def from_program(site: Site, program: Program) -> BuildResult:
     )
 
 
-def no_programs(device: Device, format: str) -> Unsupported:
-    """Say that a device takes no such files."""
+def unsupported_program(device: Device, format: str) -> Unsupported:
+    """Return the error of a device that takes no such files."""
     return Unsupported(
         f"it takes no {format} files as they are: its backend {device.info.backend_name} doesn't compute them, or its"
         " daemon's --accept-programs doesn't allow it; take a device that does",
@@ -177,8 +177,8 @@ def no_programs(device: Device, format: str) -> Unsupported:
 
 
 def from_directory(site: Site, cache: CacheDirectory) -> BuildResult:
-    """Restore the cache of a directory."""
-    compiled = cache.found(site.device)
+    """Restore the cache in a directory."""
+    compiled = cache.find(site.device)
     place = cache.place(site.device)
     if compiled is None:
         raise InvalidParameter(f"there is none of version {cache.version}, and no model to make it from", place=place)
@@ -197,7 +197,10 @@ def from_buffer(site: Site, buffer: Buffer) -> BuildResult:
 
 
 def from_offline(site: Site, offline: OfflineModel) -> BuildResult:
-    """Load an offline model: one of ours, with its I/O descriptions, or any that the device's vendor understands."""
+    """Load an offline model, which `nnrt compile` or the vendor's tools wrote.
+
+    A file of `nnrt compile` describes its inputs and outputs. The device's backend must understand any other.
+    """
     _require_no_batching(site, offline.place)
     data = offline.read()
     if is_packed(data):
@@ -220,11 +223,11 @@ def from_offline(site: Site, offline: OfflineModel) -> BuildResult:
         if isinstance(result, NnrtError):
             raise Refused(_build_error(result))
         return result
-    with _deciding(site.build):
+    with _errors_as_refusals(site.build):
         prepared = PreparedHandle(
             site.session, upload.load_offline(site.build, [Part.of(data)], site.config), site.config.priority
         )
-        _completed(site.build, prepared, "restoring")
+        _finish_stage(site.build, prepared, "restoring")
     return BuildResult(
         prepared=prepared,
         device=site.device,
@@ -250,21 +253,21 @@ def _from_cache(site: Site, compiled: CompiledModel, place: str) -> BuildResult:
 
 
 def _restore(site: Site, compiled: CompiledModel, ask: Ask) -> BuildResult | NnrtError:
-    """Have the device load again what was compiled; return the error with which it refuses instead of raising it."""
+    """Ask the device to load what was compiled before; return the error with which it refuses instead of raising it."""
     build = site.build
     was = compiled.config
     config = ModelConfig(was.enable_float16, was.mode, site.config.priority, was.extensions)
     build.progress("checking", 1.0)
     try:
-        with _deciding(build, told=lambda error: error):
+        with _errors_as_refusals(build, translate=lambda error: error):
             prepared = PreparedHandle(site.session, ask(build, compiled.parts, config), config.priority)
-            _completed(build, prepared, "restoring")
+            _finish_stage(build, prepared, "restoring")
     except Refused as refused:
         return refused.error
     if (prepared.inputs, prepared.outputs) != (compiled.inputs, compiled.outputs):
         prepared.release()
         raise Refused(InvalidFile("the device made of it a model with other inputs or outputs than its manifest says"))
-    # And not the model, whose parts take memory, or a descriptor.
+    # The result must not keep the model, whose parts take memory, or a descriptor.
     digest, notes = compiled.source_digest, compiled.notes
     return BuildResult(
         prepared=prepared,
@@ -297,7 +300,7 @@ def _file_data(path: Path) -> Buffer:
     place = f"offline model {path}"
     try:
         data = read(path)
-    except (FileNotFoundError, NotADirectoryError, ValueError) as error:  # Of a path with a zero byte in it.
+    except (FileNotFoundError, NotADirectoryError, ValueError) as error:  # ValueError is for a path with a zero byte.
         raise InvalidPath("there is no such file", place=place) from error
     except OSError as error:
         raise InvalidFile(f"it can't be read: {error.strerror}", place=place) from error
@@ -310,7 +313,7 @@ def _file_data(path: Path) -> Buffer:
 
 
 def _build_error(error: NnrtError) -> NnrtError:
-    """Give a refusal one of NNRt's codes for it: that of what the caller can mend, else FAILED."""
+    """Return a refusal with one of NNRt's codes: its own if the caller can correct the cause, else FAILED."""
     if isinstance(error, InvalidParameter | OperationForbidden | OperationFailed):
         return error
     failed = OperationFailed(error.message, place=error.place).of_request(error.request_id)
@@ -319,19 +322,19 @@ def _build_error(error: NnrtError) -> NnrtError:
 
 
 @contextmanager
-def _deciding(build: BuildTask, told: Callable[[NnrtError], NnrtError] = _build_error) -> Iterator[None]:
-    """Take errors for decisions of the device, unless it wasn't reached or the build was ended."""
+def _errors_as_refusals(build: BuildTask, translate: Callable[[NnrtError], NnrtError] = _build_error) -> Iterator[None]:
+    """Raise errors of the device as Refused, unless it was not reached or the build was ended."""
     try:
         yield
     except TRANSPORT_ERRORS:
         raise
     except NnrtError as error:
         build.check()
-        raise Refused(told(error)) from error
+        raise Refused(translate(error)) from error
 
 
-def _completed(build: BuildTask, prepared: PreparedHandle, stage: str) -> None:
-    """Report the end of a stage; if that ends the build, give the model back."""
+def _finish_stage(build: BuildTask, prepared: PreparedHandle, stage: str) -> None:
+    """Report the end of a stage; if that ends the build, release the model."""
     try:
         build.progress(stage, 1.0)
     except BaseException:

@@ -1,4 +1,4 @@
-"""The way of a model to a daemon: the client asks for it, sends the bytes that the daemon lacks, and asks again."""
+"""Upload of a model: the client asks the daemon for it, sends the bytes that the daemon lacks, and asks again."""
 
 import logging
 import secrets
@@ -35,22 +35,22 @@ from nnrt_hdi.v2 import device_pb2, model_pb2, prepared_model_pb2
 _log = logging.getLogger(__name__)
 
 _ATTEMPTS = 3
-# Connections that a build may lose; each costs no more than what was on the way.
+# Connections that a build may lose. Each costs no more than the bytes that were under way.
 _LOSSES = 3
-# What is sent to a daemon that has nothing yet, whether it takes the model or not: less than the question costs.
+# Most bytes that are sent to a new daemon without asking whether it takes the model: asking costs more.
 _UNASKED_BYTES = 8 << 20
-# Constants of so many bytes go through shared memory to a daemon on this host; fewer fit into a message or a few.
+# From so many bytes on, constants go through shared memory to a daemon on this host. Fewer fit into a few messages.
 _LEAST_SHARED_BYTES = 4 << 20
-# Of that memory. A call for each time that it is filled costs more than filling it.
+# Size of that memory. In a smaller one the calls, one for each filling, would cost more than the filling.
 _WINDOW_BYTES = 16 << 20
-# Of what the daemon reads itself, what it gets at a time.
+# Bytes per region that the daemon reads from a file itself.
 _READ_BYTES = 8 << 20
 
 
 def compile_graph(build: BuildTask, graph: Graph, config: ModelConfig, batching: Batching | None = None) -> Any:
-    """Have a graph compiled, and get its PreparedModelInfo. Uploads the constants that the daemon lacks.
+    """Ask the daemon to compile a graph, upload the constants that it lacks, and return its PreparedModelInfo.
 
-    Raises whatever the daemon refuses with, and UnavailableDevice or ConnectionFailed if it goes away meanwhile.
+    Raises the daemon's error, and UnavailableDevice or ConnectionFailed if the daemon goes away meanwhile.
     """
     request = device_pb2.PrepareModelRequest(
         model=wire.model_message(graph),
@@ -61,18 +61,20 @@ def compile_graph(build: BuildTask, graph: Graph, config: ModelConfig, batching:
 
 
 def restore(build: BuildTask, parts: Sequence[Part], config: ModelConfig, batching: Batching | None = None) -> Any:
-    """Have what a device exported loaded again, and get its PreparedModelInfo. Whoever asks for `batching` has judged
-    what it was compiled from."""
+    """Ask the daemon to load again what a device exported, and return its PreparedModelInfo.
+
+    With `batching`, the caller has checked the model that it was compiled from.
+    """
     return _restore(build, "NnrtDevice.PrepareModelFromModelCache", parts, config, batching=batching)
 
 
 def load_offline(build: BuildTask, parts: Sequence[Part], config: ModelConfig) -> Any:
-    """Have an offline model loaded, and get its PreparedModelInfo."""
+    """Ask the daemon to load an offline model, and return its PreparedModelInfo."""
     return _restore(build, "NnrtDevice.PrepareOfflineModel", parts, config)
 
 
 def load_program(build: BuildTask, program: Program, config: ModelConfig, batching: Batching | None = None) -> Any:
-    """Have a model file in the device's own format loaded, and get its PreparedModelInfo."""
+    """Ask the daemon to load a model file in the device's own format, and return its PreparedModelInfo."""
     return _restore(build, "NnrtDevice.PrepareOfflineModel", program.parts, config, program.format, batching)
 
 
@@ -94,7 +96,7 @@ def _restore(
 
 
 def _ask_until_prepared(build: BuildTask, name: str, request: Any, parts: Mapping[bytes, Part]) -> Any:
-    """Ask until the daemon has prepared the model; leave nothing in it when that fails."""
+    """Ask until the daemon has prepared the model; leave nothing in the daemon if that fails."""
     request.request_id = secrets.token_bytes(REQUEST_ID_BYTES)
     session = build.session
     try:
@@ -105,7 +107,7 @@ def _ask_until_prepared(build: BuildTask, name: str, request: Any, parts: Mappin
 
 
 def _ask_and_upload(build: BuildTask, name: str, request: Any, parts: Mapping[bytes, Part]) -> Any:
-    """Ask, and upload what the daemon says it lacks, or must lack, until it lacks nothing."""
+    """Ask, and upload what the daemon lacks for sure or by its answer, until it lacks nothing."""
     session = build.session
     attempts = losses = 0
     # The first answer names what is missing. The second can name more only if the daemon had to drop something.
@@ -118,19 +120,20 @@ def _ask_and_upload(build: BuildTask, name: str, request: Any, parts: Mapping[by
                 if reply.HasField("prepared"):
                     return reply.prepared
                 wanted = _wanted(parts, reply.missing.constants, session.place)
-            with build.holding(session.uploading):
+            with build.locking(session.uploading):
                 try:
                     if session.uploads == uploads:  # Else another build has sent something since, perhaps the same.
                         attempts += 1
                         if attempts == 1:
-                            wanted = _have_read(build, wanted)
+                            wanted = _let_daemon_read(build, wanted)
                         if wanted:
                             _upload(build, wanted)
                 finally:
-                    session.uploads += 1  # Now, for who asked meanwhile was told of less than has arrived.
+                    session.uploads += 1  # Only now: builds that asked meanwhile got older answers.
         except (ConnectionFailed, InvalidParameter) as error:
-            # The session lives on, with what has arrived: ask again what is missing. What was on its way at the loss
-            # may have arrived after the answer; then the next bytes are others than that said.
+            # The session goes on and keeps what has arrived, so the build asks again what is missing. Bytes that were
+            # under way at the loss may arrive after the answer. Then the daemon expects other bytes than the answer
+            # said.
             losses += isinstance(error, ConnectionFailed) or losses > 0
             if not 0 < losses <= _LOSSES:
                 raise
@@ -138,8 +141,10 @@ def _ask_and_upload(build: BuildTask, name: str, request: Any, parts: Mapping[by
 
 
 def _surely_missing(session: Session, parts: Mapping[bytes, Part]) -> list[tuple[Part, int]]:
-    """The parts to send, as `_wanted` has them, where a daemon can't have any, and they are so few that it need not say
-    first if it takes the model."""
+    """Return the parts to send without asking, as `_wanted` does, or none.
+
+    The daemon must be without any, and the parts so small that it need not say first whether it takes the model.
+    """
     if session.uploads or session.keeps_models:
         return []
     large = [part for part in parts.values() if part.size_bytes > INLINE_CONSTANT_BYTES]
@@ -149,7 +154,7 @@ def _surely_missing(session: Session, parts: Mapping[bytes, Part]) -> list[tuple
 def _ask(build: BuildTask, name: str, request: Any) -> Any:
     answer = None
     with closing(build.stream(name, request)) as replies:
-        for reply in replies:  # To the end of the stream: the daemon takes back a model whose client stops listening.
+        for reply in replies:  # The daemon releases a model whose client stops reading.
             if reply.HasField("progress"):
                 build.progress(reply.progress.stage, reply.progress.fraction)
             else:
@@ -160,21 +165,23 @@ def _ask(build: BuildTask, name: str, request: Any) -> Any:
 
 
 def _wanted(parts: Mapping[bytes, Part], missing: Iterable[Any], place: str) -> list[tuple[Part, int]]:
-    """Pair the parts to send with how much of each has arrived. Raises OperationFailed for one that there isn't."""
+    """Pair the parts to send with the bytes of each that have arrived; raise OperationFailed for unknown parts."""
     try:
         return [(parts[entry.sha256], entry.received_bytes) for entry in missing]
     except KeyError as error:
         raise OperationFailed("it asks for bytes that are no part of the model", place=place) from error
 
 
-def _have_read(build: BuildTask, wanted: list[tuple[Part, int]]) -> list[tuple[Part, int]]:
-    """Have a daemon on this host read the parts that lie in files where it can, and give those to send instead: none
-    where it is to say first what it has read."""
+def _let_daemon_read(build: BuildTask, wanted: list[tuple[Part, int]]) -> list[tuple[Part, int]]:
+    """Let a daemon on this host read the parts in files itself, and return the parts to send.
+
+    Return all where the daemon can't read files, and none where it must first say what it has read.
+    """
     session = build.session
     in_files = [(part, received) for part, received in wanted if isinstance(part, FilePart)]
     total = sum(part.size_bytes - received for part, received in in_files)
-    here = session.local_socket
-    if here is None or FILES_FEATURE not in session.welcome.features or total < _LEAST_SHARED_BYTES:
+    local_socket = session.local_socket
+    if local_socket is None or FILES_FEATURE not in session.welcome.features or total < _LEAST_SHARED_BYTES:
         return wanted
     if not all(part.is_in_memory(received) for part, received in in_files):
         return wanted
@@ -192,7 +199,7 @@ def _have_read(build: BuildTask, wanted: list[tuple[Part, int]]) -> list[tuple[P
                 },
             )
             for part, received in in_files
-            for buffer_id in (here.buffer_of_file(part.file),)
+            for buffer_id in (local_socket.share_file(part.file),)
             for offset in range(received, part.size_bytes, _READ_BYTES)
         ]
         chunks[0].more.extend(chunks[1:])
@@ -209,25 +216,25 @@ def _have_read(build: BuildTask, wanted: list[tuple[Part, int]]) -> list[tuple[P
 
 
 def _upload(build: BuildTask, wanted: Sequence[tuple[Part, int]]) -> None:
-    """Send parts from where the daemon says: through shared memory where it is here and they are many bytes."""
+    """Send parts: through shared memory if the daemon is on this host and they are large, else over gRPC."""
     session = build.session
     total = sum(part.size_bytes - received for part, received in wanted)
     if CHUNKS_FEATURE in session.welcome.features and session.local_socket is not None and total >= _LEAST_SHARED_BYTES:
         try:
             memory = session.local_socket.staging.take(_WINDOW_BYTES)
             buffer_id = session.local_socket.buffer_of(memory)
-        except (OutOfMemory, ConnectionFailed) as error:  # Such as no room for a buffer in the session.
+        except (OutOfMemory, ConnectionFailed) as error:  # Perhaps the session has no room for a buffer.
             _log.info("constants travel over gRPC: %s", error)
         else:
-            _upload_here(build, wanted, memory, buffer_id, total)
+            _upload_through_memory(build, wanted, memory, buffer_id, total)
             return
     _upload_over_grpc(build, wanted)
 
 
-def _upload_here(
+def _upload_through_memory(
     build: BuildTask, wanted: Sequence[tuple[Part, int]], memory: SharedMemory, buffer_id: int, total: int
 ) -> None:
-    """Send parts through memory that the daemon has as well, again and again as much as it holds."""
+    """Send parts through memory that the daemon has mapped, one filling after another."""
     message, filled, sent = None, 0, 0
 
     def send() -> None:
@@ -255,17 +262,16 @@ def _upload_here(
 
 
 def _upload_over_grpc(build: BuildTask, wanted: Sequence[tuple[Part, int]]) -> None:
-    """Send parts in chunks."""
     failures: list[BaseException] = []
     message_bytes = build.session.welcome.limits.message_bytes
 
     def chunks() -> Iterator[Any]:
         try:
             yield from _chunks(wanted, message_bytes, build.progress, build.session.compressor)
-        except BaseException as error:  # In a thread of gRPC's, which would tell only that there was one.
+        except BaseException as error:  # In a thread of gRPC, which reports only that there was an error.
             failures.append(error)
 
-    messages = _together(chunks(), message_bytes) if CHUNKS_FEATURE in build.session.welcome.features else chunks()
+    messages = _pack(chunks(), message_bytes) if CHUNKS_FEATURE in build.session.welcome.features else chunks()
     build.call("NnrtDevice.UploadConstants", messages, build.remaining_s())
     if failures:
         raise failures[0]
@@ -283,7 +289,7 @@ def _chunks(
         for offset, size in _pieces(part, message_bytes, received):
             piece = part.piece(offset, size)
             chunk = device_pb2.ConstantChunk(sha256=part.sha256, size_bytes=part.size_bytes, offset=offset)
-            if compressor is not None and (packed := compressor.packed(piece)) is not None:
+            if compressor is not None and (packed := compressor.compress(piece)) is not None:
                 chunk.data, chunk.expanded_bytes = packed, len(piece)
             else:
                 chunk.data = bytes(piece)
@@ -293,12 +299,12 @@ def _chunks(
 
 
 def _pieces(part: Part, message_bytes: int, received: int) -> Iterable[tuple[int, int]]:
-    """Cut the rest of a part into pieces, each with its offset and its size. An empty part is one empty piece."""
+    """Cut the rest of a part into pieces of an offset and a size; an empty part is one empty piece."""
     return cut_sizes(part.size_bytes, message_bytes, received) if part.size_bytes else ((0, 0),)
 
 
-def _together(chunks: Iterator[Any], message_bytes: int) -> Iterator[Any]:
-    """Put chunks that are short into messages together."""
+def _pack(chunks: Iterator[Any], message_bytes: int) -> Iterator[Any]:
+    """Put short chunks together into messages."""
     most_bytes = min(CHUNK_BYTES, message_bytes // 2)
     message, size_bytes = None, 0
     for chunk in chunks:
@@ -314,7 +320,7 @@ def _together(chunks: Iterator[Any], message_bytes: int) -> Iterator[Any]:
 
 
 def _buffer(part: Part) -> Any:
-    """Put a part into a message: inline where it is small, as constants are."""
+    """Put a part into a message: inline if it is as small as inline constants, else as a reference."""
     if part.size_bytes <= INLINE_CONSTANT_BYTES:
         return model_pb2.SharedBuffer(inline=bytes(part.data))
     return model_pb2.SharedBuffer(constant=model_pb2.ConstantRef(sha256=part.sha256, size_bytes=part.size_bytes))

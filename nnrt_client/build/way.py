@@ -1,16 +1,16 @@
-"""The ways in which a device can get a model."""
+"""Ways in which a device can get a model."""
 
 from enum import Enum
 
 
 class Way(str, Enum):
-    """A way in which `load` has a device run a model; members are texts, so that "program" is Way.PROGRAM."""
+    """Way in which `load` gives a model to a device. Members are texts: "program" is Way.PROGRAM."""
 
-    # As NNRt's operators, or what a device compiled from them: on every device.
+    # As NNRt's operators, or what a device compiled from them; on every device.
     OPERATORS = "operators"
-    # The file as it is, in the device's own format: on devices whose capability program_formats names it.
+    # The file as it is, in the device's own format; on devices whose capability program_formats names it.
     PROGRAM = "program"
-    # Cut into parts, of which the device runs some and the client the others: only if `fallback` asks for it.
+    # Cut into parts, some of which the device runs and the others the client; only if `fallback` asks for it.
     PARTITION = "partition"
 
     def __str__(self) -> str:

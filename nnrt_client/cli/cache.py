@@ -43,7 +43,7 @@ def _cache_command(function: Callable[..., None]) -> Callable[..., None]:
 @cache.command()
 @_cache_command
 def ls(directory: StoreDirectory, entries: list[Entry], as_json: bool) -> None:
-    """List the models, the last used first."""
+    """List the models, last used first."""
     rows = [described(entry) for entry in entries]
     if as_json:
         print_json(rows)

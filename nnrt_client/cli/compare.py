@@ -64,8 +64,8 @@ def compare(
 ) -> None:
     """Run MODEL on two devices with the same inputs, and name the first operator whose result differs.
 
-    Give --device twice. Results differ where |a - b| > atol + rtol |a|, a being that of the first device; inputs
-    without --input are random. Exit code 1 if an output differs.
+    Give --device twice. Results differ where |a - b| > atol + rtol |a|, with a from the first device. Inputs without
+    --input are random. Exit code 1 if an output differs.
     """
     if len(devices) != 2:
         raise click.UsageError(f"--device is given {len(devices)} times; give two devices")

@@ -80,7 +80,7 @@ def canary(device: Device) -> Iterator[Finding]:
         f" the last took {found.last_ns / 1e6:.2f} ms, where {found.usual_ns / 1e6:.2f} ms are usual"
     )
     if found.wrong or found.late or found.failed:
-        yield advise("canary", said, "the daemon's log says when and how; docs/operations.md, what to do")
+        yield advise("canary", said, "the daemon's log says when and how; docs/guides/alerts.md")
     else:
         yield ok("canary", said)
 
@@ -125,7 +125,7 @@ def limits(counters: DeviceCounters) -> Iterator[Finding]:
     }
     near = {flag: found for flag, (used, limit, found) in uses.items() if limit and used > _NEAR * limit}
     for flag, found in near.items():
-        yield advise("limits", found, f"nnrt-device serve {flag} with more, or another device (docs/fleet.md)")
+        yield advise("limits", found, f"nnrt-device serve {flag} with more, or another device (docs/guides/fleet.md)")
     if not near:
         yield ok("limits", "; ".join(found for _, _, found in uses.values()))
 
@@ -194,7 +194,7 @@ def slowest(times: Sequence[RunTimes]) -> Iterator[Finding]:
     if usual.slowest == "queued":
         yield advise("trial run", found, "nnrt top --by user says who else uses the device")
     elif usual.total_ns > _SLOW_RUN_NS:
-        yield advise("trial run", found, f"docs/operations.md, Why was a run slow, has what helps: {usual.slowest}")
+        yield advise("trial run", found, f"docs/guides/slow-runs.md says what helps: {usual.slowest}")
     else:
         yield ok("trial run", found)
 

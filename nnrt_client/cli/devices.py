@@ -126,7 +126,7 @@ def _describe_load(device: Device) -> dict[str, Any] | None:
 def _describe_counters(device: Device) -> dict[str, Any]:
     try:
         counters = device.counters()
-    except Unsupported:  # An earlier daemon.
+    except Unsupported:  # An older daemon.
         return {"uptime_s": None, "counters": None}
     return {"uptime_s": counters.uptime_s, "counters": [asdict(each) for each in counters.identities]}
 

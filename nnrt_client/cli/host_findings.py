@@ -17,7 +17,7 @@ from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.host_limits import core_limit, memory_limit, thread_limit
 from nnrt_hdi.shared_memory import SharedMemory
 
-# A session has about ten threads and as many descriptors, and a large tensor one or two more.
+# A session needs about ten threads and descriptors, a large tensor one or two descriptors more.
 _FEW_DESCRIPTORS, _FEW_THREADS = 256, 64
 _LITTLE_MEMORY = 1 << 30
 _FEW_CORES = 2

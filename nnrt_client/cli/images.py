@@ -1,4 +1,4 @@
-"""Images as inputs: a PNG becomes the array that a model takes."""
+"""Images as inputs: PNG files as arrays."""
 
 from pathlib import Path
 

@@ -130,7 +130,7 @@ class Measurement:
 
 
 class Runs:
-    """Runs of a session with the same inputs, any number of them in flight."""
+    """Runs of a session with the same inputs, any number in flight."""
 
     def __init__(self, session: ModelSession, inputs: Mapping[str, Array], timeout_ms: int) -> None:
         self._submit = partial(session._executor._submit, session._in_order(inputs), None, timeout_ms, None)

@@ -77,7 +77,7 @@ class _Follower:
         device = look.device
         try:
             counters = device.counters()
-        except Unsupported:  # An earlier daemon.
+        except Unsupported:  # An older daemon.
             counters = None
         except NnrtError as error:  # The daemon has died meanwhile.
             return Answer(Look(device, None, error))

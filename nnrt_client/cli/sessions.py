@@ -1,4 +1,4 @@
-"""Sessions of the commands that run a model."""
+"""Sessions of commands that run a model."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack

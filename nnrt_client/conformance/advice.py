@@ -31,7 +31,7 @@ _ERRORS = {
     ),
 }
 _BEHAVIOUR = {
-    Level.CONTRACT: "look at `describe`, and at what docs/backends.md says under What is expected of the method named",
+    Level.CONTRACT: "look at `describe`, and at what docs/guides/write-a-backend.md says of the method named",
     Level.CONCURRENCY: (
         "look for what runs share: buffers, workspaces and states belong to a run and not to its model, inputs are only"
         " read, and a cancellation is asked between operators"
@@ -55,8 +55,8 @@ _NUMBERS = {
     ),
 }
 _FORMULA = (
-    "look at docs/operators.md for the operator's formula and attributes; --keep DIR writes the model, its inputs and"
-    " the right outputs"
+    "look at docs/reference/operators.md for the operator's formula and attributes; --keep DIR writes the model, its"
+    " inputs and the right outputs"
 )
 
 

@@ -1,4 +1,4 @@
-"""The way an operation is applied: to tensors and values, with parameters and outputs that come to be with it."""
+"""Application of an operation to tensors and values, which adds its parameters and outputs, too."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from itertools import zip_longest
 from numpy.typing import ArrayLike
 
 from nnrt_client.model.operations import Operation
-from nnrt_client.model.operations.record import OperationRecord, TensorRecord, inferred
+from nnrt_client.model.operations.record import OperationRecord, TensorRecord, infer_outputs
 from nnrt_client.model.operations.values import is_empty, is_logical, operand_array
 from nnrt_client.model.parts import ModelParts
 from nnrt_client.tensors.quant_param import QuantParam
@@ -19,7 +19,7 @@ from nnrt_hdi.tensor import TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """An operand that is no tensor of the model yet."""
+    """Operand that is no tensor of the model yet."""
 
     given: ArrayLike
 
@@ -33,7 +33,10 @@ def apply(
     name: str,
     parameters: Mapping[str, object],
 ) -> tuple[int, ...]:
-    """See `Model.apply`. Returns the indices of the outputs. On any error nothing is added."""
+    """Append an operation as `Model.apply` does, and return the indices of its outputs.
+
+    On any error nothing is added.
+    """
     parts.require_open()
     tensors, operations = len(parts.tensors), len(parts.operations)
     try:
@@ -64,14 +67,14 @@ def _apply(
         raise InvalidParameter("quant is given for a tensor that is there already; use set_tensor_quant_params")
     operand_records = parts.records(inputs)
     attrs = declared.attributes(operand_records, len(wanted) or None, parts.records(given))
-    specs = inferred(declared, attrs, operand_records, declared_specs, params, name)
+    specs = infer_outputs(declared, attrs, operand_records, declared_specs, params, name)
     outputs = [
         _add_output(parts, spec, tensor, name if len(specs) == 1 or not name else f"{name}:{at}")
         if tensor is None or isinstance(tensor, TensorDesc)
         else tensor
         for at, (spec, tensor) in enumerate(zip_longest(specs, wanted))
     ]
-    parts.operations.append(OperationRecord(declared, *parts.ends(inputs, outputs), attrs, name))
+    parts.operations.append(OperationRecord(declared, *parts.check_ends(inputs, outputs), attrs, name))
     return tuple(outputs)
 
 
@@ -100,14 +103,17 @@ def _add_parameter(parts: ModelParts, declared: Operation, keyword: str, value: 
 
 
 def _add_output(parts: ModelParts, spec: TensorSpec, declared: TensorDesc | None, name: str) -> int:
-    """Add an output as it was inferred; its name is its own, not that of an input it resembles."""
+    """Add an output as it was inferred, with a name of its own instead of that of an input which it resembles."""
     desc = TensorDesc._from_spec(spec)
     desc.name = (declared.name if declared else "") or name
     return parts.append(TensorRecord(desc, quant=spec.quant, known=spec))
 
 
 def _data_type_beside(tensors: Sequence[TensorSpec], given: object) -> DataType | None:
-    """The data type of a plain number beside these tensors: that of the first, but a number is no condition."""
+    """Return the data type of a plain number beside these tensors.
+
+    It is that of the first tensor, but only a truth value takes BOOL, and FLOAT32 stands for a quantized type.
+    """
     logical = is_logical(given)
     for spec in tensors:
         if logical or spec.data_type is not DataType.BOOL:

@@ -1,4 +1,4 @@
-"""Finished models as files: the graph with its constants, see `nnrt_hdi.files.graph_file`."""
+"""Finished models in files: the graph with its constants, see `nnrt_hdi.files.graph_file`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,19 +13,19 @@ from nnrt_hdi.files import container
 from nnrt_hdi.files.graph_file import packed_graph, unpacked_graph
 from nnrt_hdi.graph import Graph, Node, quoted_name
 
-# What is wrong with the path, and not with the disk.
+# Errors of the path, and not of the disk.
 _PATH_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 
 
 def write(path: str | PathLike[str], graph: Graph) -> None:
-    """Write a graph into a file that is complete when it appears. Raises InvalidPath or OperationFailed."""
-    with named(path):
+    """Write a graph into a file that is complete when it appears; raise InvalidPath or OperationFailed."""
+    with errors_naming(path):
         container.write(Path(path), packed_graph(graph))
 
 
 def read(path: str | PathLike[str]) -> Graph:
-    """The graph in a file. Raises InvalidPath, InvalidFile, OutOfMemory or OperationFailed."""
-    with named(path):
+    """Read the graph in a file; raise InvalidPath, InvalidFile, OutOfMemory or OperationFailed."""
+    with errors_naming(path):
         try:
             return unpacked_graph(container.read(Path(path)))
         except MemoryError as error:
@@ -33,7 +33,7 @@ def read(path: str | PathLike[str]) -> Graph:
 
 
 def records(graph: Graph) -> tuple[list[TensorRecord], list[OperationRecord]]:
-    """Make the records that a model keeps of a graph's parts. Raises InvalidFile for what no model has."""
+    """Make a model's records of a graph's tensors and nodes; raise InvalidFile for what no model has."""
     try:
         tensors = [TensorRecord(TensorDesc._from_spec(spec), quant=spec.quant) for spec in graph.tensors]
     except NnrtError as error:
@@ -47,7 +47,7 @@ def records(graph: Graph) -> tuple[list[TensorRecord], list[OperationRecord]]:
 
 
 def _operation_of(node: Node) -> Operation:
-    """The operation that becomes such a node: where there are several the first with these fixed attributes."""
+    """Return the operation that becomes this node; of several, the first with the node's fixed attributes."""
     candidates = [operation for operation in OPERATIONS.values() if operation.node_type is node.type]
     for operation in candidates:
         if len(candidates) == 1 or operation.fixed.items() <= node.attrs.items():
@@ -56,8 +56,8 @@ def _operation_of(node: Node) -> Operation:
 
 
 @contextmanager
-def named(path: str | PathLike[str]) -> Iterator[None]:
-    """Errors of the system as NNRt's, and the path in all."""
+def errors_naming(path: str | PathLike[str]) -> Iterator[None]:
+    """Raise errors of the system as NNRt's, and name the path in all errors."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Models: tensors, the operations between them, and what a run takes and gives."""
+"""Models: tensors, the operations between them, and the inputs and outputs of a run."""
 
 import operator
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ from nnrt_hdi.tensor import Array
 
 DEFAULT_NAME = "NNR_Model"
 
-# The operations whose number of outputs is not always one.
+# Operations whose number of outputs is not always one.
 Several = Literal[
     OperationType.DETECTION_POST_PROCESS,
     OperationType.LSTM,
@@ -48,12 +48,12 @@ class ModelTensor:
 
     @property
     def desc(self) -> TensorDesc:
-        """A copy of its description."""
+        """Copy of the tensor's description."""
         return self._record.desc.copy()
 
     @property
     def model(self) -> "Model":
-        """The model that the tensor belongs to."""
+        """Model that the tensor belongs to."""
         return self._model
 
     @property
@@ -66,17 +66,15 @@ Output = TensorRef | TensorDesc
 
 
 class Model:
-    """A model under construction, and from `finish` on one that never changes again.
+    """Model under construction, which never changes again once it is finished.
 
-    One thread at a time builds a model, for the methods that change it take no lock. Any number of threads may use a
-    finished one, and any number of compilations.
+    Tensors are added first, then the operations that read and write them. Then the inputs and outputs are named, and
+    the model is finished. Operations are added tensor by tensor as in NNRt, or by `apply`, which makes the tensors
+    itself. A method that takes a tensor takes a `ModelTensor` or its index. After `finish` every method that would
+    change the model raises OperationForbidden. A call that raises has changed nothing, unless its description says so.
 
-    Tensors are added first, then the operations that read and write them, then the inputs and outputs are
-    named and the model is finished. Wherever a method takes a tensor it takes a `ModelTensor` or its index.
-    After `finish` every method that would change the model raises OperationForbidden. A call that raises has
-    changed nothing, unless it says so.
-
-    Operations are added tensor by tensor as NNRt has it, or by `apply`, which makes the tensors itself.
+    Only one thread at a time may build a model, because the methods that change it take no lock. Any number of threads
+    and compilations may use a finished model.
     """
 
     def __init__(self, name: str = DEFAULT_NAME) -> None:
@@ -89,38 +87,42 @@ class Model:
 
     @property
     def is_finished(self) -> bool:
-        """True from `finish` on."""
+        """True once the model is finished."""
         return self._parts.is_finished
 
     @property
     def inputs(self) -> tuple[ModelTensor, ...]:
-        """Tensors that a run takes; none until they are specified."""
+        """Tensors that a run takes; none before they are specified."""
         return _handles(self, self._parts.inputs)
 
     @property
     def outputs(self) -> tuple[ModelTensor, ...]:
-        """Tensors that a run gives; none until they are specified."""
+        """Tensors that a run returns; none before they are specified."""
         return _handles(self, self._parts.outputs)
 
     @property
     def operations(self) -> tuple[OperationType, ...]:
-        """The operations, in the order they were added: that of the graph's nodes."""
+        """Types of the operations, in the order in which they were added, which is that of the graph's nodes."""
         return tuple(added.declared.type for added in self._parts.operations)
 
     def add_tensor(self, desc: TensorDesc) -> ModelTensor:
-        """Append a tensor as this desc, which is copied, describes it; -1 is a dimension known only in a run.
+        """Append a tensor with this description, which is copied; a dimension of -1 is known only in a run.
 
-        It is a data tensor without data or quantization. Raises InvalidParameter for a dimension of 0 or
-        below -1, and for more than 2^32 - 1 bytes.
+        It is a data tensor without data or quantization.
+
+        Raises:
+            InvalidParameter: `desc` is no TensorDesc, a dimension is 0 or below -1, or the tensor has more than 2^32 -
+                1 bytes.
         """
         if not isinstance(desc, TensorDesc):
             raise InvalidParameter(f"the desc is {desc!r}; give a TensorDesc")
         return ModelTensor(self._parts.append(TensorRecord(desc.copy())), self)
 
     def add_legacy_tensor(self, tensor: LegacyTensor) -> ModelTensor:
-        """Append a tensor as NNRt did it until API 9: with its quantization and type, and in the format NHWC.
+        """Append a tensor as NNRt did until API 9: with its quantization and type, in the format NHWC.
 
-        Raises InvalidParameter as `add_tensor` does, and for a value that is not possible.
+        Raises:
+            InvalidParameter: As `add_tensor` does, and for an impossible value.
         """
         if not isinstance(tensor, LegacyTensor):
             raise InvalidParameter(f"the tensor is {tensor!r}; give a LegacyTensor")
@@ -129,10 +131,11 @@ class Model:
         return ModelTensor(self._parts.append(TensorRecord(checked._to_desc(), checked.type, quant=quant)), self)
 
     def set_tensor_data(self, tensor: TensorRef, data: Array | np.generic | Buffer) -> None:
-        """Give a constant or parameter its elements, an array of its data type, or bytes; what may change is copied.
+        """Set the elements of a constant or parameter: an array of its data type, or bytes. What may change is copied.
 
-        Raises InvalidParameter unless the length is exactly the tensor's, or for a second time;
-        OperationForbidden for a tensor with unknown dimensions, and for inputs and outputs of the model.
+        Raises:
+            InvalidParameter: The length is not the tensor's, or the tensor has data already.
+            OperationForbidden: The tensor has unknown dimensions, or is an input or output.
         """
         self._parts.require_open()
         self._parts.set_data(_index(self, tensor), data)
@@ -140,8 +143,9 @@ class Model:
     def set_tensor_quant_params(self, tensor: TensorRef, quant_param: QuantParam) -> None:
         """Quantize a tensor with these parameters, which are copied, instead of earlier ones.
 
-        Raises InvalidParameter unless scales, zero points and bits are equally many and all bits are 8; the
-        tensor is then not quantized any more, as in NNRt.
+        Raises:
+            InvalidParameter: Scales, zero points and bits differ in number, or bits are not 8. As in NNRt, the tensor
+                is not quantized any more then.
         """
         if not isinstance(quant_param, QuantParam):
             raise InvalidParameter(f"the parameters are {quant_param!r}; give a QuantParam")
@@ -149,7 +153,7 @@ class Model:
         self._parts.quantize(_index(self, tensor), quant_param)
 
     def set_tensor_type(self, tensor: TensorRef, tensor_type: TensorType) -> None:
-        """Say what a tensor is: data, or which parameter of which operation. The last call counts."""
+        """Set whether a tensor is data, or which parameter of which operation it is; the last call counts."""
         checked = tensor_type_of(tensor_type)
         self._parts.require_open()
         self._parts.tensors[_index(self, tensor)].type = checked
@@ -165,73 +169,91 @@ class Model:
     ) -> None:
         """Append an operation that reads `inputs`, writes `outputs` and is configured by parameter tensors.
 
-        Parameters that are left out have the operation's defaults. Raises InvalidParameter where the
-        operation doesn't take what it is given: see `nnrt_client.model.operations`. Whether shapes and data types
-        of the inputs and outputs fit is for the device to say.
+        Parameters that are left out have the operation's defaults. The device, and not this call, checks whether shapes
+        and data types of the inputs and outputs fit.
+
+        Raises:
+            InvalidParameter: The operation doesn't take what it is given, see `nnrt_client.model.operations`.
         """
         _require_lists(parameters=parameters, inputs=inputs, outputs=outputs)
         parts = self._parts
         parts.require_open()
-        reads, writes = parts.ends(_indices(self, inputs), _indices(self, outputs))
+        reads, writes = parts.check_ends(_indices(self, inputs), _indices(self, outputs))
         tensors = parts.records(_indices(self, parameters))
         declared = operation_of(type)
         attrs = declared.attributes(parts.records(reads), len(writes), tensors)
         parts.operations.append(OperationRecord(declared, reads, writes, attrs, name))
 
     def specify_inputs_and_outputs(self, inputs: Sequence[TensorRef], outputs: Sequence[TensorRef]) -> None:
-        """Name what a run takes and gives, in this order. A tensor named as input loses its data.
+        """Name the inputs and outputs of a run, in this order; a tensor that is named as an input loses its data.
 
-        Raises OperationForbidden when it has succeeded before.
+        Raises:
+            InvalidParameter: There are none or more than 200 of them, or a tensor is both or is a parameter.
+            OperationForbidden: This has succeeded before.
         """
         _require_lists(inputs=inputs, outputs=outputs)
         parts = self._parts
         parts.require_open()
         if parts.inputs:
             raise OperationForbidden("inputs and outputs are specified already; a model's are specified once")
-        parts.inputs, parts.outputs = parts.ends(_indices(self, inputs), _indices(self, outputs))
+        parts.inputs, parts.outputs = parts.check_ends(_indices(self, inputs), _indices(self, outputs))
 
     def finish(self) -> None:
-        """End the construction. Raises OperationForbidden unless there are operations, inputs and outputs.
+        """End the construction.
 
-        As in NNRt, whether the graph hangs together is checked when the model is first compiled, saved or asked about;
-        that then raises InvalidParameter.
+        As in NNRt, whether the parts form a graph is checked when the model is first compiled, saved or asked about,
+        which then raises InvalidParameter.
+
+        Raises:
+            OperationForbidden: There are no operations, inputs or outputs.
         """
         self._parts.finish()
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of the graph and its weights, which the model computes once. Raises as `save` does."""
+        """SHA-256 of the graph and its weights, computed once; this raises as `save` does."""
         return self._parts.digest
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the finished model with its constants into a file, in place of an earlier one.
 
-        Raises OperationForbidden before `finish`, InvalidParameter, naming the place, where the parts form no graph (a
-        cycle, or a tensor with no source or with two), InvalidPath where the directory is missing or not accessible,
-        and OperationFailed where writing fails.
+        Raises:
+            OperationForbidden: The model is not finished.
+            InvalidParameter: The parts form no graph: there is a cycle, or a tensor with no source or with two.
+            InvalidPath: The directory is missing or not accessible.
+            OperationFailed: Writing fails.
         """
         model_file.write(path, self._parts.graph)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
-        """Load the model in a file that `save` wrote: finished, with the same graph, digest and all.
+        """Load the model in a file that `save` wrote, finished and with the same graph and digest.
 
-        Its tensors are those of the graph, so that indices may be others than before. Where two operations become
-        the same node `operations` has the general one: CONV2D for DEPTHWISE_CONV2D_NATIVE. Raises InvalidPath where
-        the file is missing or not accessible, InvalidFile where it is no such file, or damaged.
+        Indices may differ from before, because its tensors are those of the graph. Where two operations become the same
+        node, `operations` has the general one: CONV2D for DEPTHWISE_CONV2D_NATIVE.
+
+        Raises:
+            InvalidPath: The file is missing or not accessible.
+            InvalidFile: The file is of another kind, or damaged.
         """
         graph = model_file.read(path)
-        with model_file.named(path):
-            parts = ModelParts.of_graph(graph)
+        with model_file.errors_naming(path):
+            parts = ModelParts.from_graph(graph)
         model = cls()
         model._parts = parts
         return model
 
     def supported_operations(self, device: Device) -> list[Support]:
-        """Ask a device, per operation in the order they were added, if it runs it, and if not, why. Sends no weights.
+        """Ask a device which operations it runs, without sending weights.
 
-        Raises OperationForbidden before `finish`, InvalidParameter as `save` does, and UnavailableDevice or
-        ConnectionFailed where the device isn't reached.
+        Returns:
+            Per operation, in the order in which they were added, whether the device runs it, and if not, why.
+
+        Raises:
+            OperationForbidden: The model is not finished.
+            InvalidParameter: `device` is no Device, or the parts form no graph, as in `save`.
+            UnavailableDevice: The device is gone.
+            ConnectionFailed: The device was not reached.
         """
         if not isinstance(device, Device):
             raise InvalidParameter(f"the device is {device!r}; give a Device")
@@ -254,9 +276,9 @@ class Model:
     def constant(
         self, array: ArrayLike, *, format: Format = Format.NONE, name: str = "", quant: QuantParam | None = None
     ) -> ModelTensor:
-        """Append a constant with these elements, as `set_tensor_data`; plain numbers become BOOL, INT32 or FLOAT32.
+        """Append a constant with these elements, copied as by `set_tensor_data`.
 
-        Quantized by `quant`, they stand for the real numbers (element - zero point) scale.
+        Plain numbers become BOOL, INT32 or FLOAT32. With `quant`, elements stand for scale * (element - zero point).
         """
         elements = operand_array(array, None, is_index=False)
         return ModelTensor(self._parts.append_array(elements, format, name, quant), self)
@@ -293,27 +315,33 @@ class Model:
         name: str = "",
         **parameters: object,
     ) -> ModelTensor | tuple[ModelTensor, ...]:
-        """Append an operation on tensors or values, with everything it needs, and return what it gives.
+        """Append an operation on tensors or values, with everything that it needs, and return its outputs.
 
             y = model.apply(OperationType.CONV2D, x, weight, bias, stride=(1, 1), activation=FuseType.RELU)
+            z = model.apply(OperationType.ADD, a, b, quant=QuantParam([0.05], [-3]))
 
-        Operands that are no ModelTensor become constants: arrays as they are, other numbers in the data type
-        of the first tensor operand (FLOAT32 if that is quantized), or as INT32 or INT64 where the operation takes
-        integers (axes, shapes).
-        Parameters are named like the attributes of HDI's struct in snake_case, but `activation` for
-        activationType and `global_` for global; their values are numbers, booleans, sequences or members of
-        the API's enums. None or an empty sequence stands for the default.
+        On any error nothing is added.
 
-        Shape and data type of the output are inferred, unless `output` is a tensor to write, or the desc of
-        one to add; a sequence for several. Of quantized operands the output is quantized, too: `quant` says how
-        (a sequence for several outputs), unless `output` is a tensor, which has its own parameters; what is only
-        moved keeps those it has.
+        Args:
+            type: Type of the operation.
+            *operands: Tensors, or values that become constants: arrays as they are; other numbers in the data type of
+                the first tensor operand (FLOAT32 if that is quantized), or as INT32 or INT64 where the operation takes
+                integers (axes, shapes).
+            output: Tensor to write, or description of one to add; a sequence for several. Without it, shape and data
+                type are inferred.
+            quant: Quantization of the output, a sequence for several. The output of quantized operands is quantized,
+                too. A tensor given as `output` has its own parameters, and the output of an operation that only moves
+                data keeps those of its operand.
+            name: Name of the operation and its output; several outputs are `<name>:<position>`.
+            **parameters: Parameters of the operation, named like the attributes of HDI's struct in snake_case, but
+                `activation` for activationType and `global_` for global. Values are numbers, booleans, sequences or
+                members of the API's enums. None or an empty sequence stands for the default.
 
-            y = model.apply(OperationType.ADD, a, b, quant=QuantParam([0.05], [-3]))
+        Returns:
+            The output; a tuple of them for operations that may have several.
 
-        `name` names the operation and its output; several outputs are
-        `<name>:<position>`. Operations that may have several outputs return a tuple. On any error nothing is
-        added.
+        Raises:
+            InvalidParameter: The operation doesn't take what it is given.
         """
         declared = operation_of(type)
         outputs = () if output is None else output if isinstance(output, Sequence) else (output,)
@@ -331,14 +359,14 @@ class Model:
 
 
 def parts_of(model: Model) -> ModelParts:
-    """Return the parts of a model, for its importers, its compilations and its tests."""
+    """Return the parts of a model, for its importers, compilations and tests."""
     return model._parts
 
 
 def model_of(graph: Graph) -> Model:
-    """Return the finished model that has this graph. Raises InvalidFile for one that no model has."""
+    """Return the finished model that has this graph; raise InvalidFile for a graph that no model has."""
     model = Model()
-    model._parts = ModelParts.of_graph(graph)
+    model._parts = ModelParts.from_graph(graph)
     return model
 
 

@@ -1,4 +1,4 @@
-"""Parts of a model: its tensors and the operations between them, by their indices, and the graph that they form."""
+"""Parts of a model: its tensors and operations, which refer to tensors by index, and the graph that they form."""
 
 from collections.abc import Sequence
 
@@ -8,8 +8,8 @@ from typing_extensions import Buffer, Self
 from nnrt_client.enums import Format, TensorType
 from nnrt_client.model import file as model_file
 from nnrt_client.model.operations.operation import MANY
-from nnrt_client.model.operations.record import AddedOperation, OperationRecord, TensorRecord, lowered
-from nnrt_client.model.operations.values import held_elements, raw_array
+from nnrt_client.model.operations.record import AddedOperation, OperationRecord, TensorRecord, lower
+from nnrt_client.model.operations.values import raw_array, tensor_elements
 from nnrt_client.tensors.quant_param import QuantParam
 from nnrt_client.tensors.tensor_desc import TensorDesc, api_data_type
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationForbidden
@@ -21,7 +21,7 @@ MAX_TENSOR_BYTES = 2**32 - 1
 
 
 class ModelParts:
-    """The tensors, operations, inputs and outputs of one model."""
+    """Tensors, operations, inputs and outputs of one model."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -34,8 +34,8 @@ class ModelParts:
         self._digest: bytes | None = None
 
     @classmethod
-    def of_graph(cls, graph: Graph) -> Self:
-        """Return the parts of the finished model that has this graph. Raises InvalidFile for one that no model has."""
+    def from_graph(cls, graph: Graph) -> Self:
+        """Return the parts of the finished model that has this graph; raise InvalidFile if no model has it."""
         parts = cls(graph.name)
         parts.tensors, parts.operations = model_file.records(graph)
         parts.inputs, parts.outputs, parts._lowered = graph.inputs, graph.outputs, graph
@@ -44,15 +44,15 @@ class ModelParts:
 
     @property
     def graph(self) -> Graph:
-        """The model as the device interface has it; made once. Only the tensors that operations use are left.
+        """Graph of the device interface for the model, made once, with only the tensors that operations use.
 
-        Raises OperationForbidden before `finish`, and InvalidParameter, naming the place, when the parts
-        don't form a graph: a cycle, or a tensor with no source or with two.
+        Raises OperationForbidden before `finish`, and InvalidParameter where the parts form no graph: there is a cycle,
+        or a tensor with no source or with two. The message says where.
         """
         if not self.is_finished:
             raise OperationForbidden("the model is not finished; finish it first")
         if self._lowered is None:
-            self._lowered = lowered(self.name, self.tensors, self.operations, self.inputs, self.outputs)
+            self._lowered = lower(self.name, self.tensors, self.operations, self.inputs, self.outputs)
         return self._lowered
 
     @property
@@ -63,7 +63,7 @@ class ModelParts:
         return self._digest
 
     def append(self, record: TensorRecord) -> int:
-        """Append a tensor, and return its index. Raises InvalidParameter for a shape that no tensor has."""
+        """Append a tensor and return its index; raise InvalidParameter for a shape that no tensor has."""
         self.require_open()
         shape, size_bytes = record.desc.shape or (), record.desc.item_size
         for axis, dim in enumerate(shape):
@@ -83,15 +83,15 @@ class ModelParts:
         quant: QuantParam | None = None,
         type: TensorType = TensorType.TENSOR,
     ) -> int:
-        """Append a constant or a parameter with these elements."""
+        """Append a constant or a parameter with these elements, and return its index."""
         desc = TensorDesc(api_data_type(data_type_of(array.dtype)), array.shape or None, format, name)
         record = TensorRecord(desc, type, quant=quant._to_spec() if quant else ())
         index = self.append(record)
-        record.data = held_elements(array, array, record.spec)
+        record.data = tensor_elements(array, array, record.spec)
         return index
 
     def set_data(self, index: int, data: Array | np.generic | Buffer) -> None:
-        """See `Model.set_tensor_data`."""
+        """Set the elements of a tensor, see `Model.set_tensor_data`."""
         array = raw_array(data)
         target, place = self.tensors[index], self.place(index)
         if index in (*self.inputs, *self.outputs):
@@ -101,12 +101,12 @@ class ModelParts:
         if UNKNOWN_DIM in (target.desc.shape or ()):
             raise OperationForbidden("it has unknown dimensions; only fixed shapes have data", place=place)
         try:
-            target.data = held_elements(data, array, target.spec)
+            target.data = tensor_elements(data, array, target.spec)
         except NnrtError as error:
             raise error.at(place) from error
 
     def quantize(self, index: int, quant_param: QuantParam) -> None:
-        """See `Model.set_tensor_quant_params`."""
+        """Quantize a tensor, see `Model.set_tensor_quant_params`."""
         self.tensors[index].quantize(())
         try:
             self.tensors[index].quantize(quant_param._to_spec())
@@ -114,12 +114,12 @@ class ModelParts:
             raise error.at(self.place(index)) from error
 
     def rename(self, index: int, name: str) -> None:
-        """Give a tensor another name, even after an operation has written it."""
+        """Rename a tensor, even after an operation has written it."""
         self.require_open()
         self.tensors[index].rename(name)
 
     def finish(self) -> None:
-        """See `Model.finish`."""
+        """End the construction, see `Model.finish`."""
         self.require_open()
         if not self.tensors or not self.operations:
             what = "operations" if self.tensors else "tensors"
@@ -129,7 +129,7 @@ class ModelParts:
         self.is_finished = True
 
     def drop_unused_operations(self) -> None:
-        """Leave out the operations that no output of the model needs."""
+        """Remove the operations that no output of the model needs."""
         self.require_open()
         wanted = set(self.outputs)
         kept = []
@@ -141,14 +141,14 @@ class ModelParts:
 
     @property
     def last_operation(self) -> AddedOperation:
-        """The operation that was added last."""
+        """Operation that was added last."""
         last = self.operations[-1]
         return AddedOperation(
             last.declared.node_type, last.attrs, self.records(last.inputs), self.records(last.outputs)
         )
 
     def records(self, indices: Sequence[int]) -> list[TensorRecord]:
-        """Return the tensors of these indices."""
+        """Return the tensors with these indices."""
         return [self.tensors[index] for index in indices]
 
     def place(self, index: int) -> str:
@@ -161,16 +161,16 @@ class ModelParts:
         if self.is_finished:
             raise OperationForbidden("the model is finished; it can't be changed any more")
 
-    def ends(self, inputs: Sequence[int], outputs: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the indices of inputs and outputs, of which no tensor is both. Raises InvalidParameter."""
-        reads, writes = self._data("inputs", inputs), self._data("outputs", outputs)
+    def check_ends(self, inputs: Sequence[int], outputs: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Check inputs and outputs, of which no tensor may be both; return their indices, or raise InvalidParameter."""
+        reads, writes = self._require_data("inputs", inputs), self._require_data("outputs", outputs)
         for index in reads:
             if index in writes:
                 raise InvalidParameter(f"{self.place(index)} is both input and output; use different tensors")
         return reads, writes
 
-    def _data(self, what: str, indices: Sequence[int]) -> tuple[int, ...]:
-        """Require 1 to 200 data tensors."""
+    def _require_data(self, what: str, indices: Sequence[int]) -> tuple[int, ...]:
+        """Raise InvalidParameter unless these are 1 to 200 data tensors; return their indices."""
         if not 1 <= len(indices) <= MANY:
             raise InvalidParameter(f"there are {len(indices)} {what}; give 1 to {MANY}")
         for index in indices:

@@ -1,4 +1,4 @@
-"""Model files in a format of a device's own, which go to it as they are."""
+"""Model files in a device's own format, which the device gets as they are."""
 
 import hashlib
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ ONNX = "onnx"
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A model file in parts: the model, and the data of its large tensors, each sent only where it isn't known."""
+    """Model file in parts: the model, and the data of its large tensors. A daemon gets only the parts that it lacks."""
 
     format: str
     parts: Sequence[Part]
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of all that decides what it computes."""
+        """SHA-256 of everything that decides what the program computes."""
         digests = b"".join(part.sha256 for part in self.parts)
         return hashlib.sha256(b"\0".join((b"program", self.format.encode(), digests))).digest()

@@ -1,1 +1,1 @@
-"""From a file to numbers in one step."""
+"""Sessions of models: from a file to numbers in one step."""

@@ -1,4 +1,4 @@
-"""Makes arrays of the inputs that applications give."""
+"""Conversion of the inputs that applications give to arrays."""
 
 from typing import Any
 
@@ -14,18 +14,19 @@ from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.signals import raised_by_handler
 from nnrt_hdi.tensor import NUMPY_DTYPES
 
-# Of inputs. Whether something is a RunTensor takes longer to tell than whether it is of one of its classes.
+# Inputs that need no conversion. A check for RunTensor takes longer than one for its classes.
 _AS_THEY_ARE = (np.ndarray, np.generic, type(None), RunTensor)
 
 
 class NotWhole(ValueError):
-    """Numbers for integers have something behind the point."""
+    """Error of numbers for integers that have a fraction."""
 
 
 def input_array(desc: TensorDesc, given: Any) -> Any:
-    """An input of a run: a tensor or an array as it is, the array of what has one, or numbers as the model takes them.
+    """Return an input of a run as a tensor or an array.
 
-    Raises InvalidParameter for numbers that the model's data type doesn't hold, and where the array can't be had.
+    Tensors and arrays stay as they are. What has an array gives that, and numbers get the model's data type. Raises
+    InvalidParameter for numbers that the model's data type can't represent, and where there is no array to be had.
     """
     kind = type(given)
     if kind is np.ndarray or kind is Tensor or kind is ResidentTensor or isinstance(given, _AS_THEY_ARE):
@@ -33,7 +34,7 @@ def input_array(desc: TensorDesc, given: Any) -> Any:
     place = f"input {desc.name!r}"
     try:
         viewed = viewed_array(given)
-    except Exception as error:  # What is given has code of its own.
+    except Exception as error:  # The input's own code may raise anything.
         if raised_by_handler(error):
             raise
         raise no_array(given, error, place) from error
@@ -51,9 +52,9 @@ def input_array(desc: TensorDesc, given: Any) -> Any:
 
 
 def viewed_array(given: Any) -> NDArray[Any] | None:
-    """An array over the memory of what has one: by `__array__`, DLPack or the buffer protocol; None for all else.
+    """Return an array over the memory of an object, by `__array__`, DLPack or the buffer protocol; else None.
 
-    Raises what it raises itself where it can't be had.
+    Raises what the object's own code raises.
     """
     viewed: NDArray[Any]
     if hasattr(given, "__array__"):
@@ -69,13 +70,14 @@ def viewed_array(given: Any) -> NDArray[Any] | None:
 
 
 def converted(given: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Numbers, and lists of them, as an array.
+    """Return numbers, or lists of them, as an array.
 
-    Raises NotWhole, OverflowError and ValueError for those that the data type doesn't hold, and what they raise.
+    Raises NotWhole, OverflowError or ValueError for numbers that the data type can't represent, and what their own code
+    raises.
     """
     plain = np.asarray(given)
     kind = plain.dtype.kind if dtype.kind in "iu" and plain.size else ""
-    if kind and kind in "iuf":  # numpy cuts off what is behind the point, and numpy 1 wraps large numbers round.
+    if kind and kind in "iuf":  # numpy cuts off fractions, and numpy 1 wraps large numbers round.
         bounds = np.iinfo(dtype.name)
         if not (bounds.min <= plain.min() and plain.max() <= bounds.max):
             raise OverflowError(f"numbers from {plain.min()} to {plain.max()} are out of bounds for {dtype}")

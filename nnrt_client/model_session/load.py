@@ -1,4 +1,4 @@
-"""From a file to a session, in one step."""
+"""Function that makes a session of a file in one step."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from nnrt_client.model_session.loading import Loading, LoadOptions
 from nnrt_client.model_session.model_session import ModelSession
 from nnrt_client.model_session.opened_model import Source
 from nnrt_client.model_session.pool import Pool, require_wait
-from nnrt_client.model_session.reloaded_session import reloaded
+from nnrt_client.model_session.reloaded_session import make_reloaded
 from nnrt_client.pool.backoff import Backoff
 from nnrt_client.resolvers.names import is_name
 from nnrt_client.session.device import Device
@@ -36,68 +36,73 @@ def load(
     wait_s: float = 0.0,
     **how: Unpack[LoadOptions],
 ) -> "ModelSession":
-    """Have a device ready to run a model: an ONNX file, a saved model or an offline one, its bytes, or a Model.
+    """Make a model ready to run on a device, and return a session with it.
 
-    The device is given by its address, name or id, or as a Device; without, it is the first of NNRT_DEVICES that
-    answers. Where it can't be reached, `wait_s` is how long to look for it again: for who starts before its daemon. The
-    session makes a runtime with these `settings`, unless it is given one, or a Device.
+    Each run goes to one device. Several devices get the model if there are several addresses, a name behind which
+    addresses are found, or `replicas`. The session then has a Pool of its own, see `Pool.load`. In a `runtime` that is
+    given, a name stands for the first device behind it that answers; `Pool(runtime=runtime)` uses all devices of a
+    runtime.
 
-    Several devices get the model where there are several addresses, a name behind which addresses are found, or
-    `replicas`: so many of them, all without. Each run goes to one of them: the session has a Pool of its own, see
-    `Pool.load`. In a `runtime` that is given a name stands for the first device behind it that answers; load the model
-    by `Pool(runtime=runtime)` to use all of the runtime.
+    An ONNX file goes to the device in the first of the `ways` that works: as NNRt's operators, or as it is, where the
+    device takes such files. Everything else goes as operators. If no `ways` are given, an ONNX file with an input that
+    comes back longer, as the cache of a decoder, rather goes as it is.
 
-    `shapes` settle unknown dimensions of inputs, `constants` freeze inputs to what they always are, by name:
-    `constants={"sr": 16000}` leaves a model without the input sr. An ONNX file goes to the device in the first of these
-    `ways` that works: as NNRt's operators, or as it is, where the device takes such files; all else goes as operators.
-    Unless `ways` are given, one with an input that comes back longer, as the cache of a decoder, rather goes as it is.
-    With `fallback="cpu"`, or a Fallback, a file that goes in none of these ways is cut: the parts that the device runs
-    go there, the others run here, in ONNX Runtime. `ways` may name "partition" then, to have that come earlier. With
-    `batching` the device computes runs that wait for it together with those of other sessions that ask the same of the
-    same model; it goes as operators then, and computes the rows of its inputs apart from each other. `progress` is
-    called as by `Compilation.build`.
+    Args:
+        model: ONNX file, saved model or offline model, as a path or as its bytes; or a Model.
+        device: Address, name or id of a device, or a Device, or a list of addresses. Without it, the first device of
+            NNRT_DEVICES that answers.
+        replicas: Number of devices that get the model; without it all, where there are several.
+        progress: Called as by `Compilation.build`.
+        runtime: Runtime that has the device. Without it, and without a Device, the session makes one.
+        settings: Settings of the runtime that the session makes.
+        on_death: With "reload" the session loads the model again, by the same call, when its daemon has died: a
+            ReloadedSession.
+        wait_s: How long to look again for a device that can't be reached, for programs that start before their daemon.
+        **how: Options about the model, see `LoadOptions`.
 
-    Where the device can restore what it compiled and its daemon doesn't keep that itself, it is kept in the directory
-    `cache`, or in the user's (see `cache_directory`), and found there the next time. It is written while the session is
-    used, and `close` ends that: see `wait_until_cached`. A file that goes as it is needs no cache.
+    Returns:
+        Session that frees the model when it is closed.
 
-    With `on_death="reload"` the session loads the model again when its daemon has died, by the same call: a
-    ReloadedSession.
-
-    Raises InvalidPath and InvalidFile for files, InvalidParameter for `shapes` and `constants` that don't fit,
-    UnavailableDevice where the device can't be reached, with each address and its reason, OperationFailed where all
-    answer and none is that device, ConnectionFailed where the client is refused, and what `Compilation.build` raises;
-    Unsupported for an ONNX model that can't be imported. Where there are several ways the error has the reasons of all.
+    Raises:
+        InvalidPath: The file is missing or not accessible.
+        InvalidFile: The file is damaged or no model.
+        InvalidParameter: `shapes`, `constants` or other arguments don't fit.
+        Unsupported: The ONNX model can't be imported.
+        UnavailableDevice: The device can't be reached; the message has each address and its reason.
+        ConnectionFailed: The daemon refuses the client.
+        OperationFailed: All addresses answer and none is that device, or the device doesn't take the model. Where
+            several ways were tried the error has the reasons of all.
+        NnrtError: Other errors of `Compilation.build`.
     """
     if on_death != "raise":
         if isinstance(ways := how.get("ways"), Iterator):
-            how["ways"] = tuple(ways)  # It would be empty the next time.
+            how["ways"] = tuple(ways)  # It would be empty for the next load.
 
-        def again(told: Progress | None, wait_s: float) -> ModelSession:
+        def load_again(progress: Progress | None, wait_s: float) -> ModelSession:
             return load(
                 model,
                 device,
                 replicas=replicas,
-                progress=told,
+                progress=progress,
                 runtime=runtime,
                 settings=settings,
                 wait_s=wait_s,
                 **how,
             )
 
-        return reloaded(on_death, again, progress, wait_s)
+        return make_reloaded(on_death, load_again, progress, wait_s)
     loading = Loading(model, **how)
     with ExitStack() as stack:
         is_name_of_many = isinstance(device, str) and is_name(device) and runtime is None
         if replicas is None and (device is None or isinstance(device, str | int | Device)) and not is_name_of_many:
             require_wait(wait_s)
-            return loading.on(cached(partial(_device, device, runtime, settings, wait_s, stack)), stack, progress)
+            return loading.load_on(cached(partial(_device, device, runtime, settings, wait_s, stack)), stack, progress)
         pool = stack.enter_context(Pool(_addresses(device), settings=settings, runtime=runtime))
         return pool._session(loading, stack, replicas=replicas, progress=progress, wait_s=wait_s)
 
 
 def _addresses(device: str | int | Device | Sequence[str] | None) -> Sequence[str] | None:
-    """The addresses of a pool; None for those of NNRT_DEVICES."""
+    """Return the addresses of a pool; None stands for those of NNRT_DEVICES."""
     if isinstance(device, int | Device) or (isinstance(device, str) and ":" not in device):
         raise InvalidParameter(f"the device is {device!r}; replicas need addresses, or names that are resolved")
     return [device] if isinstance(device, str) else device
@@ -110,7 +115,10 @@ def _device(
     wait_s: float,
     stack: ExitStack,
 ) -> Device:
-    """Find the device, for so long if it can't be reached. The stack closes a runtime that is made for it."""
+    """Find the device, and look again for `wait_s` while it can't be reached.
+
+    The stack closes a runtime that is made for it.
+    """
     if isinstance(device, Device):
         return device
     if runtime is None:

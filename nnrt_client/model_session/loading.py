@@ -1,4 +1,4 @@
-"""A model on its way to a device: opened once, for however many devices it goes to."""
+"""Model on its way to devices, which is opened once, for however many devices it goes to."""
 
 import hashlib
 import os
@@ -12,11 +12,11 @@ from typing import Generic, TypedDict, TypeVar
 from nnrt_client.build.build_task import BuildReport, Progress
 from nnrt_client.build.compilation import Compilation, compilation_of
 from nnrt_client.build.options import Options
-from nnrt_client.build.sources import no_programs
+from nnrt_client.build.sources import unsupported_program
 from nnrt_client.build.way import Way
 from nnrt_client.model.model import Model, model_of, parts_of
 from nnrt_client.model.program import ONNX, Program
-from nnrt_client.model_session.model_cache import ModelCache, Saving, model_cache
+from nnrt_client.model_session.model_cache import CacheWrite, ModelCache, model_cache
 from nnrt_client.model_session.model_session import ModelSession
 from nnrt_client.model_session.opened_model import (
     OpenedModel,
@@ -25,11 +25,11 @@ from nnrt_client.model_session.opened_model import (
     is_onnx,
     onnx_source,
     open_model,
-    settled,
+    settle,
 )
-from nnrt_client.model_session.partition.fallback import Fallback, chosen_fallback
+from nnrt_client.model_session.partition.fallback import Fallback, choose_fallback
 from nnrt_client.model_session.partition.partition_dispatcher import PartitionDispatcher
-from nnrt_client.model_session.ways import Taken, chosen_ways, first_way, growing_input
+from nnrt_client.model_session.ways import Taken, choose_ways, growing_input, try_ways
 from nnrt_client.onnx_import import program_from_onnx, reading
 from nnrt_client.run.executor import Executor
 from nnrt_client.session.device import Device
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 class Once(Generic[T]):
-    """What is made when it is first asked for, by whichever thread; or the error of that."""
+    """Value that the first call makes, in whichever thread, or the error of that."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
@@ -60,13 +60,31 @@ class Once(Generic[T]):
                 try:
                     self._made.append(self._make())
                 except NnrtError as error:
-                    self._error = error.copy()  # Without the frames that it knows, and all that they hold.
+                    self._error = error.copy()  # A copy, without the frames and all that they refer to.
                     raise
             return self._made[0]
 
 
 class LoadOptions(TypedDict, total=False):
-    """Options of `load` about the model, which `Pool.load` takes too; `Options` says what those of the build do."""
+    """Options of `load` and `Pool.load` about the model.
+
+    Attributes:
+        shapes: Shapes of inputs, by name, which settle unknown dimensions.
+        constants: Values that inputs always have, by name: `{"sr": 16000}` makes a model without the input sr.
+        ways: Ways in which the model may go to the device, in the order in which they are tried.
+        cache: Directory for compiled models; True for the user's (see `cache_directory`), False for none. The session
+            writes there what the device has compiled, if the device can restore it and the daemon doesn't store it
+            itself. `close` ends the writing, see `wait_until_cached`. A file that goes as it is needs no cache.
+        fallback: "cpu" or a Fallback, for a file that goes in none of the ways: it is cut into parts that the device
+            runs and parts that ONNX Runtime runs here. `ways` may then name "partition", to try that earlier.
+        float16: Whether the device may compute in half precision.
+        performance_mode: How the device trades speed against power.
+        priority: Priority of the model's runs among those of the same user.
+        extensions: Attributes for the backend, which refuses those that it doesn't know.
+        batching: How the daemon computes waiting runs together with those of other sessions that ask for the same of
+            the same model. The model then goes as operators, and must compute the rows of its inputs apart from each
+            other.
+    """
 
     shapes: Shapes | None
     constants: Constants | None
@@ -81,7 +99,7 @@ class LoadOptions(TypedDict, total=False):
 
 
 class Loading:
-    """A model, and how devices are to get it."""
+    """Model, and how devices get it."""
 
     def __init__(
         self,
@@ -98,22 +116,25 @@ class Loading:
         extensions: Mapping[str, bytes] | None = None,
         batching: Batching | None = None,
     ) -> None:
-        """Raises InvalidParameter for ways and a fallback that can't be, InvalidPath and InvalidFile for files."""
+        """Take a model and options; raise InvalidParameter for bad ways or fallbacks, InvalidPath or InvalidFile."""
         self._source = model
         self._shapes, self._constants = shapes, constants
         self._cache = cache
         self._options = Options(
             float16 or None, performance_mode or None, priority or None, dict(extensions or {}), batching=batching
         )
-        self._instead = chosen_fallback(fallback)
+        self._instead = choose_fallback(fallback)
         self._is_asked = ways is not None
-        self._ways = chosen_ways(DEFAULT_WAYS if ways is None else ways, _possible_ways(model), self._instead)
-        self._opened = Once(partial(_opened, model, shapes, constants))
+        self._ways = choose_ways(DEFAULT_WAYS if ways is None else ways, _possible_ways(model), self._instead)
+        self._opened = Once(partial(_open, model, shapes, constants))
         self._program = Once(partial(_read_program, model, shapes, constants))
 
     @property
     def digest(self) -> bytes:
-        """Tells the model from others, on every host. Opens it. Raises as `on`, where no device is to blame."""
+        """Digest that tells the model from others, on every host.
+
+        This opens the model, and raises as `load_on` does, except for a device's errors.
+        """
         if Way.OPERATORS in self._ways:
             try:
                 opened = self._opened()
@@ -126,64 +147,67 @@ class Loading:
                 return hashlib.sha256(opened.data).digest() if opened.model is None else opened.model.digest
         return self._program().digest
 
-    def on(self, found: Callable[[], Device], stack: ExitStack, progress: Progress | None) -> ModelSession:
-        """Have a device ready to run it: a session, which takes over what the stack closes. Raises as `load`.
+    def load_on(self, found: Callable[[], Device], stack: ExitStack, progress: Progress | None) -> ModelSession:
+        """Make the model ready to run on a device, and return its session, which takes over what the stack closes.
 
-        The device is found once the file has been read.
+        The device is found once the file has been read. Raises as `load`.
         """
 
         def build(model: Model | OpenedModel) -> Compilation:
-            return self._built(model, found(), progress)
+            return self._build_model(model, found(), progress)
 
         attempts: dict[Way, Callable[[], Compilation | PartitionDispatcher]] = {
             Way.OPERATORS: lambda: build(self._opened()),
-            Way.PROGRAM: lambda: self._built_program(found(), progress),
-            Way.PARTITION: lambda: self._built_in_parts(found(), build),
+            Way.PROGRAM: lambda: self._build_program(found(), progress),
+            Way.PARTITION: lambda: self._build_parts(found(), build),
         }
         ways, growing = self._ways, self._growing_input()
         if growing is None or ONNX not in found().capabilities.program_formats:
-            return _session(first_way(ways, attempts), found(), stack)
-        taken = first_way([Way.PROGRAM, *(way for way in ways if way is not Way.PROGRAM)], attempts)
+            return _make_session(try_ways(ways, attempts), found(), stack)
+        taken = try_ways([Way.PROGRAM, *(way for way in ways if way is not Way.PROGRAM)], attempts)
         if taken.way is Way.PROGRAM:
             why = f"the input {growing!r} comes back longer, so each run has new shapes, which a program runs faster"
             taken = replace(taken, passed_over={Way.OPERATORS: why})
-        return _session(taken, found(), stack)
+        return _make_session(taken, found(), stack)
 
     def _growing_input(self) -> str | None:
-        """The name of an input for which the file is to go as it is, if nothing asks for operators."""
+        """Return the name of an input because of which the file should go as it is, or None.
+
+        It is None if the options ask for operators or certain ways.
+        """
         if self._is_asked or Way.PROGRAM not in self._ways or self._options.float16 or self._options.batching:
             return None
         try:
             opened = self._opened()
-        except NnrtError:  # Whoever tries the operators says why.
+        except NnrtError:  # The attempt with operators says why.
             return None
         model = opened if isinstance(opened, Model) else opened.model
         return None if model is None else growing_input(parts_of(model).graph)
 
-    def _built_program(self, device: Device, progress: Progress | None) -> Compilation:
-        """The compilation of an ONNX file as it is, built. What a cache would hold is the file itself."""
+    def _build_program(self, device: Device, progress: Progress | None) -> Compilation:
+        """Build an ONNX file as it is, without a cache, which would have the same file."""
         if ONNX not in device.capabilities.program_formats:  # Before the file is read.
-            raise no_programs(device, ONNX)
+            raise unsupported_program(device, ONNX)
         return _build(compilation_of(self._program(), device), self._options, progress)
 
-    def _built_in_parts(self, device: Device, build: Callable[[Model], Compilation]) -> PartitionDispatcher:
-        """The parts of an ONNX file, built on the device and here."""
+    def _build_parts(self, device: Device, build: Callable[[Model], Compilation]) -> PartitionDispatcher:
+        """Build the parts of an ONNX file, on the device and here."""
         assert not isinstance(self._source, Model)
         assert self._instead is not None
         model = onnx_source(self._source)
         with reading(model):
-            # Not at the top: who has no such models needs none of the packages that this does.
-            from nnrt_client.model_session.partition.build import partitioned
+            # Not at the top: only partitioned models need its packages.
+            from nnrt_client.model_session.partition.build import build_parts
 
             def execute(part: Model, stack: ExitStack) -> tuple[Executor, BuildReport]:
                 compilation = build(part)
                 assert compilation.report is not None
-                return _executor(compilation, stack), compilation.report
+                return _make_executor(compilation, stack), compilation.report
 
-            return partitioned(model, device, execute, self._shapes, self._constants, self._instead.smallest_part)
+            return build_parts(model, device, execute, self._shapes, self._constants, self._instead.smallest_part)
 
-    def _built(self, opened: Model | OpenedModel, device: Device, progress: Progress | None) -> Compilation:
-        """The compilation, built; from the cache, where it is there."""
+    def _build_model(self, opened: Model | OpenedModel, device: Device, progress: Progress | None) -> Compilation:
+        """Build a model, or restore it from the cache."""
         options, cache = self._options, self._cache
         model = opened if isinstance(opened, Model) else opened.model
         if model is None:
@@ -193,24 +217,24 @@ class Loading:
         return _build(compilation, options, progress, lambda chosen: model_cache(cache, model, chosen, device))
 
 
-def _session(taken: Taken[Compilation | PartitionDispatcher], device: Device, stack: ExitStack) -> ModelSession:
-    """The session of what was built, which takes over all that is to be closed with it."""
-    built = taken.result
-    executor = _executor(built, stack) if isinstance(built, Compilation) else stack.enter_context(Executor._of(built))
-    assert built.report is not None
-    report = replace(built.report, way=taken.way, passed_over=taken.passed_over)
+def _make_session(taken: Taken[Compilation | PartitionDispatcher], device: Device, stack: ExitStack) -> ModelSession:
+    """Make the session of a built model, which takes over everything that is to be closed with it."""
+    made = taken.result
+    executor = _make_executor(made, stack) if isinstance(made, Compilation) else stack.enter_context(Executor._of(made))
+    assert made.report is not None
+    report = replace(made.report, way=taken.way, passed_over=taken.passed_over)
     return ModelSession(executor, device, report, stack.pop_all())
 
 
-def _executor(compilation: Compilation, stack: ExitStack) -> Executor:
-    """The executor of what was built; the stack closes it, when what it is to save is saved.
+def _make_executor(compilation: Compilation, stack: ExitStack) -> Executor:
+    """Make the executor of a compilation; the stack closes it, and before that ends the write to the cache.
 
-    The compilation is closed, for with it the weights would stay here.
+    The compilation is closed here, because it would keep the weights in memory.
     """
     with compilation:
         executor = stack.enter_context(Executor(compilation))
         if unsaved := compilation._unsaved:
-            stack.callback(Saving(unsaved).close)
+            stack.callback(CacheWrite(unsaved).close)
     return executor
 
 
@@ -220,9 +244,9 @@ def _possible_ways(model: Source | Model) -> Sequence[Way]:
     return tuple(Way)
 
 
-def _opened(model: Source | Model, shapes: Shapes | None, constants: Constants | None) -> Model | OpenedModel:
+def _open(model: Source | Model, shapes: Shapes | None, constants: Constants | None) -> Model | OpenedModel:
     if isinstance(model, Model):
-        return model_of(settled(parts_of(model).graph, shapes, constants)) if shapes or constants else model
+        return model_of(settle(parts_of(model).graph, shapes, constants)) if shapes or constants else model
     return open_model(model, shapes, constants=constants)
 
 
@@ -237,7 +261,7 @@ def _build(
     progress: Progress | None,
     place: Callable[[Options], ModelCache | None] = lambda _: None,
 ) -> Compilation:
-    """Build it; `place` says where the cache of a build with these options is."""
+    """Build a compilation; `place` gives the cache for a build with these options."""
     with ExitStack() as stack:
         stack.enter_context(compilation)
         compilation._set_options(options)

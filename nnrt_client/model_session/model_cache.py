@@ -1,4 +1,4 @@
-"""The user's compiled models, which `load` keeps and finds again: a model store on the client's side."""
+"""User's compiled models, which `load` stores and finds again: a model store in the client."""
 
 import logging
 import os
@@ -33,32 +33,32 @@ DEFAULT_BYTES = 4 << 30
 
 
 def cache_directory() -> Path:
-    """Give the directory of compiled models: `nnrt/models` in XDG_CACHE_HOME, which is ~/.cache if it is not set."""
+    """Return the directory of compiled models: `nnrt/models` in XDG_CACHE_HOME or, if that is not set, in ~/.cache."""
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    # The XDG specification has relative paths ignored.
+    # The XDG specification says to ignore relative paths.
     return (given if given.is_absolute() else Path.home() / ".cache") / "nnrt" / "models"
 
 
 def cache_bytes() -> int:
-    """Give the bytes that the models in a cache may take: NNRT_CACHE_BYTES. Raises InvalidParameter."""
+    """Return how many bytes the models in a cache may take: NNRT_CACHE_BYTES. Raise InvalidParameter for no number."""
     text = os.environ.get(BYTES_VARIABLE, "") or str(DEFAULT_BYTES)
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise InvalidParameter(f"{BYTES_VARIABLE} is {text!r}; use a number of bytes")
     return int(text)
 
 
-# What is being written. A set, for it changes in single steps.
-_under_way: "set[Saving]" = set()
+# Models that are being written. A set changes in single steps.
+_under_way: "set[CacheWrite]" = set()
 
 
 class ModelCache:
-    """A model's place in the cache, from which a build restores it; as `CacheDirectory` is for applications."""
+    """Entry of a model in the user's cache, from which a build restores it, as CacheDirectory is for applications."""
 
-    # See `Saving`.
+    # `CacheWrite` writes it.
     is_written_later = True
 
     def __init__(self, store: ModelStore, path: Path, model: Model, options: Options) -> None:
-        """The options are those of the build."""
+        """Refer to a model in a store; the options are those of the build."""
         self.version = 0
         self.spent_s = 0.0
         self.model_name = b""
@@ -67,22 +67,22 @@ class ModelCache:
         self._model = model
         self._options = options
 
-    def found(self, device: Device) -> CompiledModel | None:
-        """Read the compiled model, if it is there and sound. The daemon checks the large parts when they arrive."""
+    def find(self, device: Device) -> CompiledModel | None:
+        """Read the compiled model, if there is a sound one; the daemon checks large parts when they arrive."""
         entry = self._store.find(self._key(device))
         return None if entry is None else self._store.load(entry, in_files=True)
 
-    def refused(self, device: Device, compiled: CompiledModel, why: NnrtError) -> None:
-        """Remove what a device doesn't take, unless it takes it from others."""
+    def handle_refusal(self, device: Device, compiled: CompiledModel, why: NnrtError) -> None:
+        """Remove a model that the device refuses, unless it refuses only this client's."""
         if not isinstance(why, OperationForbidden):
             self._store.remove(self._key(device), str(why))
 
     def store(self, device: Device, compiled: CompiledModel, remaining_s: Callable[[], float]) -> None:
-        """Write the compiled model; the least recently used ones make room for it."""
+        """Write the compiled model, for which the least recently used ones make room."""
         self._store.keep(compiled, remaining_s)
 
     def place(self, device: Device) -> str:
-        """Name the place, for messages."""
+        """Name the entry, for messages."""
         return f"cache {self._path}, model {self._key(device)[:SHOWN_KEY]}"
 
     def _key(self, device: Device) -> str:
@@ -93,8 +93,10 @@ class ModelCache:
 def model_cache(
     cache: bool | str | os.PathLike[str], model: Model, options: Options, device: Device
 ) -> ModelCache | None:
-    """Give the place of a model where the caller wants one and it is of use: the device exports models, and its daemon
-    doesn't keep them itself, so that nothing would have to be sent."""
+    """Return the cache entry of a model, or None where the caller wants none or it would be of no use.
+
+    It is of use if the device exports models and its daemon doesn't store them, in which case nothing has to be sent.
+    """
     if cache is False or not device.capabilities.model_cache or device._session().keeps_models:
         return None
     path = cache_directory() if cache is True else Path(cache)
@@ -107,9 +109,15 @@ def model_cache(
 
 
 def wait_until_cached(timeout_s: float | None = None) -> bool:
-    """Wait until what `load` has had compiled is in the cache, or was not kept; true if that is so in time.
+    """Wait until the models that `load` has compiled are in the cache, or could not be written.
 
-    A session that is closed before goes without: for programs that load a model, run it once, and end.
+    This is for programs that load a model, run it once, and end: a session that is closed earlier ends the writing.
+
+    Args:
+        timeout_s: How long to wait; without it, until all are done.
+
+    Returns:
+        Whether all were done in time.
     """
     until = None if timeout_s is None else time.monotonic() + timeout_s
     for saving in [saving for saving in list(_under_way) if saving.is_of_this_process]:
@@ -117,11 +125,11 @@ def wait_until_cached(timeout_s: float | None = None) -> bool:
     return not any(saving.is_of_this_process for saving in list(_under_way))
 
 
-class Saving:
-    """Writes a compiled model to the cache while its session runs it already."""
+class CacheWrite:
+    """Write of a compiled model to the cache while its session runs it already."""
 
     def __init__(self, result: BuildResult) -> None:
-        """Keeps the model in use until it is written, or `close` was interrupted."""
+        """Start the write, and keep the model in use until it ends."""
         self._result = result
         self._build = BuildTask()
         self._build.connect(result.prepared.session)
@@ -129,10 +137,10 @@ class Saving:
         self._process = os.getpid()
         _under_way.add(self)
         result.prepared.retain()
-        # If the process ends before, the file isn't there.
+        # If the process ends earlier, there is no file.
         try:
             threading.Thread(target=self._save, name="nnrt-cache", daemon=True).start()
-        except RuntimeError as error:  # The process has no thread left.
+        except RuntimeError as error:  # The process can start no thread.
             if raised_by_handler(error):
                 raise
             _log.debug("the compiled model is not kept: %s", error)
@@ -140,12 +148,15 @@ class Saving:
 
     @property
     def is_of_this_process(self) -> bool:
-        """False in a forked child, where nobody writes it."""
+        """False in a forked child, where no thread writes the model."""
         return os.getpid() == self._process
 
     def close(self) -> None:
-        """End the writing. What is not written by now is not kept. Only the wait for a disk that takes longer than
-        `verdict_timeout_s` for 16 MiB outlives this, and what it writes is not kept either."""
+        """End the write: a model that is not written by now is not stored.
+
+        Only a wait for a disk that takes longer than `verdict_timeout_s` for 16 MiB outlives this, and what it writes
+        is not stored, either.
+        """
         if self.is_of_this_process:
             self._build.end(OperationFailed("the session was closed"))
             self.ended.wait(self._build.settings.verdict_timeout_s)
@@ -163,6 +174,6 @@ class Saving:
 
     def _end(self) -> None:
         self._result.prepared.release()
-        del self._result  # It knows the model, with its weights.
+        del self._result  # It refers to the model, with its weights.
         _under_way.discard(self)
         self.ended.set()

@@ -1,4 +1,4 @@
-"""A model, ready to run: everything between a file and its numbers in one step.
+"""Model that is ready to run: everything between a file and its numbers, in one step.
 
 with load("model.onnx", device="127.0.0.1:50051") as session:
     outputs = session.run({"x": array})
@@ -29,12 +29,12 @@ from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import InvalidParameter, OperationForbidden
 from nnrt_hdi.run_times import RunTimes
 
-# Names of outputs, or the tensors by name that they go to.
+# Names of outputs, or a map from names to the tensors that they go to.
 Wanted = Collection[str] | Mapping[str, RunTensor[Any] | None]
 
 
 class NamedOutputs(dict[str, Any]):
-    """The outputs of a run by name, arrays or the tensors that were given for them, in the order asked for.
+    """Outputs of a run by name, in the order asked for: arrays, or the tensors that were given for them.
 
     Made by `ModelSession.run` and the like.
     """
@@ -47,19 +47,19 @@ class NamedOutputs(dict[str, Any]):
 
     @property
     def times(self) -> RunTimes | None:
-        """See `RunResult.times`."""
+        """Times of the run, see `RunResult.times`."""
         return self._result.times
 
 
 class ModelSession(Closable):
-    """A model on a device, ready to run from any number of threads. Made by `load`.
+    """Model on a device, ready to run from any number of threads. Made by `load`.
 
     Its inputs and outputs go by name. When the daemon dies the session is over: load the model again, there or on
-    another device; or have the session do so, see ReloadedSession and PooledSession.
+    another device. ReloadedSession and PooledSession do so themselves.
     """
 
     def __init__(self, executor: Executor, device: Device, report: BuildReport, resources: ExitStack) -> None:
-        """Takes over `resources`, all that is to be closed with the session."""
+        """Make a session, which closes `resources` when it is closed."""
         self._device = device
         self._report = report
         self._executor = executor
@@ -73,35 +73,35 @@ class ModelSession(Closable):
 
     @property
     def device(self) -> Device:
-        """The device that runs it; in a pool, the first of those that do now."""
+        """Device that runs the model; in a pool, the first of those that do now."""
         return self._device
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """The devices that run it now."""
+        """Devices that run the model now."""
         return (self.device,)
 
     @property
     def report(self) -> BuildReport:
-        """Report of how the device got the model; in a pool a PoolReport, of all that have it."""
+        """Report of how the device got the model; in a pool, a PoolReport of all devices that have it."""
         return self._report
 
     @property
     def inputs(self) -> tuple[TensorDesc, ...]:
-        """Inputs of a run: names, data types, shapes (-1 where a dimension varies) and formats; the caller's own.
+        """Inputs of a run: names, data types, shapes (-1 where a dimension varies) and formats; copies for the caller.
 
-        One without a name of its own is called `input0`, `input1`, ... here.
+        An input without a name of its own is called `input0`, `input1`, ... here.
         """
         return tuple(desc.copy() for desc in self._inputs.values())
 
     @property
     def outputs(self) -> tuple[TensorDesc, ...]:
-        """Outputs of a run, as for `inputs`; one without a name is called `output0`, ..."""
+        """Outputs of a run, as for `inputs`; an output without a name is called `output0`, ..."""
         return tuple(desc.copy() for desc in self._outputs.values())
 
     @property
     def way(self) -> Way:
-        """The way in which the device got the model; `report.passed_over` says why not in an earlier one."""
+        """Way in which the device got the model; `report.passed_over` says why not in an earlier one."""
         return self.report.way
 
     def run(
@@ -112,13 +112,23 @@ class ModelSession(Closable):
         writable: bool = False,
         timeout_ms: int | None = None,
     ) -> NamedOutputs:
-        """Run, and wait for the outputs by name: all, or those of `outputs`, which may map each to a tensor that it is
-        written to, or to None.
+        """Run the model, and wait for its outputs.
 
-        Inputs go by name, or in the model's order. What has `__array__`, DLPack or the buffer protocol is read where it
-        is, and must have the model's data type; lists and numbers are converted. Outputs are read-only arrays, unless
-        they are to be `writable`, for which some have to be copied. Raises what `Executor.run_sync` raises;
-        UnavailableDevice when the daemon has died.
+        Args:
+            inputs: Inputs by name, or in the model's order. What has `__array__`, DLPack or the buffer protocol is read
+                where it is, and must have the model's data type. Lists and numbers are converted.
+            outputs: Names of the outputs wanted, or a map from names to tensors to write them to (or None); without it,
+                all.
+            writable: Whether the arrays must be writable, for which some have to be copied; else they are read-only.
+            timeout_ms: Time limit of the run; without it, that of the settings.
+
+        Returns:
+            The outputs by name.
+
+        Raises:
+            UnavailableDevice: The daemon has died.
+            OperationForbidden: The session is closed.
+            NnrtError: Other errors of `Executor.run_sync`.
         """
         named, targets, given = self._naming(outputs, writable), self._targets(outputs), self._in_order(inputs)
         self._require_open()
@@ -132,7 +142,7 @@ class ModelSession(Closable):
         writable: bool = False,
         timeout_ms: int | None = None,
     ) -> "Future[NamedOutputs]":
-        """Start a run; what `run` returns and raises is the result of the future. See `Executor.submit`."""
+        """Start a run, and return a future with the result or error that `run` has; see `Executor.submit`."""
         named, targets, given = self._naming(outputs, writable), self._targets(outputs), self._in_order(inputs)
         self._require_open()
         return self._executor._submit(given, targets, timeout_ms, named, self._unwanted(outputs))
@@ -145,10 +155,10 @@ class ModelSession(Closable):
         writable: bool = False,
         timeout_ms: int | None = None,
     ) -> NamedOutputs:
-        """Run, and have asyncio's loop do other things meanwhile; see `run`.
+        """Run the model while asyncio's loop does other things; see `run`.
 
-        No thread waits for it. Cancelling the task cancels the run, on the device too; leave its inputs alone for a
-        moment longer then, for they may still be being read.
+        No thread waits for the run. Cancelling the task cancels the run, on the device, too. Leave its inputs unchanged
+        for a moment longer then, because they may still be being read.
         """
         started = self.submit(inputs, outputs=outputs, writable=writable, timeout_ms=timeout_ms)
         named = await asyncio.wrap_future(started)
@@ -156,36 +166,39 @@ class ModelSession(Closable):
         return named
 
     def close(self) -> None:
-        """End the runs in flight and free the model, on the device too. Idempotent."""
+        """End the runs in flight, and free the model, on the device, too.
+
+        Calling it again does nothing.
+        """
         self._is_open = False
         self._resources.close()
 
     def _in_order(self, inputs: Inputs) -> list[Any]:
-        """The inputs in the model's order. Numbers that are no arrays yet get its data types."""
+        """Return the inputs in the model's order, with numbers as arrays of its data types."""
         if not isinstance(inputs, Mapping):
             given = listed(inputs)
         elif set(inputs) == set(self._inputs):
             given = [inputs[name] for name in self._inputs]
         else:
             raise InvalidParameter(f"inputs are named {sorted(inputs)}; the model's are {sorted(self._inputs)}")
-        # How many there must be is for the executor to say.
+        # The executor checks how many there are.
         known = [input_array(desc, one) for desc, one in zip(self._inputs.values(), given, strict=False)]
         return known + given[len(known) :]
 
     def _targets(self, wanted: Wanted | None) -> list[Any] | None:
-        """The tensors that the outputs go to; None where there are none."""
+        """Return the tensors that the outputs go to, or None if there are none."""
         if not isinstance(wanted, Mapping) or not any(wanted.values()):
             return None
         return [wanted.get(name) or NewArray() for name in self._outputs]
 
     def _unwanted(self, wanted: Wanted | None) -> tuple[int, ...]:
-        """Indexes of the outputs that need not be sent."""
+        """Return the indices of the outputs that need not be sent."""
         if wanted is None:
             return ()
         return tuple(index for index, name in enumerate(self._outputs) if name not in wanted)
 
     def _naming(self, wanted: Wanted | None, writable: bool) -> "partial[NamedOutputs]":
-        """What makes the named outputs of a run's result. Raises InvalidParameter for names that the model hasn't."""
+        """Return a function that names the outputs of a run's result; raise InvalidParameter for unknown names."""
         if isinstance(wanted, str):
             raise InvalidParameter(f"the outputs are {wanted!r}; give a list of names")
         for name in wanted or ():
@@ -199,7 +212,7 @@ class ModelSession(Closable):
 
 
 def executor_of(session: ModelSession) -> Executor:
-    """Return the executor that makes a session's runs."""
+    """Return the executor of a session."""
     return session._executor
 
 
@@ -207,7 +220,7 @@ def executor_of(session: ModelSession) -> Executor:
 
 
 def distinct_names(what: str, names: Sequence[str]) -> list[str]:
-    """Names by which inputs or outputs go: one that has none, or that of an earlier one, is given one."""
+    """Return distinct names for inputs or outputs: those without a name, or with an earlier one's, get one."""
     taken = set(names)
     distinct: dict[str, None] = {}
     for index, name in enumerate(names):
@@ -240,7 +253,7 @@ def _named_outputs(
 
 
 def _writable(array: NDArray[Any]) -> NDArray[Any]:
-    """The array itself where its memory is this process's to write, else a copy."""
+    """Return the array itself if this process may write to its memory, else a copy."""
     try:
         array.flags.writeable = True
     except ValueError:

@@ -1,4 +1,4 @@
-"""Models in files of any kind: saved, compiled to an offline model, or ONNX."""
+"""Models in files of any kind: saved models, offline models, and ONNX."""
 
 import os
 import reprlib
@@ -31,7 +31,7 @@ _HEAD_BYTES = len(container.MAGIC)
 
 
 class Kind(Enum):
-    """Kinds of files that models are kept in."""
+    """Kind of file that has a model."""
 
     SAVED = "saved model"
     OFFLINE = "offline model"
@@ -40,7 +40,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OpenedModel:
-    """A model out of a file. `compiled` and its `data` are those of an offline model; all others are a `model`."""
+    """Model from a file: an offline model has `compiled` and its `data`, any other a `model`."""
 
     kind: Kind
     size_bytes: int
@@ -50,12 +50,12 @@ class OpenedModel:
 
     @property
     def source(self) -> Model | Buffer:
-        """Give `load` its part of it."""
+        """Model or bytes, for `load`."""
         return self.data if self.model is None else self.model
 
     @property
     def graph(self) -> Graph | None:
-        """The operators; of an offline model they are not known."""
+        """Operators of the model; None for an offline model, whose operators are not known."""
         return parts_of(self.model).graph if self.model else None
 
     @property
@@ -83,38 +83,38 @@ def open_model(
     constants: Constants | None = None,
     is_offline_shaped: bool = False,
 ) -> OpenedModel:
-    """The model in a file, or in its bytes, of whichever kind it is; `shapes` settle unknown dimensions of inputs.
+    """Open the model in a file, or in its bytes, of whichever kind it is.
 
-    `constants` freeze inputs, by name: they are none of the model then. An offline model has its inputs and shapes, so
-    that giving it some is refused, unless `is_offline_shaped` has shapes ignored.
-    Raises InvalidPath where the file is missing or not accessible, InvalidFile where it is of no such kind, or damaged,
-    InvalidParameter for shapes and constants that don't fit, Unsupported for what can't be imported.
+    `shapes` settle unknown dimensions of inputs. `constants` freeze inputs, by name, which the model then doesn't have.
+    An offline model has its inputs and shapes, so this refuses others for it, unless `is_offline_shaped` says to ignore
+    shapes. Raises InvalidPath where the file is missing or not accessible, InvalidFile where it is of no such kind, or
+    damaged, InvalidParameter for shapes and constants that don't fit, Unsupported for what can't be imported.
     """
     if not isinstance(source, str | os.PathLike):
         view = _view(source)
         if is_onnx(source):
-            return _imported(onnx_source(source), view.nbytes, shapes, constants)
-        return _of_container(view, view.nbytes, shapes, constants, is_offline_shaped)
+            return _import(onnx_source(source), view.nbytes, shapes, constants)
+        return _open_container(view, view.nbytes, shapes, constants, is_offline_shaped)
     path = Path(source)
-    with model_file.named(path):
-        head, size_bytes = _beginning(path)
+    with model_file.errors_naming(path):
+        head, size_bytes = _read_beginning(path)
         if not _is_onnx(head, path):
             try:
-                return _of_container(container.read(path), size_bytes, shapes, constants, is_offline_shaped)
+                return _open_container(container.read(path), size_bytes, shapes, constants, is_offline_shaped)
             except MemoryError as error:
                 raise OutOfMemory("there is no memory for it") from error
-    # It reads the file itself, for weights may lie beside it, and says which it is.
-    return _imported(path, size_bytes, shapes, constants)
+    # The import reads the file itself, because weights may lie beside it, and names it in errors.
+    return _import(path, size_bytes, shapes, constants)
 
 
-def settled(graph: Graph, shapes: Shapes | None, constants: Constants | None) -> Graph:
-    """Give a graph these shapes of inputs, and make others constants. Raises InvalidParameter."""
+def settle(graph: Graph, shapes: Shapes | None, constants: Constants | None) -> Graph:
+    """Set shapes of a graph's inputs, and make other inputs constants; raise InvalidParameter."""
     graph = with_constants(graph, constants) if constants else graph
     return with_shapes(graph, shapes) if shapes else graph
 
 
 def with_constants(graph: Graph, constants: Constants) -> Graph:
-    """Make inputs of a graph constants of it, and infer what follows from them. Raises InvalidParameter."""
+    """Make inputs of a graph constants, and infer what follows from them; raise InvalidParameter."""
     tensors = list(graph.tensors)
     inputs = {tensors[index].name: index for index in graph.inputs}
     require_known(constants, list(inputs))
@@ -132,22 +132,22 @@ def with_constants(graph: Graph, constants: Constants) -> Graph:
 
 
 def is_onnx(source: Source) -> bool:
-    """Tell if a file, or the bytes of one, is read as an ONNX model. Raises as `open_model` does for others."""
+    """Return whether a file, or its bytes, is read as an ONNX model; raise as `open_model` for what is no model."""
     if not isinstance(source, str | os.PathLike):
         return _is_onnx(_view(source)[:_HEAD_BYTES].tobytes())
-    with model_file.named(Path(source)):
-        return _is_onnx(_beginning(Path(source))[0], Path(source))
+    with model_file.errors_naming(Path(source)):
+        return _is_onnx(_read_beginning(Path(source))[0], Path(source))
 
 
 def onnx_source(source: Source) -> Path | bytes:
-    """An ONNX model as the importer takes it."""
+    """Return an ONNX model as the importer takes it."""
     if isinstance(source, str | os.PathLike):
         return Path(source)
     return source if isinstance(source, bytes) else _view(source).tobytes()
 
 
 def with_shapes(graph: Graph, shapes: Shapes) -> Graph:
-    """Give a graph these shapes of inputs, and all that follows from them. Raises InvalidParameter."""
+    """Set shapes of a graph's inputs, and infer what follows from them; raise InvalidParameter."""
     tensors = list(graph.tensors)
     inputs = {tensors[index].name: index for index in graph.inputs}
     for name, shape in shapes.items():
@@ -167,17 +167,17 @@ def _view(source: Buffer) -> memoryview:
         raise InvalidParameter(f"the model is {source!r:.80}; give a path, or the bytes of a file") from error
 
 
-def _beginning(path: Path) -> tuple[bytes, int]:
-    """Read the beginning of a file, and its size. Raises OSError, InvalidFile where it is no regular file."""
+def _read_beginning(path: Path) -> tuple[bytes, int]:
+    """Read the beginning of a file, and its size; raise OSError, and InvalidFile if it is no regular file."""
     status = path.stat()
-    if not stat.S_ISREG(status.st_mode):  # A pipe would keep a reader waiting for ever.
+    if not stat.S_ISREG(status.st_mode):  # A pipe would let a reader wait for ever.
         raise InvalidFile("it is no regular file")
     with path.open("rb") as file:
         return file.read(_HEAD_BYTES), status.st_size
 
 
 def _is_onnx(head: bytes, path: Path | None = None) -> bool:
-    """Tell if what begins so is read as an ONNX model. Raises InvalidFile where it is none of ours either."""
+    """Return whether a file that begins so is read as an ONNX model; raise InvalidFile if it is of no known kind."""
     if container.is_packed(head):
         return False
     if head.startswith(_ONNX_BEGINNING) or (path is not None and path.suffix == ONNX_SUFFIX):
@@ -187,19 +187,19 @@ def _is_onnx(head: bytes, path: Path | None = None) -> bool:
     )
 
 
-def _imported(source: Path | bytes, size_bytes: int, shapes: Shapes | None, constants: Constants | None) -> OpenedModel:
-    # Not at the top: who has no ONNX models needs nothing of this.
+def _import(source: Path | bytes, size_bytes: int, shapes: Shapes | None, constants: Constants | None) -> OpenedModel:
+    # Not at the top: only ONNX models need this.
     from nnrt_client.onnx_import import from_onnx
 
     return OpenedModel(Kind.ONNX, size_bytes, from_onnx(source, shapes=shapes, constants=constants))
 
 
-def _of_container(
+def _open_container(
     data: Buffer, size_bytes: int, shapes: Shapes | None, constants: Constants | None, is_offline_shaped: bool
 ) -> OpenedModel:
     kind = container.kind_of(data)
     if kind == graph_file.KIND:
-        graph = settled(unpacked_graph(data), shapes, constants)
+        graph = settle(unpacked_graph(data), shapes, constants)
         return OpenedModel(Kind.SAVED, size_bytes, model_of(graph))
     if kind == compiled.KIND:
         if constants:

@@ -40,10 +40,10 @@ _DEFAULT_RULE = Rule(RETRIES, PATIENCE_S)
 
 
 class PooledSession(ModelSession):
-    """A model on several devices, to each of which runs go. Made by `Pool.load`, or by `load` with several devices."""
+    """Model on several devices, of which each run takes one. Made by `Pool.load`, or by `load` with several devices."""
 
     def __init__(self, executor: Executor, replicas: Replicas, pool: "Pool", resources: ExitStack) -> None:
-        """Takes over `resources`. There is a replica."""
+        """Make a session of replicas, of which there is one at least; it closes `resources` when it is closed."""
         self._pool = pool
         self._replicas = replicas
         first = replicas.roster.everywhere[0].loaded
@@ -55,22 +55,22 @@ class PooledSession(ModelSession):
 
     @property
     def pool(self) -> "Pool":
-        """The pool that it belongs to."""
+        """Pool that the session belongs to."""
         return self._pool
 
     @property
     def device(self) -> Device:
-        """The first of the devices that run it now; where none does, one that did."""
+        """First of the devices that run the model now; if none does, one that did."""
         return next(iter(self.devices), self._device)
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """The devices that run it now."""
+        """Devices that run the model now."""
         return tuple(replica.loaded.device for replica in self._replicas.serving)
 
     @property
     def report(self) -> PoolReport:
-        """Report of the first of these devices, with those of the others, and why devices haven't the model."""
+        """Report of the first of these devices, with those of the others, and why other devices have no replica."""
         roster = self._replicas.roster
         reports = roster.reports
         first = next(iter(reports.values()), self._report)
@@ -81,16 +81,23 @@ class PooledSession(ModelSession):
 
 
 class Pool(Closable):
-    """The devices of a runtime, of which each run takes the one that is likely to be the soonest.
+    """Devices of a runtime, of which each run takes the one that is likely to be the soonest.
 
-    The pool follows what becomes of its daemons: one that shuts down gets no new runs, one that dies is replaced by
-    another device where there is one, and taken back when it returns. A context manager: leaving it ends its sessions.
+    The pool watches its daemons: one that shuts down gets no new runs; one that dies is replaced by another device,
+    where there is one, and taken back when it returns. A context manager: leaving it ends the sessions of the pool.
+
+    Args:
+        devices: Addresses and names as for Runtime; without them those of NNRT_DEVICES.
+        settings: Settings of the runtime that the pool makes.
+        runtime: Runtime to use instead, which several pools may share.
+
+    Raises:
+        InvalidParameter: `runtime` is given together with `devices` or `settings`, or Runtime refuses these.
     """
 
     def __init__(
         self, devices: Sequence[str] | None = None, *, settings: Settings | None = None, runtime: Runtime | None = None
     ) -> None:
-        """`devices` are addresses as for Runtime; several pools may share a runtime, which is given instead then."""
         if runtime is not None and (devices is not None or settings is not None):
             raise InvalidParameter("a runtime has its devices and settings; give it alone", place="Pool")
         self._stack = ExitStack()
@@ -113,16 +120,31 @@ class Pool(Closable):
         wait_s: float = 0.0,
         **how: Unpack[LoadOptions],
     ) -> PooledSession:
-        """Have devices ready to run a model: so many, or all; a session as `load` gives, which takes the rest as here.
+        """Make a model ready to run on devices of the pool, and return a session.
 
-        It returns when there are as many replicas as are wanted, or all devices have been tried; there is one at least.
-        Others join as soon as they can. A run that a device fails, or whose daemon dies, is made again on another one,
-        `retries` times at most and within its time; runs with tensors are not. Where no replica is left a run waits
-        for one, `patience_s` at most, and then raises UnavailableDevice. With `hedging` runs that take long are begun
-        on another device as well. With `same_numbers` only devices of one kind take part, with one backend in one
-        version: the kind of which there are the most. With `wait_s` it waits so long for the first device, where none
-        can be reached. Raises what `load` raises, UnavailableDevice where none can be reached, with each address and
-        its reason; where devices have different reasons, OperationFailed with all of them.
+        It returns when there are as many replicas as are wanted, or all devices have been tried. There is one replica
+        at least; others join as soon as they can. A run that a device fails, or whose daemon dies, is made again on
+        another device, unless it has tensors.
+
+        Args:
+            model: As for `load`.
+            replicas: Number of devices that get the model; without it all.
+            retries: How often a run is made again at most, within its time.
+            patience_s: How long a run waits for a replica when there is none left, before it raises UnavailableDevice.
+            hedging: When runs that take long are begun on another device as well; without it never.
+            same_numbers: Whether only devices of one kind take part, with one backend in one version: the kind that
+                most have.
+            progress: Called as by `Compilation.build`.
+            wait_s: How long to wait for the first device, if none can be reached.
+            **how: Options about the model, see `LoadOptions`.
+
+        Returns:
+            Session that sends each run to one of the replicas.
+
+        Raises:
+            UnavailableDevice: No device can be reached; the message has each address and its reason.
+            OperationFailed: Devices have different reasons; the message has all of them.
+            NnrtError: Other errors of `load`.
         """
         with ExitStack() as stack:
             return self._session(
@@ -137,11 +159,11 @@ class Pool(Closable):
             )
 
     def members(self) -> list[Member]:
-        """Tell what the pool knows of its devices now."""
+        """Return what the pool knows of its devices now."""
         return self._fleet.members()
 
     def close(self) -> None:
-        """End the sessions of the pool. Idempotent."""
+        """End the sessions of the pool. Calling it again does nothing."""
         self._stack.close()
 
     @property
@@ -160,19 +182,19 @@ class Pool(Closable):
         hedging: Hedging | None = None,
         same_numbers: bool = False,
     ) -> PooledSession:
-        """See `load`. The session takes over what the stack closes."""
+        """Make a session as `load`, which takes over what the stack closes."""
         require_wait(wait_s)
         _require_count("replicas", replicas, 1)
         _require_count("retries", rule.retries, 0)
 
         def place(device: Device, check_wanted: Callable[[], None]) -> Loaded:
-            def told(stage: str, fraction: float) -> None:
+            def report_progress(stage: str, fraction: float) -> None:
                 check_wanted()
                 if progress is not None:
                     progress(stage, fraction)
 
             with ExitStack() as own:
-                return loading.on(lambda: device, own, told)
+                return loading.load_on(lambda: device, own, report_progress)
 
         wanted = Wanted(replicas, same_numbers, b"" if replicas is None else loading.digest)
         fleet = self._fleet
@@ -183,7 +205,7 @@ class Pool(Closable):
         if not placed.serving and wait_s:
             placed.wait_first(wait_s)
         if not placed.serving:
-            raise _why_none(fleet, placed)
+            raise _no_replica_error(fleet, placed)
         hedger = Hedger(hedging) if hedging else None
         tracer = tracer_of(fleet.runtime._settings.trace)
         executor = stack.enter_context(Executor._of(PoolDispatcher(placed, rule, hedger, tracer)))
@@ -191,12 +213,12 @@ class Pool(Closable):
 
 
 def replicas_of(session: PooledSession) -> Replicas:
-    """Return the replicas among which a session chooses."""
+    """Return the replicas from which a session chooses."""
     return session._replicas
 
 
 def require_wait(wait_s: float) -> None:
-    """Raises InvalidParameter for what is no number of seconds."""
+    """Raise InvalidParameter for what is no number of seconds."""
     if isinstance(wait_s, bool) or not isinstance(wait_s, int | float) or not wait_s >= 0:
         raise InvalidParameter(f"wait_s is {wait_s!r}; use a number of seconds, 0 or more")
 
@@ -206,8 +228,8 @@ def _require_count(name: str, given: int | None, least: int) -> None:
         raise InvalidParameter(f"{name} is {given!r}; use a whole number of {least} or more", place="Pool.load")
 
 
-def _why_none(fleet: Fleet, placed: Replicas) -> NnrtError:
-    """The error of a model that no device has taken: the only one, or one with the reasons of all."""
+def _no_replica_error(fleet: Fleet, placed: Replicas) -> NnrtError:
+    """Return the error of a model that no device has taken: the only one, or one with the reasons of all."""
     if placed.end_reason is not None:
         return placed.end_reason.copy()
     reasons = placed.roster.reasons(fleet.candidates)

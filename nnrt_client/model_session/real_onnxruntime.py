@@ -1,4 +1,4 @@
-"""ONNX Runtime in this process, for whoever computes here and not on a device."""
+"""ONNX Runtime in this process, for computations that no device does."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from nnrt_hdi.errors import Unsupported
 
 
 def require_onnxruntime(what: str = "parts of a model run here") -> Any:
-    """Return the package onnxruntime. Raises Unsupported where it is missing, or another package has its name."""
+    """Return the package onnxruntime; raise Unsupported if it is missing or another package has its name."""
     try:
         import onnxruntime
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Which way a model goes to its device: the first that works."""
+"""Choice of the way in which a model goes to its device: the first that works."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -17,17 +17,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Taken(Generic[T]):
-    """The way that was taken, what came of it, and why those before it weren't."""
+    """Way that was taken, its result, and why the ways before it were not taken."""
 
     way: Way
     result: T
     passed_over: Mapping[Way, str]
 
 
-def chosen_ways(ways: Iterable[Way | str], possible: Iterable[Way], fallback: Fallback | None) -> list[Way]:
-    """The ways to try, in their order; in parts comes last, where `fallback` asks for it and `ways` doesn't say.
+def choose_ways(ways: Iterable[Way | str], possible: Iterable[Way], fallback: Fallback | None) -> list[Way]:
+    """Return the ways to try, in order; with a `fallback`, partition is the last if `ways` doesn't name it.
 
-    Raises InvalidParameter for one that isn't known, where none is possible, and for parts without a fallback.
+    Raises InvalidParameter for an unknown way, if no way is possible, and for partition without a fallback.
     """
     known = ", ".join(repr(way.value) for way in Way)
     can = [way for way in possible if fallback is not None or way is not Way.PARTITION]
@@ -47,8 +47,10 @@ def chosen_ways(ways: Iterable[Way | str], possible: Iterable[Way], fallback: Fa
 
 
 def growing_input(graph: Graph) -> str | None:
-    """The name of an input that comes back longer, as the cache of a decoder does, or None. Each run of such a model
-    has shapes of its own."""
+    """Return the name of an input that comes back longer, as the cache of a decoder, or None.
+
+    Each run of such a model has shapes of its own.
+    """
     given, results = {*graph.inputs}, {*graph.outputs}
     for node in graph.nodes:
         if node.type is NodeType.CONCAT and not results.isdisjoint(node.outputs):
@@ -60,10 +62,10 @@ def growing_input(graph: Graph) -> str | None:
     return None
 
 
-def first_way(chosen: Iterable[Way], attempts: Mapping[Way, Callable[[], T]]) -> Taken[T]:
-    """Try ways until one works. Raises the error of the only one, or one that has the reasons of all."""
+def try_ways(ways: Iterable[Way], attempts: Mapping[Way, Callable[[], T]]) -> Taken[T]:
+    """Try ways until one works; raise the error of the only one, or one with the reasons of all."""
     refusals: dict[Way, NnrtError] = {}
-    for way in chosen:
+    for way in ways:
         try:
             return Taken(way, attempts[way](), {other: str(error) for other, error in refusals.items()})
         except NnrtError as error:
@@ -78,5 +80,5 @@ def first_way(chosen: Iterable[Way], attempts: Mapping[Way, Callable[[], T]]) ->
 
 
 def _is_refusal(error: NnrtError) -> bool:
-    """Tell if an error is about the model on this device, and not about the file, the options or the connection."""
+    """Return whether an error is about the model on this device, and not about the file, options or connection."""
     return isinstance(error, Unsupported) or isinstance(error.__cause__, Refused)

@@ -23,8 +23,9 @@ def from_onnx(
 
         model = from_onnx("resnet50.onnx", shapes={"data": (1, 3, 224, 224)})
 
-    Operator sets from 7 on are imported; see docs/onnx.md for what becomes of each operator. Inputs and outputs keep
-    their names, images their layout NCHW. Dimensions that are not known in the file are -1, unless `shapes` fixes them.
+    Operator sets from 7 on are imported; see docs/reference/onnx.md for what becomes of each operator. Inputs and
+    outputs keep their names, images their layout NCHW. Dimensions that are not known in the file are -1, unless
+    `shapes` fixes them.
     `constants` freeze inputs, by name: they are no inputs of the model then, and what follows from them is computed
     now, such as the branch that an If takes.
 

@@ -46,7 +46,7 @@ class InferenceSession(MissingMethods, Closable):
 
     Without a device it is the first of NNRT_DEVICES that answers. There is no fallback, unless the provider's option
     `fallback` asks for one: what the device can't run is refused. The session ends when nobody refers to it any more,
-    or with `close`. docs/inference-session.md has what is covered.
+    or with `close`. docs/reference/onnxruntime-interface.md has what is covered.
     """
 
     def __init__(

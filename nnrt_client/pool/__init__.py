@@ -1,1 +1,1 @@
-"""Several devices as one: which of them have a model, and which of them makes a run."""
+"""Pools: which devices have a model, and which device makes a run."""

@@ -1,4 +1,4 @@
-"""The attempts to have one run made: on which replicas, how often, and until when."""
+"""Attempts of one run: on which replicas, how often, and until when."""
 
 import math
 import threading
@@ -34,23 +34,23 @@ _DEVICES_FAILURES = (UnavailableDevice, ConnectionFailed)
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How often a run is made again that devices have failed, and how long it waits for one that has the model."""
+    """How often a failed run is repeated, and how long a run waits for a replica."""
 
     retries: int
     patience_s: float
 
 
 class Attempts:
-    """Begins an attempt, and others where the devices of the earlier ones fail it, until the run has ended.
+    """Attempts of one run: starts one, and others when devices fail it, until the run has ended.
 
-    A run is pure: where a device fails it, or its daemon dies before it has answered, it is made on another one, or on
-    two at a time where the first takes long. Errors of the run itself are not: they would come again.
+    A run is pure. If a device fails it, or its daemon dies before it answers, another device makes the run; two devices
+    at a time if the first one takes long. Errors of the run itself are not repeated: they would come again.
     """
 
     def __init__(self, supply: Supply, rule: Rule, hedger: Hedger | None, run: Run) -> None:
-        """Prepare the attempts of a run. A run with tensors gets one: the failed device may still write to them."""
+        """Prepare the attempts of a run. A run with tensors gets only one: a failed device may still write to them."""
         self.run = run
-        # While it waits for a replica.
+        # Until when the run waits for a replica.
         self.waits_until = math.inf
         self._has_tensors = run.given is not None and has_tensors(*run.given)
         self._supply = supply
@@ -59,22 +59,22 @@ class Attempts:
         self._patience_s = rule.patience_s
         self._tried: dict[Replica, NnrtError] = {}
         self._had_no_room = False
-        # Held by who begins or ends an attempt for a step: never while anything is started or called.
+        # Held for one step of starting or ending an attempt; never while anything is sent or called.
         self._lock = threading.RLock()
-        # Attempts by their replicas, with when each began.
+        # Attempts by replica, with the time when each began.
         self._under_way: dict[Replica, tuple[Run, float]] = {}
         self._is_settled = False
 
     def allow(self, replica: Replica, error: NnrtError) -> bool:
-        """Count a failed attempt; tell if there may be another one."""
+        """Count a failed attempt; return whether another one is allowed."""
         supply = self._supply
-        self._tried[replica] = error.copy()  # Without the frames that it knows, and the inputs that they hold.
+        self._tried[replica] = error.copy()  # A copy has no frames, which would keep inputs alive.
         if isinstance(error, TimedOut):
             supply.ran(replica, self._elapsed_s)
         if not supply.is_open or self._has_tensors:
             return False
         if replica.is_left and isinstance(error, OperationForbidden | OperationFailed):
-            return True  # It was closed just then.
+            return True  # The replica was closed just then.
         if isinstance(error, OutOfMemory):
             had_no_room, self._had_no_room = self._had_no_room, True
             return not had_no_room and any(one not in self._tried for one in supply.serving)
@@ -86,8 +86,12 @@ class Attempts:
         return self._left >= 0 and time.monotonic() < self.run.deadline
 
     def start(self) -> None:
-        """Begin an attempt. Of the first one this raises what is wrong with the run itself, as far as it is known
-        before anything is sent; the run has not ended then."""
+        """Start an attempt.
+
+        Raises:
+            NnrtError: The first attempt found, before anything was sent, that the run itself is wrong. It has not
+                ended.
+        """
         replica = None if self._tried else self._supply.choose()
         if replica is None:
             self._go_on()
@@ -98,12 +102,12 @@ class Attempts:
             if raised_by_handler(error):
                 raise
             if not self.allow(replica, error):
-                self.run.link = None  # Nothing is under way.
+                self.run.link = None  # No attempt is under way.
                 raise
             self._go_on()
 
     def resume(self) -> None:
-        """Go on after a wait: there is a replica, or none came in time."""
+        """Go on after waiting: there is a replica, or none came in time."""
         if self._supply.choose() is not None:
             self._go_on()
         elif self._supply.is_open and time.monotonic() < self.waits_until:
@@ -112,7 +116,7 @@ class Attempts:
             self.fail(self._given_up())
 
     def hedge(self) -> bool:
-        """Begin it on another device as well; false where it is over, or there is none."""
+        """Start an attempt on a second device; return False if the run has ended, or there is no other device."""
         with self._lock:
             busy = list(self._under_way)
         replica = self._supply.choose_another(busy)
@@ -125,11 +129,11 @@ class Attempts:
         return True
 
     def fail(self, error: BaseException) -> None:
-        """End with this error, and stop what is under way."""
+        """End the run with this error, and stop its attempts."""
         self._end(None, error)
 
     def stop(self) -> None:
-        """End, for the run was given up. One with tensors ends when nothing is written there any more."""
+        """End a cancelled run; a run with tensors ends when nothing is written there any more."""
         if self._has_tensors and self._under_way:
             self._cancel_all()
         else:
@@ -166,7 +170,7 @@ class Attempts:
 
     def _begin(self, replica: Replica) -> None:
         run, given, began = self.run, self.run.given, time.monotonic()
-        if given is None:  # It has just ended.
+        if given is None:  # The run has just ended.
             return
 
         def attach(attempt: Run) -> bool:
@@ -184,7 +188,7 @@ class Attempts:
             with self._lock:
                 self._under_way.pop(replica, None)
             raise
-        if self._is_over:  # Who ended it may have looked before.
+        if self._is_over:  # Whoever ended it may have looked before this attempt was added.
             self._cancel_all()
         elif self._hedger is not None and len(self._under_way) == 1 and not self._has_tensors:
             self._hedger.watch(self)
@@ -211,29 +215,29 @@ class Attempts:
             self._supply.begin_soon(self._go_on)
 
     def _cancel_all(self) -> list[tuple[Replica, float]]:
-        """Cancel what is under way; give what has not ended yet, with when it began."""
+        """Cancel the attempts; return those that have not ended, with the time when each began."""
         with self._lock:
             left = list(self._under_way.items())
         reason = OperationFailed("its result is not needed")
         return [(replica, began) for replica, (attempt, began) in left if replica.dispatcher.cancel(attempt, reason)]
 
     def _end(self, result: RunResult[Any] | None, error: BaseException | None) -> None:
-        """End the run, once: with its result, with an error, or with why it was given up."""
+        """End the run once: with its result, an error, or the reason of its cancellation."""
         with self._lock:
             if self._is_settled:
                 return
             self._is_settled = True
         for replica, began in self._cancel_all():
-            if result is not None:  # It took so long at least.
+            if result is not None:  # They would have taken at least this long.
                 self._supply.ran(replica, time.monotonic() - began)
         if result is not None:
             self.run.succeed(result)
         else:
             self.run.fail(nnrt_error_of(error or OperationFailed("the run was given up"), "the run could not be begun"))
-        self.run.link = None  # A cycle would keep both until it is looked for.
+        self.run.link = None  # Else a cycle keeps both until the garbage collector finds it.
 
     def _given_up(self) -> NnrtError:
-        """Say why no attempt is made any more."""
+        """Return the error that says why there are no more attempts."""
         if self._supply.end_reason is not None:
             return self._supply.end_reason.copy()
         tried = "; ".join(f"{replica.candidate.address}: {error}" for replica, error in self._tried.items())
@@ -249,6 +253,6 @@ class Attempts:
 
 
 def has_tensors(inputs: Inputs, outputs: Targets | None) -> bool:
-    """Tell if a run reads or writes memory that is not its own."""
+    """Return whether a run reads or writes memory of tensors."""
     given = inputs.values() if isinstance(inputs, Mapping) else inputs
     return outputs is not None or any(isinstance(one, RunTensor) for one in given)

@@ -1,4 +1,4 @@
-"""The daemons that a pool knows, and whether they take work."""
+"""Daemons that a pool knows, and whether they take work."""
 
 from collections.abc import Callable
 
@@ -11,53 +11,53 @@ from nnrt_hdi.errors import NnrtError, UnavailableDevice
 
 
 class Candidate:
-    """An address of a pool, where a device may be that takes replicas. the loop changes it, but for doubts."""
+    """Address of a pool where a device may take replicas. Only the loop changes it, except `doubt`."""
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.device: Device | None = None
-        # The session that was there when it was last asked.
+        # The session when the daemon was last asked.
         self.session: Session | None = None
-        # What it said when it was last asked if it takes work; None where it has to be asked first.
+        # The latest answer whether the daemon takes work; None: ask first.
         self.takes_work: bool | None = None
-        # Why it doesn't; None where it does.
+        # Why the daemon takes no work, or None.
         self.error: NnrtError | None = UnavailableDevice("it has not been asked yet")
-        # Whether it is among the addresses of the runtime now.
+        # Whether the runtime lists the address now.
         self.is_listed = True
         self.is_being_asked = False
-        # Of replicas that it had.
+        # Runs of replicas that it had.
         self.past_runs = 0
         self.past_failures = 0
         self._backoff = Backoff()
 
     @property
     def is_up(self) -> bool:
-        """True where it takes work, as far as is known. Costs nothing."""
+        """Whether the daemon takes work, as far as known; costs nothing."""
         return bool(self.takes_work) and self.is_connected and not (self.is_draining or self.out)
 
     @property
     def is_connected(self) -> bool:
-        """True while its daemon lives, as far as is known."""
+        """Whether the daemon lives, as far as known."""
         return self.session is not None and self.session.is_alive
 
     @property
     def is_draining(self) -> bool:
-        """True where its daemon has said that it is shutting down."""
+        """Whether the daemon has said that it drains."""
         return self.session is not None and self.session.state.is_draining
 
     @property
     def out(self) -> str:
-        """Why its device takes no work until its canary is right again; empty where it isn't out."""
+        """Why the canary has taken the device out; empty if it hasn't."""
         return self.session.state.out if self.session is not None and self.session.is_alive else ""
 
     @property
     def why(self) -> str:
-        """Why it took no work when it was last asked; empty where it did."""
+        """Why the daemon took no work when it was last asked; empty if it did."""
         return self.error.reason if self.error else ""
 
     @property
     def trouble(self) -> NnrtError:
-        """Why it takes no work."""
+        """Error that says why the daemon takes no work."""
         if self.is_draining and self.is_connected:
             return UnavailableDevice("its daemon is shutting down")
         if self.out:
@@ -66,35 +66,42 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """Name of the device; empty before it has answered."""
+        """Name of the device; empty before the daemon has answered."""
         return self.device.name if self.device is not None else ""
 
     @property
     def instance(self) -> bytes:
-        """Tells this daemon from all others, and from itself before a restart; empty before it has answered."""
+        """Id of this process of the daemon, new after each restart; empty before it has answered."""
         return self.session.welcome.instance_id if self.session is not None else b""
 
     def doubt(self) -> None:
-        """Have it asked again if it takes work, for something went wrong there. Any thread."""
+        """Let the pool ask again whether the daemon takes work, because something went wrong there; from any thread."""
         self.takes_work = None
 
     def is_due(self, now: float) -> bool:
-        """Tell if it is to be asked now."""
+        """Return whether the daemon must be asked now."""
         return self.is_to_be_asked and now >= self._backoff.due
 
     @property
     def is_to_be_asked(self) -> bool:
-        """True where it is not known to take work, and nobody asks it yet."""
+        """Whether the daemon must be asked, and nobody is asking it."""
         return self.is_listed and not self.is_up and not self.is_being_asked
 
     @property
     def due(self) -> float:
-        """When it is to be asked, on the clock of time.monotonic."""
+        """Time of time.monotonic() at which to ask the daemon."""
         return self._backoff.due
 
     def ask(self, runtime: Runtime, on_death: Callable[[NnrtError], None]) -> Callable[[float], None]:
-        """Ask it, connecting where need be; give what enters the answer, for the loop to call with the time
-        it is. `on_death` is called when the session ends that is found."""
+        """Ask whether the daemon takes work, and connect if needed.
+
+        Args:
+            runtime: The runtime that has the sessions.
+            on_death: Called when the session that is found ends.
+
+        Returns:
+            A function that stores the answer; the loop calls it with the present time.
+        """
         device: Device | None = None
         session: Session | None = None
         error: NnrtError | None = None

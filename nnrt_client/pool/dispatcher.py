@@ -1,4 +1,4 @@
-"""Running a model that several devices have, or one that is loaded again."""
+"""Dispatcher of a model with replicas on several devices, or of one that is loaded again."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -20,13 +20,16 @@ from nnrt_hdi.signals import raised_by_handler
 
 
 class PoolDispatcher(LockOwner, Dispatcher):
-    """Makes runs on whichever replica is likely to be the soonest. An attempt is a run of that replica's dispatcher."""
+    """Dispatcher that sends each run to the replica that will likely finish it first.
+
+    An attempt is a run of that replica's dispatcher.
+    """
 
     def __init__(self, supply: Supply, rule: Rule, hedger: Hedger | None = None, tracer: Tracer | None = None) -> None:
-        """Closes what it is given. There is a replica, or was one."""
+        """Create it, and take over what it is given. There is a replica, or was one."""
         self._supply = supply
         self._attempts_of = partial(Attempts, supply, rule, hedger)
-        # Whether a first attempt may get company, or a tracer wants to know what it is one of.
+        # Whether a second attempt may run beside the first, or a tracer records the run that attempts belong to.
         self._has_company = hedger is not None or tracer is not None
         self._hedger = hedger
         self.signature = supply.signature
@@ -48,7 +51,7 @@ class PoolDispatcher(LockOwner, Dispatcher):
         unwanted: Sequence[int] = (),
         run: Run | None = None,
     ) -> RunResult[Any]:
-        """Make an attempt in this thread. Only where that is not enough there is a run besides, of which it is one."""
+        """Make an attempt in this thread; create a Run of the pool only if one attempt isn't enough."""
         supply = self._supply
         replica = None if self._has_company else supply.choose()
         if replica is not None:
@@ -76,7 +79,7 @@ class PoolDispatcher(LockOwner, Dispatcher):
         return super().run(inputs, outputs, timeout_ms, unwanted, run)
 
     def fit(self, run: Run, inputs: Inputs, outputs: Targets | None) -> None:
-        """Leave the checks to the replica that makes the run: tensors are those of its session."""
+        """Keep inputs and outputs unchecked: the replica that makes the run checks them."""
         run.given = inputs, outputs
 
     def run_here(self, run: Run) -> None:
@@ -84,17 +87,17 @@ class PoolDispatcher(LockOwner, Dispatcher):
         run.ended.wait()
 
     def start(self, run: Run) -> None:
-        """Have attempts made. Raises at once what is wrong with the run itself, as far as the first one tells."""
+        """Start the attempts. Raise errors of the run itself that the first attempt finds."""
         attempts = run.link = run.link or self._attempts_of(run)
         attempts.start()
-        self.give_up(run)  # Who gave it up may have looked before.
+        self.give_up(run)  # Whoever cancelled it may have looked before the attempts were there.
 
     def give_up(self, run: Run, *, is_left: bool = False) -> None:
         if (attempts := run.link) is not None and run.given_up is not None:
             attempts.stop()
 
     def close(self) -> None:
-        """Free the model everywhere. Idempotent."""
+        """Free the model on all devices. Idempotent."""
         self._supply.close()
         if self._hedger is not None:
             self._hedger.close()

@@ -1,6 +1,6 @@
-"""Replicas that get no runs for a while, for they are slow or fail: outlier detection, as in Envoy.
+"""Ejection of replicas that are slow or fail: outlier detection, as in Envoy.
 
-One that is ejected gets a run again to try it, a copy of a real one whose outcome nobody waits for.
+To try an ejected replica, the pool sends it a copy of a real run, whose outcome nobody waits for.
 """
 
 import logging
@@ -17,45 +17,45 @@ from nnrt_client.run.signature import Inputs
 
 _log = logging.getLogger(__name__)
 
-# A run is slow that takes so many times as long as the median of the other replicas, and so much longer, without what
-# it waits for other runs of its device.
+# A run is slow if it takes this many times the median of the other replicas, and this much longer; the wait in the
+# device's queue doesn't count.
 _SLOWER, _LONGER_S = 3.0, 1e-3
-# So many runs in a row, slow or failed, are no chance.
+# This many slow or failed runs in a row eject a replica.
 IN_A_ROW = 3
-# Runs after which it is known what to expect of a replica.
+# Runs after which a replica's latency counts as known.
 _KNOWN_RUNS = 5
-# Seconds that the first ejection lasts; each one that follows soon lasts longer.
+# Seconds of the first ejection, growth of those that follow soon, and the longest.
 _FIRST_S, _GROWTH, _MOST_S = 1.0, 2.0, 60.0
-# Runs of a trial, of which the fastest counts: this process may be busy. It ends with the first that isn't slow.
+# Runs of a trial; it ends with the first that isn't slow. The fastest counts, because this process may be busy.
 _TRIAL_RUNS = 5
-# One may take so many times the bound of a slow run; it is given up then, and has failed.
+# A trial's run may take this many times the bound of a slow run, at least these seconds; then it has failed.
 _PATIENCE, _LEAST_PATIENCE_S = 4.0, 1.0
 
 Arguments = tuple[Inputs, Sequence[int]]
 
 
 class Ejection:
-    """Ejects replicas of a model, at most half of them and never the last one, and has them tried.
+    """Ejection of a model's replicas: at most half of them, never the last one, with trials.
 
-    Called in the loop, but for `offer`.
+    The loop calls everything except `offer`.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        # Whether a run is wanted, for a trial.
+        # Whether a trial needs a run to copy.
         self.wants_run = False
         self._offered: queue.SimpleQueue[Arguments] = queue.SimpleQueue()
-        # Seconds that trials took; None for those that failed.
+        # Seconds of each trial; None for a failed one.
         self._tried: queue.SimpleQueue[tuple[Replica, float | None]] = queue.SimpleQueue()
 
     def offer(self, inputs: Inputs, unwanted: Sequence[int]) -> None:
-        """Have this run tried on a replica that is ejected. Waits for nothing. Any thread."""
+        """Offer a run to copy for a trial. Waits for nothing; from any thread."""
         self.wants_run = False
         self._offered.put((inputs, unwanted))
         self._wake()
 
     def look(self, replicas: Sequence[Replica], now: float) -> float:
-        """Eject those that are slow or fail, and take back those that no longer are; give when to look again."""
+        """Eject slow or failing replicas, take back recovered ones, and return when to call this again."""
         self._judge(now)
         self._set_bounds(replicas)
         out = [replica for replica in replicas if replica.is_ejected]
@@ -67,13 +67,13 @@ class Ejection:
                 out.append(replica)
                 serving = [one for one in serving if one is not replica]
                 self._eject(replica, why, now)
-        if not serving:  # Better a slow one than none.
+        if not serving:  # A slow replica is better than none.
             for replica in out:
                 _return(replica, replica.own_s, now)
         return self._try_due([replica for replica in replicas if replica.is_ejected], now)
 
     def _set_bounds(self, replicas: Sequence[Replica]) -> None:
-        """Say for each replica from where on a run is slow."""
+        """Set for each replica from how many seconds on a run is slow."""
         known = [replica for replica in replicas if replica.runs >= _KNOWN_RUNS and not replica.is_ejected]
         for replica in replicas:
             others = [one.own_s for one in known if one is not replica]
@@ -88,7 +88,7 @@ class Ejection:
         _log.warning("no runs on %s for %g s: %s", replica.loaded.device, replica.ejected_for_s, why)
 
     def _try_due(self, ejected: Sequence[Replica], now: float) -> float:
-        """Try those whose time is over, with the run that was offered for it."""
+        """Start trials of replicas whose ejection is over, with the offered run."""
         due = [replica for replica in ejected if replica.ejected_until <= now and not replica.is_tried]
         while not self._offered.empty():
             arguments = self._offered.get()
@@ -101,7 +101,10 @@ class Ejection:
         return min((replica.ejected_until for replica in ejected if replica.ejected_until > now), default=math.inf)
 
     def _try(self, replica: Replica, arguments: Arguments, patience_s: float) -> None:
-        """Make runs in a thread of its own. Their inputs may be changing, for the caller has gone on; nobody sees."""
+        """Make the runs of a trial, in a thread of its own.
+
+        The application may be changing their inputs; nobody sees the outputs.
+        """
         inputs, unwanted = arguments
         seconds: float | None = None
         try:
@@ -109,7 +112,7 @@ class Ejection:
                 seconds = replica.timed(inputs, int(min(patience_s, _MOST_S) * 1e3), unwanted)
                 if seconds <= replica.slow_s:
                     break
-        except Exception as error:  # Of memory, perhaps: it is tried again.
+        except Exception as error:  # MemoryError, perhaps: try again.
             _log.debug("%s fails still: %s", replica.loaded.device, error)
             seconds = None
         self._tried.put((replica, seconds))

@@ -1,4 +1,4 @@
-"""What the loop does for a pool: it knows which daemons there are, and has replicas follow."""
+"""Fleet of a pool: follows which daemons there are, and lets replicas follow."""
 
 import asyncio
 import logging
@@ -21,36 +21,36 @@ from nnrt_hdi.errors import NnrtError, OperationForbidden
 
 _log = logging.getLogger(__name__)
 
-# It looks so often at what nobody tells it: the states that daemons beat with, and runs that end where no new ones go.
+# The loop checks this often what no event reports: states in heartbeats, and runs that end on leaving replicas.
 _LOOK_AGAIN_S = 0.25
 _END_S = 5.0
-# Threads that begin runs again, as many as there are such runs.
+# Threads that start repeated runs.
 _BEGINNERS = 4
 
 
 class Fleet(LockOwner):
-    """The daemons of a runtime, which are asked again and again while they don't take work, and the replicas there."""
+    """Daemons of a runtime and the replicas there; daemons that take no work are asked again and again."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
         self._candidates: dict[str, Candidate] = {}
         self._models: list[Replicas] = []
-        # What enters the answers of daemons.
+        # Functions that store the answers of daemons.
         self._answers: queue.SimpleQueue[Callable[[float], None]] = queue.SimpleQueue()
         self._beginners = ThreadPoolExecutor(_BEGINNERS, thread_name_prefix="nnrt-pool-begin")
         self._is_open = True
-        # Why it isn't.
+        # Why the pool has ended.
         self._end_reason: NnrtError = OperationForbidden("the pool is closed; make a new one")
         self._loop = io_loop()
         self._timer: asyncio.TimerHandle | None = None
-        # What ends the watch of the addresses, once it has begun.
+        # Ends the watch of the addresses, once it has begun.
         self._unwatch: Callable[[], object] | None = None
         self._ended = Latch()
         super().__init__()
         threading.Thread(target=self._begin, name="nnrt-pool", daemon=True).start()
 
     def _make_locks(self) -> None:
-        """None: what other threads may do to it are single steps."""
+        """Make no locks: what other threads do here are single steps."""
 
     def _enter_child(self, reason: NnrtError) -> None:
         self._end_reason, self._is_open = reason, False
@@ -61,44 +61,44 @@ class Fleet(LockOwner):
             model.end(reason)
 
     def wake(self) -> None:
-        """Look soon. Any thread, at any line."""
+        """Let the loop check everything soon; from any thread, at any line."""
         self._loop.call(self._follow)
 
     def add(self, model: Replicas) -> None:
-        """Look after the replicas of a model, until they are closed."""
+        """Follow the replicas of a model until they are closed."""
         self._models.append(model)
-        if not self._is_open:  # Its thread may have looked before.
+        if not self._is_open:  # The loop may have looked before.
             model.end(self._end_reason)
         self.wake()
 
     @property
     def candidates(self) -> list[Candidate]:
-        """The daemons that there are, or were while they had a replica."""
+        """Daemons that are listed, or that still have a replica."""
         return list(self._candidates.values())
 
     def members(self) -> list[Member]:
-        """What the pool says of its devices."""
+        """Return the state of each device."""
         return [self._member(candidate) for candidate in self.candidates]
 
     def call_back(self, function: Callable[..., object], *arguments: object) -> None:
-        """Have a thread for callbacks call this."""
+        """Call a function in a thread for callbacks."""
         try:
             self.runtime._callbacks.submit(function, *arguments)
-        except RuntimeError:  # The runtime has been closed meanwhile, and its threads with it.
+        except RuntimeError:  # The runtime and its threads have been closed meanwhile.
             function(*arguments)
 
     def begin_soon(self, begin: Callable[[], object]) -> None:
-        """Have a thread call this that begins runs: callbacks of the application may wait for these."""
+        """Call a function in a thread that starts runs, for which callbacks of the application may wait."""
         try:
             self._beginners.submit(begin)
-        except RuntimeError:  # It is closed.
+        except RuntimeError:  # The pool is closed.
             begin()
 
     def close(self) -> None:
-        """Close all models, and follow nothing any more. Idempotent."""
+        """Close all models and stop following daemons. Idempotent."""
         self._is_open = False
         self._beginners.shutdown(wait=False)
-        with ExitStack() as stack:  # Who is interrupted closes the others, too.
+        with ExitStack() as stack:  # An interruption must not keep the others from being closed.
             stack.callback(self._await_end)
             for model in list(self._models):
                 stack.callback(model.close)
@@ -112,19 +112,19 @@ class Fleet(LockOwner):
             self._unwatch()
 
     def _begin(self) -> None:
-        """Wait until names are looked up, in a thread of its own, and follow them from then on."""
+        """Look names up, in a thread of its own, and follow them from then on."""
         try:
             self._unwatch = self.runtime.watch(lambda _: self.wake())
-        except NnrtError as error:  # The runtime has been closed already.
+        except NnrtError as error:  # The runtime is closed.
             self._end(error)
         if not self._is_open and self._unwatch is not None:  # `close` may have looked before.
             self._unwatch()
         self.wake()
 
-    # ---- the loop's
+    # ---- in the loop
 
     def _follow(self) -> None:
-        """Look at everything, and again when something is due."""
+        """Check everything, and again when something is due."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -134,12 +134,12 @@ class Fleet(LockOwner):
             pause_s = _LOOK_AGAIN_S
             try:
                 pause_s = min(pause_s, max(self._look() - time.monotonic(), 0.0))
-            except Exception:  # Of memory, perhaps. Others wait for it.
+            except Exception:  # MemoryError, perhaps. The next check must come all the same.
                 _log.exception("looking after a pool failed")
             self._timer = self._loop.events.call_later(pause_s, self._follow)
 
     def _look(self) -> float:
-        """Look at everything once; give when to do so again at the latest."""
+        """Check everything once; return when to do so again at the latest."""
         while not self._answers.empty():
             self._answers.get()(time.monotonic())
         self._follow_addresses()
@@ -150,7 +150,7 @@ class Fleet(LockOwner):
             if candidate.is_due(now):
                 name = f"nnrt-pool-ask {candidate.address}"
                 threading.Thread(target=self._ask, args=(candidate,), name=name, daemon=True).start()
-                candidate.is_being_asked = True  # Until this thread enters the answer.
+                candidate.is_being_asked = True  # Until the loop stores the answer.
             elif candidate.is_to_be_asked:
                 due = min(due, candidate.due)
         for model in [model for model in self._models if not model.is_open]:

@@ -1,4 +1,4 @@
-"""Runs that take long are begun on a second device as well: Dean and Barroso, "The Tail at Scale", 2013."""
+"""Hedging: long runs are started on a second device, too (Dean and Barroso, "The Tail at Scale", 2013)."""
 
 import re
 from collections import deque
@@ -12,18 +12,18 @@ from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import InvalidParameter
 
 _PERCENTILE = re.compile(r"p([0-9]{1,2}(\.[0-9]{1,4})?)")
-# Runs of which the percentile is, so many at the least, and after how many it is looked at again.
+# The percentile is of this many recent runs, at least of so many, and is computed again after so many.
 _LATE_RUNS, _LEAST_RUNS, _FRESH_RUNS = 1000, 20, 50
-# What is left over of the budget is good for so many runs, which begin twice at the same time.
+# Unused budget allows at most this many runs to be started twice at the same time.
 _MOST_SAVED = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Hedging:
-    """Begin a run on another device as well once it takes longer than most; the first reply counts.
+    """Settings of hedging: a run that takes longer than most is started on a second device; the first reply counts.
 
-    `after` is a percentile of late runs ("p95"), or milliseconds. At most a part `budget` of the runs are begun twice.
-    Raises InvalidParameter.
+    `after` is a percentile of recent runs ("p95") or a number of milliseconds. At most the fraction `budget` of all
+    runs is started twice. Raises InvalidParameter for other values.
     """
 
     after: str | float = "p95"
@@ -41,29 +41,29 @@ class Hedging:
 
 
 class Hedged(Protocol):
-    """A run that may be begun twice."""
+    """Run that may be started twice."""
 
     def hedge(self) -> bool:
-        """Begin it on another device as well; false where it is over, or there is none."""
+        """Start it on a second device; return False if it has ended, or there is no other device."""
 
 
 class Hedger(Closable):
-    """Begins runs on a second device that take long. The loop watches them."""
+    """Starter of long runs on a second device. The loop watches the runs."""
 
     def __init__(self, hedging: Hedging) -> None:
         self._budget = hedging.budget
         self._percentile = float(hedging.after[1:]) if isinstance(hedging.after, str) else None
-        # None as long as it isn't known.
+        # None until the percentile is known.
         self._after_s = None if isinstance(hedging.after, str) else hedging.after / 1e3
         self._late: deque[float] = deque(maxlen=_LATE_RUNS)
         self._fresh_runs = 0
-        # How many runs may be begun twice now.
+        # How many runs may be started twice now.
         self._saved = 1.0
         self._loop = io_loop()
         self._is_open = True
 
     def watch(self, run: Hedged) -> None:
-        """Begin a run twice if it takes long, which has just begun."""
+        """Watch a run that has just started, and start it again if it takes long."""
         if (after_s := self._after_s) is not None:
             self._loop.call(self._loop.events.call_later, after_s, self._hedge, run)
 
@@ -72,7 +72,7 @@ class Hedger(Closable):
             self._saved -= 1
 
     def ran(self, seconds: float) -> None:
-        """Count a run that has ended."""
+        """Record the seconds of a run that has ended."""
         self._saved = min(self._saved + self._budget, _MOST_SAVED)
         self._late.append(seconds)
         self._fresh_runs += 1
@@ -81,5 +81,5 @@ class Hedger(Closable):
             self._after_s = float(np.percentile(list(self._late), self._percentile))
 
     def close(self) -> None:
-        """Begin no run twice any more. Idempotent."""
+        """Start no run twice any more. Idempotent."""
         self._is_open = False

@@ -1,4 +1,4 @@
-"""Replicas on their way: which devices are asked to take a model, and what they answer."""
+"""Loads: which devices are asked to take a model, and what they answer."""
 
 import logging
 import math
@@ -23,29 +23,29 @@ from nnrt_hdi.tensor import TensorSpec
 
 _log = logging.getLogger(__name__)
 
-# How long the first replicas wait for devices that don't answer, while there are enough that do.
+# Seconds that the first replicas wait for devices that don't answer, while enough others do.
 _MUSTER_S = 0.5
-# The end of a session waits so long for models that are still being loaded for it.
+# Seconds that the end of a session waits for models that are still being loaded for it.
 _END_S = 5.0
 
-# Has a device ready to run the model; calls the function now and then, which raises where nobody wants that any more.
+# Loads the model on a device. It calls the function now and then, which raises if nobody wants the model any more.
 Place = Callable[[Device, Callable[[], None]], Loaded]
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """How many replicas there are to be, and which devices may have them."""
+    """How many replicas are wanted, and on which devices."""
 
     # None: one on each device.
     replicas: int | None
     # Only devices of one kind, with one backend in one version.
     same_numbers: bool
-    # Tells the model from others.
+    # Digest of the model.
     digest: bytes
 
 
 class _Refusal:
-    """Why a device has no replica, and when it may be asked again."""
+    """Refusal of a device: why it has no replica, and when to ask again."""
 
     def __init__(self) -> None:
         self.error: NnrtError = OperationFailed("it was not asked")
@@ -55,27 +55,27 @@ class _Refusal:
 
     @property
     def due(self) -> float:
-        """When it may be asked again."""
+        """Time at which to ask again."""
         return math.inf if self._is_final else self._backoff.due
 
     def note(self, error: NnrtError, candidate: Candidate, now: float) -> bool:
-        """Enter one more; true where it holds until the daemon is another one."""
+        """Record a refusal; return whether it holds until the daemon is restarted."""
         self.error, self._instance = error, candidate.instance
-        # It may have no memory now, and some later.
+        # The device may have memory later.
         self._is_final = not isinstance(error, (*TRANSPORT_ERRORS, OutOfMemory))
         self._backoff.failed(now)
         return self._is_final
 
     def holds(self, candidate: Candidate, now: float) -> bool:
-        """Tell if the device need not be asked again."""
+        """Return whether the device need not be asked again yet."""
         return candidate.instance == self._instance and now < self.due
 
 
 class Loads:
-    """Has devices take a model, each in a thread of its own, until there are as many replicas as are wanted."""
+    """Loads of a model on devices, each in a thread of its own, until there are as many replicas as wanted."""
 
     def __init__(self, place: Place, wanted: Wanted, wake: Callable[[], None]) -> None:
-        """`wake` has the loop look soon, which calls the rest."""
+        """Create it. `wake` lets the loop check soon; the loop calls the rest."""
         self._place = place
         self._wanted = wanted
         self._wake = wake
@@ -85,33 +85,33 @@ class Loads:
         self._refusals: dict[str, _Refusal] = {}
         self._changes = Changes()
         self._is_open = True
-        # The backend, its version and the kind of device of all replicas, where they must be the same.
+        # Backend, version and device kind of all replicas, if they must be the same.
         self._numbers: tuple[object, ...] | None = None
-        # Inputs and outputs of the model, once one device has it.
+        # Inputs and outputs of the model, once a device has it.
         self._specs: tuple[Sequence[TensorSpec], Sequence[TensorSpec]] | None = None
-        # Whether there are as many as there are to be, or no device that could have another one now.
+        # Whether there are as many replicas as wanted, or no device could take another one now.
         self.is_settled = False
 
     def on(self, candidate: Candidate) -> bool:
-        """Tell if a device is being given the model."""
+        """Return whether a device is loading the model."""
         return candidate in self._under_way
 
     def refusal_of(self, candidate: Candidate) -> NnrtError | None:
-        """Why a device didn't take the model when it was last asked to."""
+        """Return why a device refused the model the last time, or None."""
         refusal = self._refusals.get(candidate.address)
         return None if refusal is None else refusal.error
 
     def close(self) -> None:
-        """Have no more devices take it, and those that are about to give it back; waits for them, for a while."""
+        """Stop loading; free the model on devices that are loading it, and wait for them for a while."""
         self._is_open = False
-        self._place = _place_no_more  # The other one knows the model, with its weights.
+        self._place = _place_no_more  # The former function keeps the model with its weights alive.
         self._drop_ended()
         self._changes.wait_for(lambda: not self._under_way, _END_S)
 
-    # ---- the loop's
+    # ---- in the loop
 
     def arrived(self, now: float) -> list[tuple[Candidate, Loaded]]:
-        """The devices that have the model by now."""
+        """Return the devices that have loaded the model since the last call."""
         arrived = []
         while not self._ended.empty():
             with suppress(queue.Empty):
@@ -125,7 +125,7 @@ class Loads:
         return arrived
 
     def begin(self, listed: Sequence[Candidate], there: Iterable[Candidate], now: float) -> float:
-        """Have devices take the model where a replica is missing; give when to look again. The model is `there`."""
+        """Start loading where replicas are missing (`there` has them), and return when to call this again."""
         taken = {*there, *self._under_way}
         missing = (self._wanted.replicas or len(listed)) - len(taken)
         possible = [one for one in listed if one.is_up and one not in taken]
@@ -151,7 +151,7 @@ class Loads:
         return due
 
     def _of_same_numbers(self, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-        """Those that give the same numbers as all others, where that is wanted: as most of the first ones."""
+        """Return the candidates of one kind, if the same numbers are wanted: the kind of most of the first ones."""
         if not self._wanted.same_numbers:
             return candidates
         if self._numbers is None and candidates:
@@ -159,7 +159,7 @@ class Loads:
         return [candidate for candidate in candidates if _numbers_of(candidate) == self._numbers]
 
     def _why_not(self, loaded: Loaded | NnrtError) -> NnrtError | None:
-        """Why what a device has come to is no replica."""
+        """Return why the outcome of loading is no replica, or None."""
         if isinstance(loaded, NnrtError):
             return loaded
         signature = loaded._executor._dispatcher.signature
@@ -182,7 +182,7 @@ class Loads:
         self._under_way.add(candidate)
         try:
             _start(partial(self._load, candidate), f"load {candidate.address}")
-        except RuntimeError as error:  # The process has no thread left.
+        except RuntimeError as error:  # No thread is left.
             self._ended.put((candidate, OutOfMemory(f"it could not be loaded: {error}")))
 
     # ---- in threads of their own
@@ -216,7 +216,7 @@ class Loads:
 
 
 def _numbers_of(candidate: Candidate) -> tuple[object, ...]:
-    """What decides which numbers come out of a model: backend, its version, and the kind of device."""
+    """Return what decides a model's numbers: backend, version, and kind of device."""
     assert candidate.device is not None
     info = candidate.device.info
     return info.backend_name, info.backend_version, info.device_type

@@ -1,4 +1,4 @@
-"""The pool of one: a model on one device, loaded again by the first run after the death of its daemon."""
+"""Pool of one replica, which the first run after the death of its daemon loads again."""
 
 import logging
 import math
@@ -20,19 +20,19 @@ from nnrt_hdi.errors import NnrtError, OperationFailed, OperationForbidden, OutO
 
 _log = logging.getLogger(__name__)
 
-# How long to wait for the end of a run whose daemon is dead.
+# Seconds to wait for the end of a run whose daemon is dead.
 _END_S = 5.0
 
 
-# Loads the model, tells its progress, and looks for the device so many seconds.
+# Loads the model: takes a progress callback, and the seconds to look for the device.
 LoadAgain = Callable[[Progress, float], Loaded]
 
 
 class OneReplica(Supply):
-    """Who needs the replica begins to load it, in threads that last as long as that does, and waits within its time."""
+    """Supply of one replica. A run that needs it starts loading, in a thread for that, and waits within its time."""
 
     def __init__(self, load_again: LoadAgain, progress: Progress | None = None, wait_s: float = 0.0) -> None:
-        """Loads the model. Raises what that raises."""
+        """Load the model. Raise the errors of `load_again`."""
         self._load_again = load_again
         self._progress = progress
         self.is_open = True
@@ -41,13 +41,13 @@ class OneReplica(Supply):
         self._take(load_again(self._told, wait_s))
         self._lock = ModuleLock()
         self._outage = Outage()
-        # Whether it is being loaded again.
+        # Whether the model is being loaded.
         self._is_loading = False
         self.parking = Parking()
 
     @property
     def loaded(self) -> Loaded:
-        """The model on its device, which may be dead."""
+        """The loaded model, whose daemon may be dead."""
         return self._replica.loaded
 
     @property
@@ -56,13 +56,16 @@ class OneReplica(Supply):
         return (self._replica,) if self._replica.is_alive else ()
 
     def choose(self) -> Replica | None:
-        """The one, if it lives."""
+        """Return the replica, if its daemon lives."""
         replica = self._replica
         return replica if replica.is_alive else None
 
     def park(self, run: Waiting) -> None:
-        """Resume a run when the model is loaded again, or when its time is over. Raises UnavailableDevice where that
-        can't be done."""
+        """Let a run wait until the model is loaded again or the run is late.
+
+        Raises:
+            UnavailableDevice: The model can't be loaded now.
+        """
         if self.end_reason is not None:
             raise self.end_reason.copy()
         self._outage.require_due()
@@ -79,22 +82,22 @@ class OneReplica(Supply):
             loop.call(loop.events.call_later, max(run.waits_until - time.monotonic(), 0.0), self._expire, run)
 
     def _expire(self, run: Waiting) -> None:
-        """Have a run end whose time is over, if it still waits. The loop's."""
+        """End a run that is late, if it still waits; called by the loop."""
         if self.parking.take(run):
             run.resume()
 
     def call_back(self, function: Callable[..., object], *arguments: object) -> None:
-        """Have a thread for callbacks call this."""
+        """Call a function in a thread for callbacks."""
         self.loaded.device._latest.call_back(function, *arguments)
 
     def begin_soon(self, begin: Callable[[], object]) -> None:
-        """Call this at once: where the daemon is dead it only has the run wait, and other threads load the model."""
+        """Call a function at once: if the daemon is dead, it only lets the run wait for the model."""
         begin()
 
     def close(self) -> None:
-        """End the runs that are under way, and free the model. Idempotent.
+        """End the runs under way and free the model. Idempotent.
 
-        It waits for no model that is being loaded: that ends with its next sign of progress, and frees what it made.
+        Don't wait for a model that is being loaded: that ends at its next progress report and frees what it made.
         """
         self.is_open = False
         self.end_reason = self.end_reason or OperationFailed("the session was closed")
@@ -102,11 +105,11 @@ class OneReplica(Supply):
         self._replica.loaded.close()
 
     def enter_child(self, reason: NnrtError) -> None:
-        """End after a fork."""
+        """End in a forked child."""
         self.end_reason, self.is_open = reason, False
 
     def _begin(self) -> bool:
-        """Begin to load the model again, unless that is under way; false where it is there."""
+        """Start to load the model again, unless that is under way. Return False if the model is loaded."""
         with self._lock.itself:
             if not self.is_open:
                 raise OperationForbidden("the session is closed; load the model again")
@@ -116,7 +119,7 @@ class OneReplica(Supply):
                 self._outage.require_due()
                 try:
                     threading.Thread(target=self._load, name="nnrt-reload", daemon=True).start()
-                except RuntimeError as error:  # The process has no thread left.
+                except RuntimeError as error:  # No thread is left.
                     raise OutOfMemory(f"the model can't be loaded again: {error}") from error
                 self._is_loading = True
             return True
@@ -127,9 +130,9 @@ class OneReplica(Supply):
             loaded = self._outage.end(partial(self._load_again, self._told, 0.0))
             dead = self._replica
             self._take(loaded)
-            if not self.is_open:  # `close` may have looked before.
+            if not self.is_open:  # `close` may have looked before this thread began.
                 loaded.close()
-            for run in list(dead.under_way):  # Each is about to end with what has become of it.
+            for run in list(dead.under_way):  # Each is about to end.
                 run.ended.wait(_END_S)
             dead.loaded.close()
         except NnrtError as failure:
@@ -142,12 +145,12 @@ class OneReplica(Supply):
         self.parking.resume_all(error)
 
     def _take(self, loaded: Loaded) -> None:
-        """Make runs with this model from now on."""
+        """Use this model for runs from now on."""
         self._replica = Replica(Candidate(loaded.device.address), loaded, GUESSED_S)
         self.signature = self._replica.dispatcher.signature
 
     def _told(self, stage: str, fraction: float) -> None:
-        """Take note of the progress of a build, which ends with the session."""
+        """Report the progress of a build; raise if the session was closed, which ends the build."""
         if not self.is_open:
             raise OperationFailed("the session was closed")
         if self._progress is not None:

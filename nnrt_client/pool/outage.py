@@ -1,4 +1,4 @@
-"""The time from the death of a session's daemon until its model is loaded again."""
+"""Outage: the time from the death of a session's daemon until its model is loaded again."""
 
 import logging
 import time
@@ -14,8 +14,7 @@ LoadedT = TypeVar("LoadedT")
 
 
 class Outage:
-    """Attempts to load a model again: the first at once, later ones ever more rarely. The log says when it begins, and
-    when it is over."""
+    """Attempts to load a model again, at growing intervals. The log says when an outage begins and ends."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -24,8 +23,12 @@ class Outage:
         self._why: NnrtError | None = None
 
     def end(self, load_again: Callable[[], LoadedT]) -> LoadedT:
-        """Give the model, loaded again. Raises UnavailableDevice with why that fails, or with why it did the last time
-        where the next attempt isn't due."""
+        """Load the model again and return it.
+
+        Raises:
+            UnavailableDevice: Loading failed, or the next attempt isn't due yet; then with the reason of the last
+                failure.
+        """
         self.require_due()
         try:
             loaded = load_again()
@@ -39,7 +42,7 @@ class Outage:
         return loaded
 
     def require_due(self) -> None:
-        """Raise UnavailableDevice while the next attempt isn't due."""
+        """Raise UnavailableDevice if the next attempt isn't due yet."""
         if self._why is not None and self._clock() < self._backoff.due:
             raise self._unavailable(self._why)
 

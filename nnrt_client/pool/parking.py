@@ -1,4 +1,4 @@
-"""Runs that wait for a replica, in no thread."""
+"""Parking: runs that wait for a replica without a thread."""
 
 import math
 from collections import deque
@@ -10,19 +10,19 @@ from nnrt_hdi.signals import raised_by_handler, suppressed
 
 
 class Waiting(Protocol):
-    """A run that waits for a replica, in no thread."""
+    """Run that waits for a replica without a thread."""
 
     waits_until: float
 
     def resume(self) -> None:
-        """Go on: there is a replica, or it is time to fail."""
+        """Go on: there is a replica, or the run is late."""
 
     def fail(self, error: BaseException) -> None:
-        """End with this error, unless it is over."""
+        """End with this error, unless the run has ended."""
 
 
 class Parking:
-    """The runs that wait. Any number of threads may have them go on at a time."""
+    """Waiting runs, which any thread may resume."""
 
     def __init__(self) -> None:
         self._waiting: deque[Waiting] = deque()
@@ -31,22 +31,22 @@ class Parking:
         return len(self._waiting)
 
     def add(self, run: Waiting) -> None:
-        """Have one more wait."""
+        """Add a run."""
         self._waiting.append(run)
 
     def take(self, run: Waiting) -> bool:
-        """Have one wait no more; false where another thread has it."""
+        """Remove a run; return False if another thread has removed it."""
         with suppressed(ValueError):
             self._waiting.remove(run)
             return True
         return False
 
     def resume_all(self, error: NnrtError | None = None) -> None:
-        """Have all go on, or end with a copy of the error."""
+        """Resume all runs, or end them with copies of the error."""
         while self._waiting:
             try:
                 run = self._waiting.popleft()
-            except IndexError as empty:  # Another thread has them.
+            except IndexError as empty:  # Another thread took the last one.
                 if raised_by_handler(empty):
                     raise
                 return
@@ -56,12 +56,12 @@ class Parking:
                 run.fail(error.copy())
 
     def resume_due(self, now: float, are_all: bool, begin_soon: Callable[[Callable[[], None]], object]) -> float:
-        """Have those go on, in another thread, whose time is over, or all; give when the next one's is. The loop's."""
+        """Resume the late runs, or all, in another thread; return when the next one is late. Called by the loop."""
         due = math.inf
         for _ in range(len(self._waiting)):
             try:
                 run = self._waiting.popleft()
-            except IndexError:  # `resume_all` has another thread do the same.
+            except IndexError:  # `resume_all` in another thread took it.
                 break
             if are_all or run.waits_until <= now:
                 begin_soon(run.resume)

@@ -1,4 +1,4 @@
-"""The order in which devices are asked to take a replica of a model."""
+"""Placement: the order in which devices are asked to take a replica."""
 
 import hashlib
 import math
@@ -10,10 +10,10 @@ _GIB = 1 << 30
 
 
 def in_order(candidates: Iterable[Candidate], digest: bytes) -> list[Candidate]:
-    """Order devices for a model: every client comes to the same ones, whose stores have it then.
+    """Return the devices in an order that is the same for every client, so that their stores have the model.
 
-    This is rendezvous hashing with weights (Wang and Ravishankar, "Weighted distributed hash tables", 2009): a device
-    with a longer queue, or less room, comes first for fewer models.
+    Weighted rendezvous hashing (Wang and Ravishankar, "Weighted distributed hash tables", 2009): a device with a longer
+    queue or less memory comes first for fewer models.
     """
     return sorted(candidates, key=lambda candidate: _distance(candidate, digest))
 

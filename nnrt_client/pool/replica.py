@@ -1,4 +1,4 @@
-"""A model on one of the devices of a pool."""
+"""Replica: a model on one device of a pool."""
 
 import math
 import time
@@ -11,62 +11,61 @@ from nnrt_client.run.executor import Executor
 from nnrt_client.run.signature import Inputs
 from nnrt_client.session.device import Device
 
-# The latest run has this part of the average.
+# Weight of the latest run in the average.
 _LATEST = 0.125
-# Where nothing has been measured yet.
+# Before anything is measured.
 GUESSED_S = 1e-3
-# Runs of which only the last one counts: the first ones may be slow on any device.
+# The first runs may be slow on any device: of these only the last counts.
 WARMING_RUNS = 2
 
 
 class Loaded(Protocol):
-    """A model that is ready to run on one device."""
+    """Model that is ready to run on one device."""
 
     _executor: Executor
 
     @property
     def device(self) -> Device:
-        """The device that has it."""
+        """The model's device."""
 
     @property
     def report(self) -> BuildReport:
-        """How it got there."""
+        """How the model was built there."""
 
     def close(self) -> None:
-        """Free it."""
+        """Free the model."""
 
 
 class Replica:
-    """A model on a device, with what is known of its runs there.
+    """Model on a device, with counters of its runs there.
 
-    Threads that run count without a lock: one that is lost now and then among many does no harm.
+    Threads that run count without a lock: a run that is lost now and then among many does no harm.
     """
 
     def __init__(self, candidate: Candidate, loaded: Loaded, latency_s: float) -> None:
-        """The latency is an estimate."""
+        """Create it; `latency_s` is an estimate."""
         self.candidate = candidate
         self.loaded = loaded
         self.dispatcher = loaded._executor._dispatcher
-        # The runs of this pool that have not ended there.
+        # Runs of this pool under way there.
         self.under_way = self.dispatcher.runs
-        # Average of late runs; it sinks while there are none, so that it is tried again some time.
+        # Average seconds of recent runs; it sinks while there are none, so that the replica is tried again.
         self.latency_s = latency_s
-        # The same without what runs waited for others of the device: that is no fault of its own.
+        # The same without the wait in the device's queue, which is not the replica's fault.
         self.own_s = latency_s
         self.runs = 0
         self.failures = 0
         self.failures_in_a_row = 0
-        # Runs that have taken longer than `slow_s`, what they waited for others left out, each begun after the one
-        # before had ended, and none in between that hasn't.
+        # Runs in a row that took longer than `slow_s` without the queue, each begun after the one before had ended.
         self.slow_s = math.inf
         self.slow_in_a_row = 0
         self._slow_until = -math.inf
-        # Whether it gets no runs for now; and no more, for it is freed or about to be.
+        # Whether it gets no runs for now; and whether it is freed or about to be.
         self.is_out = False
         self.is_left = False
-        # How many runs there were when the loop last looked.
+        # Number of runs when the loop last looked.
         self.seen_runs = 0
-        # See `Ejection`, whose these are.
+        # These belong to `Ejection`.
         self.is_ejected = False
         self.is_tried = False
         self.ejected_for_s = 0.0
@@ -75,16 +74,16 @@ class Replica:
 
     @property
     def is_alive(self) -> bool:
-        """True while its daemon lives, as far as is known."""
+        """Whether the daemon lives, as far as known."""
         return self.dispatcher.death is None
 
     @property
     def cost_s(self) -> float:
-        """How soon it is likely to have made another run, beside those it has."""
+        """Estimated seconds until another run would end here."""
         return (len(self.under_way) + 1) * self.latency_s
 
     def ran(self, seconds: float, queued_s: float = 0.0) -> None:
-        """Count a run that has ended as it should, after some seconds, of which it waited some for other runs."""
+        """Count a successful run: its seconds, and those of them in the device's queue."""
         self.runs += 1
         self.failures_in_a_row = 0
         own_s = seconds - queued_s
@@ -97,22 +96,25 @@ class Replica:
         self.own_s += (own_s - self.own_s) * part
 
     def failed(self) -> None:
-        """Count a run that the device failed. It gets no other before it has been asked whether it takes work."""
+        """Count a run that the device failed. The replica gets no run until its daemon says that it takes work."""
         self.is_out = True
         self.failures += 1
         self.failures_in_a_row += 1
         self.candidate.doubt()
 
     def _was_slow(self, seconds: float) -> None:
-        """Count those that were under way together once: what has held them up may be over."""
+        """Count a slow run; runs that were under way together count once, because one cause may have slowed all."""
         now = time.monotonic()
         if now - seconds >= self._slow_until:
             self._slow_until = now
             self.slow_in_a_row += 1
 
     def timed(self, inputs: Inputs, timeout_ms: int, unwanted: Sequence[int]) -> float:
-        """Make a run that doesn't count, and give how many seconds it took, without those that it waited for others.
-        Raises as `Dispatcher.run`."""
+        """Make a run that doesn't count, and return its seconds without the device's queue.
+
+        Raises:
+            NnrtError: As `Dispatcher.run`.
+        """
         began = time.monotonic()
         result = self.dispatcher.run(inputs, None, timeout_ms, unwanted)
         return time.monotonic() - began - result._queued_s

@@ -1,4 +1,4 @@
-"""The replicas of a model, and which of them makes a run."""
+"""Replicas of a model, and which of them makes a run."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -20,9 +20,9 @@ from nnrt_hdi.errors import NnrtError, OperationFailed
 
 
 class Replicas(Supply):
-    """The replicas of one model. What comes and goes is decided in the loop, by `look`; any thread chooses.
+    """Supply of a model's replicas. The loop decides in `look` which come and go; any thread chooses one for a run.
 
-    A thread that chooses takes no lock, and looks at each replica that there is.
+    A thread that chooses takes no lock, and looks at every replica.
     """
 
     def __init__(
@@ -33,19 +33,18 @@ class Replicas(Supply):
         call_back: Callable[..., object],
         begin_soon: Callable[[Callable[[], object]], object],
     ) -> None:
-        """`wake` has the loop look soon; the others have a thread for callbacks call something, and one that
-        begins runs."""
+        """Create it. `wake` lets the loop check soon; the others call a function in a thread."""
         self._wake = wake
         self.call_back = call_back
         self.begin_soon = begin_soon
         self.roster = Roster(Loads(place, wanted, wake))
         self._ejection = Ejection(wake)
-        # Those that get runs, twice in a row: from any of the first ones on, all come once.
+        # The replicas that get runs, twice in a row: from any index of the first half on, each comes once.
         self._ring: tuple[Replica, ...] = ()
         self._turns = count()
         self._parking = Parking()
         self.missing = {}
-        # Whether a device may still come to have one, and what all refuse the client with, if that is why none has.
+        # Whether a device may still get a replica; and the error with which all devices refuse the client, if they do.
         self._may_come = True
         self._refusal: NnrtError | None = None
         self._changes = Changes()
@@ -55,7 +54,7 @@ class Replicas(Supply):
     # ---- for runs
 
     def choose(self) -> Replica | None:
-        """The replica that is likely to make a run the soonest; None where there is none that gets runs."""
+        """Return the replica that will likely finish a run first, or None if none gets runs."""
         ring = self._ring
         many = len(ring) >> 1
         if many == 1:
@@ -65,23 +64,23 @@ class Replicas(Supply):
         chosen, least = None, math.inf
         first = next(self._turns) % many
         for replica in ring[first : first + many]:
-            cost = (len(replica.under_way) + 1) * replica.latency_s  # `cost_s`, without the call.
+            cost = (len(replica.under_way) + 1) * replica.latency_s  # `cost_s`, written out to save the call.
             if cost < least and not replica.is_out:
                 chosen, least = replica, cost
         return chosen
 
     def choose_another(self, tried: Iterable[Replica]) -> Replica | None:
-        """One that has not been tried, if there is one; else as `choose`."""
+        """Return a replica that has not been tried, if there is one; else as `choose`."""
         others = [one for one in self.serving if one not in tried]
         return min(others, key=lambda one: one.cost_s, default=None) or self.choose()
 
     def offer(self, inputs: Inputs, outputs: Targets | None, unwanted: Sequence[int]) -> None:
-        """Offer a run for the trial of a replica that is ejected, if one is wanted."""
+        """Offer a run to copy for the trial of an ejected replica."""
         if self._ejection.wants_run and not has_tensors(inputs, outputs):
             self._ejection.offer(inputs, unwanted)
 
     def ran(self, replica: Replica, seconds: float, queued_s: float = 0.0) -> None:
-        """Count a run. The first ones tell what to expect of the others."""
+        """Count a run. The first runs set the expected latency of other replicas."""
         replica.ran(seconds, queued_s)
         if replica.runs <= WARMING_RUNS:
             self.roster.expect(replica.latency_s)
@@ -89,21 +88,24 @@ class Replicas(Supply):
             self._wake()
 
     def failed(self, replica: Replica) -> None:
-        """Have a replica get no runs for now, whose device failed one."""
+        """Send no runs for now to a replica whose device failed one."""
         replica.failed()
         self._wake()
 
     def wait_first(self, timeout_s: float) -> None:
-        """Wait for the first replica as long as devices that are not reached may come, and so long at most."""
+        """Wait for the first replica, at most `timeout_s`, while devices that aren't reached yet may come."""
         self._changes.wait_for(lambda: self.choose() is not None or not self.is_open or not self._may_come, timeout_s)
 
     def wait_settled(self) -> None:
-        """Wait until there are as many as there are to be, or no device could have another one now."""
+        """Wait until there are as many replicas as wanted, or no device could take another one now."""
         self._changes.wait_for(lambda: self.roster.loads.is_settled or not self.is_open)
 
     def park(self, run: Waiting) -> None:
-        """Have a run go on when there is a replica, or when its time is over. Raises what all devices refuse the client
-        with."""
+        """Let a run wait until there is a replica or the run is late.
+
+        Raises:
+            NnrtError: All devices refuse the client with this error.
+        """
         if self._refusal is not None and self.choose() is None:
             raise self._refusal.copy()
         self._parking.add(run)
@@ -113,34 +115,34 @@ class Replicas(Supply):
 
     @property
     def serving(self) -> tuple[Replica, ...]:
-        """Those that get runs."""
+        """Replicas that get runs."""
         ring = self._ring
         return tuple(replica for replica in ring[: len(ring) >> 1] if not replica.is_out)
 
     # ---- the end
 
     def end(self, reason: NnrtError) -> None:
-        """Have no run begin any more; those that wait end with the reason."""
+        """Start no more runs; end those that wait with the reason."""
         self.end_reason, self.is_open = reason, False
         self._ring = ()
         self._changes.announce()
         self._parking.resume_all()
 
     def enter_child(self, reason: NnrtError) -> None:
-        """End after a fork, whoever held locks before."""
+        """End in a forked child, whoever held locks."""
         self._changes = Changes()
         self.end_reason, self.is_open = reason, False
 
     def close(self) -> None:
-        """End the runs that are under way, and free the model everywhere. Idempotent."""
+        """End the runs under way, and free the model on all devices. Idempotent."""
         if self.is_open:
             self.end(OperationFailed("the session was closed"))
         self.roster.close()
 
-    # ---- the loop's
+    # ---- in the loop
 
     def look(self, candidates: Sequence[Candidate], now: float) -> float:
-        """Bring replicas to where they should be; give when to look again, if nothing happens before."""
+        """Bring replicas to where they should be; return when to call this again, if nothing happens before."""
         roster = self.roster
         roster.look(now)
         if roster.all:
@@ -158,10 +160,10 @@ class Replicas(Supply):
         return min(due, self._parking.resume_due(now, are_all, self.begin_soon))
 
     def _explain(self, listed: Sequence[Candidate]) -> None:
-        """Enter why there is no replica, where there is none."""
+        """Record why there is no replica, if there is none."""
         self.missing = missing = {} if self.roster.all else self.roster.reasons(listed)
         are_all = len(missing) == len(listed)
         self._may_come = not are_all or not listed or any(map(is_unreached, missing.values()))
-        # By daemons, not by devices that are up and don't take the model.
+        # Refused by daemons, not by devices that are up but refuse the model.
         is_refused = bool(missing) and not any(one.is_up or not is_refused_identity(one.trouble) for one in listed)
         self._refusal = joined_reasons(missing) if is_refused else None

@@ -1,4 +1,4 @@
-"""What became of loading a model on several devices."""
+"""Report of loading a model on several devices."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from nnrt_client.build.build_task import BuildReport
 
 @dataclass(frozen=True, slots=True)
 class PoolReport(BuildReport):
-    """Report of the first replica that there is, and by address of the others, and why devices have none."""
+    """Report of the first replica, and by address those of the others and why devices have none."""
 
     replicas: Mapping[str, BuildReport] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)

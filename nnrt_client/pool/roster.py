@@ -1,4 +1,4 @@
-"""The replicas of a model that there are, and that come and go."""
+"""Roster: the replicas of a model as they come and go."""
 
 import logging
 import threading
@@ -13,36 +13,36 @@ from nnrt_hdi.errors import NnrtError
 
 _log = logging.getLogger(__name__)
 
-# What is left of the latency of a replica each time, if others have run in between, and it hasn't.
+# Factor on the latency of a replica that had no run while others had.
 _REMEMBERED = 0.9
 _FORGET_S = 0.5
 
 
 class Roster:
-    """The replicas of one model. The loop brings them to where they should be; any thread may look."""
+    """Replicas of one model. The loop adds and removes them; any thread may read."""
 
     def __init__(self, loads: Loads) -> None:
-        """`loads` brings new ones."""
+        """Create it; `loads` brings new replicas."""
         self.loads = loads
-        # Those that there are.
+        # The replicas in use.
         self.all: list[Replica] = []
-        # Those that still make runs, though they get no more.
+        # Replicas that finish their runs and get no more.
         self._leaving: list[Replica] = []
         self._forgets_at = 0.0
         self._is_open = True
 
     @property
     def everywhere(self) -> list[Replica]:
-        """Those that there are, and those that still make runs though they get no more."""
+        """All replicas, also those that only finish their runs."""
         return [*self.all, *self._leaving]
 
     @property
     def reports(self) -> dict[str, BuildReport]:
-        """How each device got the model, by address."""
+        """Build reports by address."""
         return {replica.candidate.address: replica.loaded.report for replica in self.all}
 
     def reasons(self, candidates: Iterable[Candidate]) -> dict[str, NnrtError]:
-        """Why devices have no replica, by address."""
+        """Return why devices have no replica, by address."""
         reasons: dict[str, NnrtError] = {}
         there = {replica.candidate for replica in self.all}
         for candidate in candidates:
@@ -56,29 +56,31 @@ class Roster:
         return reasons
 
     def has(self, candidate: Candidate) -> bool:
-        """Tell if a device has a replica, or is about to."""
+        """Return whether a device has a replica or loads one."""
         return self.loads.on(candidate) or any(one.candidate is candidate for one in self.everywhere)
 
     def expect(self, latency_s: float) -> None:
-        """Expect this of replicas that have not run often enough, or what the quickest of the others has shown: a first
-        run that took long is to keep nobody from the second."""
+        """Set the expected latency of replicas with few runs: this one, or that of the quickest other replica.
+
+        So one long first run keeps nobody from trying a second.
+        """
         cold = [one for one in list(self.all) if one.runs < WARMING_RUNS]
         warm = [one.latency_s for one in list(self.all) if one.runs >= WARMING_RUNS]
         for replica in cold:
             replica.latency_s = min(warm, default=latency_s)
 
     def close(self) -> None:
-        """Free the model everywhere. Idempotent."""
+        """Free the model on all devices. Idempotent."""
         self._is_open = False
-        with ExitStack() as stack:  # Who is interrupted closes the others, too.
+        with ExitStack() as stack:  # An interruption must not keep the others from being closed.
             stack.callback(self.loads.close)
             for replica in self.everywhere:
                 stack.callback(replica.loaded.close)
 
-    # ---- the loop's
+    # ---- in the loop
 
     def look(self, now: float) -> None:
-        """Take in replicas that have come, and let go of those whose device is gone."""
+        """Add replicas that have been loaded, and remove those whose device is gone."""
         for candidate, loaded in self.loads.arrived(now):
             known = [replica.latency_s for replica in self.all if replica.runs]
             self.all.append(Replica(candidate, loaded, min(known, default=GUESSED_S)))
@@ -106,11 +108,11 @@ class Roster:
     def _leave(self, replica: Replica, why: str) -> None:
         _log.info("no replica on %s any more: %s", replica.loaded.device, why)
         replica.is_out = True
-        self._leaving.append(replica)  # First: another thread may look for all, to close them.
+        self._leaving.append(replica)  # First: another thread may close all replicas.
         self.all.remove(replica)
 
     def _forget(self, now: float) -> None:
-        """Have replicas that were slow be tried again some time."""
+        """Lower the latency of slow replicas with time, so that they are tried again."""
         if now < self._forgets_at:
             return
         self._forgets_at = now + _FORGET_S
@@ -121,7 +123,7 @@ class Roster:
             replica.seen_runs = replica.runs
 
     def _close_left(self) -> None:
-        """Free replicas that get no more runs, and have none."""
+        """Free leaving replicas that have finished their runs."""
         for replica in list(self._leaving):
             if not replica.under_way or not replica.is_alive:
                 self._leaving.remove(replica)

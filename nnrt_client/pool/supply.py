@@ -1,4 +1,4 @@
-"""Where runs get their replicas from."""
+"""Supply of replicas for runs."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,48 +12,51 @@ from nnrt_hdi.errors import NnrtError
 
 
 class Supply(Closable, ABC):
-    """The replicas of one model, of which any thread chooses one for a run."""
+    """Base of what supplies the replicas of one model. Any thread chooses one for a run."""
 
     # Set by constructors.
     is_open: bool
-    # Why it isn't.
+    # Why the supply has ended.
     end_reason: NnrtError | None
-    # Why devices have no replica, by address, where there is none.
+    # Why devices have no replica, by address, if there is none.
     missing: Mapping[str, NnrtError]
-    # Inputs and outputs of the model, as soon as there is a replica.
+    # Inputs and outputs of the model, once there is a replica.
     signature: Signature
-    # Has a thread for callbacks call something. The application may keep them all waiting.
+    # Calls a function in a thread for callbacks. The application may keep all of these busy.
     call_back: Callable[..., object]
-    # Has a thread call something that begins runs.
+    # Calls a function in a thread that starts runs.
     begin_soon: Callable[[Callable[[], object]], object]
 
     @property
     @abstractmethod
     def serving(self) -> tuple[Replica, ...]:
-        """Those that get runs."""
+        """Replicas that get runs."""
 
     @abstractmethod
     def choose(self) -> Replica | None:
-        """The replica that is likely to make a run the soonest; None where there is none that gets runs."""
+        """Return the replica that will likely finish a run first, or None if none gets runs."""
 
     def choose_another(self, tried: Iterable[Replica]) -> Replica | None:
-        """One that has not been tried, if there is one; else as `choose`."""
+        """Return a replica that has not been tried, if there is one; else as `choose`."""
         return self.choose()
 
     def ran(self, replica: Replica, seconds: float, queued_s: float = 0.0) -> None:
-        """Count a run that has ended as it should, after some seconds, of which it waited some for other runs."""
+        """Count a successful run: its seconds, and those of them in the device's queue."""
 
     def failed(self, replica: Replica) -> None:
-        """Count a run that the device has failed."""
+        """Count a run that the device failed."""
 
     def offer(self, inputs: Inputs, outputs: Targets | None, unwanted: Sequence[int]) -> None:
-        """Offer a run that has been made, for a trial of a device that gets none."""
+        """Offer a run to copy for the trial of an ejected device."""
 
     @abstractmethod
     def park(self, run: Waiting) -> None:
-        """Have a run go on when there is a replica, or when its time is over. Raises UnavailableDevice, or what devices
-        refuse the client with, where it is no use to wait."""
+        """Let a run wait until there is a replica or the run is late.
+
+        Raises:
+            NnrtError: Waiting is no use: UnavailableDevice, or the error with which devices refuse the client.
+        """
 
     @abstractmethod
     def enter_child(self, reason: NnrtError) -> None:
-        """End after a fork, whoever held locks before."""
+        """End in a forked child, whoever held locks."""

@@ -1,6 +1,6 @@
-"""Devices of a Ray cluster: daemons that Ray places and restarts, and models for Ray Data. Needs nnrt[ray].
+"""Devices of a Ray cluster: daemons that Ray places and restarts, and models for Ray Data. This needs nnrt[ray].
 
-with start("cameras", serve=["--backend", "onnxruntime"]):         # one for each nnrt_device of the cluster
+with start("cameras", serve=["--backend", "onnxruntime"]):         # a daemon for each nnrt_device of the cluster
     session = nnrt_client.load("model.onnx", device="ray:///cameras")
 
 dataset.map_batches(Predictor, fn_constructor_args=["model.onnx"], resources={"nnrt_device": 1}, concurrency=4)

@@ -1,4 +1,4 @@
-"""An actor that has one daemon."""
+"""Ray actor that has one daemon."""
 
 import os
 from collections.abc import Sequence
@@ -7,37 +7,43 @@ from typing import Literal
 import ray.util
 
 from nnrt_client.ray.device_process import ON_THIS_HOST, DeviceProcess
-from nnrt_client.resolvers.ray import Where
+from nnrt_client.resolvers.ray import DaemonLocation
 
 Listen = Literal["host", "network"]
 
 
 class DeviceActor:
-    """Owns a daemon. They end together: when the daemon does, Ray starts the actor anew, there or on another node.
+    """Owner of a daemon. `start` makes it, or `ray.remote(DeviceActor)`.
 
-    Made by `start`, or by `ray.remote(DeviceActor)`.
+    They end together: when the daemon ends, Ray starts the actor again, there or on another node.
+
+    Args:
+        serve: Arguments of `nnrt-device serve`.
+        listen: "host" if only processes on this host reach the daemon, "network" if all that reach its node do.
+
+    Raises:
+        UnavailableDevice: The daemon doesn't start.
     """
 
     def __init__(self, serve: Sequence[str], listen: Listen = "host") -> None:
-        """Raises UnavailableDevice where the daemon doesn't start."""
         self._host = ray.util.get_node_ip_address()
         self._listen = listen
-        address = ON_THIS_HOST if listen == "host" else _addressed(self._host)
-        self._process = DeviceProcess(serve, address, ended=_end_too)
+        address = ON_THIS_HOST if listen == "host" else _listen_address(self._host)
+        self._process = DeviceProcess(serve, address, ended=_end_process)
 
-    def where(self) -> Where:
-        """Where the daemon is."""
-        return Where(self._process.address, self._host, self._listen == "host")
+    def where(self) -> DaemonLocation:
+        """Return where the daemon is."""
+        return DaemonLocation(self._process.address, self._host, self._listen == "host")
 
     def stop(self) -> None:
-        """Have the daemon finish its runs and end."""
+        """Let the daemon finish its runs and end."""
         self._process.close()
 
 
-def _addressed(host: str) -> str:
+def _listen_address(host: str) -> str:
     return f"[{host}]:0" if ":" in host else f"{host}:0"
 
 
-def _end_too(code: int) -> None:
-    """End this process as one that failed, so that Ray starts the actor anew."""
+def _end_process(code: int) -> None:
+    """End this process with an error, so that Ray starts the actor again."""
     os._exit(code or 1)

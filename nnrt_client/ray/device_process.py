@@ -1,4 +1,4 @@
-"""A daemon as a child of this process."""
+"""Daemon as a child of this process."""
 
 import os
 import signal
@@ -14,29 +14,35 @@ from nnrt_hdi.errors import UnavailableDevice
 
 ON_THIS_HOST = "127.0.0.1:0"
 _READY = "listening on"
-# What a daemon gets to end, with its runs.
+# Time for a daemon to finish its runs and end.
 _END_S = 60.0
 
 
 class DeviceProcess(Closable):
-    """`nnrt-device serve`, which ends with this process: after its runs, however this process ends.
+    """Process of `nnrt-device serve`, which ends with this process: after its runs, however this process ends.
 
-    What it logs goes to this process's standard error.
+    Its logs go to this process's standard error. The constructor returns when the daemon is ready.
+
+    Args:
+        serve: Arguments of `nnrt-device serve`.
+        listen: Address to listen on.
+        ended: Called with the daemon's exit code if it ends without `close`.
+
+    Raises:
+        UnavailableDevice: The daemon doesn't start.
     """
 
     def __init__(
         self, serve: Sequence[str] = (), listen: str = ON_THIS_HOST, ended: Callable[[int], None] | None = None
     ) -> None:
-        """Returns when it is ready. `serve` are its arguments; `ended` is called with its exit code if it ends without
-        `close`. Raises UnavailableDevice where it doesn't start."""
         self._command = [sys.executable, "-m", "nnrt_device_service", "serve", "--listen", listen, *serve]
         self._ended = ended
         self._is_closing = False
         self._process: subprocess.Popen[str] | None = None
         self._is_ready = threading.Event()
         self.address = ""
-        # The kernel tells the child of the end of the thread that started it.
-        self._owner = threading.Thread(target=self._own, name="nnrt-daemon", daemon=True)
+        # The kernel signals the child when the thread that started it ends.
+        self._owner = threading.Thread(target=self._run_daemon, name="nnrt-daemon", daemon=True)
         self._owner.start()
         self._is_ready.wait()
         if not self.address:
@@ -49,12 +55,15 @@ class DeviceProcess(Closable):
 
     @property
     def pid(self) -> int:
-        """Of the daemon."""
+        """Process id of the daemon."""
         assert self._process is not None
         return self._process.pid
 
     def close(self) -> None:
-        """Have it finish its runs and end, and wait for that; one that hangs is killed. Idempotent."""
+        """Let the daemon finish its runs and end, and wait for that; kill it if it hangs.
+
+        Calling it again does nothing.
+        """
         self._is_closing = True
         process = self._process
         if process is not None and process.poll() is None:
@@ -63,14 +72,14 @@ class DeviceProcess(Closable):
             process.kill()
         self._owner.join()
 
-    def _own(self) -> None:
-        """Start it, and wait for its end."""
+    def _run_daemon(self) -> None:
+        """Start the daemon, and wait for its end."""
         launcher = [sys.executable, str(Path(end_with_parent.__file__)), str(os.getpid())]
         try:
             self._process = subprocess.Popen([*launcher, *self._command], stdout=subprocess.PIPE, text=True)  # noqa: S603
             assert self._process.stdout is not None
-            with self._process.stdout as told:
-                line = told.readline()
+            with self._process.stdout as output:
+                line = output.readline()
                 self.address = line.removeprefix(_READY).strip() if line.startswith(_READY) else ""
                 self._is_ready.set()
                 code = self._process.wait()

@@ -1,4 +1,4 @@
-"""Executes a command that gets SIGTERM when the thread that started it is gone, its process killed too (Linux).
+"""Program that executes a command which gets SIGTERM when the thread that started it ends, even if killed (Linux).
 
 python end_with_parent.py PARENT COMMAND ARGUMENT...
 """
@@ -14,5 +14,5 @@ if __name__ == "__main__":
     parent, command = int(sys.argv[1]), sys.argv[2:]
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
-    if os.getppid() == parent:  # Else it was gone before it could be told.
+    if os.getppid() == parent:  # Else the parent ended before the kernel could signal it.
         os.execv(command[0], command)  # noqa: S606

@@ -1,4 +1,4 @@
-"""The daemons of a cluster, one for each device that its nodes have."""
+"""Daemons of a Ray cluster, one for each device that its nodes have."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -9,7 +9,7 @@ from ray.exceptions import GetTimeoutError, RayError
 from typing_extensions import Self
 
 from nnrt_client.ray.device_actor import DeviceActor, Listen
-from nnrt_client.resolvers.ray import NAMESPACE, actor_name, actors_of
+from nnrt_client.resolvers.ray import NAMESPACE, actor_name, find_actors
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import ConnectionFailed, InvalidParameter, UnavailableDevice
 
@@ -18,7 +18,7 @@ _DRAIN_S = 60.0
 
 
 class Fleet(Closable):
-    """Daemons that Ray keeps, found as `ray:///NAME`. Made by `start`, and by `find`."""
+    """Daemons that Ray keeps, found as `ray:///NAME`. `start` and `find` make it."""
 
     def __init__(self, name: str, actors: Sequence[Any]) -> None:
         self.name = name
@@ -26,16 +26,20 @@ class Fleet(Closable):
 
     @classmethod
     def find(cls, name: str) -> Self:
-        """The daemons that were started under a name, which may be none."""
-        return cls(name, actors_of(name))
+        """Return the daemons that were started under a name, perhaps none."""
+        return cls(name, find_actors(name))
 
     @property
     def target(self) -> str:
-        """What clients give as the device."""
+        """Name that clients give as the device."""
         return f"ray:///{self.name}"
 
     def addresses(self, timeout_s: float = 60.0) -> tuple[str, ...]:
-        """Where the daemons are, those included that only their hosts reach. Raises ConnectionFailed."""
+        """Return the addresses of the daemons, even of those that only their hosts reach.
+
+        Raises:
+            ConnectionFailed: Not all daemons answer in time.
+        """
         try:
             return tuple(
                 where.address for where in ray.get([a.where.remote() for a in self._actors], timeout=timeout_s)
@@ -44,7 +48,7 @@ class Fleet(Closable):
             raise ConnectionFailed(f"not all of its daemons answer: {error}", place=self.target) from error
 
     def close(self) -> None:
-        """Have the daemons finish their runs, and end them. Idempotent."""
+        """Let the daemons finish their runs, and end them. Calling it again does nothing."""
         stopping = [actor.stop.remote() for actor in self._actors]
         if stopping:
             ray.wait(stopping, num_returns=len(stopping), timeout=_DRAIN_S)
@@ -63,19 +67,32 @@ def start(
     detached: bool = False,
     timeout_s: float = 120.0,
 ) -> Fleet:
-    """Start daemons in the Ray cluster that this process is in, each where these resources are, and have Ray keep them.
+    """Start daemons in the Ray cluster that this process is in, and let Ray keep them.
 
-    `serve` are arguments of `nnrt-device serve`, such as `--backend`. Without a `count` there are as many as the
-    cluster has room for. Their devices are named NAME-0, NAME-1, ... With `listen="host"` only processes on a daemon's
-    host reach it; with "network" all that reach its node do, which takes TLS (`--tls-cert` and the like, by files that
-    each node has), or `--insecure`. They end with this process; those that are `detached` stay, for `Fleet.find` to
-    close. Raises InvalidParameter, and UnavailableDevice where not all of them are ready in time.
+    They end with this process, unless they are `detached`.
+
+    Args:
+        name: Name of the fleet. Its devices are named NAME-0, NAME-1, ...
+        serve: Arguments of `nnrt-device serve`, such as `--backend`.
+        resources: Resources that a node must have for each daemon.
+        count: Number of daemons; without it, as many as the cluster has room for.
+        listen: With "host" only processes on a daemon's host reach it. With "network" all that reach its node do, which
+            takes TLS (`--tls-cert` and the like, with files that each node has), or `--insecure`.
+        detached: Whether the daemons outlive this process; `Fleet.find` finds them, to close them.
+        timeout_s: How long the daemons may take to be ready.
+
+    Returns:
+        The fleet, when all daemons are ready.
+
+    Raises:
+        InvalidParameter: An argument is bad, the name is taken, or no node has the resources.
+        UnavailableDevice: Not all daemons are ready in time.
     """
     if not name or "/" in name:
         raise InvalidParameter(f"the name is {name!r}; use one without slashes", place="start")
     if listen not in ("host", "network"):
         raise InvalidParameter(f"listen is {listen!r}; use 'host' or 'network'", place="start")
-    if actors_of(name):
+    if find_actors(name):
         raise InvalidParameter(f"there is a fleet {name!r} already; close it, or use another name", place="start")
     wanted = count if count is not None else _room_for(resources)
     if wanted < 1:
@@ -112,6 +129,6 @@ def start(
 
 
 def _room_for(resources: Mapping[str, float]) -> int:
-    """How often the nodes of the cluster have these resources."""
+    """Return how often the nodes of the cluster have these resources."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     return sum(min(int(node.get(what, 0) / amount) for what, amount in resources.items()) for node in nodes)

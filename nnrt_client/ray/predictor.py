@@ -1,4 +1,4 @@
-"""A model for `map_batches` of Ray Data."""
+"""Model for `map_batches` of Ray Data."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -15,16 +15,27 @@ from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import InvalidParameter, UnavailableDevice
 
 Batch = dict[str, NDArray[Any]]
-# How often the same batch is run where a daemon dies over it.
+# How often the same batch is run if a daemon dies over it.
 _ATTEMPTS = 3
 
 
 class Predictor(Closable):
-    """Runs batches of Ray Data, dicts of numpy arrays, on a device: each row gets what the model makes of it.
+    """Runner of batches of Ray Data, dicts of numpy arrays, on a device: each row gets the model's outputs for it.
 
     Ray makes one in each actor of `map_batches`. It has a daemon of its own on its node, so the actors take the
-    resources that a device stands for (`resources={"nnrt_device": 1}`); or it uses all devices behind a name, such as
-    "ray:///cameras", as a pool. A daemon that dies is replaced, and the batch run again.
+    resources that stand for a device (`resources={"nnrt_device": 1}`). Or it uses all devices behind a name, such as
+    "ray:///cameras", as a pool. A daemon that dies is replaced, and the batch is run again.
+
+    Args:
+        model: Model as for `load`.
+        device: Name or address of devices; without it the predictor starts a daemon.
+        serve: Arguments of that daemon.
+        columns: Columns for inputs, by input, where they have other names.
+        keep: Columns that are passed on beside the outputs.
+        **of_load: Other arguments of `load`.
+
+    Raises:
+        NnrtError: The errors of `load`.
     """
 
     def __init__(
@@ -37,8 +48,6 @@ class Predictor(Closable):
         keep: Sequence[str] = (),
         **of_load: Any,
     ) -> None:
-        """`columns` say which column an input is, where that has another name; `keep` are columns that go on beside the
-        outputs. `serve` are arguments of the daemon, all else is `load`'s. Raises what `load` raises."""
         self._model = model
         self._device = device
         self._serve = serve
@@ -46,25 +55,30 @@ class Predictor(Closable):
         self._keep = tuple(keep)
         self._of_load = of_load
         self._resources = ExitStack()
-        # Its own; None where a device was given.
+        # None if a device was given.
         self.daemon: DeviceProcess | None = None
-        self._session = self._loaded()
+        self._session = self._load()
 
     def __call__(self, batch: Batch) -> Batch:
-        """The outputs of a batch. Raises InvalidParameter for columns that don't fit, and what a run raises."""
+        """Run a batch, and return its outputs.
+
+        Raises:
+            InvalidParameter: The columns don't fit.
+            NnrtError: The errors of a run.
+        """
         for _ in range(_ATTEMPTS - 1):
             try:
                 return self._run(batch)
             except UnavailableDevice:
                 self.close()
-                self._session = self._loaded()
+                self._session = self._load()
         return self._run(batch)
 
     def close(self) -> None:
-        """End the session, and the daemon if it is its own. Idempotent."""
+        """End the session, and the predictor's own daemon. Calling it again does nothing."""
         self._resources.close()
 
-    def _loaded(self) -> ModelSession:
+    def _load(self) -> ModelSession:
         with ExitStack() as stack:
             device = self._device
             if device is None:
@@ -83,14 +97,14 @@ class Predictor(Closable):
             for start in range(0, max(rows, 1), size)
         ]
         results = [started.result() for started in [self._session.submit(piece) for piece in pieces]]
-        outputs = {name: _joined(name, [result[name] for result in results], size, rows) for name in results[0]}
+        outputs = {name: _join(name, [result[name] for result in results], size, rows) for name in results[0]}
         return {name: batch[name] for name in self._keep} | outputs
 
     def _input_names(self) -> list[str]:
         return [desc.name for desc in self._session.inputs]
 
     def _rows_of_a_run(self) -> int:
-        """How many rows the model takes; 0 for any number."""
+        """Return how many rows the model takes; 0 stands for any number."""
         sizes = {(desc.shape or (1,))[0] for desc in self._session.inputs}
         if len(sizes) > 1:
             raise InvalidParameter(
@@ -110,14 +124,14 @@ class Predictor(Closable):
 
 
 def _piece(column: NDArray[Any], start: int, size: int) -> NDArray[Any]:
-    """Rows of a column; behind its end those of zeros, so that there are as many as the model takes."""
+    """Return rows of a column, followed by rows of zeros up to the number that the model takes."""
     rows = column[start : start + size]
     missing = size - len(rows)
     return np.concatenate([rows, np.zeros((missing, *rows.shape[1:]), rows.dtype)]) if missing else rows
 
 
-def _joined(name: str, pieces: Sequence[NDArray[Any]], size: int, rows: int) -> NDArray[Any]:
-    """The rows that there were."""
+def _join(name: str, pieces: Sequence[NDArray[Any]], size: int, rows: int) -> NDArray[Any]:
+    """Join the outputs of pieces, and cut them to the batch's rows; raise InvalidParameter for other shapes."""
     for piece in pieces:
         if piece.ndim == 0 or len(piece) != size:
             raise InvalidParameter(

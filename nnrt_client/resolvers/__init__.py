@@ -1,1 +1,1 @@
-"""From the names of devices to the addresses of their daemons, by systems made for that. Knows no sessions."""
+"""Resolvers, which find the addresses of daemons behind names, by systems made for that. They know no sessions."""

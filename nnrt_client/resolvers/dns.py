@@ -1,7 +1,8 @@
-"""dns:///HOST:PORT, by this host's name service; dns:///_SERVICE._tcp.DOMAIN and dns://SERVER/NAME, by dnspython.
+"""Resolvers of dns:///HOST:PORT, dns:///_SERVICE._tcp.DOMAIN and dns://SERVER/NAME.
 
-Of a host that has addresses of both families those of IPv4 count, unless `family=6` says otherwise: each address stands
-for a daemon, and both families lead to the same ones.
+This host's name service finds the first, dnspython the others. Of a host with addresses of both families the resolver
+takes those of IPv4, unless `family=6` says otherwise: each address stands for a daemon, and both families lead to the
+same ones.
 """
 
 import socket
@@ -9,22 +10,22 @@ from ipaddress import ip_address
 
 from nnrt_client.resolvers.names import Name
 from nnrt_client.resolvers.resolver import PollingResolver, Resolver
-from nnrt_client.resolvers.targets import Families, in_order, preferred
+from nnrt_client.resolvers.targets import Families, order_addresses, prefer_family
 from nnrt_client.settings import Settings
 from nnrt_hdi.errors import ConnectionFailed
 
-# The name service of the host doesn't say how long an answer holds; it remembers answers itself, where that is wanted.
+# The host's name service doesn't say how long an answer is valid; where wanted, it remembers answers itself.
 _EVERY_S = 1.0
 _LOOK_UP_S = 5.0
 _MOST_PORT = 65535
 _DNS_PORT = 53
 _FAMILIES = {"": (4, 6), "4": (4,), "6": (6,)}
-# A name that exists no more, or has no address now, is an answer as well.
+# A name that no longer exists, or has no address now, is an answer as well.
 _NO_ADDRESS = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
 
 
 class HostResolver(PollingResolver):
-    """Addresses of a host, as all programs of this host find them."""
+    """Resolver of a host, by the name service that all programs of this host use."""
 
     def __init__(self, name: str, host: str, port: int, families: Families, every_s: float) -> None:
         super().__init__(name, every_s + _LOOK_UP_S)
@@ -37,14 +38,14 @@ class HostResolver(PollingResolver):
             if error.errno not in _NO_ADDRESS:
                 raise ConnectionFailed(f"the host is not found: {error.strerror}", place=self.name) from error
             found = []
-        except (OSError, ValueError) as error:  # A name may be none that could be looked up.
+        except (OSError, ValueError) as error:  # ValueError is for an impossible name.
             raise ConnectionFailed(f"the host is not found: {error}", place=self.name) from error
         ips = {ip_address(target[0]) for *_, target in found}
-        return in_order((ip, self._port) for ip in preferred(ips, self._families)), self._every_s
+        return order_addresses((ip, self._port) for ip in prefer_family(ips, self._families)), self._every_s
 
 
 def create(name: Name, settings: Settings) -> Resolver:
-    """The resolver of such a name. Raises InvalidParameter, and ModuleNotFoundError where it needs dnspython."""
+    """Make the resolver of a name; raise InvalidParameter, and ModuleNotFoundError if it needs dnspython."""
     name.allow_options("every", "family")
     families = _families(name)
     every_s = name.seconds("every", _EVERY_S) if "every" in name.options else None
@@ -62,12 +63,12 @@ def create(name: Name, settings: Settings) -> Resolver:
 def _families(name: Name) -> Families:
     family = name.options.get("family", "")
     if family not in _FAMILIES:
-        raise name.wrong(f"family is {family!r}; use 4 or 6, or leave it out")
+        raise name.error(f"family is {family!r}; use 4 or 6, or leave it out")
     return _FAMILIES[family]
 
 
 def _is_service(path: str) -> bool:
-    """Tell the name of SRV records, such as _nnrt._tcp.example.org, which say the ports themselves."""
+    """Return whether this names SRV records, such as _nnrt._tcp.example.org, which have the ports themselves."""
     return path.startswith("_") and ":" not in path
 
 
@@ -77,7 +78,7 @@ def _host_and_port(name: Name, text: str, default: str = "") -> tuple[str, int]:
         host, port = text, default
     if host and port.isascii() and port.isdecimal() and len(port) <= len(str(_MOST_PORT)) and int(port) <= _MOST_PORT:
         return host.strip("[]"), int(port)
-    raise name.wrong(f"{text!r} is no HOST:PORT; use dns:///HOST:PORT, or dns:///_nnrt._tcp.DOMAIN for SRV records")
+    raise name.error(f"{text!r} is no HOST:PORT; use dns:///HOST:PORT, or dns:///_nnrt._tcp.DOMAIN for SRV records")
 
 
 def _server(name: Name) -> tuple[str, int]:
@@ -85,4 +86,4 @@ def _server(name: Name) -> tuple[str, int]:
     try:
         return str(ip_address(host)), port
     except ValueError as error:
-        raise name.wrong(f"the name server is {host!r}; give its IP address") from error
+        raise name.error(f"the name server is {host!r}; give its IP address") from error

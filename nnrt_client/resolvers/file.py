@@ -1,4 +1,4 @@
-"""file:///PATH: a file with an address on each line; what follows a # is a comment."""
+"""Resolver of file:///PATH: a file with an address on each line, where # begins a comment."""
 
 import os
 import time
@@ -11,16 +11,16 @@ from nnrt_hdi.errors import ConnectionFailed
 from nnrt_hdi.files.fingerprint import Fingerprint
 
 _EVERY_S = 0.2
-# A file that hasn't changed for so long is written to its end.
+# A file that hasn't changed for so long is complete.
 _SETTLED_S = 0.5
 _MOST_BYTES = 1 << 20
 
 
 class FileResolver(PollingResolver):
-    """Addresses in a file, in its order.
+    """Resolver that reads addresses from a file, in their order.
 
-    Others may be writing it while it is read. So a line counts when its end is there, and what is missing is gone only
-    when the file has been the same for a while.
+    Another process may be writing the file meanwhile. So a line counts only with its end, and a missing address is gone
+    only when the file has not changed for a while.
     """
 
     def __init__(self, name: str, path: Path, every_s: float) -> None:
@@ -43,7 +43,7 @@ class FileResolver(PollingResolver):
         now = time.monotonic()
         if stamp != self._stamp:
             self._stamp, self._changed_at = stamp, now
-        # One that nobody has touched since before it was first read, too.
+        # This includes a file that was last written before it was first read.
         is_settled = max(now - self._changed_at, time.time() - stamp.written_ns / 1e9) >= _SETTLED_S
         if is_settled:
             self._listed = _addresses(text)
@@ -59,8 +59,8 @@ def _addresses(text: bytes) -> tuple[str, ...]:
 
 
 def create(name: Name, _: Settings) -> FileResolver:
-    """The resolver of such a name. Raises InvalidParameter."""
+    """Make the resolver of a name; raise InvalidParameter."""
     name.allow_options("every")
     if name.authority or not name.path:
-        raise name.wrong("it names no file of this host; use file:///PATH, with three slashes")
+        raise name.error("it names no file of this host; use file:///PATH, with three slashes")
     return FileResolver(name.text, Path("/", name.path), name.seconds("every", _EVERY_S))

@@ -1,7 +1,7 @@
-"""k8s:///NAMESPACE/SERVICE:PORT: the ready pods behind a Kubernetes service, by its EndpointSlices.
+"""Resolver of k8s:///NAMESPACE/SERVICE:PORT: the ready pods behind a Kubernetes service, by its EndpointSlices.
 
-PORT is the port of the pods, or its name in the service. Without it the service has one port only. The cluster is that
-of KUBECONFIG, or else the one that this process is a pod of, or else that of ~/.kube/config.
+PORT is the port of the pods, or its name in the service. Without it the service must have only one port. The cluster is
+that of KUBECONFIG, or else the one that this process is a pod of, or else that of ~/.kube/config.
 """
 
 import json
@@ -22,14 +22,14 @@ from nnrt_client.resolvers.resolver import Resolver
 from nnrt_client.settings import Settings
 from nnrt_hdi.errors import ConnectionFailed
 
-# A watch is asked for anew after so long, so that a silent connection isn't taken for a quiet service.
+# A watch is requested again after so long, so that a silent connection isn't taken for a quiet service.
 _WATCH_S = 30.0
-# What the server gets beyond that to end it, and what may pass until it is asked again.
+# Time beyond that for the server to end the watch, and longest pause before the next request.
 _GRACE_S, _PAUSE_S = 5.0, 1.0
 _MOST_BACKOFF_S = 30.0
 _FORBIDDEN, _GONE = 403, 410
 _IN_A_POD, _CONFIG = "KUBERNETES_SERVICE_HOST", "KUBECONFIG"
-# RFC 1123, as names of Kubernetes are.
+# RFC 1123, as for names of Kubernetes.
 _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _FAMILIES = ("IPv4", "IPv6", "FQDN")
 
@@ -37,7 +37,7 @@ Slice = Mapping[str, Any]
 
 
 class ServiceResolver(Resolver):
-    """The pods that are ready, as the API server tells when they change.
+    """Resolver that the API server notifies when the ready pods of a service change.
 
     (The informer of the official client waits without a bound, and asks again at once when it is refused.)
     """
@@ -51,7 +51,7 @@ class ServiceResolver(Resolver):
         watch_s: float,
         timeout_s: float,
     ) -> None:
-        """`service` is a namespace and a name in it; `timeout_s` is what an answer may take."""
+        """Watch a service, given by its namespace and name; an answer may take `timeout_s`."""
         super().__init__(name, watch_s + _GRACE_S + _PAUSE_S + timeout_s)
         self._api = api
         self._namespace, self._service = service
@@ -59,24 +59,24 @@ class ServiceResolver(Resolver):
         self._watch_s = watch_s
         self._timeout_s = timeout_s
         self._slices: dict[str, Slice] = {}
-        # In a row, without an answer in between.
+        # Failures in a row, without an answer in between.
         self._failures = 0
-        # Of the watch under way.
+        # Response of the watch under way.
         self._response: Any = None
 
     def _follow(self) -> None:
         if self._wait_after_failures():
             return
         try:
-            version = self._listed()
+            version = self._list()
             self._failures = 0
             while version and not self._wait(random.uniform(0, _PAUSE_S)):  # noqa: S311
-                version = self._watched(version)
+                version = self._watch_changes(version)
         except (ApiException, HTTPError, OSError, ValueError, KeyError) as error:
-            if self._is_over or getattr(error, "status", None) == _GONE:  # It is listed again.
+            if self._is_over or getattr(error, "status", None) == _GONE:  # The next call lists the slices again.
                 return
             self._failures += 1
-            raise ConnectionFailed(_why(error), place=self.name) from error
+            raise ConnectionFailed(_describe(error), place=self.name) from error
 
     def _interrupt(self) -> None:
         response = self._response
@@ -85,28 +85,30 @@ class ServiceResolver(Resolver):
                 response.shutdown()
 
     def _wait_after_failures(self) -> bool:
-        """Wait the longer the more there were, no two clients the same time; whether the watch is over."""
-        if self._failures < 2:  # `watch` waits after the first.
+        """Wait longer after more failures, each client for another time; return whether the watch is over."""
+        if self._failures < 2:  # `_run` waits after the first.
             return self._is_over
         most_s = min(2.0 ** (self._failures - 1), _MOST_BACKOFF_S)
         return self._wait(random.uniform(most_s / 2, most_s))  # noqa: S311
 
-    def _listed(self) -> str:
-        """Tell the addresses that there are; the version from which on a watch tells changes."""
+    def _list(self) -> str:
+        """Publish the addresses that there are, and return the version from which a watch reports changes."""
         with closing(self._ask(timeout_s=self._timeout_s)) as response:
             found = json.loads(response.data)
         self._slices = {piece["metadata"]["name"]: piece for piece in found["items"]}
-        self._tell(self._addresses())
+        self._publish(self._addresses())
         version: str = found["metadata"]["resourceVersion"]
         return version
 
-    def _watched(self, version: str) -> str:
-        """Tell changes since a version, until the server ends the watch; the version then, or none if it has forgotten
-        what came after that one."""
+    def _watch_changes(self, version: str) -> str:
+        """Publish changes since a version until the server ends the watch, and return the version then.
+
+        Return an empty text if the server has forgotten what came after the first version.
+        """
         seconds, silence_s = math.ceil(self._watch_s), self._watch_s + _GRACE_S
         asked = self._ask(silence_s, watch=True, resource_version=version, timeout_seconds=seconds)
         with closing(asked) as self._response:
-            if self._is_over:  # `_interrupt` may have come before there was what to interrupt.
+            if self._is_over:  # `_interrupt` may have come before there was a response.
                 return version
             for event in _events(asked):
                 changed = event["object"]
@@ -119,7 +121,7 @@ class ServiceResolver(Resolver):
                     self._slices.pop(changed["metadata"]["name"], None)
                 elif event["type"] != "BOOKMARK":
                     self._slices[changed["metadata"]["name"]] = changed
-                self._tell(self._addresses())
+                self._publish(self._addresses())
         return version
 
     def _ask(self, timeout_s: float, **of_a_watch: Any) -> Any:
@@ -133,7 +135,7 @@ class ServiceResolver(Resolver):
         )
 
     def _addresses(self) -> tuple[str, ...]:
-        """Of each pod that is ready one address; of several families that of IPv4, for all lead to the same daemon."""
+        """Return one address of each ready pod; of several families that of IPv4, as all lead to the same daemon."""
         pods: dict[str, tuple[int, str]] = {}
         ports: dict[str, int] = {}
         for piece in self._slices.values():
@@ -154,7 +156,7 @@ class ServiceResolver(Resolver):
         return tuple(sorted(address for _, address in pods.values()))
 
     def _port_of(self, piece: Slice) -> int | None:
-        """The port of the slice's pods that is meant; None if they have no such one."""
+        """Return the wanted port of a slice's pods, or None if they don't have it."""
         ports = _ports_of(piece)
         if not self._port:
             return next(iter(ports.values())) if len(ports) == 1 else None
@@ -164,24 +166,27 @@ class ServiceResolver(Resolver):
 
 
 def _ports_of(piece: Slice) -> dict[str, int]:
-    """By name, which is empty where a service has a single one without."""
+    """Return the ports of a slice by name, which is empty where a service has a single port without one."""
     return {entry.get("name") or "": entry["port"] for entry in piece.get("ports") or () if entry.get("port")}
 
 
 def _events(response: Any) -> Iterator[Any]:
-    """What a watch says, to its end. One that breaks off ends too: it is asked for again where it was."""
+    """Yield the events of a watch to its end.
+
+    A watch that breaks off ends, too: the resolver requests it again from where it was.
+    """
     with suppress(HTTPError):
         for line in response:
             yield json.loads(line)
 
 
 def _is_ready(endpoint: Mapping[str, Any]) -> bool:
-    """Tell whether a pod takes new work. What isn't known counts as the API says."""
+    """Return whether a pod takes new work; an unknown condition counts as the API says."""
     conditions = endpoint.get("conditions") or {}
     return conditions.get("ready") is not False and not conditions.get("terminating")
 
 
-def _why(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     if isinstance(error, KeyError | ValueError):
         return f"the API server's answer can't be understood ({error!r})"
     if not isinstance(error, ApiException):
@@ -193,12 +198,12 @@ def _why(error: Exception) -> str:
 
 
 def create(name: Name, settings: Settings) -> ServiceResolver:
-    """The resolver of such a name. Raises InvalidParameter."""
+    """Make the resolver of a name; raise InvalidParameter."""
     name.allow_options("every")
     namespace, _, rest = name.path.partition("/")
     service, _, port = rest.partition(":")
     if name.authority or not re.fullmatch(_LABEL, namespace) or not re.fullmatch(_LABEL, service) or "/" in port:
-        raise name.wrong(
+        raise name.error(
             "it names no service; use k8s:///NAMESPACE/SERVICE:PORT, with the port of its pods or its name"
         )
     api = client.DiscoveryV1Api(client.ApiClient(_configuration(name)))
@@ -207,7 +212,7 @@ def create(name: Name, settings: Settings) -> ServiceResolver:
 
 
 def _configuration(name: Name) -> client.Configuration:
-    """How the API server is reached."""
+    """Return how the API server is reached."""
     configuration = client.Configuration()
     try:
         if _IN_A_POD in os.environ and _CONFIG not in os.environ:
@@ -215,6 +220,6 @@ def _configuration(name: Name) -> client.Configuration:
         else:
             config.load_kube_config(os.environ.get(_CONFIG), client_configuration=configuration)
     except config.ConfigException as error:
-        raise name.wrong(f"no cluster is known: {error}; set {_CONFIG}, or run in a pod") from error
-    configuration.retries = False  # Who watches asks again.
+        raise name.error(f"no cluster is known: {error}; set {_CONFIG}, or run in a pod") from error
+    configuration.retries = False  # The resolver itself tries again.
     return configuration

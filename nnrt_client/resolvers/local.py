@@ -1,4 +1,4 @@
-"""local:///: the daemons that `nnrt-device up` looks after on this host."""
+"""Resolver of local:///, the daemons that `nnrt-device up` supervises on this host."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ _EVERY_S = 0.2
 
 
 class LocalResolver(PollingResolver):
-    """Daemons of which supervisors of this host write that they take work. Where there is none, there are no such."""
+    """Resolver of the daemons that, as supervisors on this host have written, take work; without a supervisor, none."""
 
     def __init__(self, name: str, directories: list[Path], every_s: float) -> None:
         super().__init__(name, every_s)
@@ -24,9 +24,9 @@ class LocalResolver(PollingResolver):
 
 
 def create(name: Name, _: Settings) -> LocalResolver:
-    """The resolver of such a name. Raises InvalidParameter."""
+    """Make the resolver of a name; raise InvalidParameter."""
     name.allow_options("every")
     if name.authority:
-        raise name.wrong("it names no directory of this host; use local:///, or local:///PATH as for --state-dir")
+        raise name.error("it names no directory of this host; use local:///, or local:///PATH as for --state-dir")
     directories = [Path("/", name.path)] if name.path else fleet_directories()
     return LocalResolver(name.text, directories, name.seconds("every", _EVERY_S))

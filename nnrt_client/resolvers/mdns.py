@@ -1,6 +1,6 @@
-"""mdns:///: daemons that announce themselves on this link (`nnrt-device serve --announce`), by the zeroconf library.
+"""Resolver of mdns:///, daemons that announce themselves on this link (`nnrt-device serve --announce`), by zeroconf.
 
-Anybody on the link may announce anything: that these are our daemons is for their certificates to say.
+Anybody on the link may announce anything: only the daemons' certificates prove that they are ours.
 """
 
 import asyncio
@@ -15,33 +15,33 @@ from zeroconf.asyncio import AsyncServiceBrowser, AsyncZeroconf
 
 from nnrt_client.resolvers.names import Name
 from nnrt_client.resolvers.resolver import MOST_ADDRESSES, Resolver
-from nnrt_client.resolvers.targets import in_order
+from nnrt_client.resolvers.targets import order_addresses
 from nnrt_client.settings import Settings
 from nnrt_hdi.errors import ConnectionFailed, OperationForbidden
 from nnrt_hdi.service_type import SERVICE_TYPE
 
-# How long answers are waited for at first.
+# How long the resolver waits for the first answers.
 _FIRST_S = 0.5
-# What a daemon that was killed stays listed; one that drains withdraws at once.
+# How long a killed daemon stays listed; one that drains withdraws at once.
 _HOLDS_S = 120.0
-# What one gets to say more, where it has not said all at once; and how many are asked at a time.
+# Time for a daemon to give details that its announcement lacks; and how many are asked at a time.
 _DETAILS_MS, _MOST_ASKED = 1000, 64
-# Until those are asked again who did not say it.
+# Pause before daemons that gave no details are asked again.
 _ASK_AGAIN_S = 5.0
 
 _IP = IPv4Address | IPv6Address
 
 
 class LinkResolver(Resolver):
-    """Daemons on the link. One that has several addresses counts with the one that is reached best from here."""
+    """Resolver of the daemons on the link; of several addresses of a daemon it takes the one best reached from here."""
 
     def __init__(self, name: str, interface: str, first_s: float) -> None:
-        """Asks on the interface with that IP address; empty: on all."""
+        """Ask on the interface with this IP address, or on all if it is empty."""
         super().__init__(name, _HOLDS_S)
         self._interface = interface
         self._first_s = first_s
         self._loop: asyncio.AbstractEventLoop | None = None
-        # What is known of each service; None for one of which nothing more is known.
+        # The details of each service, or None while they are not known.
         self._services: dict[str, ServiceInfo | None] = {}
 
     def _follow(self) -> None:
@@ -52,19 +52,20 @@ class LinkResolver(Resolver):
 
     def _interrupt(self) -> None:
         if self._loop is not None:
-            with suppress(RuntimeError):  # It is over.
+            with suppress(RuntimeError):  # The loop has ended.
                 self._loop.call_soon_threadsafe(self._event.set)
 
     async def _browse(self) -> None:
-        # Before it asks: zeroconf would leave a socket open.
-        if self._interface and ip_address(self._interface) not in _Here().own:
+        # Checked first, because zeroconf would leave a socket open.
+        if self._interface and ip_address(self._interface) not in _LinkPosition().own:
             raise ConnectionFailed(f"no interface of this host has the address {self._interface}", place=self.name)
         self._event = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._services.clear()
         options: dict[str, Any] = {"interfaces": [self._interface]} if self._interface else {}
         async with AsyncZeroconf(**options) as zeroconf:
-            # An answer to this host alone comes at once, but only one of those who listen here gets it: another may.
+            # An answer to this host alone comes at once, but only one of the processes that listen here gets it:
+            # another may.
             for question_type in (DNSQuestionType.QU, DNSQuestionType.QM):
                 AsyncServiceBrowser(
                     zeroconf.zeroconf, SERVICE_TYPE, handlers=[self._note_service], question_type=question_type
@@ -73,15 +74,15 @@ class LinkResolver(Resolver):
             while not self._is_over:
                 self._event.clear()
                 await self._ask_details(zeroconf.zeroconf)
-                self._tell(self._addresses())
+                self._publish(self._addresses())
                 again_s = None if all(self._services.values()) else _ASK_AGAIN_S
                 with suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._event.wait(), again_s)
 
     def _addresses(self) -> tuple[str, ...]:
-        here = _Here()
-        found = [(here.best_of(info), info.port) for info in self._services.values() if info is not None]
-        return in_order((ip, port) for ip, port in found if ip is not None and port)
+        here = _LinkPosition()
+        found = [(here.best_address(info), info.port) for info in self._services.values() if info is not None]
+        return order_addresses((ip, port) for ip, port in found if ip is not None and port)
 
     async def _gather_answers(self) -> None:
         until = time.monotonic() + self._first_s
@@ -100,7 +101,7 @@ class LinkResolver(Resolver):
         self._event.set()
 
     async def _ask_details(self, zeroconf: Zeroconf) -> None:
-        """Complete what is known, from what has been heard already or by asking."""
+        """Complete the details of services from what was heard already, or ask for them."""
         missing = [name for name, info in self._services.items() if info is None]
         asked = []
         for name in missing:
@@ -109,14 +110,14 @@ class LinkResolver(Resolver):
                 self._services[name] = info
             else:
                 asked.append(info)
-        told = await asyncio.gather(*(info.async_request(zeroconf, _DETAILS_MS) for info in asked[:_MOST_ASKED]))
-        for info, has_told in zip(asked, told, strict=False):
-            if has_told and info.name in self._services:
+        answers = await asyncio.gather(*(info.async_request(zeroconf, _DETAILS_MS) for info in asked[:_MOST_ASKED]))
+        for info, has_answered in zip(asked, answers, strict=False):
+            if has_answered and info.name in self._services:
                 self._services[info.name] = info
 
 
 def _is_sound(name: str) -> bool:
-    """Tell a name that zeroconf takes from those that it only receives."""
+    """Return whether zeroconf accepts this name; it also receives names that it doesn't accept."""
     try:
         ServiceInfo(SERVICE_TYPE, name)
     except Error:
@@ -124,8 +125,8 @@ def _is_sound(name: str) -> bool:
     return True
 
 
-class _Here:
-    """Where on the link this host is."""
+class _LinkPosition:
+    """Position of this host on the link."""
 
     def __init__(self) -> None:
         found = [ip for adapter in ifaddr.get_adapters() for ip in adapter.ips]
@@ -133,10 +134,11 @@ class _Here:
         self.own = {ip_address(ip) for ip, _ in texts}
         self._networks = [ip_network(f"{ip}/{prefix}", strict=False) for ip, prefix in texts]
 
-    def best_of(self, info: ServiceInfo) -> _IP | None:
-        """The address of a daemon that is reached best."""
+    def best_address(self, info: ServiceInfo) -> _IP | None:
+        """Return the address of a daemon that is best reached from here."""
         ips = [ip_address(text) for text in info.parsed_scoped_addresses()]
-        # What is this host's as well is that of a bridge or the like, which many hosts have; or the daemon is here.
+        # An address that this host has, too, is that of a bridge or the like, which many hosts have; or the daemon is
+        # here.
         distinct = [ip for ip in ips if ip not in self.own] or ips
         return min(distinct, key=lambda ip: (not self._is_near(ip), ip.version), default=None)
 
@@ -145,10 +147,10 @@ class _Here:
 
 
 def create(name: Name, settings: Settings) -> LinkResolver:
-    """Raises InvalidParameter, and OperationForbidden where strangers would get a token."""
+    """Make the resolver of a name; raise InvalidParameter, and OperationForbidden if strangers would get a token."""
     name.allow_options("interface", "wait")
     if name.authority or name.path:
-        raise name.wrong("it stands for all daemons on the link; use mdns:///, or mdns:///?interface=IP")
+        raise name.error("it stands for all daemons on the link; use mdns:///, or mdns:///?interface=IP")
     if settings.token_file and not settings.tls_ca:
         raise OperationForbidden(
             "the token would be shown to whoever announces a daemon; set tls_ca, or no token_file", place=name.text
@@ -157,5 +159,5 @@ def create(name: Name, settings: Settings) -> LinkResolver:
     try:
         interface = interface and str(ip_address(interface))
     except ValueError as error:
-        raise name.wrong(f"interface is {interface!r}; give the IP address of one of this host's") from error
+        raise name.error(f"interface is {interface!r}; give the IP address of one of this host's") from error
     return LinkResolver(name.text, interface, name.seconds("wait", _FIRST_S))

@@ -1,4 +1,4 @@
-"""Look-ups that this host's name service doesn't make: SRV records, and those of a certain name server."""
+"""Resolver for look-ups that this host's name service doesn't make: SRV records, and those of a given name server."""
 
 import time
 from ipaddress import ip_address
@@ -11,18 +11,18 @@ import dns.rdatatype
 import dns.resolver
 
 from nnrt_client.resolvers.resolver import PollingResolver
-from nnrt_client.resolvers.targets import Families, Target, in_order, preferred
+from nnrt_client.resolvers.targets import Families, Target, order_addresses, prefer_family
 from nnrt_hdi.errors import ConnectionFailed, InvalidParameter
 
-# How soon and how late to ask again, whatever an answer says of how long it holds.
+# Bounds of the pause before the next look-up, whatever an answer says of its validity.
 _LEAST_S, _MOST_S = 1.0, 30.0
 _KINDS = {4: dns.rdatatype.A, 6: dns.rdatatype.AAAA}
-# Of one service.
+# Most hosts of one service.
 _MOST_HOSTS = 256
 
 
 class NameServerResolver(PollingResolver):
-    """Addresses of a host, or with port 0 of the hosts and ports of a service; asked again when the answer expires."""
+    """Resolver of a host or, with port 0, of the hosts and ports of a service; it asks again when an answer expires."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class NameServerResolver(PollingResolver):
         every_s: float | None,
         timeout_s: float,
     ) -> None:
-        """Asks `server`, or those of /etc/resolv.conf. Raises InvalidParameter."""
+        """Ask `server`, or the servers of /etc/resolv.conf; raise InvalidParameter."""
         super().__init__(name, (every_s or _MOST_S) + timeout_s)
         try:
             self._host = dns.name.from_text(host)
@@ -56,22 +56,22 @@ class NameServerResolver(PollingResolver):
         except dns.exception.DNSException as error:
             raise ConnectionFailed(f"the look-up failed: {error}", place=self.name) from error
         holds_s = max(self._holds_s, _LEAST_S) if targets else _LEAST_S
-        return in_order(targets), self._every_s or holds_s
+        return order_addresses(targets), self._every_s or holds_s
 
     def _targets_of(self, host: dns.name.Name, port: int) -> set[Target]:
         kinds = (_KINDS[family] for family in self._families)
         ips = [ip_address(record.address) for kind in kinds for record in self._records(host, kind)]
-        return {(ip, port) for ip in preferred(ips, self._families)}
+        return {(ip, port) for ip in prefer_family(ips, self._families)}
 
     def _targets_of_service(self) -> set[Target]:
         services = self._records(self._host, dns.rdatatype.SRV)
-        offered = (record for record in services if record.target != dns.name.root)  # That says: not here.
+        offered = (record for record in services if record.target != dns.name.root)  # The root stands for no service.
         return {
             target for record in islice(offered, _MOST_HOSTS) for target in self._targets_of(record.target, record.port)
         }
 
     def _records(self, host: dns.name.Name, kind: dns.rdatatype.RdataType) -> list[Any]:
-        """What the server says now; nothing is an answer as well. Notes how long it holds."""
+        """Return the server's records now, perhaps none, and note how long they are valid."""
         remaining_s = max(self._deadline - time.monotonic(), 0.0)
         try:
             answer = self._resolver.resolve(host, kind, raise_on_no_answer=False, lifetime=remaining_s)

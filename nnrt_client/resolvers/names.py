@@ -17,13 +17,13 @@ _MOST_S = 86_400.0
 
 
 def is_name(text: str) -> bool:
-    """Tell a name from an address, which is HOST:PORT, unix:PATH, or what else gRPC takes without //."""
+    """Return whether a text is a name, and not an address: HOST:PORT, unix:PATH, or what else gRPC takes without //."""
     return "://" in text and not text.startswith("unix:")
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A name in its parts, without what escapes characters in them."""
+    """Parts of a name, without the escapes of characters in them."""
 
     text: str
     scheme: str
@@ -34,7 +34,7 @@ class Name:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises InvalidParameter."""
+        """Split a name into its parts; raise InvalidParameter."""
         try:
             parts = urlsplit(text, allow_fragments=False)
             options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
@@ -42,18 +42,17 @@ class Name:
             raise InvalidParameter(f"it is no name: {error}; use SCHEME:///PATH?OPTION=VALUE", place=text) from error
         return cls(text, parts.scheme, unquote(parts.netloc), unquote(parts.path).removeprefix("/"), options)
 
-    def wrong(self, what: str) -> InvalidParameter:
-        """The error for what is wrong with the name."""
+    def error(self, what: str) -> InvalidParameter:
+        """Return the error for a mistake in the name."""
         return InvalidParameter(what, place=self.text)
 
     def allow_options(self, *allowed: str) -> None:
-        """Raises InvalidParameter for an option that the scheme doesn't have."""
+        """Raise InvalidParameter for an option that the scheme doesn't have."""
         if unknown := sorted(self.options.keys() - set(allowed)):
-            raise self.wrong(f"{self.scheme} has no option {unknown[0]!r}; use {' or '.join(allowed) or 'none'}")
+            raise self.error(f"{self.scheme} has no option {unknown[0]!r}; use {' or '.join(allowed) or 'none'}")
 
     def seconds(self, option: str, default: float) -> float:
-        """The value of an option, in seconds. Raises InvalidParameter for what is no number above 0, of at most a
-        day."""
+        """Return the value of an option in seconds; raise InvalidParameter unless it is above 0 and at most a day."""
         given = self.options.get(option)
         if given is None:
             return default
@@ -62,19 +61,19 @@ class Name:
         except ValueError:
             value = math.nan
         if not 0 < value <= _MOST_S:
-            raise self.wrong(f"{option} is {given!r}; use a number of seconds above 0, of at most a day")
+            raise self.error(f"{option} is {given!r}; use a number of seconds above 0, of at most a day")
         return value
 
 
 def resolver_for(text: str, settings: Settings) -> Resolver:
-    """The resolver of a name: its scheme's factory makes it, which is called with the Name and the settings.
+    """Return the resolver of a name, made by its scheme's factory from the Name and the settings.
 
-    Raises InvalidParameter for what is no such name, and Unsupported where a package is missing.
+    Raises InvalidParameter for a bad name, and Unsupported where a package is missing.
     """
     name = Name.parse(text)
     points = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
     if name.scheme not in points:
-        raise name.wrong(
+        raise name.error(
             f"no resolver knows the scheme {name.scheme!r}; there are {', '.join(sorted(points)) or 'none'}, and what"
             " one needs comes with the extra of its name, for example pip install 'nnrt[mdns]'"
         )

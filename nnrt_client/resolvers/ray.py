@@ -1,4 +1,4 @@
-"""ray:///NAME: the daemons that `nnrt_client.ray.start` has started under that name in a Ray cluster.
+"""Resolver of ray:///NAME, the daemons that `nnrt_client.ray.start` has started under that name in a Ray cluster.
 
 The cluster is the one that this process is in, or that of RAY_ADDRESS, or the one that runs on this host.
 """
@@ -16,14 +16,14 @@ from nnrt_client.resolvers.resolver import PollingResolver
 from nnrt_client.settings import Settings
 from nnrt_hdi.errors import ConnectionFailed
 
-# Where Ray keeps the actors' names.
+# Namespace in which Ray keeps the actors' names.
 NAMESPACE = "nnrt"
 _EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
-    """Where a daemon is, as its actor says."""
+class DaemonLocation:
+    """Location of a daemon, from its actor."""
 
     address: str
     # The IP address of its host.
@@ -36,8 +36,8 @@ def actor_name(fleet: str, index: int) -> str:
     return f"{fleet}/{index}"
 
 
-def actors_of(fleet: str) -> list[Any]:
-    """The actors of a fleet that Ray knows, as handles."""
+def find_actors(fleet: str) -> list[Any]:
+    """Return handles of the actors of a fleet that Ray knows."""
     found = ray.util.list_named_actors(all_namespaces=True)
     names = [entry["name"] for entry in found if entry["namespace"] == NAMESPACE]
     handles = []
@@ -50,10 +50,10 @@ def actors_of(fleet: str) -> list[Any]:
 
 
 class FleetResolver(PollingResolver):
-    """The daemons whose actors answer. Those that listen on their host only are offered there."""
+    """Resolver of the daemons whose actors answer, of which it offers those that only their hosts reach only there."""
 
     def __init__(self, name: str, fleet: str, every_s: float, timeout_s: float) -> None:
-        """`timeout_s` is what the actors get to answer."""
+        """Ask the actors of a fleet, which may take `timeout_s` to answer."""
         super().__init__(name, every_s + timeout_s)
         self._fleet = fleet
         self._every_s = every_s
@@ -76,8 +76,8 @@ class FleetResolver(PollingResolver):
             )
         return tuple(reached), self._every_s
 
-    def _answers(self) -> Sequence[Where]:
-        asked = [actor.where.remote() for actor in actors_of(self._fleet)]
+    def _answers(self) -> Sequence[DaemonLocation]:
+        asked = [actor.where.remote() for actor in find_actors(self._fleet)]
         if not asked:
             return ()
         answered, _ = ray.wait(asked, num_returns=len(asked), timeout=self._timeout_s)
@@ -85,14 +85,14 @@ class FleetResolver(PollingResolver):
         for reference in answered:
             try:
                 answers.append(ray.get(reference))
-            except RayError:  # It is gone, or being restarted.
+            except RayError:  # The actor is gone, or being restarted.
                 continue
         return answers
 
 
 def create(name: Name, settings: Settings) -> FleetResolver:
-    """The resolver of such a name. Raises InvalidParameter."""
+    """Make the resolver of a name; raise InvalidParameter."""
     name.allow_options("every")
     if name.authority or not name.path:
-        raise name.wrong("it names no fleet; use ray:///NAME, as nnrt_client.ray.start got it")
+        raise name.error("it names no fleet; use ray:///NAME, as nnrt_client.ray.start got it")
     return FleetResolver(name.text, name.path, name.seconds("every", _EVERY_S), settings.query_timeout_s)

@@ -1,4 +1,4 @@
-"""What finds the addresses behind one name, and tells when they change."""
+"""Base of the resolvers, which find the addresses behind one name and report their changes."""
 
 import logging
 import queue
@@ -17,53 +17,61 @@ _log = logging.getLogger(__name__)
 Changed = Callable[[tuple[str, ...]], None]
 Failed = Callable[[ConnectionFailed], None]
 
-# Behind one name. More are no fleet but a mistake, or somebody who wants this process to connect everywhere.
+# Most addresses behind one name. More are no fleet, but a mistake or an attempt to make this process connect
+# everywhere.
 MOST_ADDRESSES = 1024
-# A host's name has 253 characters at most, and a port 5.
+# A host's name has at most 253 characters, and a port 5.
 _MOST_CHARACTERS = 260
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[\w.-]+):\d{1,5}", re.ASCII)
 _UNIX = re.compile(r"unix:[^\x00]+")
-# After a failure.
+# Pause after a failure.
 _TRY_AGAIN_S = 1.0
-# What a thread gets to end.
+# Time for a thread to end.
 _END_S = 2.0
 
 
 class Resolver(Closable, ABC):
-    """The addresses behind a name, as long as it is watched. Made by the factory of its scheme."""
+    """Resolver of one name, which its scheme's factory makes; it knows the addresses for as long as it watches."""
 
     def __init__(self, name: str, most_stale_s: float) -> None:
-        """`most_stale_s` bounds how long what changes may go unnoticed, as long as look-ups succeed."""
+        """Take the name; while look-ups succeed, a change goes unnoticed for `most_stale_s` at most."""
         self.name = name
         self.most_stale_s = most_stale_s
         self._is_over = False
         self._is_failing = False
-        # What was found last, and what of it was told.
+        # What was found last, and the part of it that the watcher knows.
         self._found: tuple[str, ...] | None = None
-        self._told: tuple[str, ...] = ()
-        self._changed: Changed = _nobody
-        self._failed: Failed = _nobody
+        self._published: tuple[str, ...] = ()
+        self._changed: Changed = _ignore
+        self._failed: Failed = _ignore
         self._thread: threading.Thread | None = None
-        # What `_wait` waits for, of a kind that a signal handler can't leave locked.
+        # What `_wait` waits for: unlike a condition, a signal handler can't leave it locked.
         self._nudges: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     @abstractmethod
     def _follow(self) -> None:
-        """Call `_tell` with all addresses at first, and whenever they may have changed, until `_wait` says that it is
-        over. Raises ConnectionFailed where there is no answer; it is called again after a while then."""
+        """Call `_publish` with all addresses, at first and whenever they may have changed.
+
+        Go on until `_wait` says that the watch is over. Raises ConnectionFailed where there is no answer; this is then
+        called again after a while.
+        """
 
     def watch(self, changed: Changed, failed: Failed = lambda _: None) -> None:
-        """Have a thread watch the name until `close`. It calls `changed` with all addresses, then and at each change.
+        """Start a thread that watches the name until `close`.
 
-        None is an answer as well. A look-up that fails changes nothing; the first one of an outage is logged, and
-        `failed` is called with it. Called once.
+        The thread calls `changed` with all addresses at first and at each change; no address is an answer as well. A
+        failed look-up changes nothing. The first one of an outage is logged, and `failed` is called with it. This may
+        be called once.
         """
         self._changed, self._failed = changed, failed
         self._thread = threading.Thread(target=self._run, name=f"nnrt-names {self.name}", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """End the watch; nothing is told any more. Idempotent, and for any thread, that of the watch as well."""
+        """End the watch: the watcher is not called any more.
+
+        Any thread may call this, even that of the watch. Calling it again does nothing.
+        """
         self._is_over = True
         self._nudge()
         self._interrupt()
@@ -72,28 +80,28 @@ class Resolver(Closable, ABC):
             thread.join(_END_S)
 
     def _interrupt(self) -> None:
-        """End what `_follow` waits for other than by `_wait`."""
+        """End what `_follow` waits for in other ways than by `_wait`."""
 
     def _nudge(self) -> None:
-        """End a `_wait`. For any thread."""
+        """End a `_wait`; any thread may call this."""
         self._nudges.put(None)
 
     def _wait(self, timeout_s: float | None = None) -> bool:
-        """Wait so long, or for a nudge; whether the watch is over."""
+        """Wait for `timeout_s`, or for a nudge, and return whether the watch is over."""
         if not self._is_over:
             with suppress(queue.Empty):
                 self._nudges.get(timeout=timeout_s)
         return self._is_over
 
-    def _tell(self, addresses: Iterable[str]) -> None:
-        """Tell the watcher all addresses, if they are others than before."""
+    def _publish(self, addresses: Iterable[str]) -> None:
+        """Call the watcher with all addresses, if they have changed."""
         if self._is_failing:
             self._is_failing = False
             _log.warning("%s: look-ups succeed again", self.name)
         found = tuple(addresses)
         if found != self._found and not self._is_over:
-            self._found, self._told = found, sound_addresses(self.name, found)
-            self._changed(self._told)
+            self._found, self._published = found, sound_addresses(self.name, found)
+            self._changed(self._published)
 
     def _run(self) -> None:
         while not self._is_over:
@@ -110,28 +118,28 @@ class Resolver(Closable, ABC):
         if self._is_failing or self._is_over:
             return
         self._is_failing = True
-        known = "no address is known" if self._found is None else f"{len(self._told)} known addresses count on"
+        known = "no address is known" if self._found is None else f"{len(self._published)} known addresses count on"
         _log.warning("%s; %s", error, known)
         self._failed(error)
 
 
 class PollingResolver(Resolver):
-    """One whose source says nothing by itself, and is asked again and again."""
+    """Resolver that polls its source, which sends no updates."""
 
     @abstractmethod
     def _ask(self) -> tuple[tuple[str, ...], float]:
-        """The addresses now, and the seconds after which to ask again. Raises ConnectionFailed."""
+        """Return the addresses now, and the seconds after which to ask again; raise ConnectionFailed."""
 
     def _follow(self) -> None:
         is_over = False
         while not is_over:
             addresses, again_s = self._ask()
-            self._tell(addresses)
+            self._publish(addresses)
             is_over = self._wait(again_s)
 
 
 def sound_addresses(name: str, found: Iterable[str]) -> tuple[str, ...]:
-    """Those that may be addresses, each once and at most MOST_ADDRESSES; the log says what is left out."""
+    """Return the texts that can be addresses, each once and MOST_ADDRESSES at most; log which are left out."""
     sound: dict[str, None] = {}
     for address in found:
         if len(sound) == MOST_ADDRESSES:
@@ -145,5 +153,5 @@ def sound_addresses(name: str, found: Iterable[str]) -> tuple[str, ...]:
     return tuple(sound)
 
 
-def _nobody(_: object) -> None:
-    """Nobody watches yet."""
+def _ignore(_: object) -> None:
+    """Do nothing, as long as there is no watcher."""

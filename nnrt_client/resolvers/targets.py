@@ -1,20 +1,20 @@
-"""What a look-up of names finds: IP addresses and ports."""
+"""Results of a look-up of names: IP addresses and ports."""
 
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv6Address
 
 Target = tuple[IPv4Address | IPv6Address, int]
-# Of IP, in the order of preference.
+# Families of IP, in the order of preference.
 Families = tuple[int, ...]
 
 
-def preferred(ips: Iterable[IPv4Address | IPv6Address], families: Families) -> list[IPv4Address | IPv6Address]:
-    """Those of the first of the families that has any."""
+def prefer_family(ips: Iterable[IPv4Address | IPv6Address], families: Families) -> list[IPv4Address | IPv6Address]:
+    """Return the addresses of the first family that has any."""
     of_family = {family: [ip for ip in ips if ip.version == family] for family in families}
     return next(filter(None, of_family.values()), [])
 
 
-def in_order(targets: Iterable[Target]) -> tuple[str, ...]:
-    """Addresses, in an order that isn't the answer's: name servers turn that about."""
+def order_addresses(targets: Iterable[Target]) -> tuple[str, ...]:
+    """Return addresses in an order that is not the answer's, which name servers rotate."""
     ordered = sorted(set(targets), key=lambda target: (target[0].version, target))
     return tuple(f"[{ip}]:{port}" if ip.version == 6 else f"{ip}:{port}" for ip, port in ordered)

@@ -1,4 +1,4 @@
-"""Replies of runs whose links were lost: the daemon keeps them until they are fetched (PreparedModel.AwaitRun)."""
+"""Fetches replies of runs whose links broke; the daemon keeps them until then (PreparedModel.AwaitRun)."""
 
 from collections import deque
 from functools import partial
@@ -21,12 +21,12 @@ from nnrt_hdi.wire.run_messages import Chunk
 
 
 class AwaitedRun:
-    """Takes the place of the link of a run, and fetches its reply."""
+    """What stands in for the link of a run and fetches its reply."""
 
     def __init__(self, session: Session, run: Run, broken: BrokenCall | None, since: int) -> None:
-        """`broken` says how the link of the run ended, if it did; it was opened at the attachment `since`."""
+        """Create it. `broken` says how the run's link ended, if it did; `since` at which attachment it was opened."""
         self.asked = run
-        # That of the run while it was on the link.
+        # The id that the run had on the link.
         self.run_id = run.id
         self.is_over = False
         self._session = session
@@ -34,26 +34,29 @@ class AwaitedRun:
         self._was_cut_off = broken is not None and broken.is_cut_off
         self._attachment = since
         self._call: Any = None
-        # Whether the daemon doesn't know the run, which is of no harm: it can be sent again.
+        # Whether the daemon never got the run, so that it can be sent again.
         self.never_arrived = False
 
     def carries(self, run: Run) -> bool:
-        """See `Link.carries`."""
+        """Return whether the run's reply is still to come; see `Link.carries`."""
         return self.asked is run and not self.is_over
 
     def stop(self, run: Run, reason: NnrtError) -> None:
-        """See `Link.stop`."""
-        if not run.is_written_by_daemon:  # Else its reply tells when the daemon has stopped it.
+        """Handle that the run was cancelled; see `Link.stop`."""
+        if not run.is_written_by_daemon:  # Else its reply says when the daemon has stopped it.
             run.fail(reason)
             self.end()
 
     def end(self) -> None:
-        """Fetch nothing any more."""
+        """Stop fetching."""
         if self._call is not None:
             self._call.cancel()
 
     def fetch(self) -> None:
-        """Have the run end, unless it never arrived. Tries as often as the session finds its daemon again."""
+        """Fetch the reply and end the run with it, unless the daemon never got the run.
+
+        Tries again each time that the session finds its daemon again.
+        """
         run = self.asked
         try:
             self._fetch(run)
@@ -97,13 +100,13 @@ class AwaitedRun:
                 raise failure
 
     def _is_unknown(self, run: Run, broken: BrokenCall) -> bool:
-        """Tell if the daemon doesn't know the run, which touches no tensors: it can be made twice without harm."""
+        """Return whether the run can be sent again: the daemon doesn't know it, and it writes no tensors."""
         is_unknown = self._was_cut_off and isinstance(broken.error, ConnectionFailed)
         return is_unknown and run.tensors is None and run.given_up is None
 
 
 class Fetches:
-    """Fetches replies, so many at a time, in threads that may wait. The loop's."""
+    """Fetches of replies, at most `most` at a time, in threads that may wait. Belongs to the loop."""
 
     def __init__(self, session: Session, runs: SessionRuns, most: int) -> None:
         self._session = session
@@ -116,11 +119,11 @@ class Fetches:
         return bool(self._waiting or self._under_way)
 
     def asked(self) -> list[Run]:
-        """The runs whose replies are to be fetched."""
+        """Return the runs whose replies are being fetched or wait for that."""
         return [awaited.asked for awaited in (*self._waiting, *self._under_way)]
 
     def add(self, run: Run, broken: BrokenCall | None, since: int) -> None:
-        """Fetch the reply of a run, as soon as a thread may: for a verdict, where its link was lost."""
+        """Fetch the reply of a run as soon as a thread is free. `broken` says how its link broke, if it did."""
         if not (isinstance(run.link, AwaitedRun) and run.link.carries(run)):
             awaited = AwaitedRun(self._session, run, broken, since)
             self._waiting.append(awaited)
@@ -141,7 +144,7 @@ class Fetches:
 
     def _fetched(self, awaited: AwaitedRun, _: None) -> None:
         if awaited in self._under_way:
-            self._runs.forget(awaited.run_id)  # Its reply is here; or it never arrived, and mustn't begin later.
+            self._runs.forget(awaited.run_id)  # The reply is here; or the run never arrived and must not start later.
             if awaited.never_arrived:
                 self._runs.send_over_grpc(awaited.asked, former_id=awaited.run_id)
             self._under_way.discard(awaited)

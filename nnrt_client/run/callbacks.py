@@ -1,4 +1,4 @@
-"""Callbacks of asynchronous runs: each run has exactly one, in a thread of the runtime."""
+"""Callbacks of `run_async`: exactly one per run, in a thread of the runtime."""
 
 import threading
 from collections.abc import Callable
@@ -14,19 +14,19 @@ from nnrt_hdi.errors import NnrtError
 # Whether this thread is inside a callback.
 _here = threading.local()
 
-# Called with what a run gave, or why it gave nothing.
+# Called with result and error of a run, one of them None.
 Deliver = Callable[["RunResult[Any] | None", "NnrtError | None"], object]
 
 
 class Callbacks(LockOwner):
-    """Callbacks of the runs of an executor. They may wait for anything but each other."""
+    """Callbacks of an executor's runs. They may wait for anything except each other."""
 
     def __init__(self, call_back: Callable[..., object]) -> None:
-        """`call_back` has a thread for callbacks call something."""
+        """Create it. `call_back` calls a function in a thread for callbacks."""
         self._call_back = call_back
         # Runs whose callbacks have not returned.
         self._expected: set[Run] = set()
-        # Of those that have ended, what no thread has begun.
+        # Callbacks of ended runs that no thread has begun.
         self._unbegun: set[Callable[[], None]] = set()
         super().__init__()
 
@@ -40,20 +40,20 @@ class Callbacks(LockOwner):
 
     @property
     def runs(self) -> list[Run]:
-        """The runs whose callbacks have not returned."""
+        """Runs whose callbacks have not returned."""
         return list(self._expected)
 
     def expect(self, run: Run) -> None:
-        """Wait for the callback of this run, too, from now on: it is about to begin."""
+        """Add a run that is about to start: `settle` waits for its callback."""
         self._expected.add(run)
 
     def expect_no_more(self, run: Run) -> None:
-        """Wait for no callback of this run: it has not begun."""
+        """Remove a run that did not start."""
         self._expected.discard(run)
         self._changes.announce()
 
     def ended(self, deliver: Deliver, run: Run) -> None:
-        """Have the one callback of a run made."""
+        """Start the callback of a run that has ended."""
         delivery = partial(self._deliver, deliver, run)
         with self._lock:
             self._unbegun.add(delivery)
@@ -61,9 +61,9 @@ class Callbacks(LockOwner):
         self._call_back(self._make, delivery)
 
     def settle(self) -> None:
-        """Wait until all have returned, unless this is one.
+        """Wait until all callbacks have returned; return at once within a callback.
 
-        Those that no thread has begun are made here: all threads may be in callbacks that wait for what this one holds.
+        This thread calls those that no other thread has begun: all threads may be in callbacks that wait for this one.
         """
         if getattr(_here, "is_callback", False):
             return
@@ -77,18 +77,18 @@ class Callbacks(LockOwner):
                 return
 
     def _awaited(self) -> bool:
-        """Tell if a callback is still to come. None does of a run whose begin was interrupted."""
+        """Return whether a callback is still to come. A run whose start was interrupted has none."""
         return any(run.keeps_tensors or not run.ended.is_set for run in list(self._expected))
 
     def _make(self, delivery: Callable[[], None]) -> None:
         with self._lock:
             is_unbegun = delivery in self._unbegun
             self._unbegun.discard(delivery)
-        if is_unbegun:  # Else `settle` makes it.
+        if is_unbegun:  # Else `settle` calls it.
             delivery()
 
     def _deliver(self, deliver: Deliver, run: Run) -> None:
-        """Make a callback."""
+        """Call a callback."""
         _here.is_callback = True
         try:
             run.stamps.wake()

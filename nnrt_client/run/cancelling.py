@@ -1,4 +1,4 @@
-"""Cancellations on their way to the daemon."""
+"""Cancellation of runs in the daemon."""
 
 import logging
 from collections.abc import Callable
@@ -16,20 +16,19 @@ _log = logging.getLogger(__name__)
 
 
 class Canceller:
-    """Tells the daemon which runs are of no use any more: as many at a time as there are, by one call after another.
-    The loop's."""
+    """Sender of cancellations: one CancelRuns call at a time, with all runs that wait for it. Belongs to the loop."""
 
     def __init__(self, session: Session, runs: SessionRuns, on_ended: Callable[[set[int]], object]) -> None:
-        """`on_ended` is called with the runs that the daemon has ended, or never had."""
+        """Create it. `on_ended` is called with the ids of runs that the daemon has ended or never had."""
         self._session = session
         self._runs = runs
         self._on_ended = on_ended
-        # Those that the daemon has not been told of, the first first.
+        # Ids that the daemon doesn't know of yet, in order.
         self._run_ids: dict[int, None] = {}
         self._is_telling = False
 
     def tell(self, run_id: int) -> None:
-        """Tell of one more."""
+        """Cancel one more run."""
         self._run_ids[run_id] = None
         self._begin()
 
@@ -40,16 +39,19 @@ class Canceller:
             self._is_telling = begin(partial(self._tell, run_ids), told)  # Else the next one tries again.
 
     def _tell(self, run_ids: list[int]) -> set[int] | None:
-        """Make the call, in a thread that may wait for it. Returns the runs that have ended; None where the daemon was
-        not told."""
+        """Make the call, in a thread that may wait.
+
+        Returns:
+            The ids of runs that have ended, or None if the daemon got no call.
+        """
         try:
             request = prepared_model_pb2.CancelRunsRequest(run_ids=run_ids)
             reply = self._session.call("PreparedModel.CancelRuns", request, self._session.settings.query_timeout_s)
             return set(run_ids) - set(reply.stopping_run_ids)
-        except (ConnectionFailed, TimedOut) as error:  # Else the daemon would keep their replies to the end.
+        except (ConnectionFailed, TimedOut) as error:  # Try again: else the daemon would keep the replies for ever.
             _log.debug("it is told again of cancelled runs: %r", error)
             return None
-        except Exception as error:  # Whatever it is, later ones are told of.
+        except Exception as error:  # Whatever it is, later cancellations must be sent.
             _log.debug("cancelled runs may go on: %r", error)
         return set()
 

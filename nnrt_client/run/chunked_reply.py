@@ -1,4 +1,4 @@
-"""A reply that comes over gRPC: a frame, and the chunks of outputs that are too long for it."""
+"""Reply over gRPC: a frame, and chunks of the outputs that are too long for it."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -21,7 +21,7 @@ from nnrt_hdi.wire.run_messages import Chunk
 
 
 class ChunkedReply:
-    """The reply of a run, and what is still to be read of it."""
+    """Reply of a run, of which chunks may still be read."""
 
     def __init__(
         self, run: Run, reply: Reply, messages: Iterator[Bytes | Chunk], compressor: Compressor | None
@@ -35,15 +35,18 @@ class ChunkedReply:
         self.is_read = not self._chunked
 
     def finish(self) -> None:
-        """End the run with this reply. Raises as `Run.finish`."""
+        """End the run with this reply. Raise the errors of `Run.finish`."""
         self._run.finish(self._unpacked, self._reply)
 
     def _unpacked(self) -> list[Elements]:
-        """Read the outputs: into new arrays, or, if they come in chunks, into the memory that they belong in, of which
-        nothing is written unless all outputs fit.
+        """Read the outputs into new arrays, or, those in chunks, into the memory of their tensors.
 
-        Raises the error that the reply carries, CutOff where the call breaks, OperationFailed where something else
-        comes than chunks. What is announced and makes no sense is not waited for.
+        Nothing is written unless all outputs fit. Nonsense that the reply announces is not waited for.
+
+        Raises:
+            NnrtError: The reply contains this error.
+            CutOff: The call broke.
+            OperationFailed: The daemon sent something else than chunks.
         """
         run = self._run
         outputs = partial(run.packet.outputs, run, self._reply)
@@ -53,7 +56,7 @@ class ChunkedReply:
         try:
             arrays = self._placed(specs)
         except NnrtError:
-            # It is not the daemon's fault, perhaps, and the stream goes on: behind what nobody wants.
+            # The error may not be the daemon's, and the stream goes on: skip the chunks.
             self._skip(sum(spec.byte_size for spec in specs.values()))
             self.is_read = True
             raise
@@ -70,7 +73,7 @@ class ChunkedReply:
         return outputs(arrays)  # type: ignore[no-any-return]
 
     def _placed(self, specs: Mapping[int, TensorSpec]) -> dict[int, Array]:
-        """Give the memory of the outputs that are to come."""
+        """Return arrays for the outputs that come in chunks."""
         tensors = self._run.tensors
         if tensors is None or tensors.targets is None:
             return {index: room_for(spec) for index, spec in specs.items()}
@@ -86,7 +89,7 @@ class ChunkedReply:
         return arrays
 
     def _outlined(self, index: int) -> Elements:
-        """Give an output without its elements."""
+        """Return an output without its elements."""
         spec = self._run.signature.result_form(index, self._outputs[index]).spec
         if self._outputs[index].place == REGION:
             return Stored(spec.numpy_dtype, spec.shape, spec.byte_size, placed_at(None))

@@ -1,4 +1,4 @@
-"""Descriptions of runs: what all runs of one kind have in common, worked out once (nnrt_hdi/wire/packet.py)."""
+"""Descriptions: what all runs of one kind have in common, computed once (nnrt_hdi/wire/packet.py)."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,11 +18,10 @@ from nnrt_hdi.tensor import Shape
 from nnrt_hdi.v2 import model_pb2, prepared_model_pb2
 from nnrt_hdi.wire.packet import FrameLayout
 
-# Tensors up to this size are part of a packet of the local socket, as long as all of one direction together have no
-# more than that.
+# Tensors up to this size travel in a packet of the local socket, if those of one direction together have no more.
 INLINE_BYTES = 16 << 10
 PACKET_INLINE_BYTES = 40 << 10
-# Kinds of which a model keeps a description, the latest.
+# Descriptions that a model keeps, the latest ones.
 _MOST_KINDS = 64
 _MOST_IN_VAIN = 8
 
@@ -31,15 +30,15 @@ REGION = prepared_model_pb2.TENSOR_PLACE_REGION
 CHUNKS = prepared_model_pb2.TENSOR_PLACE_CHUNKS
 NOWHERE = prepared_model_pb2.TENSOR_PLACE_NOWHERE
 
-# A comprehension would be a frame of every small run.
+# A comprehension would add a Python frame to every small run.
 _shape_of = attrgetter("shape")
 
-# Shapes of the inputs; where there are Tensors, the kinds of inputs and outputs.
+# The shapes of the inputs; with Tensors, the kinds of inputs and outputs.
 Kind = tuple[Any, ...]
 
 
 class Describable(Protocol):
-    """A run, as far as its description goes."""
+    """What a description needs of a run."""
 
     signature: Signature
     inputs: Sequence[Elements]
@@ -48,22 +47,22 @@ class Describable(Protocol):
 
 
 class Described(NamedTuple):
-    """One tensor of a description."""
+    """Tensor of a description."""
 
     data_type: int
     dtype: np.dtype[np.generic]
-    # Empty where the output is open: only the run tells its shape.
+    # Empty for an open output, whose shape only the run tells.
     shape: Shape
-    # Of an open output, what there is to be room for.
+    # For an open output, the room reserved for it.
     size_bytes: int
     place: Any
     is_open: bool = False
 
 
 class Description:
-    """All that runs of one kind have in common: the model, the shape of each tensor, and where each one lies.
+    """What runs of one kind have in common: the model, the shape of each tensor, and where each one lies.
 
-    The daemon keeps it under its number; one numbered 0 goes with every run of it.
+    The daemon keeps a description under its number. A description numbered 0 is not kept and travels with every run.
     """
 
     __slots__ = (
@@ -95,30 +94,30 @@ class Description:
         inputs: Sequence[Described],
         outputs: Sequence[Described],
     ) -> None:
-        # Who learns from its runs.
+        # The kinds that learn from its runs.
         self.kinds = kinds
         self.number = number
-        # Whether the daemon has it: a run with it was answered.
+        # Whether the daemon has it, because a run with it was answered.
         self.is_answered = False
         self.was_forgotten = False
-        # How long the latest run waited for the device and was on it; for ever, before the first.
+        # Nanoseconds that the latest run waited for the device and was on it; infinite before the first.
         self.busy_ns = sys.maxsize
         self.inline_inputs = [at for at, one in enumerate(inputs) if one.place == INLINE]
         self.region_inputs = [at for at, one in enumerate(inputs) if one.place == REGION]
         self.chunked_inputs = [at for at, one in enumerate(inputs) if one.place == CHUNKS]
         self.has_open_outputs = any(one.is_open for one in outputs)
-        # With the bytes that there is to be room for.
+        # With the bytes to reserve.
         self.region_outputs = [(at, one.size_bytes) for at, one in enumerate(outputs) if one.place == REGION]
         self.layout = layout = FrameLayout(
             [one.size_bytes if one.place == INLINE else None for one in inputs],
             [] if self.has_open_outputs else [one.size_bytes if one.place == INLINE else None for one in outputs],
             len(self.region_inputs) + len(self.region_outputs),
         )
-        # Of the longer one of request and reply, as far as that is known.
+        # Size of the longer one of request and reply, as far as known.
         self.frame_bytes = max(layout.request_bytes, layout.reply_bytes)
-        # Whether all tensors are in the frames, as far as the description says.
+        # Whether all tensors travel in the frames.
         self.is_inline = len(self.inline_inputs) == len(inputs) and not self.region_outputs
-        # What a reply as promised has in it: data types, shapes and where they begin. The others with their indexes.
+        # Inline outputs of a promised reply: data types, shapes, offsets. The other outputs, with their indexes.
         inline = [] if self.has_open_outputs else [one for one in outputs if one.place == INLINE]
         self.dtypes = [one.dtype for one in inline]
         self.shapes = [one.shape for one in inline]
@@ -129,8 +128,11 @@ class Description:
         ).SerializeToString()
 
     def forget(self) -> None:
-        """The daemon doesn't know it any more. Who is told so twice leaves it out no more: there is no room for it. Two
-        runs under way may tell of the same time."""
+        """Handle that the daemon has forgotten it.
+
+        After the second time the description travels with every run, because the daemon has no room for it. Two runs
+        under way may report the same time.
+        """
         if not self.is_answered:
             return
         self.is_answered = False
@@ -141,7 +143,7 @@ class Description:
 
 def _message(one: Described) -> prepared_model_pb2.TensorDescription:
     return prepared_model_pb2.TensorDescription(
-        data_type=one.data_type,  # type: ignore[arg-type]  # The member's number.
+        data_type=one.data_type,  # type: ignore[arg-type]  # The number of the enum's member.
         dimensions=one.shape,
         place=one.place,
         is_open=one.is_open,
@@ -149,7 +151,7 @@ def _message(one: Described) -> prepared_model_pb2.TensorDescription:
 
 
 class Descriptions:
-    """The descriptions of a model's runs, apart for each way to its daemon."""
+    """Descriptions of a model's runs, separate for each way to its daemon."""
 
     def __init__(self, session: Session) -> None:
         self.local = Kinds(session, is_local=True)
@@ -157,22 +159,22 @@ class Descriptions:
 
 
 class Kinds:
-    """The descriptions of a model's runs on one way to its daemon, by their kinds."""
+    """Descriptions of a model's runs on one way to its daemon, by kind."""
 
     def __init__(self, session: Session, *, is_local: bool) -> None:
         self._session = session
         self._is_local = is_local
-        # The oldest first.
+        # Oldest first.
         self._known: dict[Kind, Description] = {}
-        # How many kinds were described, of which none has come again since: as in a model whose shapes grow with each
-        # run. Then only those are described that came before.
+        # How many kinds in a row never came again, as in a model whose shapes grow with each run. Beyond a limit, only
+        # kinds that came before get a description of their own.
         self._described_in_vain = 0
         self._came_once: dict[Kind, None] = {}
-        # Kinds whose outputs have other shapes in each run.
+        # Kinds whose outputs have different shapes in each run.
         self._varied: dict[Kind, None] = {}
 
     def of(self, run: Describable) -> Description:
-        """Give the description of a run."""
+        """Return the description of a run."""
         kind = _kind_of(run)
         description = None if kind is None else self._known.get(kind)
         if description is None:
@@ -181,7 +183,7 @@ class Kinds:
         return description
 
     def _new(self, run: Describable, kind: Kind | None) -> Description:
-        """Describe a run of a kind for which there is no description. It is kept where it says all of the outputs."""
+        """Make the description of a new kind, and keep it if it says everything about the outputs."""
         signature = run.signature
         shapes = [None if form.size_bytes < 0 else form.shape for form in signature.output_forms]
         return self._described(run, kind, shapes)
@@ -198,8 +200,10 @@ class Kinds:
         return description
 
     def learn(self, run: Describable, description: Description, results: Sequence[Elements]) -> None:
-        """Describe later runs of the kind with the shapes that the outputs of this one had. Where these are not what
-        the description said, they are different each time: nothing is said of them any more."""
+        """Make a description for later runs of the kind, with the shapes that the outputs of this run had.
+
+        If the description already said other shapes, outputs differ from run to run: their kind stays open.
+        """
         kind = _kind_of(run)
         if kind is None or kind in self._varied:
             return
@@ -256,7 +260,7 @@ class Kinds:
             elif not self._is_local:
                 place = INLINE
             elif size_bytes <= min(INLINE_BYTES, room) and not (is_open and target is not None):
-                room -= size_bytes  # Nothing is known of the size of one that varies before the first run.
+                room -= size_bytes  # Before the first run nothing is known about the size of an open output.
                 place = INLINE
             elif (target is not None and target.is_sealed) or size_bytes:
                 place = REGION
@@ -267,7 +271,7 @@ class Kinds:
 
 
 def _promised(description: Description) -> list[Shape | None]:
-    """The shapes that a description says the outputs to have; None of one that nobody wants."""
+    """Return the shapes that a description promises; None for an output that nobody wants."""
     elsewhere = {at: None if one.place == NOWHERE else one.shape for at, one in description.elsewhere}
     inline = iter(description.shapes)
     count = len(elsewhere) + len(description.shapes)
@@ -275,20 +279,20 @@ def _promised(description: Description) -> list[Shape | None]:
 
 
 def _kind_of(run: Describable) -> Kind | None:
-    """Give what runs of one kind have in common; None for a run that is like no other."""
+    """Return the key of a run's kind, or None for a run that is like no other."""
     tensors = run.tensors
     kind = tuple(map(_shape_of, run.inputs)) if tensors is None else tensors.kinds
     return (kind, *run.unwanted) if run.unwanted and kind is not None else kind
 
 
 def _put(entries: dict[Any, Any], key: Any, value: Any) -> None:
-    """Put something into what keeps the latest, from any thread."""
+    """Add an entry and drop the oldest, from any thread."""
     if len(entries) >= _MOST_KINDS:
         oldest, *_ = entries.copy()
-        entries.pop(oldest, None)  # Another thread may do the same.
+        entries.pop(oldest, None)  # Another thread may have removed it.
     entries[key] = value
 
 
 def placed_at(buffer: DeviceBuffer | None) -> "model_pb2.BufferRegion":
-    """Give the place of an output in memory of the device; that of one that nobody wants has no buffer."""
+    """Return the region of an output in memory of the device; without a buffer for an output that nobody wants."""
     return model_pb2.BufferRegion() if buffer is None else buffer.place

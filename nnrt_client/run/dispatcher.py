@@ -1,4 +1,4 @@
-"""How the runs of a model are made, wherever it is."""
+"""Dispatcher: accepts the runs of a model, places them, and ends them."""
 
 import math
 from abc import ABC, abstractmethod
@@ -15,38 +15,43 @@ from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import NnrtError, OperationFailed, OperationForbidden
 
-# A NewArray stands for an output that is to come as an array.
+# A NewArray stands for an output that comes as a new array.
 Targets = Sequence[RunTensor[Any] | NewArray]
 
 
 class Dispatcher(Closable, ABC):
-    """Makes the runs of one model: on one session, on several, or in parts. The executor that has it closes it."""
+    """Base of what places the runs of one model: on one session, on a pool, or in parts. Its executor closes it."""
 
-    # What errors call it once it is closed.
+    # What errors call the closed object.
     kind = "session"
-    # What a run may take without a timeout, of which no daemon is told.
+    # Seconds that a run without a timeout may take. The daemon doesn't learn of this limit.
     bound_s = math.inf
     is_open = True
-    # Set by constructors. The inputs and outputs of the model.
+    # The model's inputs and outputs; set by constructors, like everything below.
     signature: Signature
-    # Makes a run, which is among `runs` until it has ended.
+    # Creates a run, which is in `runs` until it has ended.
     new_run: Callable[[], Run]
     runs: set[Run]
-    # Sends a run, and waits for its end. Raises what is known before anything is sent.
+    # Sends a run and waits until it ends. Raises errors that are found before anything is sent.
     run_here: Callable[[Run], None]
-    # Sends a run, which ends some time. Raises what is known before anything is sent.
+    # Sends a run and returns. Raises errors that are found before anything is sent.
     start: Callable[[Run], None]
-    # Has a thread for callbacks call something.
+    # Calls a function in a thread for callbacks.
     call_back: Callable[..., object]
 
     @property
     @abstractmethod
     def death(self) -> NnrtError | None:
-        """Why no run can be made any more; None while it can, as far as is known."""
+        """Error that says why no run is possible any more, or None."""
 
     @abstractmethod
     def give_up(self, run: Run, *, is_left: bool = False) -> None:
-        """End a run that was given up, wherever it is. `is_left`: the thread that waited for it does so no more."""
+        """End a cancelled run, wherever it is.
+
+        Args:
+            run: The run, whose `give_up` has been called.
+            is_left: The thread that waited for the run has stopped waiting.
+        """
 
     def run(
         self,
@@ -56,7 +61,21 @@ class Dispatcher(Closable, ABC):
         unwanted: Sequence[int] = (),
         run: Run | None = None,
     ) -> RunResult[Any]:
-        """Run and wait for the outputs; in place of an unwanted one comes anything. See `Executor.run_sync`."""
+        """Send a run and wait for its outputs, as `Executor.run_sync` does.
+
+        Args:
+            inputs: As for `run_sync`.
+            outputs: As for `run_sync`.
+            timeout_ms: As for `run_sync`.
+            unwanted: Indexes of outputs that need not be sent; anything may stand in their place.
+            run: The run to use, or None for a new one.
+
+        Returns:
+            The result.
+
+        Raises:
+            NnrtError: As `run_sync`.
+        """
         result: RunResult[Any] | None
         error: NnrtError | None
         run = run or self.new_run()
@@ -84,8 +103,18 @@ class Dispatcher(Closable, ABC):
         unwanted: Sequence[int],
         attach: Callable[[Run], bool],
     ) -> None:
-        """Start a run that no thread waits for. `attach` says who is told of its end; false where it has ended. Raises
-        what `run` raises before anything is sent; nobody is told then."""
+        """Start a run that no thread waits for.
+
+        Args:
+            inputs: As for `run`.
+            outputs: As for `run`.
+            timeout_ms: As for `run`.
+            unwanted: As for `run`.
+            attach: Connects the run with who learns of its end; returns False if the run has ended already.
+
+        Raises:
+            NnrtError: As `run`, for errors found before anything is sent. Nobody else learns of the run then.
+        """
         run = self.new_run()
         try:
             self._accept(run, inputs, outputs, timeout_ms, unwanted)
@@ -98,21 +127,23 @@ class Dispatcher(Closable, ABC):
             raise
 
     def cancel(self, run: Run, reason: NnrtError) -> bool:
-        """Give a run up for a reason; false where it has ended, or was given up for another one."""
+        """Cancel a run. Return False if it has ended, or was cancelled for another reason."""
         if run.give_up(reason):
             self.give_up(run)
         return run.given_up is reason
 
     def end(self, others: Iterable[Run] = ()) -> bool:
-        """Begin no more runs, and end those in flight, and others: with the death of the daemon, if it has died. False
-        where this has been done before."""
+        """Accept no more runs, and end those in flight and `others`; return False if this was done before.
+
+        The runs end with the daemon's death, if it has died, else with OperationFailed.
+        """
         is_first, self.is_open = self.is_open, False
         for run in {*list(self.runs), *others}:
             self.cancel(run, self.death or OperationFailed(f"the {self.kind} was closed"))
         return is_first
 
     def fit(self, run: Run, inputs: Inputs, outputs: Targets | None) -> None:
-        """Give a run its inputs and outputs. Raises what `run` raises for those that don't fit."""
+        """Check inputs and outputs and set them in the run. Raise the errors that `run` raises for them."""
         signature = run.signature
         given = None
         if outputs is not None or signature.session.death is not None:
@@ -130,7 +161,7 @@ class Dispatcher(Closable, ABC):
     def _accept(
         self, run: Run, inputs: Inputs, outputs: Targets | None, timeout_ms: int | None, unwanted: Sequence[int]
     ) -> None:
-        """Give a run all that it needs. Raises what `run` raises before anything is sent."""
+        """Check a run and add it to `runs`. Raise the errors that `run` raises before anything is sent."""
         if timeout_ms is None:
             run.deadline = monotonic() + self.bound_s
         else:
@@ -142,9 +173,9 @@ class Dispatcher(Closable, ABC):
             raise self._closed()
 
     def _abandon(self, run: Run) -> None:
-        """End a run whose begin, or the wait for it, was interrupted: nothing is written after this has returned."""
+        """End a run whose start or wait was interrupted. No output is written after this has returned."""
         reason = OperationFailed("the run was given up")
-        if not run.id and run.link is None:  # The dispatcher has nothing of it.
+        if not run.id and run.link is None:  # The dispatcher never got it.
             run.fail(reason)
         elif not run.ended.is_set:
             run.give_up(reason)

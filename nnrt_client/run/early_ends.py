@@ -1,4 +1,4 @@
-"""Runs that end before their replies have come: their time is over, or nobody wants them any more."""
+"""Runs that end before their replies arrive: they are late, or were cancelled."""
 
 import logging
 import math
@@ -17,50 +17,55 @@ from nnrt_hdi.errors import NnrtError, OperationFailed, TimedOut
 
 _log = logging.getLogger(__name__)
 
-# A reply that the daemon has sent is here after so long, or has been lost.
+# A reply that the daemon has sent arrives within this time, or is lost.
 _ARRIVAL_S = 0.05
 
 
 class EarlyEnds:
-    """Ends runs early, and looks after ways when it is time to. The loop's."""
+    """Ends runs early, and calls the ways when they are due. Belongs to the loop."""
 
     def __init__(self, session: Session, runs: SessionRuns, ways: Sequence[Way]) -> None:
         self._runs = runs
         self._ways = ways
         self._settings = session.settings
-        # Runs that are to end early but are still on a link, with the time that the daemon has to end them.
+        # Runs that must end early but are still on a link, with the time until which the daemon may end them.
         self.stopping: dict[Run, float] = {}
         self._wakes_at = math.inf
-        # When runs are to be looked at. Ways may be sooner.
+        # When to check runs next. Ways may be due sooner.
         self._runs_due = 0.0
         self._timer: Any = None
 
     def wake_at(self, until: float) -> None:
-        """Look after everything at that time, or sooner."""
+        """Check everything at that time or sooner."""
         if until < self._wakes_at and until < math.inf:
             self.sleep()
             self._timer = io_loop().events.call_later(max(until - time.monotonic(), 0.0), self._look_after_all)
             self._wakes_at = until
 
     def end_at(self, until: float) -> None:
-        """Look whether a run is to be ended at that time, or sooner."""
+        """Check the runs at that time or sooner."""
         self._runs_due = min(self._runs_due, until)
         self.wake_at(until)
 
     def sleep(self) -> None:
-        """Look after nothing any more, until `wake_at`."""
+        """Check nothing any more, until `wake_at` is called."""
         self._wakes_at = math.inf
         if self._timer is not None:
             self._timer.cancel()
 
     def end(self, run: Run, reason: NnrtError, *, is_left: bool = False) -> None:
-        """End a run, wherever it is. The daemon stops it too. `is_left`: its thread does not wait for it any more.
+        """End a run, wherever it is, and let the daemon stop it.
 
-        One whose outputs the daemon itself writes into tensors ends when the daemon has confirmed that it has stopped,
-        or after `verdict_timeout_s`: they are the application's again then, and nothing must be written there later.
+        A run whose outputs the daemon writes into tensors of the application ends when the daemon has confirmed that it
+        stopped, or after `verdict_timeout_s`: from then on nothing may be written there.
+
+        Args:
+            run: The run.
+            reason: The error with which it ends.
+            is_left: The thread that waited for the run has stopped waiting.
         """
         link, now = run.carrying, time.monotonic()
-        if link is None:  # It waits, or its reply is being read, or it was never sent.
+        if link is None:  # The run waits, or its reply is being read, or it was never sent.
             for way in self._ways:
                 way.remove(run)
             run.fail(reason)
@@ -73,35 +78,35 @@ class EarlyEnds:
             link.stop(run, reason)
             self.stopping[run] = until = now + self._settings.verdict_timeout_s
             self.end_at(until)
-        elif self.stopping[run] <= now:  # The daemon doesn't say that it has ended, or never had it.
+        elif self.stopping[run] <= now:  # The daemon didn't confirm in time.
             self.stopping[run] = math.inf
             link.is_over = True
             link.end()
             run.fail(reason)
 
     def give_up(self, run: Run, is_left: bool) -> None:
-        """End a run that was given up; see `end`."""
+        """End a cancelled run; see `end`."""
         self.end(run, OperationFailed("the run was given up"), is_left=is_left)
 
     def expire(self, run: Run, *, is_left: bool = False) -> None:
-        """End a run whose time is over."""
+        """End a run that is late."""
         bound = f"{run.timeout_ms} ms" if run.timeout_ms else f"{self._settings.run_timeout_s:g} s"
         self.end(run, TimedOut(f"the run took longer than {bound}"), is_left=is_left)
 
     def confirmed(self, run_ids: set[int]) -> None:
-        """Wait no longer for these runs: the daemon has ended them, or never had them."""
+        """Stop waiting for these runs: the daemon has ended them, or never had them."""
         until = time.monotonic() + _ARRIVAL_S
         for run in [run for run in self.stopping if run.id in run_ids]:
             self.stopping[run] = min(self.stopping[run], until)
             self.end_at(until)
 
     def _look_after_all(self) -> None:
-        """End runs whose time is over, and look after the ways."""
+        """End late runs, and call the ways that are due."""
         self._wakes_at = math.inf
         now, again = time.monotonic(), self._runs_due
         if again <= now:
             again = self._look_after_runs(now)
-            self._runs_due = min(again, now + LOOK_AGAIN_S)  # Those on links of threads nobody announces.
+            self._runs_due = min(again, now + LOOK_AGAIN_S)  # Runs on links of threads are not announced.
         self.wake_at(min(again, *(way.look_after(now) for way in self._ways)))
 
     def _look_after_runs(self, now: float) -> float:
@@ -109,24 +114,24 @@ class EarlyEnds:
         for run in set(self._runs.under_way()):
             try:
                 again = min(again, self._look_after(run, now))
-            except Exception:  # Of memory, perhaps. The others end all the same.
+            except Exception:  # MemoryError, perhaps. The other runs must end all the same.
                 _log.exception("a run could not be ended")
                 again = now + TICK_S
-            del run  # It keeps no tensors alive.
+            del run  # So that this frame keeps no tensors alive.
         for run in [run for run in self.stopping if run.carrying is None]:
             del self.stopping[run]
-            run.fail(OperationFailed("the run was given up"))  # If nobody who has read its reply ends it.
+            run.fail(OperationFailed("the run was given up"))  # Unless the reader of its reply ended it.
         return again
 
     def _look_after(self, run: Run, now: float) -> float:
-        """End a run if its time is over. Give when to look again."""
-        if run.ended.is_set:  # Its link waits for the reply, but not for ever: it may be lost.
+        """End a run if it is late. Return when to check it again."""
+        if run.ended.is_set:  # Its link waits for the reply, but not for ever: the reply may be lost.
             self.stopping.setdefault(run, now + self._settings.verdict_timeout_s)
         until = self.stopping.get(run)
         if until is None:
             until = now if run.given_up is not None else run.deadline
             if isinstance(run.link, Link) and not run.link.is_loops:
-                until += TICK_S  # Its thread looks first.
+                until += TICK_S  # Its thread checks first.
         if until <= now:
             self.expire(run, is_left=True)
             until = self.stopping.get(run, math.inf)

@@ -1,4 +1,4 @@
-"""Running a compiled model."""
+"""Executor: runs a compiled model."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -31,24 +31,29 @@ OnServiceDied = Callable[[Any], object]
 
 
 class Executor(Closable):
-    """Runs a built compilation, from any number of threads.
+    """Runner of a built compilation, for any number of threads.
 
-    Inputs are arrays or Tensors in the model's order, or by the names of its inputs; they must have exactly the model's
-    data types. Outputs come in the model's order and have the model's data types: read-only arrays (copy one to change
-    it), or the Tensors that were given for them, which must be big enough, as only the run may tell; after a run that
-    failed these hold anything. Runs are independent of each other and may overlap, so each needs outputs of its own. An
-    executor whose daemon died stays dead: build again.
+    Inputs are arrays or Tensors, in the model's order or by name, with exactly the model's data types. Outputs come in
+    the model's order with the model's data types: read-only arrays (copy one to change it), or the Tensors given for
+    them. The contents of output Tensors are undefined after a run that failed. Runs may overlap, so each needs output
+    Tensors of its own. An executor whose daemon died stays dead: build again.
     """
 
     def __init__(self, compilation: Compilation) -> None:
-        """Raises OperationForbidden for a compilation that isn't built, UnavailableDevice if its daemon died since."""
+        """Create an executor of a built compilation.
+
+        Raises:
+            InvalidParameter: `compilation` is no Compilation.
+            OperationForbidden: The compilation isn't built.
+            UnavailableDevice: Its daemon has died since.
+        """
         if not isinstance(compilation, Compilation):
             raise InvalidParameter(f"the compilation is {compilation!r}; give a Compilation")
         self._take(ModelDispatcher(compilation._prepared()))
 
     @classmethod
     def _of(cls, dispatcher: Dispatcher) -> Self:
-        """Run a model that no Compilation has built. The executor takes it over."""
+        """Return an executor over a dispatcher, which the executor closes."""
         executor = cls.__new__(cls)
         executor._take(dispatcher)
         return executor
@@ -67,20 +72,42 @@ class Executor(Closable):
 
     @property
     def output_count(self) -> int:
-        """Number of outputs that a run gives."""
+        """Number of outputs of a run."""
         return len(self._dispatcher.signature.outputs)
 
     def input_desc(self, index: int) -> TensorDesc:
-        """Description of an input, -1 where a dimension varies; the caller's own. Raises InvalidParameter."""
+        """Return the description of an input, with -1 for open dimensions.
+
+        Returns:
+            A copy, which the caller may change.
+
+        Raises:
+            InvalidParameter: There is no such input.
+        """
         return TensorDesc._from_spec(item_at(self._dispatcher.signature.inputs, index, "input"))
 
     def output_desc(self, index: int) -> TensorDesc:
-        """Description of an output as far as it is known before a run; the caller's own. Raises InvalidParameter."""
+        """Return the description of an output, as far as it is known before a run.
+
+        Returns:
+            A copy, which the caller may change.
+
+        Raises:
+            InvalidParameter: There is no such output.
+        """
         return TensorDesc._from_spec(item_at(self._dispatcher.signature.outputs, index, "output"))
 
     def input_dim_range(self, index: int) -> tuple[Shape, Shape]:
-        """Smallest and largest shape the device takes for an input. Raises InvalidParameter, OperationForbidden where
-        the device doesn't say, or UnavailableDevice."""
+        """Return the smallest and the largest shape that the device takes for an input.
+
+        Returns:
+            Two shapes of the input's rank.
+
+        Raises:
+            InvalidParameter: There is no such input.
+            OperationForbidden: The device doesn't say which shapes it takes.
+            UnavailableDevice: The daemon has died.
+        """
         signature = self._dispatcher.signature
         item_at(signature.inputs, index, "input")
         ranges = signature.input_ranges()
@@ -99,13 +126,26 @@ class Executor(Closable):
     def run_sync(
         self, inputs: Inputs, outputs: OutputTensors | None = None, *, timeout_ms: int | None = None
     ) -> RunResult[Any]:
-        """Run and wait for the outputs: those given, or new arrays, in the model's order and with its data types.
+        """Send the run and wait until it ends.
 
-        Raises InvalidParameter for inputs and outputs that don't fit (OutputTooSmall where only the run could tell),
-        NullPointer for a missing one, OperationFailed for a Tensor smaller than its desc says, TimedOut,
-        UnavailableDevice if the daemon dies, and whatever the device refuses with. Without a timeout a run may take
-        `Settings.run_timeout_s`. An exception from a signal handler gives the run up: the
-        daemon stops it, and no output is written after this has returned.
+        An exception from a signal handler cancels the run: the daemon stops it, and no output is written after this
+        call has returned.
+
+        Args:
+            inputs: Arrays or Tensors, in the model's order or by name.
+            outputs: Tensors for the outputs, in the model's order; None returns new arrays.
+            timeout_ms: Milliseconds that the run may take; None: `Settings.run_timeout_s`.
+
+        Returns:
+            The outputs: those given, or new read-only arrays, in the model's order and with its data types.
+
+        Raises:
+            InvalidParameter: An input or output doesn't fit; OutputTooSmall where only the run could tell.
+            NullPointer: An input or output is missing.
+            OperationFailed: A Tensor is smaller than its description says.
+            TimedOut: The run took longer than its timeout.
+            UnavailableDevice: The daemon died, or the device failed.
+            NnrtError: The device refused the run for another reason.
         """
         return self._run(inputs, outputs, timeout_ms)
 
@@ -120,11 +160,19 @@ class Executor(Closable):
     def submit(
         self, inputs: Inputs, outputs: OutputTensors | None = None, *, timeout_ms: int | None = None
     ) -> "RunFuture[Any]":
-        """Start a run; its outputs are the result of the future, errors as for `run_sync` its exception.
+        """Start a run and return its future.
 
-        Raises at once what is known before anything is sent. Inputs are read where they are: leave them alone until the
-        run has ended. asyncio awaits it through `asyncio.wrap_future`. Callbacks added to the future are called in the
-        few threads that all devices of the runtime share.
+        The client reads inputs where they are: don't change them until the run has ended. A few threads, which all
+        devices of the runtime share, call the callbacks added to the future. `asyncio.wrap_future` makes it awaitable.
+
+        Args:
+            inputs: As for `run_sync`.
+            outputs: As for `run_sync`.
+            timeout_ms: As for `run_sync`.
+
+        Returns:
+            A future whose result is what `run_sync` would return. Errors that are found before the run is sent are
+            raised at once; others are the future's exception.
         """
         return self._submit(inputs, outputs, timeout_ms, None)
 
@@ -136,7 +184,7 @@ class Executor(Closable):
         convert: Convert | None,
         unwanted: Sequence[int] = (),
     ) -> "RunFuture[Any]":
-        """See `submit`. The future's result is what `convert` makes of the run's."""
+        """Start a run as `submit` does; `convert` turns the run's result into the future's."""
         future: RunFuture[Any] = RunFuture()
         dispatcher = self._dispatcher
 
@@ -148,14 +196,14 @@ class Executor(Closable):
         return future
 
     def set_on_run_done(self, callback: OnRunDone) -> None:
-        """Have later runs of `run_async` call this when they end: callback(user_data, outputs, error).
+        """Set the callback that later runs of `run_async` call when they end: callback(user_data, outputs, error).
 
-        The error is None or the outputs are; Tensors given for the outputs are passed in any case.
+        Either `error` or `outputs` is None, but Tensors given for the outputs are passed in any case.
         """
         self._on_run_done = callback
 
     def set_on_service_died(self, callback: OnServiceDied) -> None:
-        """Have later runs of `run_async` call this instead when their daemon dies: callback(user_data)."""
+        """Set the callback that later runs of `run_async` call instead when their daemon dies: callback(user_data)."""
         self._on_service_died = callback
 
     def run_async(
@@ -163,9 +211,17 @@ class Executor(Closable):
     ) -> None:
         """Start a run that ends in exactly one callback, on a thread of the runtime.
 
-        Its tensors live until the callback has returned, even if they are closed before. Raises what `run_sync` raises
-        before anything is sent, InvalidParameter for a timeout of 0 or less, or without user_data; OperationForbidden
-        while no on_run_done is set.
+        The run's tensors live until the callback has returned, even if the application closes them before.
+
+        Args:
+            inputs: As for `run_sync`.
+            outputs: As for `run_sync`.
+            timeout_ms: Milliseconds that the run may take, at least 1.
+            user_data: What the callback gets to tell runs apart; not None.
+
+        Raises:
+            InvalidParameter: `timeout_ms` is below 1, `user_data` is None, or an input or output doesn't fit.
+            OperationForbidden: No `on_run_done` is set.
         """
         expected: list[Run] = []
 
@@ -181,7 +237,7 @@ class Executor(Closable):
             expected.append(run)
             self._callbacks.expect(run)
             deliver = partial(_deliver, self._dispatcher, done, died, user_data, outputs)
-            # Again: `close` may have looked before.
+            # Look again: `close` may have looked before this run was added.
             return self._dispatcher.is_open and run.tell(partial(self._callbacks.ended, deliver), keeps_tensors=True)
 
         try:
@@ -192,10 +248,10 @@ class Executor(Closable):
             raise
 
     def close(self) -> None:
-        """End the runs in flight (their callbacks get OperationFailed, or the death of the daemon), wait for the
-        callbacks, let go of the model.
+        """End the runs in flight, wait for their callbacks, and release the model.
 
-        Idempotent. Called from a callback, it does not wait: two callbacks that wait for each other would never end.
+        Callbacks get OperationFailed, or the death of the daemon. Idempotent. A call from a callback does not wait,
+        because two callbacks that wait for each other would never end.
         """
         is_first = self._dispatcher.end(self._callbacks.runs)
         self._callbacks.settle()
@@ -212,7 +268,7 @@ def _deliver(
     result: RunResult[Any] | None,
     error: NnrtError | None,
 ) -> None:
-    """Make the one callback of a run. An exception in it is the application's; it is logged."""
+    """Call the callback of a run that has ended; log an exception that the application raises in it."""
     try:
         if died is not None and isinstance(error, UnavailableDevice) and dispatcher.death is not None:
             died(user_data)

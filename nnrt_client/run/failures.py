@@ -1,4 +1,4 @@
-"""Errors of runs, whatever went wrong."""
+"""Errors of runs, made from any exception."""
 
 import logging
 from typing import TypeVar
@@ -11,7 +11,7 @@ ErrorT = TypeVar("ErrorT", bound=BaseException)
 
 
 def nnrt_error_of(error: BaseException, otherwise: str) -> NnrtError:
-    """Give an error of ours as it is. Of anything else make one that says it, and what could not be done."""
+    """Return an NnrtError as it is; else a new one that says what could not be done and why."""
     if isinstance(error, NnrtError):
         return error
     if isinstance(error, MemoryError):
@@ -21,7 +21,7 @@ def nnrt_error_of(error: BaseException, otherwise: str) -> NnrtError:
 
 
 def without_frames(error: ErrorT) -> ErrorT:
-    """Rid an error, and those it comes from, of the frames they went through, which hold what the run held."""
+    """Remove the frames from an error and its causes, because frames keep the run's tensors alive."""
     seen: BaseException | None = error
     while seen is not None:
         seen.__traceback__ = None

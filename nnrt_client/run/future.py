@@ -1,4 +1,4 @@
-"""The future of a run, wherever the run is made."""
+"""Future of a run."""
 
 import logging
 import threading
@@ -16,64 +16,81 @@ from nnrt_hdi.signals import raised_by_handler
 
 _log = logging.getLogger(__name__)
 
-# Whoever is interrupted in a run waits so long for its end: its outputs may be being written.
+# An interrupted thread waits this long for the end of its run, whose outputs may be being written.
 WRITE_S = 10.0
 
 ResultT = TypeVar("ResultT")
 Callback = Callable[[Future[Any]], object]
 Convert = Callable[[RunResult[Any]], Any]
-# Ends a run for a reason, and tells if that was in time.
+# Cancels a run for a reason; returns whether that was in time.
 GiveUp = Callable[[NnrtError], bool]
 
 
 class RunFuture(Future[ResultT]):
-    """The future of a run. Made by `submit`.
+    """Future of a run; `submit` creates it.
 
-    A signal handler may come at any line of who waits or adds a callback: that takes no lock of concurrent.futures.
-    Only who ends the run, and `concurrent.futures.wait`, take it. Callbacks are called in threads for them.
+    A signal handler may interrupt a thread that waits or adds a callback at any line, so these take no lock of
+    concurrent.futures. Only the thread that ends the run takes it, and `concurrent.futures.wait`. Threads for callbacks
+    call the callbacks.
     """
 
-    # Those of the run; None where it is made of others.
+    # Stamps of the run; None for a run that consists of others.
     _stamps: Stamps | None = None
 
     def _bind(self, give_up: GiveUp, call_back: Callable[..., object], convert: Convert | None = None) -> None:
-        """Be the future of a run that is about to begin. Its result is what `convert` makes of the run's; `call_back`
-        has a thread for callbacks call something."""
+        """Connect the future with a run that is about to start.
+
+        Args:
+            give_up: Cancels the run.
+            call_back: Calls a function in a thread for callbacks.
+            convert: Turns the run's result into the future's.
+        """
         self._give_up = give_up
         self._call_back = call_back
         self._convert = convert
         self._settled = Latch()
         self._is_cancelled = False
         self._result: Any = None
-        # What has been made of it, first of all by whoever was the first.
+        # The converted result, once a thread has asked for it.
         self._values: list[Any] = []
         self._error: BaseException | None = None
         self._callbacks: list[Callback] = []
         self._callbacks_lock = threading.RLock()
 
-    # ---- for who waits
+    # ---- for threads that wait
 
     def done(self) -> bool:
-        """True once the run has ended, or has been cancelled."""
+        """Return whether the run has ended or was cancelled."""
         return self._settled.is_set or self._is_cancelled
 
     def running(self) -> bool:
-        """False: a run can be cancelled until it has ended."""
+        """Return False: a run can be cancelled until it has ended."""
         return False
 
     def cancelled(self) -> bool:
-        """True once the run has been cancelled."""
+        """Return whether the run was cancelled."""
         return self._is_cancelled
 
     def cancel(self) -> bool:
-        """Give the run up, if it has not ended; true if that was in time. The daemon stops the run."""
+        """Cancel the run, which the daemon stops. Return False if it had ended before."""
         if not self.done() and self._give_up(Cancelled("the run was cancelled")):
             self._is_cancelled = True
         return self._is_cancelled
 
     def result(self, timeout: float | None = None) -> ResultT:
-        """Wait for the outputs, so many seconds at most. Raises what `Executor.run_sync` raises, CancelledError, or
-        TimeoutError."""
+        """Wait for the outputs.
+
+        Args:
+            timeout: Seconds to wait at most; None: as long as the run takes.
+
+        Returns:
+            The outputs, as `Executor.run_sync` returns them.
+
+        Raises:
+            CancelledError: The run was cancelled.
+            TimeoutError: The run had not ended in time.
+            NnrtError: The run failed; as `Executor.run_sync`.
+        """
         was_over = self._settled.is_set
         error = self.exception(timeout)
         if self._stamps is not None and not was_over:
@@ -82,12 +99,22 @@ class RunFuture(Future[ResultT]):
             try:
                 raise error
             finally:
-                del error, self  # The error knows this frame.
+                del error, self  # The error refers to this frame.
         return self._values[0]  # type: ignore[no-any-return]  # It is there where no error is.
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for the end of the run, so many seconds at most: the error, None for a run that succeeded. Raises
-        CancelledError or TimeoutError."""
+        """Wait for the end of the run.
+
+        Args:
+            timeout: Seconds to wait at most; None: as long as the run takes.
+
+        Returns:
+            The error of the run, or None if it succeeded.
+
+        Raises:
+            CancelledError: The run was cancelled.
+            TimeoutError: The run had not ended in time.
+        """
         if not self._is_cancelled and not self._settled.wait(timeout):
             raise FutureTimeoutError
         if self._is_cancelled:
@@ -96,18 +123,20 @@ class RunFuture(Future[ResultT]):
         return self._error
 
     def add_done_callback(self, fn: Callable[[Future[ResultT]], object]) -> None:
-        """Call this with the future when the run has ended, in a thread for callbacks; at once where it has."""
+        """Call `fn` with the future when the run has ended, in a thread for callbacks."""
         with self._callbacks_lock:
             if not self._settled.is_set:
                 self._callbacks.append(fn)
                 return
         self._call_all((fn,))
 
-    # ---- for who ends the run
+    # ---- for the thread that ends the run
 
     def _settle(self, result: RunResult[Any] | None, error: NnrtError | None) -> None:
-        """Take what came of the run, wake who waits, and have the callbacks called. Whoever was left without memory on
-        the way does it once more: what has been done isn't done again."""
+        """Store result or error of the run, wake waiting threads, and start the callbacks.
+
+        A caller that runs out of memory calls this again: steps that were done are not repeated.
+        """
         if not self._settled.is_set:
             if result is not None:
                 self._stamps = result._stamps
@@ -130,8 +159,7 @@ class RunFuture(Future[ResultT]):
             self._call_back(self._go_on, callbacks)
 
     def _convert_once(self) -> None:
-        """Make of the run's result what is wanted of it, in the thread that is the first to ask: others that wait are
-        not kept waiting by it."""
+        """Convert the run's result in the first thread that asks for it, so that the reader of replies doesn't."""
         if self._error is not None or self._values:
             return
         try:
@@ -143,7 +171,7 @@ class RunFuture(Future[ResultT]):
             self._error = self._error or error
 
     def _go_on(self, callbacks: Sequence[Callback]) -> None:
-        """Call those who wait in no thread."""
+        """Call the callbacks, in a thread for them."""
         if self._stamps is not None:
             self._stamps.wake()
         self._call_all(callbacks)
@@ -156,15 +184,15 @@ class RunFuture(Future[ResultT]):
                 _log.exception("a callback of %r failed", self)
 
     def _fail_in_child(self, error: NnrtError) -> None:
-        """End after a fork, whoever held a lock before. Callbacks are the parent's."""
+        """End in a forked child, whoever held a lock. Callbacks belong to the parent."""
         self._error = error
         self._settled.set()
 
 
 def _too_late(_: NnrtError) -> bool:
-    """The run has ended."""
+    """Return False: the run has ended, so it can't be cancelled."""
     return False
 
 
 class Cancelled(OperationFailed, code=OperationFailed.code, status=OperationFailed.grpc_status):
-    """The run's future was cancelled."""
+    """Error of a run whose future was cancelled."""

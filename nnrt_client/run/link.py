@@ -1,4 +1,4 @@
-"""Connections on which runs travel: each belongs to one thread, which waits for its own runs there, or to the loop."""
+"""Links: connections on which runs travel. Each belongs to one waiting thread, or to the loop."""
 
 import logging
 import queue
@@ -31,9 +31,9 @@ from nnrt_hdi.wire.run_messages import Chunk, chunk_message, frames_message
 
 _log = logging.getLogger(__name__)
 
-# A number, for operations on flags of the enum take microseconds.
+# A plain number: operations on the enum's flags take microseconds.
 _AT_ONCE = int(getattr(socket, "MSG_DONTWAIT", 0))
-# Who waits for a reply looks so often whether the time of the run is over.
+# A thread that waits for a reply checks this often whether the run is late.
 TICK_S = 0.5
 
 _BROKEN = BrokenCall("the local socket broke off")
@@ -42,102 +42,102 @@ _ANSWERS_NONE = "a reply answers no run that is under way"
 
 
 class LinkOwner(Protocol):
-    """Who is told what happens on links, in any thread."""
+    """What links call when something happens, in any thread."""
 
     def freed(self, link: "Link") -> None:
-        """The replies of all runs of a link of the loop's have been read."""
+        """Handle that all replies on a link of the loop have been read."""
 
     def leave(self, link: "Link") -> None:
-        """The thread that had a link leaves it with a run whose reply has not come."""
+        """Handle that a thread leaves its link while a run is under way there."""
 
     def lost(self, link: "Link", broken: BrokenCall) -> None:
-        """A link is over; the replies of its runs may be had in another way."""
+        """Handle that a link broke. The replies of its runs can be fetched."""
 
 
 class Link(ABC):
-    """A connection on which runs are under way: one of the thread that has it, or several of the loop.
+    """Connection on which runs are under way: one run of the thread that owns it, or several of the loop.
 
-    Whoever reads a reply there ends the run. A run that is sent has one reader at every moment: its thread, the loop,
-    or the link's own thread.
+    Whoever reads a reply ends its run. A run that was sent has one reader at every moment: its thread, the loop, or the
+    link's own thread.
     """
 
     def __init__(self, links: LinkOwner, runs: SessionRuns, attachment: int) -> None:
         self.links = links
         self.runs = runs
-        # That of the session, when the link was opened: the daemon breaks off those of an earlier one.
+        # The session's attachment when the link was opened; the daemon breaks off links of earlier ones.
         self.attachment = attachment
-        # The runs whose replies are to come here, by their ids; one that has ended meanwhile stays until then.
+        # The runs whose replies will come here, by id. A run that has ended meanwhile stays until its reply comes.
         self.under_way: dict[int, Run] = {}
-        # The runs of the latest packet whose replies have come, of which the next one tells the daemon; and those of
-        # the packet before, of which it is told unless the latest one has not arrived.
+        # Ids of the latest packet's runs whose replies have come: the next packet acknowledges them. And those of the
+        # packet before, which the latest packet acknowledged, if it arrived.
         self.answered: list[int] = []
         self.former: list[int] = []
-        # Whether it carries nothing any more.
+        # Whether the link must not be used any more.
         self.is_over = False
         # Whether the end of the connection has been read.
         self.is_lost = False
-        # Whether the loop has it: from the begin, or since the thread that had it has left a run there.
+        # Whether the link belongs to the loop: from the start, or since its thread left a run on it.
         self.is_loops = False
-        # Whether a thread has left a run here: then the link is closed once the reply has come.
+        # Whether a thread has left a run here. The link is closed when the reply has come.
         self.was_left = False
-        # When the latest packet was sent, by time.monotonic.
+        # When the latest packet was sent, of time.monotonic().
         self.sent_at = 0.0
 
     @abstractmethod
     def send(self, runs: Sequence[Run]) -> None:
-        """Send runs that have been packed. Raises OSError where nothing of them can be sent."""
+        """Send packed runs. Raise OSError if nothing of them could be sent."""
 
     @abstractmethod
     def wait(self, run: Run) -> None:
-        """Wait until the only run that is under way has ended. For the thread that has the link."""
+        """Wait until the only run under way has ended; called by the thread that owns the link."""
 
     @abstractmethod
     def stop(self, run: Run, reason: NnrtError) -> None:
-        """End a run that nobody wants any more, unless the daemon may write into memory of the application."""
+        """End a cancelled run, unless the daemon may still write into memory of the application."""
 
     @abstractmethod
     def end(self) -> None:
-        """End the connection, from any thread; who reads it finds what had arrived, and then its end."""
+        """End the connection, from any thread. Its reader gets what has arrived, and then the end."""
 
     @abstractmethod
     def close(self) -> None:
-        """Free what the link holds. Nobody reads it any more."""
+        """Free what the link holds; nobody reads it any more."""
 
     def put_on(self, run: Run) -> None:
-        """Carry a run that is about to be sent. From now on the link is busy."""
+        """Add a run that is about to be sent. From now on the link is busy."""
         if not self.under_way:
             self.former, self.answered = self.answered, []
         self.under_way[run.id] = run
         run.link = self
 
     def carries(self, run: Run) -> bool:
-        """Tell if the reply of a run is to come here."""
+        """Return whether the reply of a run will come here."""
         return self.under_way.get(run.id) is run
 
     def take_off(self) -> list[Run]:
-        """Carry none of the runs any more."""
+        """Remove all runs and return them."""
         runs, self.under_way = list(self.under_way.values()), {}
         return runs
 
     def _forget(self, run: Run) -> None:
-        """The reply of a run has come."""
+        """Remove a run whose reply has come."""
         self.answered.append(run.id)
         self.under_way.pop(run.id, None)
 
 
 class LocalLink(Link):
-    """A connection of the local socket."""
+    """Connection of the local socket."""
 
     def __init__(self, links: LinkOwner, runs: SessionRuns, session: Session) -> None:
-        """Raises ConnectionFailed where nobody listens or knows the session, OutOfMemory for one more than allowed."""
+        """Connect. Raise ConnectionFailed if nobody listens or knows the session, OutOfMemory beyond the limit."""
         super().__init__(links, runs, session.attachment)
         self._waits_s = TICK_S
-        # What the loop has received and not taken yet.
+        # What the loop has received but not processed yet.
         self._unread: bytes | None = None
-        self._connection = LocalConnection(session)  # The last: nothing that fails leaves it open.
+        self._connection = LocalConnection(session)  # Last: a failure before leaves nothing open.
 
     def fileno(self) -> int:
-        """Give the descriptor, for the loop."""
+        """Return the descriptor, for the loop."""
         return self._connection.fileno()
 
     def send(self, runs: Sequence[Run]) -> None:
@@ -166,19 +166,19 @@ class LocalLink(Link):
                     continue
                 packet = b""
             self.take(packet)
-        if not run.ended.is_set:  # Its reply is fetched.
+        if not run.ended.is_set:  # Its reply is being fetched.
             run.ended.wait()
         if self.under_way and not self.is_lost:
             self.links.leave(self)
 
     def _wait_at_most(self, seconds: float) -> None:
-        """Have a wait for a reply end after so long, or sooner, to look at the run again."""
+        """Limit the wait for a reply, so that the run is checked again."""
         self._waits_s = seconds = min(max(seconds, 1e-3), TICK_S)
-        with suppressed(OSError):  # The loop may have closed it; then a receive says so.
+        with suppressed(OSError):  # The loop may have closed it; the next receive says so.
             self._connection.wait_at_most(seconds)
 
     def read_ready(self) -> None:
-        """Read what has come, for the loop, which calls this again where it raises MemoryError."""
+        """Read what has arrived. The loop calls this, and again after a MemoryError."""
         packet = self._unread
         try:
             packet = self._connection.receive(LOCAL_PACKET_BYTES, _AT_ONCE) if packet is None else packet
@@ -191,10 +191,10 @@ class LocalLink(Link):
         self._unread = None
 
     def take(self, packet: bytes) -> None:
-        """End the runs whose replies have come; or the link, whose end this is."""
+        """End the runs whose replies are in the packet; an empty packet is the end of the link."""
         try:
             replies = replies_in(packet)
-        except InvalidParameter:  # Of no bytes there are no frames.
+        except InvalidParameter:  # No frames: the connection has ended, or the daemon sends nonsense.
             self.links.lost(self, _BROKEN)
             return
         for reply in replies:
@@ -204,7 +204,7 @@ class LocalLink(Link):
                 continue
             try:
                 self._answer(run, reply)
-            except Exception as error:  # No memory, perhaps. Others are read all the same.
+            except Exception as error:  # MemoryError, perhaps. The other replies must be read all the same.
                 if raised_by_handler(error):
                     raise
                 self._forget(run)
@@ -224,7 +224,7 @@ class LocalLink(Link):
                 self.links.lost(self, _BROKEN)
             return
         run.stamps.answered_ns = perf_counter_ns()
-        if outcome is not None and outcome.kept:  # Who fetches it forgets it.
+        if outcome is not None and outcome.kept:  # The daemon keeps the reply until it is fetched.
             self.runs.fetch(run, self.attachment)
             self.under_way.pop(run.id, None)
             return
@@ -234,9 +234,9 @@ class LocalLink(Link):
 
     def stop(self, run: Run, reason: NnrtError) -> None:
         if not run.is_written_by_daemon:
-            run.fail(reason)  # Before who reads the end of the connection looks whether its reply is still wanted.
+            run.fail(reason)  # Before the reader sees the end of the connection and fetches the reply.
             if not self.is_loops:
-                self.end()  # Its thread may wait there.
+                self.end()  # Its thread may be waiting there.
 
     def end(self) -> None:
         self._connection.end()
@@ -246,17 +246,17 @@ class LocalLink(Link):
 
 
 class RemoteLink(Link):
-    """A RunStream call, and the thread that reads it.
+    """RunStream call, with the thread that reads it.
 
-    A stream costs half of a unary call per run (docs/adr/0001-carrier-of-a-run.md). One run at a time on each keeps
-    what a unary call would give: ending the call ends that run and no other.
+    A run on a stream costs half of a unary call (docs/adr/0001-carrier-of-a-run.md). Each stream carries one run at a
+    time, so that canceling the call ends that run and no other.
     """
 
     def __init__(self, links: LinkOwner, runs: SessionRuns, session: Session) -> None:
-        """Raises UnavailableDevice or ConnectionFailed, RuntimeError where there is no thread to be had."""
+        """Start the call. Raise UnavailableDevice, ConnectionFailed, or RuntimeError if no thread can be started."""
         super().__init__(links, runs, session.attachment)
         self._session = session
-        # Runs that are to be sent.
+        # Runs to send.
         self._outbox: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
         self._call = session.start("PreparedModel.RunStream", self._messages())
         self.reader = threading.Thread(target=self._read, name=f"nnrt-stream {session.address}", daemon=True)
@@ -287,24 +287,24 @@ class RemoteLink(Link):
         self._outbox.put(None)
 
     def close(self) -> None:
-        """End the thread of gRPC's that sends; the call ends with its requests."""
+        """End gRPC's sending thread; the call ends with its requests."""
         self._outbox.put(None)
 
     def _messages(self) -> Iterator[bytes]:
-        """Yield what is sent, in a thread of gRPC's."""
+        """Yield the messages to send; gRPC calls this in a thread of its own."""
         while (run := self._outbox.get()) is not None:
             try:
                 for message in _messages_of(run, self._session):
                     if run.id not in self.under_way:
-                        break  # It has ended; the daemon waits for no more of it.
+                        break  # The run has ended; the daemon doesn't wait for the rest.
                     yield message
                     del message
-            except Exception as error:  # No memory, perhaps.
+            except Exception as error:  # MemoryError, perhaps.
                 self._give_up_run(run, error)
-            del run  # An idle link keeps no tensors alive.
+            del run  # So that an idle link keeps no tensors alive.
 
     def _read(self) -> None:
-        """Hand out replies to the end of the call, in the link's own thread."""
+        """Process replies until the call ends, in the link's own thread."""
         broken = _BROKEN_STREAM
         try:
             broken = self._how_it_ended()
@@ -343,13 +343,13 @@ class RemoteLink(Link):
                 continue
             run.stamps.answered_ns = perf_counter_ns()
             chunked = ChunkedReply(run, reply, messages, self._session.compressor)
-            if chunked.is_read:  # First of all: who waits for the run goes on with the next one.
+            if chunked.is_read:  # Free the link first: the waiting thread goes on with its next run.
                 is_free = False
                 try:
                     self._free(run)
                     is_free = True
                     chunked.finish()
-                except BaseException as error:  # The link doesn't carry the run any more: nobody else would end it.
+                except BaseException as error:  # The run is off the link: nobody else would end it.
                     run.fail(nnrt_error_of(error, "the reply could not be read"))
                     if not is_free:
                         raise
@@ -358,7 +358,7 @@ class RemoteLink(Link):
                 if not chunked.is_read:
                     return _ended(OperationFailed("its reply was not read to the end"))
                 self._free(run)
-            del run, reply, chunked, message  # An idle link keeps no tensors alive.
+            del run, reply, chunked, message  # So that an idle link keeps no tensors alive.
         return _ended(OperationFailed("the daemon ended the run stream", place=self._session.place))
 
     def _free(self, run: Run) -> None:
@@ -367,7 +367,7 @@ class RemoteLink(Link):
             self.links.freed(self)
 
     def _give_up_run(self, run: Run, error: BaseException) -> None:
-        """Fail a run that could not be sent whole, and the link with it. One that has ended has lost its inputs."""
+        """Fail a run of which only a part could be sent, and end the link."""
         if run.id in self.under_way:
             if not run.ended.is_set:
                 run.fail(nnrt_error_of(error, "the run could not be sent"))
@@ -380,16 +380,16 @@ def _ended(error: NnrtError) -> BrokenCall:
 
 
 def _messages_of(run: Run, session: Session) -> Iterator[bytes]:
-    """Yield the frame of a run, and the chunks of inputs that are too long for it or are to be compressed."""
+    """Yield the frame of a run, and chunks of the inputs that are too long for it or that are compressed."""
     inputs, packet, compressor = run.inputs, run.packet, session.compressor
-    if packet is None:  # It has ended.
+    if packet is None:  # The run has ended.
         return
     frame = packet.frame(run)
     run.stamps.sent_ns = perf_counter_ns()
     yield frames_message(frame)
     del frame
     if packet.description.chunked_inputs:
-        # What is not contiguous is copied only when its turn comes.
+        # An array that isn't contiguous is copied when its turn comes, not before.
         arrays = (np.ascontiguousarray(inputs[index]) for index in packet.description.chunked_inputs)
         make = chunk_message if compressor is None else compressor.chunk_message
         yield from map(make, pieces(arrays, session.welcome.limits.message_bytes))

@@ -1,4 +1,4 @@
-"""The links of one way to the daemon: each is a thread's own, or the loop's."""
+"""Links of one way to the daemon. Each belongs to a thread or to the loop."""
 
 import logging
 import math
@@ -20,47 +20,47 @@ from nnrt_hdi.errors import NnrtError
 
 _log = logging.getLogger(__name__)
 
-# Links that are opened for the loop at a time: the daemon has a thread for each that comes.
+# Links that the loop opens at a time; the daemon uses a thread for each.
 _MOST_OPENING = 2
 
-# So often the loop looks after links of threads: they may have ended, or have been interrupted.
+# The loop checks links of threads this often: a thread may have ended, or was interrupted.
 LOOK_AGAIN_S = 1.0
 
-# Such as no descriptor left, no thread, or no memory.
+# No descriptor, no thread, or no memory is left.
 SHORTAGES = (NnrtError, RuntimeError, MemoryError, OSError)
 
 
 class Opening:
-    """A link that is being opened: for a thread, which waits for it, or for the loop."""
+    """Link that is being opened, for a waiting thread or for the loop."""
 
     def __init__(self, *, is_loops: bool) -> None:
         self.is_loops = is_loops
         self.ended = Latch()
         self.link: Link | None = None
-        # Whether the thread waits no more.
+        # Whether the thread has stopped waiting.
         self.is_given_up = False
 
     def end(self, link: Link | None = None) -> None:
-        """Give the thread its link; None where none is to be had."""
+        """Pass the link to the thread, or None if none could be opened."""
         self.link = link
         self.ended.set()
 
 
 class Sender(Protocol):
-    """Who sends runs on links. All is called in the loop, but for `connect`."""
+    """What `Links` needs of its way. The loop calls everything except `connect`."""
 
     def connect(self) -> Link:
-        """Open a link. Raises NnrtError, RuntimeError or OSError where none is to be had."""
+        """Open a link, or raise NnrtError, RuntimeError or OSError."""
 
     def dispatch(self) -> None:
-        """Send runs that wait: there may be an idle link for them now."""
+        """Send waiting runs, because a link may be idle now."""
 
     def not_opened(self) -> None:
-        """No link could be opened."""
+        """Handle that no link could be opened."""
 
 
 class _Holder:
-    """The links of one thread. It goes with the thread."""
+    """Links of one thread; Python frees it with the thread."""
 
     __slots__ = ("__weakref__", "links")
 
@@ -69,38 +69,41 @@ class _Holder:
 
 
 class _Reference(weakref.ref[_Holder]):
-    """Knows the links of a thread that has gone."""
+    """Weak reference that keeps the links of a thread that has ended."""
 
     links: list[Link]
 
 
 class Links:
-    """Opens links, hands them out and closes them. The loop's, but for what threads call and links tell."""
+    """Links of one way: opens them, hands them out, closes them.
+
+    Belongs to the loop, except what threads and links call.
+    """
 
     def __init__(self, sender: Sender, runs: SessionRuns, limit: int) -> None:
-        """So many may be open; half of them, at most, are those of threads."""
+        """Create it; at most `limit` links are open, at most half of them for threads."""
         self._sender = sender
         self._runs = runs
         self.limit = limit
         self.all: set[Link] = set()
-        # Of the loop's those that carry nothing.
+        # The loop's links that carry no run.
         self._idle: deque[Link] = deque()
         self._opening: set[Opening] = set()
         self._here = threading.local()
         self._holders: dict[int, _Reference] = {}
-        # Those whose threads have gone. Python drops what a signal handler raises in a function that is called when an
-        # object goes, so what is called then is no Python code.
+        # References whose threads have ended. Python drops what a signal handler raises in a finalizer, so no Python
+        # code runs there: only this method of a deque.
         self._gone: deque[weakref.ref[_Holder]] = deque()
 
     @property
     def are_there(self) -> bool:
-        """True where there are links, or will be."""
+        """Whether there are links, or some are being opened."""
         return bool(self.all or self._opening)
 
-    # ---- for the thread that calls this
+    # ---- for the calling thread
 
     def idle_of_thread(self, attachment: int) -> Link | None:
-        """Give an idle link of this thread's own that was opened at that attachment of the session."""
+        """Return an idle link of this thread that was opened at that attachment of the session, or None."""
         try:
             mine: list[Link] = self._here.holder.links
         except AttributeError:
@@ -115,8 +118,11 @@ class Links:
         return None
 
     def open_for_thread(self, deadline: float) -> Link | None:
-        """Have the loop open a link for this thread, in place of those that it can't use any more. None where none is
-        to be had by then."""
+        """Let the loop open a link for this thread, in place of those that the thread can't use any more.
+
+        Returns:
+            The link, or None if none could be opened until the deadline.
+        """
         mine: list[Link] = self._here.holder.links
         former = [link for link in mine if not link.under_way or link.is_over or link.is_loops]
         if former:
@@ -139,10 +145,10 @@ class Links:
             raise
         return opening.link
 
-    # ---- the loop's
+    # ---- in the loop
 
     def take_idle(self, attachment: int) -> Link | None:
-        """Take an idle link of the loop's. Where there is none, one more is opened, if there is room."""
+        """Take an idle link of the loop. If there is none, start to open one, if the limit allows, and return None."""
         while self._idle:
             link = self._idle.popleft()
             if not link.is_over and link.attachment == attachment:
@@ -157,8 +163,8 @@ class Links:
         return 2 * (len(self.all) + len(self._opening) + 1) <= self.limit
 
     def _open(self, opening: Opening) -> None:
-        """Open a link in a thread that may wait for it."""
-        if not (opening.is_loops or self._has_room_for_thread):  # Others were first.
+        """Start to open a link in a thread that may wait."""
+        if not (opening.is_loops or self._has_room_for_thread):  # Other threads were first.
             opening.end()
             return
 
@@ -168,7 +174,7 @@ class Links:
             self._opened(opening, None)
 
     def _connected(self) -> Link | None:
-        """Connect, in a thread that may wait for it."""
+        """Connect, in a thread that may wait."""
         try:
             return self._sender.connect()
         except SHORTAGES as error:
@@ -201,21 +207,21 @@ class Links:
             self._runs.wake_at(time.monotonic() + LOOK_AGAIN_S)
 
     def _take_back(self, opening: Opening) -> None:
-        """Have the loop use a link for which its thread waits no more."""
+        """Give the loop a link whose thread has stopped waiting for it."""
         link, opening.link = opening.link, None
         if link is not None:
             self._take_over(link)
             self.freed(link)
 
     def _take_over(self, link: Link) -> None:
-        """Read what comes on a link."""
+        """Make a link the loop's, which reads it from now on."""
         if not link.is_loops:
             if isinstance(link, LocalLink):
                 io_loop().events.add_reader(link.fileno(), link.read_ready)
             link.is_loops = True
 
     def free(self, link: Link) -> None:
-        """Use a link for the next run, unless it still carries one."""
+        """Make a link idle, or close it, unless it still carries a run."""
         if link.under_way or link not in self.all:
             return
         if link.is_over or link.was_left or self._runs.death is not None:
@@ -235,7 +241,7 @@ class Links:
         link.end()
         link.close()
         self.all.discard(link)
-        for run_id in (*link.former, *link.answered):  # The next packet would have told the daemon so.
+        for run_id in (*link.former, *link.answered):  # The next packet would have acknowledged their replies.
             self._runs.forget(run_id)
         if self._runs.death is not None:
             self._runs.end_if_over()
@@ -253,24 +259,24 @@ class Links:
                 self._close_idle([link for link in reference.links if not link.is_loops])
 
     def close_former(self, attachment: int) -> None:
-        """Use no links any more that are of another attachment."""
+        """Stop using links of an earlier attachment."""
         former = [link for link in self.all if link.attachment != attachment]
         for link in former:
             link.is_over = True
         self._close_idle(former)
 
     def end_all(self) -> None:
-        """End all links. Those that carry runs are closed once they have been read to their ends."""
+        """End all links. Those that carry runs are closed when they have been read to the end."""
         for link in list(self.all):
             link.is_over = True
             link.end()
             if not link.under_way:
                 self.close(link)
 
-    # ---- what links tell, in any thread
+    # ---- called by links, in any thread
 
     def freed(self, link: Link) -> None:
-        """Use a link of the loop's again, which carries no run any more."""
+        """Use a link of the loop again that carries no run any more."""
         if not io_loop().is_here:
             self._runs.post(self.freed, link)
             return
@@ -278,7 +284,7 @@ class Links:
         self._sender.dispatch()
 
     def leave(self, link: Link) -> None:
-        """Have the loop read the reply of a run that its thread has left. The link is closed then."""
+        """Let the loop read the reply of a run that its thread has left, then close the link."""
         if not io_loop().is_here:
             self._runs.post(self.leave, link)
         elif link in self.all and not (link.is_loops or link.is_lost):
@@ -287,7 +293,7 @@ class Links:
             self.freed(link)
 
     def lost(self, link: Link, broken: BrokenCall) -> None:
-        """Give up a link that is over. The replies of its runs may be had in another way."""
+        """Give up a broken link, and fetch the replies of its runs in another way."""
         link.is_over = link.is_lost = True
         if not io_loop().is_here:
             self._runs.post(self.lost, link, broken)

@@ -1,4 +1,4 @@
-"""Running a model that is on one session."""
+"""Dispatcher of a model that is loaded in one session."""
 
 from functools import partial
 
@@ -13,12 +13,12 @@ from nnrt_hdi.errors import NnrtError
 
 
 class ModelDispatcher(Dispatcher):
-    """Makes the runs of a model that the daemon of a session holds for us."""
+    """Dispatcher of the runs of a model in one session."""
 
     kind = "executor"
 
     def __init__(self, prepared: PreparedHandle) -> None:
-        """Takes over a use of the model, also where this raises: UnavailableDevice if its daemon died since."""
+        """Take over one use of the model, even if this raises UnavailableDevice because the daemon has died."""
         self._prepared = prepared
         try:
             self._session = session = prepared.session
@@ -42,5 +42,5 @@ class ModelDispatcher(Dispatcher):
         self._dispatcher.give_up(run, is_left=is_left)
 
     def close(self) -> None:
-        """Let go of the model. Once."""
+        """Release the model; called once."""
         self._prepared.release()

@@ -1,4 +1,4 @@
-"""A run as it travels: the frame that is sent of it, and what is read of its reply."""
+"""Packet: makes the frame of a run, and its outputs from the reply."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
@@ -19,28 +19,35 @@ from nnrt_hdi.tensor import Array, TensorForm
 from nnrt_hdi.v2 import prepared_model_pb2
 from nnrt_hdi.wire.packet import padded
 
-# buffer_id, offset, and the bytes that there are: of a region that is not known yet.
+# buffer_id, offset and size of a region that is not known yet.
 _NOWHERE_YET = (0, 0, 0)
 
 
 class Packet:
-    """A run, its description, and where those of its tensors lie that aren't in the frame."""
+    """A run's description, and the places of its tensors that are not in the frame."""
 
     __slots__ = ("_local_socket", "_staged", "_targets", "description", "is_sent_again", "regions")
 
     def __init__(self, description: Description, run: Run, local_socket: LocalSocket | None = None) -> None:
-        """Without a local socket for a run that goes over gRPC: its regions are in memory of the device.
+        """Place the tensors of a run: copy inputs, and share memory, where needed.
 
-        Raises OutOfMemory, and whatever the daemon refuses to share memory with.
+        Args:
+            description: The description of the run's kind.
+            run: The run.
+            local_socket: The local socket, or None over gRPC, where regions lie in memory of the device only.
+
+        Raises:
+            OutOfMemory: There is no shared memory left.
+            NnrtError: The daemon refused to share memory.
         """
         self.description = description
         self.is_sent_again = False
-        # The three numbers of each.
+        # buffer_id, offset and size of each region, one after the other.
         self.regions: list[int] = []
         self._local_socket: Any = local_socket
-        # Memory of the pool that inputs lie in, to be given back.
+        # Memory of the staging pool that holds inputs, to be given back.
         self._staged: Sequence[Room] = ()
-        # Where the daemon writes outputs, by their indexes: memory of the tensors given for them, or of the pool.
+        # Where the daemon writes outputs, by index: memory of the given tensors, or of the staging pool.
         self._targets: dict[int, SharedMemory | DeviceBuffer | Room] = {}
         if description.region_inputs:
             self._place_inputs(run)
@@ -50,7 +57,7 @@ class Packet:
             run.tensors.begin()
 
     def frame(self, run: Run) -> bytes:
-        """Make the frame of the run, with its description unless the daemon has it."""
+        """Return the frame of the run, with the description unless the daemon has it."""
         description, inputs, number, message = self.description, run.inputs, self.description.number, b""
         if not description.is_inline:
             inputs = [inputs[at] for at in description.inline_inputs]
@@ -65,18 +72,21 @@ class Packet:
         return description.layout.request(number, run.id, timeout_ms, self.regions, inputs, message)  # type: ignore[arg-type]
 
     def forget_description(self) -> None:
-        """Have the next frame of the run carry the description: the daemon doesn't know it. Raises OperationFailed
-        where it has had it."""
+        """Let the next frame carry the description, which the daemon doesn't know.
+
+        Raises:
+            OperationFailed: The daemon got the description with the previous frame.
+        """
         if self.is_sent_again:
             raise OperationFailed("the daemon does not know a description that it was sent")
         self.is_sent_again = True
         self.description.forget()
 
     def _place_inputs(self, run: Run) -> None:
-        """Say where inputs are; they are copied where the daemon doesn't reach them."""
+        """Set the regions of inputs; copy inputs that lie where the daemon can't read them."""
         inputs: Sequence[Any] = run.inputs
         sources: Sequence[Any] = [None] * len(inputs) if run.tensors is None else run.tensors.sources
-        # Each with where its region is told.
+        # Each with the index of its region's numbers.
         to_copy: list[tuple[int, Array]] = []
         for at in self.description.region_inputs:
             source, given = sources[at], inputs[at]
@@ -95,10 +105,12 @@ class Packet:
                 self.regions[begin : begin + 3] = buffer_id, room.offset, array.nbytes
 
     def _place_outputs(self, run: Run) -> None:
-        """Say where outputs go that don't come in the reply: to memory of the pool where the daemon doesn't reach that
-        of their tensors."""
+        """Set the regions of outputs that are not in the reply.
+
+        They are in memory of the given tensors, or of the staging pool if the daemon can't write there.
+        """
         given = None if run.tensors is None else run.tensors.targets
-        # Index and length of each, with where its region is told.
+        # Index and size of each, with the index of its region's numbers.
         to_stage: list[tuple[int, int, int]] = []
         for at, size_bytes in self.description.region_outputs:
             target = None if given is None else given[at]
@@ -121,8 +133,20 @@ class Packet:
     # ---- the reply
 
     def outputs(self, run: Run, reply: Reply, arrived: Mapping[int, Array] = {}) -> list[Elements]:
-        """Take the outputs out of a reply and out of shared memory; `arrived` has those that came in chunks. Raises the
-        error that the reply carries instead, OperationFailed for a reply that makes no sense."""
+        """Return the outputs, from the reply and from shared memory.
+
+        Args:
+            run: The run.
+            reply: Its reply.
+            arrived: Outputs that came in chunks, by index.
+
+        Returns:
+            The outputs in the model's order.
+
+        Raises:
+            NnrtError: The reply contains this error.
+            OperationFailed: The reply makes no sense.
+        """
         if self._staged:
             self._give_back(self._staged)
             self._staged = ()
@@ -142,7 +166,7 @@ class Packet:
         return results
 
     def _with_others(self, results: list[Any]) -> list[Elements]:
-        """Put the outputs that are elsewhere, as promised, among those that the frame has."""
+        """Insert the outputs that lie outside the frame, as the description promised."""
         staged: dict[int, tuple[Room, Form]] = {}
         for at, one in self.description.elsewhere:
             target = self._targets.get(at)
@@ -158,7 +182,7 @@ class Packet:
     def _outputs_of_outcome(
         self, run: Run, reply: Reply, outcome: prepared_model_pb2.RunOutcome, arrived: Mapping[int, Array]
     ) -> list[Elements]:
-        """Take the outputs that the outcome tells of."""
+        """Return the outputs that the outcome lists."""
         signature = run.signature
         if outcome.HasField("error"):
             self._give_back(self._targets.values())
@@ -191,7 +215,7 @@ class Packet:
         return self._with_staged(results, staged)
 
     def _in_region(self, run: Run, at: int, form: TensorForm, staged: dict[int, tuple[Room, Form]]) -> Elements | None:
-        """Find an output in the memory that was given for it; None for one in memory of the pool."""
+        """Return an output in the memory of its tensor, or None for one in the staging pool."""
         target, dtype = self._targets.get(at), form.spec.numpy_dtype
         if target is None:
             raise OperationFailed(
@@ -210,7 +234,7 @@ class Packet:
         return target.array(dtype, form.shape)
 
     def _with_staged(self, results: list[Any], staged: Mapping[int, tuple[Any, Form]]) -> list[Elements]:
-        """Put the outputs that are in memory of the pool in their places among the others. What has none goes back."""
+        """Set the outputs in the staging pool as arrays; give back memory without an output."""
         by_memory: dict[SharedMemory, list[int]] = {}
         for at, (room, _) in staged.items():
             by_memory.setdefault(room.memory, []).append(at)
@@ -222,6 +246,6 @@ class Packet:
         return results
 
     def _give_back(self, rooms: Iterable[object]) -> None:
-        """Give back the memory of the pool among these, once each."""
+        """Give memory back to the staging pool, each piece once."""
         for memory in {room.memory for room in rooms if isinstance(room, Room)}:
             self._local_socket.staging.give_back(memory)

@@ -1,4 +1,4 @@
-"""Replies of runs: frames that have arrived."""
+"""Replies of runs, as frames."""
 
 import struct
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from nnrt_hdi.wire.packet import REPLY_MARK, Bytes, frames_of, padded, reply_hea
 
 
 class Reply:
-    """The frame of a reply, as far as its head and its outcome say what became of the run."""
+    """Frame of a reply: its head and its outcome."""
 
     __slots__ = ("data", "outcome", "run_id", "tensors_at", "times")
 
     def __init__(self, data: Bytes) -> None:
-        """Raises InvalidParameter for what is no whole frame of a reply."""
+        """Parse a frame. Raise InvalidParameter if it is not a whole frame of a reply."""
         try:
             mark, size, self.run_id, *times, outcome_bytes = reply_head.unpack_from(data)
         except struct.error as error:
@@ -24,9 +24,9 @@ class Reply:
         if mark != REPLY_MARK or size != len(data):
             raise InvalidParameter(f"a reply of {len(data)} bytes begins with {mark:#x} and says that it has {size}")
         self.data = data
-        # As RunTimes of the contract has them, but for `served_ns` last.
+        # In the order of the contract's RunTimes, with `served_ns` last.
         self.times: Sequence[int] = times
-        # What is not as promised; None where nothing is.
+        # What differs from the description's promise, or None.
         self.outcome: prepared_model_pb2.RunOutcome | None = None
         if outcome_bytes:
             self._read_outcome(outcome_bytes)
@@ -39,12 +39,12 @@ class Reply:
             self.outcome = prepared_model_pb2.RunOutcome.FromString(bytes(self.data[reply_head.size : end]))
         except DecodeError as error:
             raise InvalidParameter(f"the outcome of a run can't be decoded: {error}") from error
-        # Where the tensors begin that the outcome says to be inline.
+        # Offset of the tensors that are inline by the outcome.
         self.tensors_at = padded(end)
 
 
 def replies_in(packet: Bytes) -> list[Reply]:
-    """Read the replies of a packet. Raises InvalidParameter for what isn't frames of replies."""
-    if int.from_bytes(packet[4:8], "little") == len(packet):  # One frame, as of most runs.
+    """Return the replies of a packet. Raise InvalidParameter if it doesn't consist of frames of replies."""
+    if int.from_bytes(packet[4:8], "little") == len(packet):  # One frame, as for most runs.
         return [Reply(packet)]
     return [Reply(packet[begin:end]) for begin, end in frames_of(REPLY_MARK, packet)]

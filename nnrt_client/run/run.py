@@ -1,4 +1,4 @@
-"""One run, from the moment it is accepted to its end."""
+"""One run, from before it is accepted until it has ended."""
 
 import math
 import threading
@@ -26,19 +26,20 @@ from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
 from nnrt_hdi.signals import raised_by_handler
 
-# The timeout in a frame is a uint32. Who asks for more than these 49 days gets them.
+# The timeout in a frame is a uint32: 49 days. Longer timeouts are cut to that.
 _MAX_TIMEOUT_MS = 2**32 - 1
 
-# Makes the outputs of a run of its reply. Raises what that says went wrong.
+# Makes the outputs of a run from its reply, or raises the error that the reply contains.
 Unpack = Callable[[], "list[Elements]"]
 OnEnded = Callable[["Run"], object]
 
 
 class Run:
-    """A run from before it is accepted. It ends exactly once: with a RunResult, or with an error.
+    """One call of a model. It ends exactly once: with a RunResult or with an error.
 
-    `inputs` are arrays that fit the model, read where they are until the run has ended; `tensors` are those among its
-    inputs and outputs. A run that is made of others, attempts or parts, has what was `given` for it.
+    `inputs` are arrays that fit the model; they are read where they are until the run has ended. `tensors` are the
+    Tensors among its inputs and outputs. A run that consists of others (attempts of a pool, parts of a model) keeps
+    inputs and outputs as they were `given`.
     """
 
     __slots__ = (
@@ -69,9 +70,9 @@ class Run:
         "unwanted",
     )
 
-    # Of its RunDescription, besides what all of its kind have.
+    # Fields of its RunDescription besides those that all runs of its kind have.
     fields: Mapping[str, Any] = {}
-    # The one in which runs are made that it is made of; None where any will do.
+    # Context in which the runs that it consists of are made; None for any.
     context: Context | None = None
 
     def __init__(
@@ -81,42 +82,43 @@ class Run:
         descriptions: Descriptions | None = None,
         priority: Priority = Priority.NONE,
     ) -> None:
-        """It is in the registry until it has ended. What is made of others has no descriptions."""
+        """Create a run, which stays in the registry until it has ended; without descriptions it consists of others."""
         self.stamps = Stamps(signature.clock)
         self.id = 0
         self.signature = signature
         if descriptions is not None:
             self.descriptions = descriptions
         self.inputs: Sequence[Elements] = ()
-        # Inputs and outputs as the application gave them.
+        # Inputs and outputs as the application gave them, for a run that consists of others.
         self.given: tuple[Any, Any] | None = None
         self.tensors: RunTensors | None = None
-        # Indexes of the outputs that nobody wants, which are not sent.
+        # Indexes of outputs that nobody wants; the daemon doesn't send them.
         self.unwanted: Sequence[int] = ()
         self.priority = priority
-        # 0 without a limit.
+        # 0: no limit.
         self.timeout_ms = 0
         self.deadline = math.inf
-        # Whether they are for somebody else to let go of, after the run.
+        # Whether somebody else releases `tensors` after the run.
         self.keeps_tensors = False
         self.registry = registry
         self.ended = Latch()
-        # The link that carries it, or did; or what fetches its reply; or what makes the runs that it is made of.
+        # The link that carries the run or did, or the object that fetches its reply, or that makes the runs it consists
+        # of.
         self.link: Any = None
-        # The description that it was found with, where it may share a packet.
+        # The description of its kind, if it may share a packet.
         self.description: Any = None
-        # The run as it travels, which reads its reply.
+        # The packet that carries the run and reads its reply.
         self.packet: Any = None
-        # Why it is to end, once nobody wants its outputs any more.
+        # The reason why it was cancelled.
         self.given_up: NnrtError | None = None
-        # Whether outputs may still come of it.
+        # Whether it may still end with outputs.
         self._is_wanted = True
-        # Held by who ends it for a step, or while a piece of its outputs is copied, a MiB at most. A handler that comes
-        # in the same thread meanwhile may close its executor.
+        # Held for one step of ending the run, or while a piece of its outputs (1 MiB at most) is copied. Reentrant: a
+        # signal handler in the same thread may close the executor meanwhile.
         self._lock = threading.RLock()
-        # Held by who makes its outputs, for as long as the network takes. Who ends the run doesn't wait for it.
+        # Held by the thread that makes the outputs, as long as the network takes. Nobody who ends the run waits for it.
         self._making = threading.Lock()
-        # The future that the run has, if any.
+        # The future of a submitted run.
         self.future: RunFuture[Any] | None = None
         # Called with the run when it has ended, in a thread that gets no signals.
         self.on_ended: OnEnded | None = None
@@ -124,8 +126,11 @@ class Run:
         self._error: NnrtError | None = None
 
     def limit(self, timeout_ms: int, began: float | None = None) -> None:
-        """End it after so long, from now on, or from a time of time.monotonic on. Raises InvalidParameter for what is
-        no number of milliseconds."""
+        """Set the timeout, counted from now or from `began`, a time of time.monotonic().
+
+        Raises:
+            InvalidParameter: `timeout_ms` is no whole number of 1 or more.
+        """
         if isinstance(timeout_ms, bool) or not (isinstance(timeout_ms, int | np.integer) and timeout_ms >= 1):
             raise InvalidParameter(f"timeout_ms is {timeout_ms!r}; use a whole number of 1 or more")
         self.timeout_ms = min(timeout_ms, _MAX_TIMEOUT_MS)
@@ -133,27 +138,27 @@ class Run:
 
     @property
     def carrying(self) -> Any:
-        """The link on which its reply is to come, or what fetches it; None where neither is."""
+        """Link on which the reply will come, or the object that fetches it, or None."""
         link = self.link
         return link if link is not None and link.carries(self) else None
 
     @property
     def is_written_by_daemon(self) -> bool:
-        """True where the daemon may write outputs into tensors of the application."""
+        """Whether the daemon may write outputs into tensors of the application."""
         return self.tensors is not None and self.tensors.targets is not None
 
     @property
     def size_bytes(self) -> int:
-        """Length of the inputs."""
+        """Bytes of all inputs."""
         return sum(given.nbytes for given in self.inputs)
 
     @property
     def remaining_ms(self) -> int:
-        """Milliseconds that are left of its time, for who makes it; 0 without a limit."""
+        """Milliseconds until the deadline, at least 1; 0 without a limit."""
         return max(math.ceil((self.deadline - time.monotonic()) * 1000), 1) if self.timeout_ms else 0
 
     def tell(self, on_ended: OnEnded, *, keeps_tensors: bool = False) -> bool:
-        """Call this when the run ends; false where it has ended before it began, for its executor was closed."""
+        """Set the function to call when the run ends. Return False if it has ended, because its executor was closed."""
         with self._lock:
             if not self.ended.is_set:
                 self.on_ended, self.keeps_tensors = on_ended, keeps_tensors
@@ -161,11 +166,13 @@ class Run:
         return False
 
     def finish(self, unpack: Unpack, reply: Reply) -> None:
-        """End with the outputs of the reply, which is here, unless the run has been given up. One that fails meanwhile
-        ends at once, unless its outputs are being written into tensors.
+        """End the run with the outputs of its reply, unless it has been cancelled.
 
-        Raises CutOff, and has not ended, where the connection breaks before all of the reply is there, and what a
-        signal handler raises.
+        A run that fails meanwhile ends at once, unless its outputs are being written into tensors.
+
+        Raises:
+            CutOff: The connection broke before all of the reply was there. The run has not ended.
+            BaseException: A signal handler raised it.
         """
         try:
             with self._making:
@@ -184,7 +191,7 @@ class Run:
         except CutOff:
             if self.given_up is not None or self._error is not None:
                 self._end()
-            raise  # The reply may be had in another way.
+            raise  # The reply can be fetched.
         except Exception as error:
             if raised_by_handler(error):
                 raise
@@ -193,7 +200,7 @@ class Run:
             self._end()
 
     def succeed(self, result: RunResult[Any]) -> None:
-        """End with the result of the runs that it is made of, unless it has been given up."""
+        """End with the result of the runs that it consists of, unless it has been cancelled."""
         if result._stamps is not None:
             result._stamps.began_ns = self.stamps.began_ns
         with self._lock:
@@ -202,26 +209,29 @@ class Run:
         self._end()
 
     def write(self, piece: memoryview | bytes, assembly: Assembly) -> None:
-        """Write a piece of the outputs, or throw it and the rest away if nobody wants them: nothing is written into a
-        tensor after `give_up` has returned in another thread. Raises as `Assembly.take`."""
+        """Write a piece of the outputs, or drop it if the run was cancelled.
+
+        Nothing is written into a tensor after `give_up` has returned in another thread. Raises the errors of
+        `Assembly.take`.
+        """
         with self._lock:
             if not self._is_wanted:
                 assembly.throw_away()
             assembly.take(piece)
 
     def fail(self, error: NnrtError) -> None:
-        """End with an error, or with why the run was given up before, unless it has ended."""
+        """End with an error, or with the reason of an earlier cancellation, unless the run has ended."""
         with self._lock:
             if not self.ended.is_set and self._result is None and self._error is None:
                 self._is_wanted = False
-                # A copy of one that the run keeps: an error that is raised has the frames that it goes through.
+                # A copy: an error that is raised keeps the frames that it passes, and what they hold.
                 self._error = without_frames(error) if self.given_up is None else self.given_up.copy()
             is_written = self.tensors is not None and self.tensors.outputs is not None
-        if not (is_written and self._making.locked()):  # Else who writes them ends it.
+        if not (is_written and self._making.locked()):  # Else the thread that writes the outputs ends the run.
             self._end()
 
     def give_up(self, reason: NnrtError) -> bool:
-        """Have it end with this reason, for nobody wants its outputs any more. True if it has not ended yet."""
+        """Cancel the run: it will end with this reason. Return False if it has ended already."""
         with self._lock:
             if self.ended.is_set or self._result is not None or self._error is not None:
                 return False
@@ -229,18 +239,20 @@ class Run:
         return True
 
     def settle(self, future: RunFuture[Any]) -> bool:
-        """Have the future take what comes of the run; false where it has ended before it began."""
+        """Connect the run with its future. Return False if the run has ended already."""
         self.future = future
         return self.tell(_settle)
 
     def take(self) -> "tuple[RunResult[Any] | None, NnrtError | None]":
-        """Hand result and error of a run that has ended, one of them None, to the only one who asks. The run, which its
-        link may keep for a while, forgets them."""
+        """Return result and error of a run that has ended, one of them None, and forget both.
+
+        A link may keep the run for a while, so the run must not keep its outputs.
+        """
         result, error, self._result, self._error = self._result, self._error, None, None
         return result, error
 
     def fail_in_child(self, error: NnrtError) -> None:
-        """End after a fork, whoever held the lock before. What it would call is the parent's."""
+        """End in a forked child, whoever held the locks. The callbacks belong to the parent."""
         self._lock, self._making = threading.RLock(), threading.Lock()
         self.on_ended = None
         self.fail(error)
@@ -248,8 +260,10 @@ class Run:
             self.future._fail_in_child(error)
 
     def _end(self) -> None:
-        """Let go of what the run held, and wake the threads that wait for it. Once; who was left without memory on the
-        way does the rest when it fails the run."""
+        """Release what the run held, and wake the threads that wait for it.
+
+        Every step may be repeated: a caller that runs out of memory here calls `fail`, which does the rest.
+        """
         self.registry.discard(self)
         with self._lock:
             self._is_wanted = False
@@ -263,7 +277,7 @@ class Run:
                         self.tensors = None
                 finally:
                     self.ended.set()
-            if not self._making.locked():  # Else who reads its reply does so.
+            if not self._making.locked():  # Else the thread that reads the reply does it.
                 self.inputs, self.given, self.packet = (), None, None
             on_ended, self.on_ended = self.on_ended, None
         if on_ended is not None:
@@ -275,7 +289,7 @@ class Run:
 
 
 def _settle(run: Run) -> None:
-    """Give the future of a run what came of it."""
+    """Pass result or error of a run to its future."""
     if (future := run.future) is not None:
         future._settle(run._result, run._error)
         run.take()

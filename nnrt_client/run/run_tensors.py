@@ -1,4 +1,4 @@
-"""The tensors that a run reads and writes."""
+"""Tensors that a run reads and writes."""
 
 import math
 from collections.abc import Sequence
@@ -22,51 +22,51 @@ from nnrt_hdi.tensor import UNKNOWN_DIM, Shape, TensorSpec, data_type_of, flat_b
 
 
 class NewArray:
-    """Stands among the tensors that are given for outputs for one that is to come as an array."""
+    """Placeholder among output tensors for an output that comes as a new array."""
 
 
 class _Known(NamedTuple):
-    """What is the same for all runs whose tensors are of the same kinds, which fit the model."""
+    """Checked facts about tensors of the same kinds, which fit the model."""
 
-    # Index, data type, shape and length of each input that is a tensor.
+    # Index, data type, shape and size of each input that is a tensor.
     reads: list[tuple[int, np.dtype[np.generic], Shape, int]]
-    # Index of each output that is one, and the bytes that it needs at least.
+    # Index of each output tensor, and the bytes that it needs at least.
     writes: list[tuple[int, int]]
 
 
-# Kinds of which a signature knows.
+# Kinds that a signature remembers.
 _MOST_KINDS = 64
 
 
 class RunTensors:
-    """The tensors of one run: checked in the order NNRt has for RunSync, and kept from being freed until `release`.
+    """Tensors of one run, checked in NNRt's order for RunSync and kept alive until `release`.
 
-    `given` are the run's inputs; `inputs` the same as arrays, those that are tensors as views of their memory, which
-    `sources` has; `targets` is the memory of the outputs, if they are given, and None for each that is to be a new
-    array.
+    `given` are the run's inputs, `inputs` the same as arrays or as views of tensors' memory. `sources` is the memory of
+    input tensors, `targets` that of output tensors, with None for each output that is a new array.
     """
 
     def __init__(self, signature: Signature, outputs: Sequence[RunTensor[Any] | NewArray] | None) -> None:
-        """It holds nothing yet."""
+        """Create it; it holds nothing yet."""
         self.given: Sequence[Any] = ()
         self.inputs: list[Any] = []
         self.sources: list[SharedMemory | DeviceBuffer | None] = []
         self.targets: list[SharedMemory | DeviceBuffer | None] | None = None
         self.outputs = outputs
-        # What runs have in common that go by the same plan: the kind of each input and output. None where some have
-        # none.
+        # The kind of each input and output, which runs with the same description share; None if one has no kind.
         self.kinds: tuple[Any, ...] | None = None
         self._signature = signature
         self._held: list[RunTensor[Any]] = []
 
     def hold(self, inputs: Sequence[Any]) -> None:
-        """Hold the tensors among these inputs, and the outputs; whatever comes, `release` is called later.
+        """Keep the input and output tensors alive until `release`, which the caller calls whatever happens.
 
-        Raises NullPointer or InvalidParameter for what is missing or not the model's, OperationFailed for a tensor
-        whose memory is smaller than its desc says.
+        Raises:
+            NullPointer: A tensor is missing.
+            InvalidParameter: A tensor doesn't fit the model.
+            OperationFailed: A tensor's memory is smaller than its description says.
         """
         self.given = inputs
-        # A desc is its owner's to change at any time: what is checked is what is used.
+        # The application may change a desc at any time: use the same values that were checked.
         kinds = (*map(_kind_of, inputs), *map(_target_kind_of, self.outputs or ()))
         known = self._signature.known_kinds
         found: _Known | None = known.get(kinds)
@@ -81,7 +81,7 @@ class RunTensors:
             self.kinds = kinds
 
     def _hold_known(self, known: _Known, inputs: Sequence[Any]) -> bool:
-        """Hold tensors of kinds that fit; false where one of them can't be used, as `_hold_checked` will say."""
+        """Keep tensors of known kinds. Return False if one can't be used; `_hold_checked` then says why."""
         self.inputs, self.sources = list(inputs), [None] * len(inputs)
         for at, dtype, shape, size_bytes in known.reads:
             memory = self._usable(inputs[at], size_bytes)
@@ -103,8 +103,8 @@ class RunTensors:
         return True
 
     def _usable(self, tensor: Any, size_bytes: int) -> SharedMemory | DeviceBuffer | None:
-        """Hold a tensor, and give its memory; None where that has fewer bytes, or there is none here."""
-        self._held.append(tensor)  # Before it is held: what comes next may be interrupted.
+        """Keep a tensor and return its memory, or None if that is too small or not here."""
+        self._held.append(tensor)  # First: the next line may be interrupted.
         try:
             memory: SharedMemory | DeviceBuffer = tensor._retain(self)
         except NnrtError as error:
@@ -115,7 +115,7 @@ class RunTensors:
         return None if is_elsewhere or memory.room_bytes < size_bytes else memory
 
     def _hold_checked(self, inputs: Sequence[Any], kinds: Sequence[Any]) -> _Known:
-        """Hold tensors of these kinds if they fit. Raises as `hold`."""
+        """Check tensors of new kinds and keep them. Raise the errors of `hold`."""
         signature, outputs = self._signature, self.outputs
         _require_inputs(signature, inputs)
         reads = {
@@ -151,7 +151,7 @@ class RunTensors:
         return known
 
     def _hold(self, tensor: RunTensor[Any], desc: TensorDesc, place: str) -> SharedMemory | DeviceBuffer:
-        self._held.append(tensor)  # Before it is held: what comes next may be interrupted.
+        self._held.append(tensor)  # First: the next line may be interrupted.
         try:
             memory: SharedMemory | DeviceBuffer = tensor._retain(self)
         except NnrtError as error:
@@ -169,13 +169,13 @@ class RunTensors:
         return memory
 
     def begin(self) -> None:
-        """The run is about to be sent: what is in the buffers that it writes may be lost from now on."""
+        """Record, before the run is sent, that buffers which it writes may lose their contents."""
         for target in self.targets or ():
             if isinstance(target, DeviceBuffer):
                 target.is_written = False
 
     def require_fit(self, results: Sequence[Elements]) -> None:
-        """Raise OutputTooSmall or OperationFailed for results that can't be written into the memory of the outputs."""
+        """Raise OutputTooSmall or OperationFailed if results don't fit into the output tensors."""
         targets = self.targets or [None] * len(results)
         for at, (form, target, array) in enumerate(zip(self._signature.output_forms, targets, results, strict=True)):
             if array.dtype != form.dtype and data_type_of(array.dtype) != form.spec.data_type:
@@ -192,8 +192,14 @@ class RunTensors:
                 raise OperationFailed("the device put it elsewhere", place=self._signature.output_place(at))
 
     def result(self, outputs: Sequence[Elements]) -> RunResult[Any]:
-        """The tensors given for the outputs, with the results in them and their shapes in the descs, and the arrays of
-        the others. Raises as `require_fit`."""
+        """Write the results into the output tensors and their shapes into the descs.
+
+        Returns:
+            The output tensors, and new arrays for the other outputs.
+
+        Raises:
+            NnrtError: As `require_fit`.
+        """
         assert self.outputs is not None and self.targets is not None
         self.require_fit(outputs)
         results: list[Any] = []
@@ -205,16 +211,18 @@ class RunTensors:
                 target.is_written = True
             elif not isinstance(output, Stored):
                 base: object = output.base
-                if base is not target.view:  # Else it has been written there.
+                if base is not target.view:  # Else the daemon has written it there.
                     target.array(output.dtype, output.shape)[...] = output
             tensor._take_shape(output.shape)
             results.append(tensor)
         return RunResult(results, [output.shape for output in outputs])
 
     def collected(self, results: Sequence[Any]) -> RunResult[Any]:
-        """As `result`, of tensors that runs of parts have written already, and of arrays, which are brought to them.
+        """Return the result of a run in parts, which have written some tensors; copy arrays into the others.
 
-        Raises what `result` raises, and UnavailableDevice, ConnectionFailed or TimedOut where they can't be brought.
+        Raises:
+            UnavailableDevice: An array can't be sent to the device; also ConnectionFailed and TimedOut.
+            NnrtError: As `result`.
         """
         elements: list[Elements] = []
         for spec, given in zip(self._signature.outputs, results, strict=True):
@@ -229,29 +237,29 @@ class RunTensors:
         return self.result(elements)
 
     def release(self) -> None:
-        """Let go of the tensors: the run has ended, or never begins."""
+        """Release the tensors, when the run has ended or won't start."""
         held, self._held, self.inputs, self.sources, self.targets = self._held, [], [], [], None
         for tensor in held:
             if isinstance(tensor, ResidentTensor) and not tensor._is_open:
-                # This may free it, which is a call, and others wait for the thread that ends runs.
+                # This may free the buffer, which is a call: don't make the thread that ends runs wait.
                 self._signature.session.call_back(tensor._release, self)
             else:
                 tensor._release(self)
 
 
 def _kind_of(given: Any) -> Any:
-    """What the checks of an input go by; None for what is neither an array nor a tensor."""
+    """Return the kind of an input, which decides its checks; None for what is neither an array nor a tensor."""
     kind = type(given)
     if kind is np.ndarray:
         return given.shape
-    if kind is Tensor or kind is ResidentTensor or isinstance(given, RunTensor):  # Which takes ten times as long.
+    if kind is Tensor or kind is ResidentTensor or isinstance(given, RunTensor):  # isinstance takes ten times as long.
         desc = given._desc
         return kind, desc._data_type, desc._shape, desc._format
     return None
 
 
 def _target_kind_of(given: Any) -> Any:
-    """What the checks of a place for an output go by; None for what is none."""
+    """Return the kind of an output tensor, which decides its checks; None for anything else."""
     kind = type(given)
     if kind is NewArray:
         return kind
@@ -262,15 +270,17 @@ def _target_kind_of(given: Any) -> Any:
 
 
 def _least_bytes(spec: TensorSpec, desc: TensorDesc) -> int:
-    """The bytes that an output needs, as far as the model and the desc say."""
+    """Return the bytes that an output needs, as far as the model and the desc say."""
     shape = desc.shape or ()
     described = math.prod(shape) * desc.item_size if min(shape, default=1) > 0 else 0
     return max(described, spec.known_bytes)
 
 
 def shape_in_run(spec: TensorSpec, desc: TensorDesc) -> Shape:
-    """The shape a desc stands for in a run. A tensor can't be made without one, so a scalar's may be [1], and the other
-    way round."""
+    """Return the shape that a desc means in a run: a scalar's desc may say [1], and the other way round.
+
+    NNRt makes no tensor without a dimension.
+    """
     shape = desc.shape or ()
     return spec.shape if {shape, spec.shape} == {(), (1,)} else shape
 
@@ -289,8 +299,7 @@ def _require_input(spec: TensorSpec, desc: TensorDesc, place: str) -> None:
 
 
 def _require_output(spec: TensorSpec, desc: TensorDesc, target: SharedMemory | DeviceBuffer, place: str) -> None:
-    """Refuse an output that can't go there, as far as that is known: a desc may leave dimensions open, or be of a run
-    before this one."""
+    """Refuse an output tensor that can't fit, as far as known: its desc may be open, or be of an earlier run."""
     _require_type(spec, desc, place)
     shape = shape_in_run(spec, desc)
     if len(shape) != spec.rank or any(

@@ -1,4 +1,4 @@
-"""The dispatcher of a session: places runs on its ways, and sees that each one ends."""
+"""Dispatcher of a session: places runs on its ways, and makes sure that each one ends."""
 
 import logging
 import threading
@@ -24,23 +24,23 @@ from nnrt_hdi.errors import NnrtError, OperationFailed
 
 _log = logging.getLogger(__name__)
 
-# Streams of a session that are left for uploads.
+# Streams of a session that stay free for uploads.
 _RESERVED_STREAMS = 2
 
 
 class SessionDispatcher(LockOwner):
-    """Places the runs of a session.
+    """Dispatcher of the runs of one session.
 
-    A thread that waits for its run sends it on a link of its own and reads the reply there: no other thread wakes. All
-    else belongs to the loop: runs that nobody waits for in a thread of their own or that find no link, links that were
-    left busy, deadlines, cancellations, and what follows a lost connection.
+    A thread that waits for its run sends it on a link of its own and reads the reply there; no other thread wakes. The
+    loop does everything else: submitted runs, runs that find no link, links that were left busy, deadlines,
+    cancellation, and what follows a lost connection.
 
-    While the session has no channel runs wait: new ones for a link, and those under way for their replies, which are
-    fetched when there is one again.
+    While the session has no channel, new runs wait for a link, and runs under way for their replies, which are fetched
+    when the session has a channel again.
     """
 
     def __init__(self, session: Session) -> None:
-        """Made by `Session.part`."""
+        """Create it; only `Session.part` does."""
         self._session = session
         self.call_back = session.call_back
         self._mailbox = io_loop().mailbox(self._message_failed, self._dispatch)
@@ -51,13 +51,14 @@ class SessionDispatcher(LockOwner):
         self._local: LocalWay | None = None
         self._shared: SharedWay | None = None
         if (socket := session.local_socket) is not None:
-            # It has as many connections as gRPC has streams, and none is for uploads.
+            # The daemon allows as many connections as streams, and none is kept for uploads.
             self._local = LocalWay(session, self, socket, max(most - _RESERVED_STREAMS, 1))
             self._shared = SharedWay(session, self, socket)
         self._ways: Sequence[Way] = [way for way in (self._shared, self._local, self._remote) if way is not None]
         self._run_ids = count(1)
         self._over = Latch()
-        # The daemon takes as many calls that fetch and cancel as streams, and counts one for a while after its reply.
+        # The daemon allows as many calls for fetching and canceling as streams, and counts each for a while after its
+        # reply.
         self._fetches = Fetches(session, self, max(most // 2, 1))
         self._early_ends = EarlyEnds(session, self, self._ways)
         self.wake_at = self._early_ends.wake_at
@@ -75,7 +76,7 @@ class SessionDispatcher(LockOwner):
         self._over.set()
 
     def _message_failed(self, error: Exception, arguments: Sequence[object]) -> None:
-        """End what waits for a message of which nothing came."""
+        """End what waits for a message that failed."""
         runs: list[Run] = []
         for one in arguments:
             if isinstance(one, Run):
@@ -93,7 +94,7 @@ class SessionDispatcher(LockOwner):
     # ---- for executors, in any thread
 
     def run_here(self, run: Run) -> None:
-        """Send a run, and wait for its end. Raises the session's death, if it is over."""
+        """Send a run and wait until it ends. Raise the session's death, if it has ended."""
         run.id = next(self._run_ids)
         if self.death is not None:
             raise never_sent(self.death)
@@ -110,18 +111,18 @@ class SessionDispatcher(LockOwner):
         run.ended.wait()
 
     def start(self, run: Run) -> None:
-        """Send a run; it ends some time. Raises the session's death, if it is over."""
+        """Send a run and return. Raise the session's death, if it has ended."""
         run.id = next(self._run_ids)
         if self.death is not None:
             raise never_sent(self.death)
         self.post(self.place, run)
 
     def give_up(self, run: Run, *, is_left: bool = False) -> None:
-        """End a run that was given up. `is_left`: the thread that waited for it does so no more."""
+        """End a cancelled run. `is_left`: the thread that waited for it has stopped waiting."""
         self.post(self._early_ends.give_up, run, is_left)
 
     def wait_ended(self, timeout_s: float) -> None:
-        """Wait until every run of a session that is over has ended, but not in a thread that ends them."""
+        """Wait until every run of an ended session has ended; return at once in a thread that ends them."""
         if not io_loop().is_here and threading.current_thread() not in self._remote.readers:
             until = time.monotonic() + timeout_s
             self._over.wait(timeout_s)
@@ -131,17 +132,17 @@ class SessionDispatcher(LockOwner):
     # ---- for links, in any thread
 
     def fetch(self, run: Run, since: int) -> None:
-        """Fetch the reply of a run that is too long for its link, which was opened at that attachment."""
+        """Fetch a reply that is too long for the run's link. `since` is the attachment at which the link was opened."""
         self.post(self._fetches.add, run, None, since)
 
     def expire(self, run: Run) -> None:
-        """End a run whose time is over."""
+        """End a run that is late."""
         self.post(self._early_ends.expire, run)
 
-    # ---- the loop's
+    # ---- in the loop
 
     def place(self, run: Run) -> None:
-        """Find a way for a run, and have it wait there for a link until that is looked after."""
+        """Choose a way for a run, which waits there for a link."""
         if run.ended.is_set:
             return
         way: Way = self._remote
@@ -151,7 +152,7 @@ class SessionDispatcher(LockOwner):
         self._place_on(way, run)
 
     def send_over_grpc(self, run: Run, *, former_id: int = 0) -> None:
-        """Have a run go over gRPC: as a new one if it still has the id that the daemon must not see again."""
+        """Send a run over gRPC; under a new id, if it still has `former_id`, which the daemon must not see again."""
         if run.id == former_id:
             run.id, run.link, run.packet = next(self._run_ids), None, None
         self._place_on(self._remote, run)
@@ -160,26 +161,26 @@ class SessionDispatcher(LockOwner):
     def _place_on(self, way: Way, run: Run) -> None:
         if self.death is not None:
             run.fail(never_sent(self.death))
-        elif not run.ended.is_set and run.carrying is None:  # Else it has been placed.
+        elif not run.ended.is_set and run.carrying is None:  # Else it is placed already.
             self._early_ends.end_at(run.deadline)
             way.add(run)
 
     def fetch_lost(self, run: Run, broken: BrokenCall, since: int) -> None:
-        """Fetch the reply of a run whose link is over, which was opened at that attachment."""
+        """Fetch the reply of a run whose link broke. `since` is the attachment at which the link was opened."""
         if run.ended.is_set or self.death is not None:
-            # One that has ended only tells so, if whoever ended it was left without memory for that.
+            # A run that has ended does the rest of ending, if that ran out of memory before.
             run.fail((self.death or OperationFailed("the link was lost")).copy())
         else:
             self._fetches.add(run, broken, since)
             self._early_ends.end_at(run.deadline)
 
     def forget(self, run_id: int) -> None:
-        """Let the daemon stop a run, or give up what it keeps of one whose reply is here."""
+        """Let the daemon stop a run, or free the reply that it keeps of a run that has ended here."""
         if self.death is None:
             self._canceller.tell(run_id)
 
     def under_way(self) -> Iterator[Run]:
-        """Yield all runs that have begun, and not ended, or that are still on a link."""
+        """Yield all runs that have begun and not ended, or that are still on a link."""
         for way in self._ways:
             yield from way.under_way()
         yield from list(self._early_ends.stopping)
@@ -187,19 +188,19 @@ class SessionDispatcher(LockOwner):
         yield from [one for one in self._mailbox.arguments() if isinstance(one, Run)]
 
     def _dispatch(self) -> None:
-        """Send runs that wait."""
+        """Send waiting runs on all ways."""
         for way in self._ways:
             way.dispatch()
 
     def _reattached(self) -> None:
-        """Close the links of the former channel that carry nothing, and send what waits: the session goes on."""
+        """Close idle links of the former channel, after the session found its daemon again."""
         for way in self._ways:
             way.links.close_former(self._session.attachment)
 
     # ---- the end
 
     def _end(self, reason: NnrtError) -> None:
-        """End all runs. One on a link ends with it: a reply that the daemon sent before it ended is still read."""
+        """End all runs. A run on a link ends with the link, so that a reply which has been sent is still read."""
         self.death = reason
         self.post(self._end_all, reason)
 
@@ -209,7 +210,7 @@ class SessionDispatcher(LockOwner):
         self.end_if_over()
 
     def end_if_over(self) -> None:
-        """Note that all has ended, if it has."""
+        """Record the end of everything, if no link and no fetch is left."""
         if not self._fetches and not any(way.links.are_there for way in self._ways):
             self._early_ends.sleep()
             self._over.set()

@@ -1,4 +1,4 @@
-"""What the parts of a session's dispatcher ask of it."""
+"""Interface of a session's dispatcher for its parts."""
 
 from collections.abc import Callable, Iterator
 from typing import Protocol
@@ -9,38 +9,40 @@ from nnrt_hdi.errors import NnrtError
 
 
 class SessionRuns(Protocol):
-    """The runs of a session: where they go, and how they end. Any thread may call `post`, `fetch` and `expire`, all
-    else is the loop's."""
+    """Runs of a session: where they go, and how they end.
 
-    # Why the session is over, if it is.
+    Any thread may call `post`, `fetch` and `expire`; only the loop calls the rest.
+    """
+
+    # Why the session has ended, or None.
     death: NnrtError | None
 
     def post(self, function: Callable[..., object], *arguments: object) -> None:
-        """Have the loop call this."""
+        """Let the loop call a function."""
 
     def place(self, run: Run) -> None:
-        """Find a way for a run, and have it wait there for a link until that is looked after."""
+        """Choose a way for a run, which waits there for a link."""
 
     def send_over_grpc(self, run: Run, *, former_id: int = 0) -> None:
-        """Have a run go over gRPC: as a new one if it still has the id that the daemon must not see again."""
+        """Send a run over gRPC; under a new id, if it still has `former_id`, which the daemon must not see again."""
 
     def fetch(self, run: Run, since: int) -> None:
-        """Fetch the reply of a run that is too long for its link, which was opened at that attachment."""
+        """Fetch a reply that is too long for the run's link. `since` is the attachment at which the link was opened."""
 
     def fetch_lost(self, run: Run, broken: BrokenCall, since: int) -> None:
-        """Fetch the reply of a run whose link is over, which was opened at that attachment."""
+        """Fetch the reply of a run whose link broke. `since` is the attachment at which the link was opened."""
 
     def expire(self, run: Run) -> None:
-        """End a run whose time is over."""
+        """End a run that is late."""
 
     def forget(self, run_id: int) -> None:
-        """Let the daemon stop a run, or give up what it keeps of one whose reply is here."""
+        """Let the daemon stop a run, or free the reply that it keeps of a run that has ended here."""
 
     def under_way(self) -> Iterator[Run]:
-        """Yield all runs that have begun, and not ended, or that are still on a link."""
+        """Yield all runs that have begun and not ended, or that are still on a link."""
 
     def wake_at(self, until: float) -> None:
-        """Look after runs and ways at that time, or sooner."""
+        """Check runs and ways at that time or sooner."""
 
     def end_if_over(self) -> None:
-        """Note that all of a session has ended that is over, if it has."""
+        """Record the end of everything, if the session has ended and no link and no fetch is left."""

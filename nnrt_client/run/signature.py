@@ -24,9 +24,9 @@ from nnrt_hdi.signals import raised_by_handler
 from nnrt_hdi.tensor import Shape, TensorForm, TensorSpec, data_type_of, format_shape
 from nnrt_hdi.v2 import prepared_model_pb2
 
-# Room that packets of the local socket have besides elements, in either direction.
+# Bytes of a local socket's packet that are not elements, in either direction.
 _MOST_DESCRIBED_BYTES = 15 << 10
-# Runs whose outputs say what room the next ones get, and the size up to which they do.
+# How many runs decide the room that is reserved for outputs of the next ones, and the largest such room.
 _LATE = 32
 _MOST_LATE_BYTES = 16 << 20
 
@@ -36,7 +36,7 @@ Inputs = Sequence[ArrayLike | RunTensor[Any]] | Mapping[str, ArrayLike | RunTens
 
 
 def listed(inputs: Iterable[ArrayLike | RunTensor[Any]]) -> list[Any]:
-    """Inputs that are not given by name. Raises InvalidParameter for what is no sequence of them, as one array is."""
+    """Return unnamed inputs as a list. Raise InvalidParameter for anything but a sequence, such as one array."""
     if isinstance(inputs, np.ndarray):
         one = f"{inputs.dtype.name}{format_shape(inputs.shape)}"
         raise InvalidParameter(f"inputs are one array, {one}; give a sequence of arrays, or a mapping by name")
@@ -46,7 +46,7 @@ def listed(inputs: Iterable[ArrayLike | RunTensor[Any]]) -> list[Any]:
 
 
 class _LateSizes:
-    """Sizes that an output had in the last 32 to 64 runs: one that has less room than it needs costs a call."""
+    """Sizes of an output in the last 32 to 64 runs; an output with too little room costs a call."""
 
     __slots__ = ("_before", "_largest", "_left")
 
@@ -54,8 +54,7 @@ class _LateSizes:
         self._before = self._largest = self._left = 0
 
     def largest_with(self, size_bytes: int) -> int:
-        """Add one, and give the largest. Those beyond 16 MiB, of which much room would be left over, are forgotten at
-        once."""
+        """Add a size and return the largest. Forget sizes above 16 MiB, whose room would be wasted."""
         if not self._left:
             self._before, self._largest, self._left = self._largest, 0, _LATE
         self._left -= 1
@@ -65,7 +64,7 @@ class _LateSizes:
 
 
 class Signature:
-    """The inputs and outputs of a compiled model, as runs are checked against them and travel."""
+    """Inputs and outputs of a compiled model, against which runs are checked."""
 
     def __init__(
         self,
@@ -76,7 +75,7 @@ class Signature:
         *,
         has_ranges: bool = True,
     ) -> None:
-        """Without ranges the device isn't asked which shapes it takes."""
+        """Create it. `has_ranges`: the device can be asked which shapes it takes."""
         self.inputs = inputs
         self.outputs = outputs
         self.input_forms = [TensorForm(spec) for spec in inputs]
@@ -84,19 +83,19 @@ class Signature:
         self.session = session
         self.clock = session.clock
         self.model_id = model_id
-        # What is known of tensors of the same kinds: see RunTensors.
+        # Facts about tensors of the same kinds; see RunTensors.
         self.known_kinds: dict[Any, Any] = {}
         self._input_places = [_place("input", *item) for item in enumerate(inputs)]
         self._output_places = [_place("output", *item) for item in enumerate(outputs)]
         self._ranges: list[DimRange] | None = None
         self._has_ranges = has_ranges
-        # Whether a run can be a packet: tensors may be many.
+        # Whether a run fits into one packet; tensors may be too many.
         self.fits_packet = sum(map(_described_bytes, (*inputs, *outputs))) <= _MOST_DESCRIBED_BYTES
         self._expected_bytes = [max(form.size_bytes, 0) for form in self.output_forms]
         self._late_sizes = [_LateSizes() for _ in outputs]
 
     def require_here(self, buffer: DeviceBuffer, place: str) -> None:
-        """Raise UnavailableDevice for a buffer that is gone with its daemon, InvalidParameter for one of another."""
+        """Raise UnavailableDevice for a buffer whose daemon has died, InvalidParameter for one of another daemon."""
         try:
             buffer.session.require_alive()
         except NnrtError as error:
@@ -110,13 +109,14 @@ class Signature:
             )
 
     def require_alive(self) -> None:
-        """Raise UnavailableDevice where the model is gone with its daemon."""
+        """Raise UnavailableDevice if the model's daemon has died."""
         self.session.require_alive()
 
     def arrays(self, inputs: Inputs) -> list[Elements] | None:
-        """The inputs as arrays in the model's order; None where there are tensors among them.
+        """Return the inputs as arrays in the model's order, or None if there are tensors among them.
 
-        Raises InvalidParameter for another number of inputs than the model takes, and where one is not the model's.
+        Raises:
+            InvalidParameter: There are too many or too few, or one doesn't fit.
         """
         is_list = type(inputs) is list and len(inputs) == len(self.inputs)
         given: list[Any] = inputs if is_list else self.in_order(inputs)  # type: ignore[assignment]
@@ -132,7 +132,7 @@ class Signature:
         return arrays
 
     def in_order(self, inputs: Inputs) -> list[Any]:
-        """As many inputs as the model takes, in its order. Raises InvalidParameter."""
+        """Return the inputs in the model's order. Raise InvalidParameter if their number or names are wrong."""
         if type(inputs) is list or not isinstance(inputs, Mapping):
             given = inputs if type(inputs) is list else listed(inputs)
             if len(given) != len(self.inputs):
@@ -144,14 +144,14 @@ class Signature:
         return [inputs[name] for name in names]
 
     def require_output_count(self, outputs: Sequence[object]) -> None:
-        """Raise InvalidParameter unless there are as many outputs as the model gives."""
+        """Raise InvalidParameter unless there are as many output tensors as the model has outputs."""
         if not isinstance(outputs, Sequence):
             raise InvalidParameter(f"outputs are {outputs!r}; give a sequence of Tensors, or None for new arrays")
         if len(outputs) != len(self.outputs):
             raise InvalidParameter(f"{len(outputs)} outputs were given; the model has {len(self.outputs)}")
 
     def fitting(self, index: int, given: ArrayLike | Stored) -> Elements:
-        """An input as an array. Raises InvalidParameter where it is not the model's."""
+        """Return an input as an array. Raise InvalidParameter if it doesn't fit the model."""
         if isinstance(given, Stored):
             return given
         form = self.input_forms[index]
@@ -161,7 +161,7 @@ class Signature:
         try:
             array = np.asarray(given)
             data_type = data_type_of(array.dtype)
-        except Exception as error:  # What is given may have code of its own.
+        except Exception as error:  # The object may have code of its own (`__array__`).
             if raised_by_handler(error):
                 raise
             raise no_array(given, error, self.input_place(index)) from error
@@ -173,8 +173,11 @@ class Signature:
         return array.astype(spec.numpy_dtype, copy=False)
 
     def result_form(self, index: int, output: Any) -> TensorForm:
-        """Read the form that a reply gives of an output. Raises OperationFailed where that makes no sense, or is not
-        the model's."""
+        """Return the form of an output that a reply describes.
+
+        Raises:
+            OperationFailed: The reply makes no sense, or doesn't fit the model.
+        """
         try:
             form = wire.described_form(output, self.output_forms[index])
             if form is not None:
@@ -187,23 +190,27 @@ class Signature:
         return TensorForm(spec)
 
     def require_result_count(self, count: int) -> None:
-        """Raise unless a reply has as many outputs as the model gives: UnavailableDevice where it has none."""
+        """Raise OperationFailed if a reply has a wrong number of outputs, UnavailableDevice if it has none."""
         if count != len(self.outputs):
             error = OperationFailed if count else UnavailableDevice
             raise error(f"the reply has {count} outputs; the model has {len(self.outputs)}")
 
     def expected_bytes(self, index: int) -> int:
-        """Size of an output, of one that varies the largest that it had lately; 0 before the first."""
+        """Return the size of an output; for an open one the largest recent size, or 0 before the first run."""
         return self._expected_bytes[index]
 
     def expect(self, index: int, size_bytes: int) -> None:
-        """An output has that size now, if it varies."""
+        """Record the size of an open output."""
         if self.output_forms[index].size_bytes < 0:
             self._expected_bytes[index] = self._late_sizes[index].largest_with(size_bytes)
 
     def announced(self, outputs: Sequence[Any], index: int) -> TensorSpec:
-        """Read the spec of an output whose bytes follow in chunks. Raises OperationFailed where it makes no sense, and
-        InvalidParameter where it is larger than the daemon makes any."""
+        """Return the spec of an output whose bytes follow in chunks.
+
+        Raises:
+            OperationFailed: The spec makes no sense.
+            InvalidParameter: It is larger than the daemon's limit of a tensor.
+        """
         self.require_result_count(len(outputs))
         spec = self.result_form(index, outputs[index]).spec
         most = self.session.welcome.limits.tensor_bytes
@@ -215,12 +222,13 @@ class Signature:
         return spec
 
     def input_ranges(self) -> list[DimRange] | None:
-        """Smallest and largest shape of each input, asked once; None where the device does not say.
+        """Return the smallest and largest shape of each input, or None if the device doesn't say; ask once.
 
-        Raises UnavailableDevice, ConnectionFailed or TimedOut where it can't be asked, InvalidParameter for an answer
-        that makes no sense.
+        Raises:
+            UnavailableDevice: The device can't be asked; also ConnectionFailed and TimedOut.
+            InvalidParameter: The answer makes no sense.
         """
-        if self._ranges is None and self._has_ranges:  # Several may ask at first, and get the same answer.
+        if self._ranges is None and self._has_ranges:  # Several threads may ask at first; they get the same answer.
             try:
                 self._ranges = self._asked_ranges()
             except Unsupported:
@@ -244,7 +252,7 @@ class Signature:
         return ranges
 
     def require_in_range(self, index: int, shape: Shape) -> None:
-        """Raise InvalidParameter unless the device takes this shape for an input."""
+        """Raise InvalidParameter if the device doesn't take this shape for an input."""
         if any(dim < 0 for dim in shape):
             raise InvalidParameter(
                 f"the shape is {format_shape(shape)}; a run needs every dimension", place=self.input_place(index)
@@ -262,16 +270,16 @@ class Signature:
             )
 
     def input_place(self, index: int) -> str:
-        """How messages name an input."""
+        """Return how messages name an input."""
         return self._input_places[index]
 
     def output_place(self, index: int) -> str:
-        """How messages name an output."""
+        """Return how messages name an output."""
         return self._output_places[index]
 
 
 def item_at(items: Sequence[ItemT], index: int, what: str) -> ItemT:
-    """The item of an index. Raises InvalidParameter, naming `what` and which indices there are."""
+    """Return the item at an index. Raise InvalidParameter that names `what` and the valid indices."""
     try:
         position = operator.index(index)
     except TypeError as error:
@@ -282,7 +290,7 @@ def item_at(items: Sequence[ItemT], index: int, what: str) -> ItemT:
 
 
 def no_array(given: object, error: Exception, place: str) -> Exception:
-    """The error of an input of which no array can be made, for a reason of its own."""
+    """Return the error for an input that can't be made an array."""
     if isinstance(error, NnrtError):
         return error.at(place)
     if isinstance(error, MemoryError):
@@ -295,5 +303,5 @@ def _place(what: str, index: int, spec: TensorSpec) -> str:
 
 
 def _described_bytes(spec: TensorSpec) -> int:
-    """Count what a frame has at most for a tensor besides its elements: five bytes per dimension, numbers, a region."""
+    """Return the bytes that a frame has at most for a tensor besides its elements: dimensions, numbers, a region."""
     return 5 * len(spec.shape) + 60

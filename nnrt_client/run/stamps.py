@@ -9,37 +9,35 @@ from nnrt_hdi.run_times import RunTimes
 
 
 class Stamps:
-    """When a run went from one part of its way to the next, on the clock of time.perf_counter_ns.
+    """Times of time.perf_counter_ns() at which a run went from one part of its way to the next.
 
-    Whoever has the run in hand sets them; a run that has succeeded has them all. What follows from them is worked out
-    when somebody asks.
+    Whoever handles the run sets them; a run that succeeded has all of them. Differences are computed on demand.
     """
 
     __slots__ = ("answered_ns", "began_ns", "clock", "packing_ns", "sent_ns", "told", "unpacked_ns", "woken_ns")
 
-    # When the client began to make what is sent, and when it began to send that.
+    # When the client began to pack the run, and when it began to send it.
     packing_ns: int
     sent_ns: int
-    # When it had all of the reply, and all outputs of it.
+    # When the client had the reply, and when it had all outputs.
     answered_ns: int
     unpacked_ns: int
-    # What the head of the reply tells (protos/README.md).
+    # Times from the head of the reply (protos/README.md).
     told: Sequence[int]
 
     def __init__(self, clock: DaemonClock) -> None:
-        """The run begins now, on a daemon of that clock."""
+        """Start the times of a run now; `clock` is the daemon's."""
         self.began_ns = perf_counter_ns()
         self.clock = clock
-        # When the thread that waited for it went on; 0 where none did.
+        # When the thread that waited went on; 0: none did.
         self.woken_ns = 0
 
     def wake(self) -> None:
-        """The thread that waited goes on. Of several the first one counts."""
+        """Record that the waiting thread goes on; of several threads the first counts."""
         self.woken_ns = self.woken_ns or perf_counter_ns()
 
     def times(self) -> RunTimes:
-        """Split the time of a run that has succeeded. The sum is that from the first stamp to the last, whatever the
-        daemon tells."""
+        """Return the parts of a successful run. They add up to the time from the first stamp to the last."""
         marks = self.began_ns, self.packing_ns, self.sent_ns, self.answered_ns, self.unpacked_ns, self.woken_ns
         began_ns, packing_ns, sent_ns, answered_ns, unpacked_ns, woken_ns = accumulate(marks, max)
         received_at_ns, *parts, served_ns = self.told

@@ -1,4 +1,4 @@
-"""A run that a tracer is told of."""
+"""Run with a trace."""
 
 import sys
 from collections.abc import Callable
@@ -18,13 +18,13 @@ from nnrt_hdi.signals import raised_by_handler
 
 
 def traced_run(begin: Callable[[], RunTrace | None], signature: Signature, registry: set[Run], *details: Any) -> Run:
-    """Make a run that is about to begin, and that a tracer is told of, if it wants to be. `begin` is the tracer's."""
+    """Create a run, with a trace if `begin`, a function of the tracer, returns one."""
     trace = begin()
     return Run(signature, registry, *details) if trace is None else TracedRun(trace, signature, registry, *details)
 
 
 class TracedRun(Run):
-    """Its description has more fields than that of others: `fields` of its trace. Its end is told once."""
+    """Run whose end is recorded in a trace, once. Its description also has the `fields` of the trace."""
 
     __slots__ = ("_operators", "_untold", "context", "fields")
 
@@ -32,7 +32,7 @@ class TracedRun(Run):
         super().__init__(*details)
         self.stamps.began_ns = trace.began_ns
         self.fields, self.context = trace.fields, trace.context
-        # Who takes it out tells.
+        # Whoever takes the trace out records the end.
         self._untold = [trace]
         self._operators: list[Any] = []
 
@@ -43,7 +43,7 @@ class TracedRun(Run):
 
     def fail(self, error: NnrtError) -> None:
         raised = sys.exc_info()[1]
-        # One that never came to the queue is given up for what its caller did.
+        # A run that was never sent ends with the error that its caller raised.
         super().fail(raised if not self.id and isinstance(raised, NnrtError) else error)
 
     def _end(self) -> None:
@@ -78,6 +78,6 @@ class TracedRun(Run):
 
 
 def _own_times(stamps: Stamps, began_ns: int) -> RunTimes:
-    """The times of a run since it began, though its result is that of a greater one which began before."""
+    """Return the times of a run since it began, though its result belongs to a run that began before."""
     times = stamps.times()
     return times._replace(waited_ns=times.waited_ns - (began_ns - stamps.began_ns))

@@ -1,4 +1,4 @@
-"""Runs that wait in the client, where no stream is free for them: in the order in which the device would take them."""
+"""Queue of runs that wait in the client for a link, in the order in which the device would take them."""
 
 import time
 from collections import OrderedDict
@@ -20,12 +20,12 @@ RunT = TypeVar("RunT", bound=Prioritized)
 
 
 class WaitingRuns(Generic[RunT]):
-    """A queue by priority; within one who came first is first, and none waits for ever. Not safe for threads."""
+    """Queue by priority, then by age; a priority that waits rises. Not thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._classes: tuple[OrderedDict[RunT, None], ...] = tuple(OrderedDict() for _ in range(Priority.HIGH.rank + 1))
-        # Since when a class waits for a turn.
+        # When each priority had its latest turn.
         self._since = [0.0] * len(self._classes)
 
     def __bool__(self) -> bool:
@@ -42,7 +42,7 @@ class WaitingRuns(Generic[RunT]):
         self._classes[rank][run] = None
 
     def take(self) -> RunT:
-        """The run whose turn it is."""
+        """Remove and return the next run."""
         now = self._clock()
         ranks = [rank for rank, runs in enumerate(self._classes) if runs]
         rank = ranks[0] if len(ranks) == 1 else max(ranks, key=lambda rank: self._turn(rank, now - self._since[rank]))
@@ -53,11 +53,11 @@ class WaitingRuns(Generic[RunT]):
         return rank + waited_s // AGEING_S, waited_s
 
     def remove(self, run: RunT) -> None:
-        """Take out a run that is given up, if it is here."""
+        """Remove a run, if it is in the queue."""
         self._classes[run.priority.rank].pop(run, None)
 
     def drain(self) -> Iterator[RunT]:
-        """Yield all runs, each of which waits until the step with it has been taken."""
+        """Yield all runs; each one is removed after the caller's step with it."""
         for run in list(self):
             yield run
             self.remove(run)

@@ -1,4 +1,4 @@
-"""The ways of a session to its daemon, the local socket and gRPC: the runs that wait for a link, and how they go."""
+"""Ways of a session to its daemon (local socket, gRPC): the runs that wait for a link, and how they are sent."""
 
 import logging
 import math
@@ -27,17 +27,17 @@ from nnrt_hdi.signals import raised_by_handler
 
 _log = logging.getLogger(__name__)
 
-# Inputs of more than this are copied in a thread that nobody else waits for.
+# Inputs of more than this are copied in a thread of their own, so that the loop doesn't wait.
 _LARGE_BYTES = 1 << 20
-# A packet is full with that for which the daemon lets one client keep the others waiting.
+# Computing time of a full packet: as long as the daemon lets one client keep the others waiting.
 _PACKET_NS = 200_000
-# Runs that are longer have more to gain by going at once, each on its own link.
+# Longer and larger runs gain more by going at once, each on a link of its own.
 _MOST_NS = _PACKET_NS // 2
 _MOST_BYTES = 8 * 1024
-# The daemon has one packet while the replies of another are read here: 22,000 runs a second in place of 14,000 with one
-# link, where eight threads have 16 runs under way each.
+# The daemon works on one packet while the client reads the replies of another: with eight threads of 16 runs each,
+# 22,000 runs per second in place of 14,000 with one link.
 _SHARED_LINKS = 2
-# A packet that takes longer holds up no run that waits for the next one.
+# Runs wait for the next packet only while the packets under way take no longer than this.
 _LATE_S = 0.005
 _ROOM_BYTES = LOCAL_PACKET_BYTES - _MOST_BYTES
 
@@ -45,13 +45,16 @@ COULD_NOT_SEND = "the run could not be sent"
 
 
 class Way(ABC):
-    """One way: its links, and the runs that wait for one. The loop's, but for `send_here` and what links tell."""
+    """One way to the daemon: its links, and the runs that wait for one.
 
-    # Whether there is no other way to fall back to.
+    Belongs to the loop, except `send_here` and what links call.
+    """
+
+    # Whether there is no other way to fall back on.
     _is_last = False
 
     def __init__(self, session: Session, runs: SessionRuns, limit: int) -> None:
-        """So many links may be open."""
+        """Create a way; at most `limit` links are open."""
         self._session = session
         self._runs = runs
         self.links = Links(self, runs, limit)
@@ -59,16 +62,16 @@ class Way(ABC):
 
     @abstractmethod
     def connect(self) -> Link:
-        """Open a link. Raises NnrtError, RuntimeError or OSError where none is to be had."""
+        """Open a link, or raise NnrtError, RuntimeError or OSError."""
 
     @abstractmethod
     def pack(self, run: Run) -> Packet:
-        """Make a run ready to be sent: copy inputs and share memory where that is needed. Raises NnrtError."""
+        """Make the packet of a run: copy inputs and share memory where needed. Raise NnrtError where that fails."""
 
     def send_here(self, link: Link, run: Run) -> bool:
-        """Send a run on an idle link of this thread's own; false where it goes another way, or has ended."""
+        """Send a run on an idle link of this thread. Return False if it goes another way or has ended."""
         run.stamps.packing_ns = perf_counter_ns()
-        try:  # As `_is_packed`, which would be a frame of every small run.
+        try:  # Like `_is_packed`, written out: it would be one more Python frame of every small run.
             run.packet = self.pack(run)
         except Exception as error:
             if raised_by_handler(error):
@@ -80,23 +83,23 @@ class Way(ABC):
             if link.is_over or run.ended.is_set:  # The session or the executor has been closed meanwhile.
                 raise ConnectionError("the link is closed, or the run has ended")
             link.send((run,))
-        except Exception as error:  # Such as for want of memory, or the daemon is gone. It has nothing of the run.
+        except Exception as error:  # No memory, or the daemon is gone. The daemon got nothing of the run.
             if raised_by_handler(error):
                 raise
-            if not isinstance(error, OSError):  # Else it goes elsewhere.
+            if not isinstance(error, OSError):  # Else the run goes another way.
                 run.fail(run.given_up or nnrt_error_of(error, COULD_NOT_SEND))
             self._runs.post(self._send_elsewhere, link, error)
             return False
         return True
 
-    # ---- the loop's
+    # ---- in the loop
 
     def add(self, run: Run) -> None:
-        """Have a run wait for a link, in turn, until `dispatch`."""
+        """Let a run wait for a link; `dispatch` sends the runs in turn."""
         self._waiting.append(run)
 
     def dispatch(self) -> None:
-        """Send runs that wait on links that are idle."""
+        """Send waiting runs on idle links."""
         session = self._session
         while self._waiting and self._runs.death is None and session.is_attached:
             link = self.links.take_idle(session.attachment)
@@ -107,21 +110,21 @@ class Way(ABC):
             try:
                 self._take(runs)
                 self._send(link, [run for run in runs if not run.ended.is_set])
-            except Exception as error:  # They wait no more: nobody else would end them.
+            except Exception as error:  # They are no longer among the waiting: nobody else would end them.
                 for run in runs:
                     run.fail(nnrt_error_of(error, COULD_NOT_SEND))
                 link.take_off()
                 self.links.close(link)
 
     def _take(self, runs: list[Run]) -> None:
-        """Take the run whose turn it is into `runs`."""
+        """Move the next waiting run into `runs`."""
         runs.append(self._waiting.take())
 
     def _wait_for_link(self) -> None:
-        """Runs wait for a link, which the end of another run or `opened` gives."""
+        """Do what is needed while runs wait for a link, which becomes free when a run ends or a link opens."""
 
     def _send(self, link: Link, runs: Sequence[Run]) -> None:
-        """Pack runs, and send them on an idle link, which is idle again if none is left to be sent."""
+        """Pack runs and send them on an idle link. If none can be sent, the link is idle again."""
         packed = []
         for run in runs:
             if run.packet is not None or self._is_packed(run):
@@ -142,8 +145,14 @@ class Way(ABC):
             self.links.free(link)
 
     def _is_packed(self, run: Run) -> bool:
-        """Pack a run, in a thread that gets no signals; false where it goes another way, or has ended. Raises
-        WaitsForDaemon."""
+        """Pack a run, in a thread that gets no signals.
+
+        Returns:
+            False if the run goes another way or has ended.
+
+        Raises:
+            WaitsForDaemon: Packing would wait for the daemon, which the loop must not do.
+        """
         if run.ended.is_set:
             return False
         run.stamps.packing_ns = perf_counter_ns()
@@ -161,11 +170,11 @@ class Way(ABC):
             _log.debug("a run goes over gRPC: %s", error)
             self._runs.post(self._runs.send_over_grpc, run)
         else:
-            # One that has been given up meanwhile has no inputs left.
+            # A run that was cancelled meanwhile has no inputs any more.
             run.fail(run.given_up or nnrt_error_of(error, COULD_NOT_SEND))
 
     def _send_elsewhere(self, link: Link, error: Exception) -> None:
-        """Send the runs over gRPC that were put on a link in vain."""
+        """Send the runs of a link that failed over gRPC."""
         _log.debug("runs go over gRPC: %s", error)
         for run in list(link.under_way.values()):
             run.packet = run.link = None
@@ -177,17 +186,17 @@ class Way(ABC):
         self.links.close(link)
 
     def remove(self, run: Run) -> None:
-        """Let a run wait no more, if it does."""
+        """Remove a run from the waiting ones, if it is there."""
         self._waiting.remove(run)
 
     def under_way(self) -> Iterator[Run]:
-        """Yield the runs that wait, or are on a link, whether they have ended or not."""
+        """Yield the runs that wait or are on a link, also those that have ended."""
         for link in list(self.links.all):
             yield from list(link.under_way.values())
         yield from list(self._waiting)
 
     def look_after(self, now: float) -> float:
-        """Close the links of threads that have ended, send what can be sent; give when to look again."""
+        """Close links of threads that have ended, send waiting runs, and return when to call this again."""
         self.links.reap()
         self.dispatch()
         if self._waiting:
@@ -195,18 +204,18 @@ class Way(ABC):
         return now + LOOK_AGAIN_S if any(not link.is_loops for link in self.links.all) else math.inf
 
     def end(self, reason: NnrtError) -> None:
-        """End the way with its session."""
+        """End the way because the session has ended."""
         for run in self._waiting.drain():
             run.fail(never_sent(reason))
         self.links.end_all()
 
     def forget(self) -> None:
-        """Have no links and no runs any more, in a child of a fork."""
+        """Forget all links and runs, in a forked child."""
         self._waiting = WaitingRuns()
         self.links = Links(self, self._runs, self.links.limit)
 
     def not_opened(self) -> None:
-        """Have runs go over gRPC, unless a link for them is there."""
+        """Send waiting runs over gRPC, because no link could be opened, unless another link is open."""
         if self._is_last or any(link.is_loops for link in self.links.all):
             self._runs.wake_at(time.monotonic() + TICK_S)
             return
@@ -216,12 +225,12 @@ class Way(ABC):
 
 
 class LocalWay(Way):
-    """Connections of the local socket, one run at a time on each."""
+    """Connections of the local socket, each with one run at a time."""
 
     def __init__(self, session: Session, runs: SessionRuns, socket: LocalSocket, limit: int) -> None:
         super().__init__(session, runs, limit)
         self._socket = socket
-        # Runs with large inputs that are being copied.
+        # Runs whose large inputs a thread copies now.
         self._packing: set[Run] = set()
 
     def connect(self) -> Link:
@@ -235,11 +244,11 @@ class LocalWay(Way):
             if len(runs) == 1 and runs[0].packet is None and runs[0].size_bytes > _LARGE_BYTES:
                 raise WaitsForDaemon
             super()._send(link, runs)
-        except WaitsForDaemon:  # Only a run that goes alone is packed anew.
+        except WaitsForDaemon:  # Only a run that is sent alone is packed again.
             self._pack_elsewhere(link, runs[0])
 
     def _pack_elsewhere(self, link: Link, run: Run) -> None:
-        """Copy the inputs of a run in a thread of its own, and send it then."""
+        """Copy the inputs of a run in a thread of its own, then send the run."""
         if begin(partial(self._is_packed, run), partial(self._runs.post, self._packed, link, run)):
             self._packing.add(run)
             return
@@ -271,14 +280,14 @@ class LocalWay(Way):
 
 
 class SharedWay(LocalWay):
-    """Connections of the local socket for quick runs that nobody waits for, as many in a packet as there are."""
+    """Connections of the local socket for quick submitted runs, of which several share a packet."""
 
     def __init__(self, session: Session, runs: SessionRuns, socket: LocalSocket) -> None:
         super().__init__(session, runs, socket, _SHARED_LINKS)
 
     @property
     def late_at(self) -> float:
-        """When nothing is to wait any more for the packets that are under way; never where a link has none."""
+        """Time until which waiting runs wait for the packets under way; infinite if a link has none."""
         late_at = 0.0
         for link in self.links.all:
             if not link.under_way:
@@ -287,7 +296,7 @@ class SharedWay(LocalWay):
         return late_at or math.inf
 
     def takes(self, run: Run) -> bool:
-        """Tell if a run is short enough to go with others."""
+        """Return whether a run is quick and small enough to share a packet."""
         if run.tensors is not None or run.fields:
             return False
         run.description = found = run.descriptions.local.of(run)
@@ -312,7 +321,7 @@ class SharedWay(LocalWay):
         return Packet(run.description, run, self._socket)
 
     def look_after(self, now: float) -> float:
-        if self._waiting and self.late_at <= now:  # Each goes by itself: the packet takes long.
+        if self._waiting and self.late_at <= now:  # The packets take too long: send each run by itself.
             for run in self._waiting.drain():
                 self._runs.place(run)
         again = super().look_after(now)
@@ -320,19 +329,19 @@ class SharedWay(LocalWay):
 
 
 class RemoteWay(Way):
-    """Streams of gRPC, one run at a time on each."""
+    """Streams of gRPC, each with one run at a time."""
 
     _is_last = True
 
     def __init__(self, session: Session, runs: SessionRuns, limit: int) -> None:
         super().__init__(session, runs, limit)
-        # The threads that read them, and perhaps some that have ended.
+        # The threads that read the streams; some may have ended.
         self.readers: list[threading.Thread] = []
 
     def connect(self) -> Link:
         link = RemoteLink(self.links, self._runs, self._session)
         for ended in [reader for reader in self.readers if not reader.is_alive()]:
-            with suppress(ValueError):  # Another thread does the same.
+            with suppress(ValueError):  # Another thread removed it.
                 self.readers.remove(ended)
         self.readers.append(link.reader)
         return link

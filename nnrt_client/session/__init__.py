@@ -1,1 +1,1 @@
-"""A connection to one daemon: its session, the channel it goes over, the device behind it."""
+"""Connection to one daemon: its session, the channel of that, and the device behind it."""

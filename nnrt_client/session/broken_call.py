@@ -1,4 +1,4 @@
-"""The end of a call, or of a connection beside gRPC, that gave no reply."""
+"""End of a call, or of a connection beside gRPC, that gave no reply."""
 
 from dataclasses import dataclass
 
@@ -13,24 +13,27 @@ _CUT_OFF = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 @dataclass(frozen=True, slots=True)
 class BrokenCall:
-    """The end of a call that gave no reply."""
+    """End of a call that gave no reply."""
 
-    # What gRPC, or the operating system, says of it.
+    # The text of gRPC or of the operating system.
     details: str
-    # The daemon's own word, or what its status means; None where the connection was cut off, which may mean anything.
+    # The daemon's own error, or the meaning of its status. None if the connection was cut off, which can have any
+    # cause.
     error: NnrtError | None = None
-    # Whether `error` is the daemon's own word.
+    # Whether the daemon itself sent `error`.
     is_told: bool = False
     is_late: bool = False
 
     @classmethod
     def of(cls, error: grpc.RpcError) -> Self:
-        """Take from gRPC's error how an RPC ended. (The error is the call itself, which keeps frames and messages
-        alive.)"""
+        """Describe how an RPC ended, from gRPC's error.
+
+        The error loses its traceback: it is the call itself, and would keep frames and messages alive.
+        """
         error.__traceback__ = None
         details = error.details() or ""
-        if (told := wire.error_detail_of(error)) is not None:
-            return cls(details, told, is_told=True)
+        if (detail := wire.error_detail_of(error)) is not None:
+            return cls(details, detail, is_told=True)
         status = error.code()
         if status in _CUT_OFF:
             return cls(details)
@@ -38,12 +41,12 @@ class BrokenCall:
 
     @property
     def is_cut_off(self) -> bool:
-        """True where nothing says why it ended."""
+        """Whether nothing says why the call ended."""
         return self.error is None
 
 
 class CutOff(Exception):
-    """A connection ended in the middle of what was read from it."""
+    """Error of a connection that ended in the middle of a message."""
 
     def __init__(self, broken: BrokenCall) -> None:
         super().__init__(broken.details)

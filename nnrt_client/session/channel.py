@@ -1,7 +1,7 @@
-"""The way to a daemon: the session's stream, and the calls that end with it.
+"""Channel to a daemon: the session's stream, and the calls that end with it.
 
-On a network the stream has a connection of its own. Signs of life would wait behind the tensors that a connection has
-taken and not yet delivered: on a link of 4 Mbit/s for two seconds where that is 1 MB.
+On a network the stream has a connection of its own. On a shared one, beats would wait behind the tensors that the
+connection has accepted and not yet delivered: for two seconds behind 1 MB on a link of 4 Mbit/s.
 """
 
 import os
@@ -29,26 +29,30 @@ from nnrt_hdi.v2 import device_pb2_grpc, prepared_model_pb2, prepared_model_pb2_
 from nnrt_hdi.wire import SESSION_METADATA
 from nnrt_hdi.wire.run_messages import read_message
 
-# Beats that are remembered until they are answered.
+# Most unanswered beats that are remembered.
 _LATE_BEATS = 16
-# A connection with calls and without the session's stream is asked for a sign after so long a silence, and given up
-# when none has come through what is under way there. (It may be lost alone: a router forgets it.)
+# gRPC pings a connection that has calls, but not the session's stream, after so long a silence. It closes the
+# connection if no answer comes within the second time, which leaves room for the data under way there. (Such a
+# connection may be lost alone: a router forgets it.)
 _ASKED_MS, _GIVEN_UP_MS = 20_000, 60_000
-# A connection without calls is closed from here after so long, or twice as long, as gRPC looks: before the daemon would
-# (30 s), which gRPC writes to stderr as an error.
+# gRPC closes a connection without calls from this side after so long, or twice as long because of how it checks. The
+# daemon would close it after 30 s, which gRPC writes to stderr as an error.
 _IDLE_MS = 12_000
 
 
 class Channel:
-    """A channel to a daemon: says Hello, and beats when it is asked to. No thread that gets signals uses it."""
+    """Channel to a daemon, which sends Hello at its start and beats on request.
+
+    Threads that receive signals must not use it.
+    """
 
     def __init__(
         self, address: str, settings: Settings, session_id: bytes = b"", timeout_s: float | None = None
     ) -> None:
-        """Begin a session, or resume the one of that id. `replies` tell what came of it.
+        """Begin a session, or resume the one with this id; `replies` has the daemon's answers.
 
-        Raises InvalidPath, InvalidFile or OperationForbidden for what is to say who the client is, and ConnectionFailed
-        where the daemon doesn't say whose it is within that time (without one, connect_timeout_s).
+        Raises InvalidPath, InvalidFile or OperationForbidden if the client's credentials can't be used, and
+        ConnectionFailed if the daemon gives no ticket within `timeout_s` (connect_timeout_s by default).
         """
         self._address = address
         self._outbox: queue.SimpleQueue[session_pb2.SessionRequest | None] = queue.SimpleQueue()
@@ -59,13 +63,13 @@ class Channel:
         self._calls: set[Any] = set()
         self.is_lost = False
         self.given_up = ""
-        # When the latest beats were sent, by their numbers.
+        # Sending times of the latest beats, by their numbers.
         self._beats_sent: dict[int, int] = {}
-        # Message sizes are the daemon's to limit (Welcome.limits); the client trusts the daemon it was told to use.
+        # The daemon limits message sizes (Welcome.limits), and the client trusts the daemon that it was given.
         options = [
             ("grpc.max_receive_message_length", -1),
             ("grpc.max_send_message_length", -1),
-            # A connection of its own: it ends when the channel does.
+            # Not shared with other channels, so that it ends with this one.
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.enable_retries", 0),
             ("grpc.client_idle_timeout_ms", _IDLE_MS),
@@ -75,14 +79,14 @@ class Channel:
         patience_s = settings.connect_timeout_s if timeout_s is None else timeout_s
         identity = token_metadata(address, settings) or ticket_metadata(address, patience_s)
         if address.startswith("unix:"):
-            self._channel = self._signs = _connection(address, settings, options)
+            self._channel = self._stream_connection = _connection(address, settings, options)
         else:
-            self._signs = _connection(address, settings, options)
+            self._stream_connection = _connection(address, settings, options)
             asking = [("grpc.keepalive_time_ms", _ASKED_MS), ("grpc.keepalive_timeout_ms", _GIVEN_UP_MS)]
             self._channel = _connection(address, settings, [*asking, *options])
         models = prepared_model_pb2_grpc.PreparedModelStub(self._channel)
         self._stubs = {"NnrtDevice": device_pb2_grpc.NnrtDeviceStub(self._channel), "PreparedModel": models}
-        # Protobuf would copy tensors several times.
+        # Without protobuf, which would copy tensors several times.
         models.RunStream = self._channel.stream_stream(
             "/nnrt_hdi.v2.PreparedModel/RunStream",
             request_serializer=None,
@@ -94,17 +98,20 @@ class Channel:
             response_deserializer=read_message,
         )
         session = ((SESSION_METADATA, session_id),) if session_id else ()
-        opener = session_pb2_grpc.DeviceSessionStub(self._signs)
+        opener = session_pb2_grpc.DeviceSessionStub(self._stream_connection)
         self.replies = opener.Open(self._requests(), metadata=(*session, *identity))
 
     def method(self, name: str) -> Any:
-        """The RPC of that name, such as NnrtDevice.AllocateBuffer."""
+        """Return the RPC with this name, such as NnrtDevice.AllocateBuffer."""
         service, _, rpc = name.partition(".")
         return getattr(self._stubs[service], rpc)
 
     @contextmanager
-    def holding(self, call: Any) -> Iterator[None]:
-        """Have a call end with the channel: gRPC waits until a stopped daemon takes the bytes of a request."""
+    def cancelling_on_close(self, call: Any) -> Iterator[None]:
+        """Cancel the call if the channel is closed inside the context.
+
+        Without this gRPC would wait until a stopped daemon takes the bytes of the request.
+        """
         self._calls.add(call)
         try:
             if self.is_lost:
@@ -114,25 +121,30 @@ class Channel:
             self._calls.discard(call)
 
     def beat(self) -> None:
-        """Beat now. For any thread."""
+        """Send a beat now; any thread may call this."""
         self._outbox.put(None)
 
-    def sent_ns(self, sequence: int) -> int | None:
-        """When the beat of that number was sent (time.perf_counter_ns); None of one that has been asked for, or is
-        long ago."""
+    def pop_sent_ns(self, sequence: int) -> int | None:
+        """Return when a beat was sent (time.perf_counter_ns), and forget it.
+
+        Return None for a beat that was asked for before, or is too old.
+        """
         return self._beats_sent.pop(sequence, None)
 
     def say_goodbye(self) -> None:
-        """Tell the daemon to end the session. For any thread."""
+        """Ask the daemon to end the session; any thread may call this."""
         self._outbox.put(session_pb2.SessionRequest(goodbye=session_pb2.Goodbye()))
 
     def give_up(self, why: str) -> None:
-        """Cancel the session's stream, and remember why; calls go on until `close`."""
+        """Cancel the session's stream and remember why; calls go on until `close`."""
         self.given_up = why
         self.replies.cancel()
 
     def close(self) -> None:
-        """End every call, and the channel in a thread of its own: that may take gRPC long. Idempotent."""
+        """Cancel every call, and close the channel in a thread of its own, because gRPC may take long.
+
+        Calling it again does nothing.
+        """
         with self._lock:
             if self._is_closing:
                 return
@@ -143,19 +155,19 @@ class Channel:
         threading.Thread(target=self._close, name=f"nnrt-close {self._address}", daemon=True).start()
 
     def wait_closed(self, timeout_s: float) -> None:
-        """Wait until gRPC has closed it, if `close` was called."""
+        """Wait until gRPC has closed the channel, if `close` was called."""
         if self._is_closing:
             self._closed.wait(timeout_s)
 
     def _close(self) -> None:
         try:
             self._channel.close()
-            self._signs.close()
+            self._stream_connection.close()
         finally:
             self._closed.set()
 
     def _requests(self) -> Iterator[session_pb2.SessionRequest]:
-        """Runs in a thread of gRPC's."""
+        """Yield the client's messages of the session's stream; a thread of gRPC reads them."""
         hello = session_pb2.Hello(
             protocol_minor=PROTOCOL_MINOR,
             features=self._features,
@@ -178,7 +190,7 @@ class Channel:
 
 
 def _connection(address: str, settings: Settings, options: list[tuple[str, Any]]) -> grpc.Channel:
-    """A connection of gRPC's, made when the first call needs it."""
+    """Make a gRPC connection, which connects when the first call needs it."""
     if speaks_tls(address, settings):
         return grpc.secure_channel(address, channel_credentials(settings), options)
     return grpc.insecure_channel(address, options)

@@ -1,4 +1,4 @@
-"""Compression of what a session sends and receives, and the bytes that it saves."""
+"""Compression of the chunks that a session sends and receives, and the bytes that it saves."""
 
 import threading
 from collections.abc import Iterator
@@ -11,8 +11,14 @@ from nnrt_hdi.wire.run_messages import Chunk, chunk_message
 
 @dataclass(frozen=True, slots=True)
 class CompressionStatistics:
-    """Bytes that went over gRPC in chunks so far, of tensors of runs either way and of constants of models: how many
-    these have, and how many travelled."""
+    """Bytes of the chunks that a session has sent and received over gRPC so far.
+
+    Chunks carry tensors of runs, in both directions, and constants of models.
+
+    Attributes:
+        plain_bytes: Size of these tensors and constants.
+        wire_bytes: Bytes that travelled for them.
+    """
 
     plain_bytes: int = 0
     wire_bytes: int = 0
@@ -24,7 +30,7 @@ class CompressionStatistics:
 
 
 class Compressor:
-    """Compresses what a connection sends, and counts that and what it receives."""
+    """Compressor of what a session sends, which also counts what the session receives."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -36,22 +42,22 @@ class Compressor:
             return CompressionStatistics(self._plain_bytes, self._wire_bytes)
 
     def chunk_message(self, piece: memoryview) -> bytes:
-        """A RunPacket with nothing but a chunk."""
-        return chunk_message(piece, self.packed(piece))
+        """Return a RunPacket that has nothing but a chunk."""
+        return chunk_message(piece, self.compress(piece))
 
-    def packed(self, piece: memoryview) -> bytes | None:
-        """A piece that is about to be sent, compressed; None where that would not be shorter."""
+    def compress(self, piece: memoryview) -> bytes | None:
+        """Compress a piece that is about to be sent; return None if that would not make it shorter."""
         packed = compressed(piece)
         self._count(piece.nbytes, piece.nbytes if packed is None else len(packed))
         return packed
 
     def counted(self, messages: Iterator[Bytes | Chunk]) -> Iterator[Bytes | Chunk]:
-        """These messages of a stream."""
+        """Yield the messages of a stream, and count the bytes of their chunks."""
         for message in messages:
             if isinstance(message, Chunk) and (size_bytes := len(message.data)):
                 self._count(message.expanded_bytes or size_bytes, size_bytes)
             yield message
-            del message  # It keeps no tensors alive.
+            del message  # Otherwise it would keep tensors alive.
 
     def _count(self, plain_bytes: int, wire_bytes: int) -> None:
         with self._lock:

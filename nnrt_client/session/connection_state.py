@@ -1,4 +1,4 @@
-"""What a session knows of its daemon and of the channel to it, which its keeper changes."""
+"""State of a session's connection to its daemon, which the session's keeper changes."""
 
 import logging
 import threading
@@ -22,28 +22,28 @@ _log = logging.getLogger(__name__)
 
 
 class ConnectionState(fork.LockOwner):
-    """The state of a session's connection: attached to a channel, waiting for another one, or over."""
+    """State of a session's connection: attached to a channel, waiting for another one, or over."""
 
-    # From the daemon, when the session begins.
+    # The daemon's first message in the session.
     welcome: session_pb2.Welcome
 
     def __init__(self, address: str, settings: Settings) -> None:
         self.address = address
-        # The daemon, for messages.
+        # Names the daemon in messages.
         self.place = f"daemon at {address}"
         self.settings = settings
         self._patience_s = settings.reconnect_timeout_s + settings.verdict_timeout_s
         self.death: NnrtError | None = None
         self.state = DeviceState()
         self.clock = DaemonClock()
-        # Where chunks are compressed, on both sides' word.
+        # None unless both sides compress chunks.
         self.compressor: Compressor | None = None
         self.metadata: Metadata = ()
-        # How often the session has been attached to a channel, and whether it is.
+        # How often the session has changed its channel, and whether it is attached to one now.
         self.attachment = 0
         self.is_attached = False
         self.is_closing = False
-        # Whether the interpreter ends: nothing that happens is an end of the session any more.
+        # Whether the interpreter is exiting. From then on a lost channel doesn't end the session.
         self.is_leaving = False
         self._channel: Channel | None = None
         self._changes = Changes()
@@ -68,19 +68,22 @@ class ConnectionState(fork.LockOwner):
         return self.death is None
 
     def require_alive(self) -> None:
-        """Raise the error this session ended with, if it has."""
+        """Raise the error that the session ended with, if it has ended."""
         if self.death is not None:
             raise self.death.copy()
 
     @property
     def keeps_models(self) -> bool:
-        """Whether the daemon keeps what it compiles, for the next time."""
+        """Whether the daemon stores the models that it compiles."""
         return STORE_FEATURE in self.welcome.features
 
-    # ---- the keeper's
+    # ---- called by the keeper
 
     def begin(self, channel: Channel, welcome: session_pb2.Welcome) -> bool:
-        """Take the daemon's welcome on a channel; false where the session is over already."""
+        """Attach the session to its first channel, on which the daemon has sent its welcome.
+
+        Return False if the session is over already.
+        """
         with self._lock:
             if self.death is not None:
                 return False
@@ -94,7 +97,7 @@ class ConnectionState(fork.LockOwner):
         return True
 
     def attach(self, channel: Channel) -> None:
-        """Go on with the session on another channel. Only the calls of the one before are cancelled."""
+        """Continue the session on another channel, and cancel only the calls of the channel before."""
         with self._lock:
             lost, self._channel = self._channel, channel
             self.attachment += 1
@@ -109,7 +112,7 @@ class ConnectionState(fork.LockOwner):
             listener()
 
     def detach(self, why: str) -> None:
-        """Have calls wait: the channel is lost."""
+        """Mark the channel as lost, so that calls wait for another one."""
         self.is_attached = False
         self._changes.announce()
         _log.info("%s: %s", self.place, why)
@@ -117,7 +120,7 @@ class ConnectionState(fork.LockOwner):
     # ---- waiting and listening
 
     def on_death(self, listener: Callable[[NnrtError], None]) -> None:
-        """Call this once when the session ends; at once if it already has."""
+        """Call `listener` once when the session ends; at once if it has ended."""
         with self._lock:
             if self.death is None:
                 self._on_death.append(listener)
@@ -125,16 +128,19 @@ class ConnectionState(fork.LockOwner):
         listener(self.death)
 
     def on_attached(self, listener: Callable[[], None]) -> None:
-        """Call this whenever the session has been attached to another channel."""
+        """Call `listener` each time the session is attached to another channel."""
         self._on_attached.append(listener)
 
     def wait_over(self, timeout_s: float) -> bool:
-        """Wait for the end of the session, so long at most; whether it is over."""
+        """Wait until the session ends, for `timeout_s` at most, and return whether it has ended."""
         return self._over.wait(timeout_s)
 
-    def _sentence(self, since: int) -> NnrtError | None:
-        """Wait until it is decided what became of an attachment's channel; give the session's death, if that is it."""
-        # The session's stream breaks at about the same moment if the channel is lost.
+    def _await_verdict(self, since: int) -> NnrtError | None:
+        """Wait until it is known whether the channel of attachment `since` is lost.
+
+        Return the session's death, if the session is over.
+        """
+        # If the channel is lost, the session's stream breaks at about the same moment.
         self._changes.wait_for(
             lambda: self.death is not None or self.attachment != since or not self.is_attached,
             self.settings.verdict_timeout_s,
@@ -143,7 +149,7 @@ class ConnectionState(fork.LockOwner):
         return self.death.copy() if self.death else None
 
     def _await_attached(self, name: str) -> int:
-        """Wait until the session is attached; give the attachment. Raises the session's death."""
+        """Wait until the session is attached, and return the number of the attachment; raise the session's death."""
         if not self.is_attached:
             self._changes.wait_for(lambda: self.death is not None or self.is_attached, self._patience_s)
             self.require_alive()

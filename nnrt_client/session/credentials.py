@@ -1,4 +1,4 @@
-"""Certificates and tokens that a client shows a daemon, or asks it to show."""
+"""Certificates and tokens that a client shows a daemon, and the check of the daemon's certificate."""
 
 import re
 import socket
@@ -21,35 +21,41 @@ ResultT = TypeVar("ResultT")
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 _UNIX = "unix:"
-# A bundle of all the authorities that there are has a quarter of that.
+# A file of all public authorities has a quarter of that.
 _MOST_FILE_BYTES = 1 << 20
 _RECEIVED_BYTES = 1 << 14
 _TOKEN = rb"[A-Za-z0-9._~+/-]+=*"  # RFC 6750
-# What OpenSSL says of certificates (X509_V_ERR_...).
+# OpenSSL's codes for certificates that it refuses (X509_V_ERR_...).
 _NOT_YET_VALID, _EXPIRED, _HOST_MISMATCH, _ADDRESS_MISMATCH = 9, 10, 62, 64
 
 
 def speaks_tls(address: str, settings: Settings) -> bool:
-    """Tell whether a client reaches a daemon there by TLS: on a Unix socket the kernel says who is there."""
+    """Return whether a client uses TLS at this address.
+
+    It uses none on a Unix socket, where the kernel says who the other side is.
+    """
     return bool(settings.tls_ca) and not address.startswith(_UNIX)
 
 
 def channel_credentials(settings: Settings) -> Any:
-    """gRPC's credentials, from files as they are now. Raises InvalidPath or InvalidFile."""
-    _client_context(settings)  # Of files that gRPC can't use it says only that nobody answers.
+    """Make gRPC's credentials from the files as they are now.
+
+    Raises InvalidPath or InvalidFile.
+    """
+    _client_context(settings)  # Checks the files: for those that gRPC can't use it says only that no daemon answers.
     own = (settings.tls_key, settings.tls_cert) if settings.tls_cert else ()
     return grpc.ssl_channel_credentials(_read("tls_ca", settings.tls_ca), *(_read("tls_cert", path) for path in own))
 
 
 def name_options(settings: Settings) -> tuple[tuple[str, str], ...]:
-    """gRPC's options that say which host a daemon's certificate must be for; none where it is that of the address."""
+    """Return gRPC's options for the host that a daemon's certificate must name; none if that is the address's host."""
     return (("grpc.ssl_target_name_override", settings.tls_server_name),) if settings.tls_server_name else ()
 
 
 def token_metadata(address: str, settings: Settings) -> Metadata:
-    """Metadata that says who the client is.
+    """Return metadata with the client's token; none without a token file.
 
-    Raises OperationForbidden where others could read it on its way, InvalidPath or InvalidFile for the file.
+    Raises OperationForbidden where others could read the token on its way, InvalidPath or InvalidFile for the file.
     """
     if not settings.token_file:
         return ()
@@ -66,9 +72,10 @@ def token_metadata(address: str, settings: Settings) -> Metadata:
 
 
 def ticket_metadata(address: str, timeout_s: float) -> Metadata:
-    """Metadata that says whose the client is by the kernel's word: a ticket, which a daemon on a Unix socket gives.
+    """Return metadata with a ticket from the daemon, which says on the kernel's word who the client is.
 
-    Raises ConnectionFailed where it gives none in time; one that never gives any gets none.
+    A daemon gives tickets on a Unix socket. Raises ConnectionFailed where it gives none in time. Where no daemon gives
+    tickets there is no metadata.
     """
     if not address.startswith(_UNIX) or not hasattr(socket, "SO_PEERCRED"):
         return ()
@@ -77,17 +84,16 @@ def ticket_metadata(address: str, timeout_s: float) -> Metadata:
         try:
             connection.connect(address.removeprefix(_UNIX) + TICKET_SUFFIX)
             ticket = connection.recv(TICKET_BYTES, socket.MSG_WAITALL)
-        except (TimeoutError, BlockingIOError) as error:  # It stands still, or too many ask.
+        except (TimeoutError, BlockingIOError) as error:  # The daemon is stopped, or too many clients ask.
             raise ConnectionFailed(f"no answer within {timeout_s:g} s", place=f"daemon at {address}") from error
-        except OSError:  # Such as that nobody gives tickets there.
+        except OSError:  # For example, no daemon gives tickets there.
             return ()
     return ((TICKET_METADATA, ticket),) if len(ticket) == TICKET_BYTES else ()
 
 
 @dataclass(frozen=True, slots=True)
 class TlsGreeting:
-    """How a daemon greets by TLS: the version of it, the hosts that its certificate is for, and when that ends, in
-    seconds since the epoch."""
+    """TLS version of a daemon, the hosts in its certificate, and when that expires (seconds since the epoch)."""
 
     version: str
     hosts: tuple[str, ...]
@@ -95,8 +101,11 @@ class TlsGreeting:
 
 
 def tls_greeting(address: str, settings: Settings) -> TlsGreeting:
-    """Ask the daemon at HOST:PORT to greet by TLS. Raises OSError, or ssl.SSLError, where it doesn't, or as nobody whom
-    the settings trust; InvalidPath or InvalidFile for their files."""
+    """Connect to the daemon at HOST:PORT and return how it greets by TLS.
+
+    Raises OSError or ssl.SSLError where it doesn't speak TLS or has no certificate that the settings trust, InvalidPath
+    or InvalidFile for the settings' files.
+    """
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     with socket.create_connection((host, int(port)), settings.connect_timeout_s) as connection:
@@ -104,8 +113,10 @@ def tls_greeting(address: str, settings: Settings) -> TlsGreeting:
 
 
 def what_is_wrong(address: str, settings: Settings) -> str:
-    """Say why a daemon that can be reached doesn't speak with us, as far as a handshake shows; else nothing. gRPC says
-    of most mistakes only that nobody answers."""
+    """Return why a daemon that can be reached refuses to talk to this client, or an empty text if a handshake succeeds.
+
+    gRPC says of most of these mistakes only that no daemon answers.
+    """
     host, _, port = address.rpartition(":")
     if address.startswith(_UNIX):
         daemon = address.removesuffix(TICKET_SUFFIX)
@@ -117,38 +128,38 @@ def what_is_wrong(address: str, settings: Settings) -> str:
     if not port.isdecimal():
         return ""
     host = host.strip("[]")
-    # A busy daemon may hang up once; on a client that it doesn't take it hangs up each time.
+    # A busy daemon may hang up once. A daemon that refuses this client hangs up each time.
     return _try_handshake(host, int(port), settings) and _try_handshake(host, int(port), settings)
 
 
 def _try_handshake(host: str, port: int, settings: Settings) -> str:
-    """Shake hands as the settings say, and return what is wrong, or an empty string."""
+    """Shake hands as the settings say, and return what is wrong, or an empty text."""
     try:
         with socket.create_connection((host, port), settings.verdict_timeout_s) as connection:
             if speaks_tls(f"{host}:{port}", settings):
-                return _wrong_with_tls(connection, host, settings)
-            return _wrong_with_plain(connection)
+                return _diagnose_tls(connection, host, settings)
+            return _diagnose_plain(connection)
     except OSError:
         return ""
 
 
-def _wrong_with_plain(connection: socket.socket) -> str:
+def _diagnose_plain(connection: socket.socket) -> str:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    _Handshake(connection, context, None)  # Which fails where nobody speaks TLS.
+    _Handshake(connection, context, None)  # Fails where the daemon doesn't speak TLS.
     return (
         "it speaks TLS, and this client doesn't; set tls_ca to the certificate of its authority (Settings,"
         f" {TLS_CA_VARIABLE} or --tls-ca)"
     )
 
 
-def _wrong_with_tls(connection: socket.socket, host: str, settings: Settings) -> str:
+def _diagnose_tls(connection: socket.socket, host: str, settings: Settings) -> str:
     context, host = _client_context(settings), settings.tls_server_name or host
     try:
         shaken = _Handshake(connection, context, host)
-        return "" if shaken.is_greeted() else _unwelcome(settings)
+        return "" if shaken.is_greeted() else _explain_refusal(settings)
     except ssl.SSLCertVerificationError as error:
-        return _distrusted(error, host, settings)
+        return _explain_distrust(error, host, settings)
     except ssl.SSLError as error:
         if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"):
             return "it speaks no TLS, and tls_ca is set; give the daemon --tls-cert and --tls-key, or set no tls_ca"
@@ -156,30 +167,33 @@ def _wrong_with_tls(connection: socket.socket, host: str, settings: Settings) ->
 
 
 class _Handshake:
-    """TLS on a connection that stays the caller's. (`wrap_socket` takes it, and leaks one that is reset too soon.)"""
+    """TLS handshake on a connection that stays the caller's.
+
+    `SSLContext.wrap_socket` would take the connection over, and leak one that is reset too soon.
+    """
 
     def __init__(self, connection: socket.socket, context: ssl.SSLContext, host: str | None) -> None:
-        """Raises ssl.SSLError or OSError where it fails."""
+        """Shake hands; raise ssl.SSLError or OSError where that fails."""
         self._connection = connection
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
-        self._done(self._tls.do_handshake)
+        self._complete(self._tls.do_handshake)
 
     @property
     def greeting(self) -> TlsGreeting:
-        """How the other side has greeted, whose certificate has been verified."""
+        """Greeting of the daemon, whose certificate has been verified."""
         certificate: Any = self._tls.getpeercert()
         hosts = tuple(host for _, host in certificate.get("subjectAltName", ()))
         return TlsGreeting(self._tls.version() or "TLS", hosts, ssl.cert_time_to_seconds(certificate["notAfter"]))
 
     def is_greeted(self) -> bool:
-        """Tell whether the daemon speaks first, as HTTP/2 asks; one that doesn't take our certificate hangs up."""
+        """Return whether the daemon speaks first, as HTTP/2 asks; a daemon that refuses our certificate hangs up."""
         try:
-            return bool(self._done(partial(self._tls.read, 1)))
+            return bool(self._complete(partial(self._tls.read, 1)))
         except (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError):
             return False
 
-    def _done(self, step: Callable[[], ResultT]) -> ResultT:
+    def _complete(self, step: Callable[[], ResultT]) -> ResultT:
         while True:
             try:
                 result = step()
@@ -194,7 +208,7 @@ class _Handshake:
                 return result
 
 
-def _unwelcome(settings: Settings) -> str:
+def _explain_refusal(settings: Settings) -> str:
     if not settings.tls_cert:
         return (
             "it hangs up on a client without a certificate (--tls-client-ca); set tls_cert and tls_key (Settings,"
@@ -206,10 +220,10 @@ def _unwelcome(settings: Settings) -> str:
     )
 
 
-def _distrusted(error: ssl.SSLCertVerificationError, host: str, settings: Settings) -> str:
+def _explain_distrust(error: ssl.SSLCertVerificationError, host: str, settings: Settings) -> str:
     said = error.verify_message
     if error.verify_code in (_EXPIRED, _NOT_YET_VALID):
-        return f"its certificate counts no more, or not yet: {said}; have it renewed, and look at this host's clock"
+        return f"its certificate has expired or is not valid yet: {said}; renew it, and check this host's clock"
     if error.verify_code in (_HOST_MISMATCH, _ADDRESS_MISMATCH):
         return (
             f"its certificate is not for {host!r}: {said}; use a name that is in it (tls_server_name, where the address"
@@ -221,14 +235,14 @@ def _distrusted(error: ssl.SSLCertVerificationError, host: str, settings: Settin
 
 
 def _client_context(settings: Settings) -> ssl.SSLContext:
-    """A context of the settings' files. Raises InvalidPath or InvalidFile."""
+    """Make a TLS context from the settings' files; raise InvalidPath or InvalidFile."""
     try:
         context = ssl.create_default_context(cafile=settings.tls_ca)
     except ssl.SSLError as error:
         what = f"tls_ca {settings.tls_ca!r} holds no certificate in PEM: {error.reason or error}"
         raise InvalidFile(what, place="Settings") from error
     except OSError as error:
-        raise _unreadable("tls_ca", settings.tls_ca, error) from error
+        raise _unreadable_error("tls_ca", settings.tls_ca, error) from error
     context.set_alpn_protocols(["h2"])
     if settings.tls_cert:
         try:
@@ -240,7 +254,7 @@ def _client_context(settings: Settings) -> ssl.SSLContext:
                 place="Settings",
             ) from error
         except OSError as error:
-            raise _unreadable("tls_cert or tls_key", f"{settings.tls_cert}, {settings.tls_key}", error) from error
+            raise _unreadable_error("tls_cert or tls_key", f"{settings.tls_cert}, {settings.tls_key}", error) from error
     return context
 
 
@@ -249,8 +263,8 @@ def _read(setting: str, path: str) -> bytes:
         with Path(path).open("rb") as file:
             return file.read(_MOST_FILE_BYTES)
     except OSError as error:
-        raise _unreadable(setting, path, error) from error
+        raise _unreadable_error(setting, path, error) from error
 
 
-def _unreadable(setting: str, path: str, error: OSError) -> InvalidPath:
+def _unreadable_error(setting: str, path: str, error: OSError) -> InvalidPath:
     return InvalidPath(f"{setting} {path!r} can't be read: {error.strerror}", place="Settings")

@@ -1,25 +1,25 @@
-"""The offset of a daemon's clock, so that the two ways of what passes between it and the client can be told apart."""
+"""Offset of a daemon's clock, which tells the time to the daemon from the time back."""
 
 from typing import NamedTuple
 
-# Beats that are remembered, and how many follow each other at once when a session begins.
+# Answered beats that are remembered, and beats that follow each other at once when a session begins.
 _BEATS = 8
 FIRST_BEATS = 4
-# How far two clocks may drift apart meanwhile: PHI of NTP, 15 ppm (RFC 5905, section 4).
+# How far two clocks drift apart per time: PHI of NTP, 15 ppm (RFC 5905, section 4).
 _DRIFT = 15e-6
 
 
 class _Beat(NamedTuple):
     heard_ns: int
     offset_ns: int
-    # How wrong the offset may be, for one of both ways may have taken all of the time.
+    # How wrong the offset may be: one of the two ways may have taken all of the time.
     error_ns: int
 
 
 class DaemonClock:
-    """How far the clock of a daemon is ahead of time.perf_counter_ns here, by its answers to the beats of a session.
+    """Offset of a daemon's clock from time.perf_counter_ns here, learned from the daemon's answers to beats.
 
-    As NTP has it, the answer that took least says most (RFC 5905, section 10), and less the older it is.
+    As in NTP, the answer that took least time is the best (RFC 5905, section 10), and each gets worse with its age.
     """
 
     def __init__(self) -> None:
@@ -27,17 +27,23 @@ class DaemonClock:
 
     @property
     def is_known(self) -> bool:
-        """Whether there have been enough beats for now."""
+        """Whether enough beats have been answered."""
         return len(self._beats) >= FIRST_BEATS
 
     def learn(self, sent_ns: int, clock_ns: int, heard_ns: int) -> None:
-        """Take the answer to a beat: when it was sent and heard here, and what the daemon's clock said in between."""
+        """Take the answer to a beat that was sent at `sent_ns` and heard at `heard_ns`.
+
+        `clock_ns` is what the daemon's clock said in between.
+        """
         beat = _Beat(heard_ns, clock_ns - (sent_ns + heard_ns) // 2, (heard_ns - sent_ns + 1) // 2)
         self._beats = (*self._beats[1 - _BEATS :], beat)
 
     @property
     def offset_ns(self) -> int | None:
-        """The offset; 0, which is that of all daemons on one host, wherever it can be. None before the first beat."""
+        """Offset of the best answer, or None before the first.
+
+        It is 0 if 0 is within the error, because all daemons on this host have offset 0.
+        """
         best = self._best()
         if best is None:
             return None
@@ -45,7 +51,7 @@ class DaemonClock:
 
     @property
     def error_ns(self) -> int | None:
-        """How wrong the offset may be: half of the time that the beat took. None before the first."""
+        """How wrong the offset may be: half the time that the beat took. None before the first answer."""
         best = self._best()
         return None if best is None else best.error_ns
 

@@ -1,4 +1,4 @@
-"""A device as an application sees it."""
+"""Device behind a daemon, as applications use it."""
 
 import hashlib
 import logging
@@ -21,10 +21,10 @@ _log = logging.getLogger(__name__)
 
 
 class Device(LockOwner):
-    """An accelerator behind a daemon. Made by a Runtime.
+    """Accelerator behind a daemon. Made by a Runtime.
 
-    It outlives its daemon: when the daemon has been restarted, the next call connects again. What was
-    prepared on the old instance stays dead.
+    It outlives its daemon: when the daemon has been restarted, the next call connects again. What was prepared on the
+    old instance stays dead.
     """
 
     def __init__(self, session: Session) -> None:
@@ -36,7 +36,7 @@ class Device(LockOwner):
 
     def _make_locks(self) -> None:
         self._lock = threading.RLock()
-        # One connects anew at a time; not under the lock that `close` needs, for it may take long.
+        # One thread at a time connects again, without the lock that `close` needs, because connecting may take long.
         self._connecting = threading.RLock()
 
     def __repr__(self) -> str:
@@ -44,7 +44,7 @@ class Device(LockOwner):
 
     @property
     def id(self) -> int:
-        """64 bits that follow from the name, so that they are the same in every process and after every restart."""
+        """64-bit number made from the name, the same in every process and after every restart."""
         return int.from_bytes(hashlib.sha256(self.name.encode()).digest()[:8], "big") or 1
 
     @property
@@ -54,41 +54,57 @@ class Device(LockOwner):
 
     @property
     def state(self) -> DeviceState:
-        """Load and condition as of the last heartbeat or answer. Costs nothing."""
+        """Load and condition as of the last heartbeat or answer; no daemon is asked."""
         return self._latest.state
 
     @property
     def compression_statistics(self) -> CompressionStatistics:
-        """Bytes that compression has saved in the present session; none unless Settings.compression asks for it, and
-        the daemon knows it. Costs nothing."""
+        """Bytes that compression has saved in the present session; no daemon is asked.
+
+        They are 0 unless Settings.compression asks for compression and the daemon supports it.
+        """
         compressor = self._latest.compressor
         return CompressionStatistics() if compressor is None else compressor.compression_statistics
 
     @property
     def type(self) -> DeviceType:
-        """Kind of processor that the device is."""
+        """Kind of processor."""
         return self.info.device_type
 
     @property
     def capabilities(self) -> Capabilities:
-        """Capabilities of the device, which options of a compilation need."""
+        """Capabilities of the device, which some options of a compilation need."""
         return self.info.capabilities
 
     @property
     def is_connected(self) -> bool:
-        """True while the daemon lives, as far as the session knows. Costs nothing."""
+        """True while the daemon lives, as far as the session knows; no daemon is asked."""
         return self._latest.is_alive
 
     def status(self) -> DeviceStatus:
-        """Ask the device now if it takes work. Raises UnavailableDevice or ConnectionFailed."""
+        """Ask the daemon for the device's status now.
+
+        Raises:
+            UnavailableDevice: The daemon is gone, and none with the same device answers.
+            ConnectionFailed: The connection broke off.
+            TimedOut: The daemon didn't answer in time.
+            OperationForbidden: The runtime is closed.
+        """
         return self._asked()[0]
 
     def canary(self) -> CanaryState | None:
-        """Ask what the daemon has found by trying its device; None where it doesn't try it. Raises as `status`."""
+        """Ask the daemon what it has found by trying its device.
+
+        Returns:
+            The findings, or None if the daemon doesn't try its device.
+
+        Raises:
+            NnrtError: As `status` does.
+        """
         return self._asked()[1]
 
     def _asked(self) -> tuple[DeviceStatus, CanaryState | None]:
-        """Ask for both. They are in `state` afterwards."""
+        """Ask for both, and store them in `state`."""
         session = self._session()
         reply = session.call(
             "NnrtDevice.GetDeviceStatus", device_pb2.GetDeviceStatusRequest(), session.settings.query_timeout_s
@@ -98,10 +114,14 @@ class Device(LockOwner):
         return status, canary
 
     def counters(self) -> DeviceCounters:
-        """Ask what the daemon has done since its start: for this client's identity, or for all where the client may
-        administer it.
+        """Ask the daemon what it has counted since its start.
 
-        Raises Unsupported for a daemon that doesn't say, UnavailableDevice or ConnectionFailed.
+        It counts the work of this client's identity, or that of all identities if this client may administer the
+        daemon.
+
+        Raises:
+            Unsupported: The daemon is too old to have counters.
+            NnrtError: As `status` does.
         """
         session = self._session()
         if COUNTERS_FEATURE not in session.welcome.features:
@@ -112,13 +132,13 @@ class Device(LockOwner):
         return wire.counters(reply)
 
     def _session(self) -> Session:
-        """The living session, or a new one with the same device. Raises UnavailableDevice if there is none any more."""
-        if session := self._living():
+        """Return the living session, or open one with the same device; raise UnavailableDevice if there is none."""
+        if session := self._living_session():
             return session
         with self._connecting:
-            if session := self._living():  # Another thread was first.
+            if session := self._living_session():  # Another thread was first.
                 return session
-            session = self._reconnected()
+            session = self._reconnect()
             with self._lock:
                 if not self._is_closed:
                     self._latest = session
@@ -126,7 +146,7 @@ class Device(LockOwner):
             session.close()
             raise self._closed_error()
 
-    def _living(self) -> Session | None:
+    def _living_session(self) -> Session | None:
         with self._lock:
             if self._is_closed:
                 raise self._closed_error()
@@ -135,11 +155,11 @@ class Device(LockOwner):
     def _closed_error(self) -> OperationForbidden:
         return OperationForbidden("its runtime is closed; make a new one", place=self.name)
 
-    def _reconnected(self) -> Session:
+    def _reconnect(self) -> Session:
         try:
             session = Session(self.address, self._latest.settings, self._latest.callbacks)
         except ConnectionFailed as error:
-            # The address was good before, so it is the device that is missing, unless it refuses the client.
+            # The address was good before, so the device is missing, unless it refuses the client.
             raise why_missing(error) from error
         if (name := _unique_name(session)) != self.name:
             session.close()
@@ -147,18 +167,18 @@ class Device(LockOwner):
         return session
 
     def close(self) -> None:
-        """End the session, for good; the daemon frees everything made in it."""
+        """End the session for good; the daemon frees everything made in it."""
         with self._lock:
             self._is_closed = True
         self._latest.close()
 
 
 def session_of(device: Device) -> Session:
-    """Return the living session with a device, or a new one. Raises UnavailableDevice if there is none any more."""
+    """Return the living session with a device, or a new one; raise UnavailableDevice if there is none."""
     return device._session()
 
 
 def _unique_name(session: Session) -> str:
-    """NNRt's name of a device: device, vendor and HDI version."""
+    """Return NNRt's name of a device: device, vendor and HDI version."""
     info, welcome = session.info, session.welcome
     return f"{info.device_name}_{info.vendor_name}_v{welcome.hdi_major}_{welcome.hdi_minor}"

@@ -1,8 +1,8 @@
-"""Calls that a thread of ours makes for one of the application.
+"""Calls that a thread of this package makes for a thread of the application.
 
-An exception from a signal handler may come at any line of the thread that gets the signals. So the application's
-threads enter no lock that others wait for, neither gRPC's nor one of ours that guards more than a step: that is left to
-threads that get no signals, and they wait for those.
+A signal handler may raise an exception at any line of the thread that receives the signals. So threads of the
+application take no lock that others wait for, neither one of gRPC nor one of ours that guards more than a step. They
+leave that to threads that receive no signals, and wait for them.
 """
 
 import logging
@@ -21,23 +21,24 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# How long who is interrupted waits for the end of what it has asked for.
+# How long an interrupted thread waits for the end of the call that it asked for.
 _END_S = 10.0
-# Who waits for an errand looks so often whether it has begun: who was to hand it over may have been interrupted.
+# How often a waiting thread checks whether its errand has begun: the thread that was to make the call may have ended,
+# or a signal may have interrupted the thread that was to hand it over.
 _LOOK_AGAIN_S = 0.5
-# A thread that has nothing to do ends after so long.
+# How long an idle thread waits for work before it ends.
 _IDLE_S = 0.1
 
 Work = Callable[[], object]
 
-# Of threads that have nothing to do: where they take the next call from.
+# The queues of the idle threads, from which each takes its next call.
 _idle: deque["queue.SimpleQueue[Work]"] = deque()
-# Whether this thread is one of them.
-_here = threading.local()
+# Marks the threads of this module.
+_this_thread = threading.local()
 
 
 class _Errand(Generic[T]):
-    """A call that another thread makes, and its outcome."""
+    """Call that another thread makes, and its outcome."""
 
     def __init__(self, function: Callable[[], T]) -> None:
         self._function = function
@@ -51,7 +52,7 @@ class _Errand(Generic[T]):
         return self._begun.locked()
 
     def run(self) -> None:
-        """Make the call, unless another thread does."""
+        """Make the call, unless another thread has begun it."""
         if self._begun.acquire(blocking=False):
             try:
                 self._result = self._function()
@@ -66,19 +67,21 @@ class _Errand(Generic[T]):
             try:
                 raise error
             finally:
-                del error  # It knows this frame.
+                del error  # Its traceback refers to this frame.
         return self._result
 
 
 def elsewhere(
     function: Callable[..., T], *arguments: object, when_interrupted: Callable[[], object] | None = None
 ) -> T:
-    """Call this in a thread that gets no signals, and wait for what comes of it; in this thread, if it is one of those.
+    """Call `function` in a thread that receives no signals, wait for its end, and return its result.
 
-    Where the wait is interrupted the call goes on, and nobody learns what comes of it; with `when_interrupted`, this is
-    called to end it, and its end is waited for. Raises what the call raises, RuntimeError where there is no thread.
+    A thread that receives no signals because it is one of this module's calls it directly. Where an exception
+    interrupts the wait, the call goes on and its outcome is lost. With `when_interrupted`, this function is called to
+    end the call, and the end is waited for. Raises what the call raises, and RuntimeError where no thread can be
+    started.
     """
-    if getattr(_here, "is_ours", False):
+    if getattr(_this_thread, "is_ours", False):
         return function(*arguments)
     errand = _Errand(partial(function, *arguments))
     try:
@@ -95,8 +98,10 @@ def elsewhere(
 
 
 def begin(work: Callable[[], T], then: Callable[[T], object] | None = None) -> bool:
-    """Do this in a thread that gets no signals, and don't wait for it; false where there is no thread to be had. `then`
-    is called there with what comes of it."""
+    """Start `work` in a thread that receives no signals, and return whether such a thread could be started.
+
+    This doesn't wait. The thread calls `then` with the result of `work`.
+    """
     try:
         _start(work if then is None else partial(_do_and_tell, work, then))
     except (RuntimeError, MemoryError) as error:
@@ -106,7 +111,7 @@ def begin(work: Callable[[], T], then: Callable[[T], object] | None = None) -> b
 
 
 def _hand_over(work: Work) -> None:
-    """Have a thread do this that has nothing else to do."""
+    """Give the work to an idle thread, or to a new one."""
     try:
         box = _idle.pop()
     except IndexError:
@@ -120,17 +125,17 @@ def _start(work: Work) -> None:
 
 
 def _do(work: Work) -> None:
-    """Do this, and what comes next for a while."""
-    _here.is_ours = True
+    """Do the work, and then what other threads hand over, until none does for a while."""
+    _this_thread.is_ours = True
     try:
         try:
             work()
-        except MemoryError:  # Once more: nobody else does it.
+        except MemoryError:  # A second try, because no other thread does it.
             work()
         while (more := _next()) is not None:
             more()
             del more
-    except Exception:  # No memory is left, perhaps. Who waits for an errand that has not begun starts another thread.
+    except Exception:  # No memory, perhaps. A waiting thread starts another thread for an errand that has not begun.
         _log.exception("a thread of errands ends")
 
 
@@ -138,17 +143,17 @@ def _do_and_tell(work: Callable[[], T], then: Callable[[T], object]) -> None:
     result = work()
     try:
         then(result)
-    except MemoryError:  # Nobody else knows what came of it.
+    except MemoryError:  # A second try, because only this thread has the result.
         then(result)
 
 
 def _next() -> Work | None:
-    """Wait for something to do; None where nothing comes."""
+    """Wait, as an idle thread, for work; return None if none comes."""
     box: queue.SimpleQueue[Work] = queue.SimpleQueue()
     _idle.append(box)
     with suppress(queue.Empty):
         return box.get(timeout=_IDLE_S)
-    with suppress(ValueError):  # Somebody is about to put something there, or was interrupted before.
+    with suppress(ValueError):  # Another thread took the queue, and is about to put work there, or was interrupted.
         _idle.remove(box)
         return None
     with suppress(queue.Empty):

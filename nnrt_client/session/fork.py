@@ -1,6 +1,6 @@
-"""Connections in a child of os.fork: they are dead there, and nothing waits for what the parent held.
+"""Connections in a child of os.fork: they are dead there, and no thread waits for locks that the parent had.
 
-gRPC's threads do not live on in a child, and without them neither an inherited channel nor a new one works
+gRPC's threads don't exist in a child, and without them neither an inherited channel nor a new one works
 (docs/adr/0004-reconnection.md).
 """
 
@@ -26,10 +26,10 @@ _GRPC_HANDLERS = "GRPC_ENABLE_FORK_SUPPORT"
 
 
 def _load_grpc() -> None:
-    """Load gRPC without handlers of its own for forks, unless the environment asks for them.
+    """Load gRPC without its own fork handlers, unless the environment asks for them.
 
-    Python's gRPC has them half on where nobody asks: they start threads in a child, in which it may crash. It looks
-    once, when it is loaded.
+    By default Python's gRPC has them half on: they start threads in a child, which may crash there. gRPC reads the
+    variable once, when it is loaded.
     """
     if _GRPC_HANDLERS in os.environ:
         importlib.import_module("grpc")
@@ -45,39 +45,42 @@ _load_grpc()
 
 
 class LockOwner:
-    """An object with locks that another thread may hold at the moment of a fork."""
+    """Object with locks that another thread may have at the moment of a fork."""
 
     def __init__(self) -> None:
         self._make_locks()
         _owners.add(self)
 
     def _make_locks(self) -> None:
-        """Make the locks, if it has any; called again in a child, in its only thread."""
+        """Make the object's locks, if it has any; a child calls this again, in its only thread."""
 
     def _enter_child(self, reason: NnrtError) -> None:
-        """Give up, in a child, what only the parent's threads could end."""
+        """Give up, in a child, whatever only the parent's threads could end."""
 
 
 class ModuleLock(LockOwner):
-    """A lock of a module: `with lock.itself`, which no exception from a signal handler can come into the middle of."""
+    """Lock of a module, used as `with lock.itself`.
+
+    An exception from a signal handler can't come into the middle of that.
+    """
 
     def _make_locks(self) -> None:
         self.itself = threading.RLock()
 
 
 def is_child() -> bool:
-    """Tell if this process can't have connections, because it was forked from one that had."""
+    """Return whether this process can't have connections, because it was forked from one that had."""
     return _is_child
 
 
 def require_original_process() -> None:
-    """Raises UnavailableDevice in a process that can't have connections."""
+    """Raise UnavailableDevice in a process that can't have connections."""
     if _is_child:
         raise UnavailableDevice(_REASON)
 
 
 def spoil_children() -> None:
-    """gRPC is used from now on: what is forked can't have connections."""
+    """Record that this process uses gRPC from now on, so that its children can't have connections."""
     global _uses_grpc
     _uses_grpc = True
 
@@ -91,7 +94,7 @@ def _enter_all() -> None:
     for owner in owners:
         if _is_child:
             owner._enter_child(UnavailableDevice(_REASON))
-            # Never freed: what it has of gRPC would wait in its destructor for threads that are not here.
+            # Never freed: its gRPC objects would wait in their destructors for threads that don't exist here.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner))
 
 

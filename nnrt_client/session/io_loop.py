@@ -1,6 +1,6 @@
-"""The one event loop of a process, in the thread `nnrt-io`: what no thread waits for belongs to it.
+"""Event loop of the process, in the thread `nnrt-io`, for everything that no thread waits for.
 
-Its state needs no locks, for nobody else touches it. Other threads have it call something.
+Its state needs no locks, because no other thread touches it. Other threads ask the loop to call functions.
 """
 
 import asyncio
@@ -19,31 +19,35 @@ from nnrt_hdi.signals import raised_by_handler
 _log = logging.getLogger(__name__)
 
 
-# What no memory was left for is tried again after so long.
+# Pause before the loop tries again what there was no memory for.
 _PAUSE_S = 0.01
 
-# Learns what a message raised, and the arguments of that.
+# Called with the error that a message raised, and the message's arguments.
 OnFailure = Callable[[Exception, Sequence[Any]], object]
 
 
 class Mailbox:
     """Messages for the loop, which takes them one after another.
 
-    One that no memory was left for is taken a second time: what a message calls may be called again after a part of it.
+    The loop takes a message a second time if there was no memory for it, so a message's function must allow a second
+    call after a part of the first one.
     """
 
     def __init__(self, loop: "IoLoop", on_failure: OnFailure, when_taken: Callable[[], object]) -> None:
         self._loop = loop
         self._on_failure = on_failure
         self._when_taken = when_taken
-        # Each with what it calls, and with what.
+        # Function and arguments of each message.
         self._messages: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._is_second_try = False
-        # Whether messages were taken that `when_taken` has not been called for.
+        # Whether messages were taken since the last call of `when_taken`.
         self._has_taken = False
 
     def post(self, function: Callable[..., object], *arguments: object) -> None:
-        """Have the loop call this soon. Any thread may ask, and takes no lock."""
+        """Ask the loop to call `function` soon.
+
+        Any thread may call this; it takes no lock.
+        """
         self._messages.append((function, arguments))
         try:
             self._loop.wake(self)
@@ -51,12 +55,14 @@ class Mailbox:
             self._loop.wake(self)
 
     def arguments(self) -> list[Any]:
-        """The arguments of all messages."""
+        """Return the arguments of all messages that wait."""
         return [argument for _, arguments in list(self._messages) for argument in arguments]
 
     def take(self) -> None:
-        """Do what the messages say that are there now. The loop's. Raises MemoryError for one that is to be taken
-        again."""
+        """Call the functions of the messages that wait now; only the loop calls this.
+
+        Raises MemoryError if a message is to be taken a second time.
+        """
         for _ in range(len(self._messages)):
             self._has_taken = True
             function, arguments = self._messages[0]
@@ -72,90 +78,97 @@ class Mailbox:
             else:
                 self._messages.popleft()
                 self._is_second_try = False
-            del function, arguments  # They keep no tensors alive.
+            del function, arguments  # Otherwise they would keep tensors alive.
         if self._has_taken:
             self._when_taken()
             self._has_taken = False
 
 
 class IoLoop(LockOwner):
-    """The event loop. It is started with the first session, and lasts as long as the process."""
+    """Event loop of the process, which starts with the first session and lasts as long as the process."""
 
     def __init__(self) -> None:
-        """Raises RuntimeError where there is no thread to be had, OSError where there is no descriptor."""
+        """Start the loop's thread.
+
+        Raises RuntimeError where no thread can be started, OSError where no descriptor is left.
+        """
         super().__init__()
         self.events = asyncio.new_event_loop()
         self.events.set_exception_handler(self._repeat)
-        self._own = Mailbox(self, _log_failure, _nothing)
-        # Those that have messages. asyncio's own way would swallow an OSError that a signal handler raises.
-        self._full: deque[Mailbox] = deque()
-        # Whether the loop takes messages just now. Nobody else writes this: a signal could leave it wrong.
+        self._own_mailbox = Mailbox(self, _log_failure, _do_nothing)
+        # Mailboxes that have messages. asyncio's call_soon_threadsafe would swallow an OSError that a signal handler
+        # raises.
+        self._full_mailboxes: deque[Mailbox] = deque()
+        # Whether the loop is taking messages now. Only the loop writes this: in another thread a signal could leave it
+        # wrong.
         self._is_taking = False
-        # How often it has received what woke it; and how often it had when somebody woke it last.
-        self._turn, self._woken_in = 0, -1
-        self._woken, self._waker = socket.socketpair()
-        for end in (self._woken, self._waker):
+        # How often the loop has received a byte that wakes it, and that number when a thread last sent one.
+        self._turn, self._woken_turn = 0, -1
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        for end in (self._wake_reader, self._wake_writer):
             end.setblocking(False)
-        self.events.add_reader(self._woken.fileno(), self._take_messages)
+        self.events.add_reader(self._wake_reader.fileno(), self._take_messages)
         self._thread = threading.Thread(target=self.events.run_forever, name="nnrt-io", daemon=True)
         try:
             self._thread.start()
         except BaseException:
             self.events.close()
-            self._woken.close()
-            self._waker.close()
+            self._wake_reader.close()
+            self._wake_writer.close()
             raise
 
     @property
     def is_here(self) -> bool:
-        """True in the loop's own thread."""
+        """Whether the calling thread is the loop's."""
         return threading.current_thread() is self._thread
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
-        """Have the loop call this soon. Any thread may ask, and takes no lock; nothing happens after a fork."""
-        self._own.post(function, *arguments)
+        """Ask the loop to call `function` soon; after a fork this does nothing.
+
+        Any thread may call this; it takes no lock.
+        """
+        self._own_mailbox.post(function, *arguments)
 
     def mailbox(self, on_failure: OnFailure, when_taken: Callable[[], object]) -> "Mailbox":
-        """Make a mailbox for messages of one kind. `when_taken` is called after some have been taken."""
+        """Make a mailbox for messages of one kind; the loop calls `when_taken` after it has taken some."""
         return Mailbox(self, on_failure, when_taken)
 
     def wake(self, mailbox: "Mailbox") -> None:
-        """Have the loop take the messages of a mailbox. Any thread."""
+        """Ask the loop to take the messages of a mailbox; any thread may call this."""
         if self is not _loop:
             return
-        self._full.append(mailbox)
+        self._full_mailboxes.append(mailbox)
         turn = self._turn
-        if self._is_taking or self._woken_in == turn:  # It looks once more before it waits; or a byte is on its way.
+        if self._is_taking or self._woken_turn == turn:  # It looks again before it waits, or a byte is under way.
             return
         try:
-            self._waker.send(b"\0")
-        except BlockingIOError as error:  # It is being woken.
+            self._wake_writer.send(b"\0")
+        except BlockingIOError as error:  # It is being woken already.
             if raised_by_handler(error):
                 raise
-        self._woken_in = turn
+        self._woken_turn = turn
 
     def _take_messages(self) -> None:
         self._is_taking = True
         try:
             with suppress(BlockingIOError):
-                self._woken.recv(1 << 12)
-            self._turn += 1  # From now on another byte is needed.
-            for _ in range(len(self._full)):
-                self._full[0].take()
-                self._full.popleft()
+                self._wake_reader.recv(1 << 12)
+            self._turn += 1  # Messages that come from now on need another byte.
+            for _ in range(len(self._full_mailboxes)):
+                self._full_mailboxes[0].take()
+                self._full_mailboxes.popleft()
         finally:
             self._is_taking = False
-        if self._full:  # They were posted meanwhile. First the loop looks at its sockets.
+        if self._full_mailboxes:  # Posted meanwhile. The loop looks at its sockets first.
             self.events.call_soon(self._take_messages)
 
     def _repeat(self, events: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Call again what no memory was left for. What else a callback raises is logged: others are called all the
-        same."""
+        """Call a callback again if there was no memory for it; log any other error of a callback."""
         error, handle = context.get("exception"), context.get("handle")
         _log.error("%s", context.get("message"), exc_info=error if isinstance(error, BaseException) else None)
         if isinstance(error, MemoryError) and isinstance(handle, asyncio.Handle) and not handle.cancelled():
-            events.call_later(_PAUSE_S, _again, handle)
-        elif self._full:  # Messages behind one whose failure could not be told.
+            events.call_later(_PAUSE_S, _run_again, handle)
+        elif self._full_mailboxes:  # Messages behind one whose `on_failure` has failed.
             events.call_later(_PAUSE_S, self._take_messages)
 
     def _enter_child(self, reason: NnrtError) -> None:
@@ -168,7 +181,10 @@ _loop: IoLoop | None = None
 
 
 def io_loop() -> IoLoop:
-    """Give the loop of this process. Raises RuntimeError or OSError where it can't be started."""
+    """Return the loop of this process, which the first call starts.
+
+    Raises RuntimeError or OSError where it can't be started.
+    """
     global _loop
     with _starting.itself:
         if _loop is None:
@@ -176,14 +192,14 @@ def io_loop() -> IoLoop:
         return _loop
 
 
-def _again(handle: asyncio.Handle) -> None:
-    if not handle.cancelled():  # As where the link has been closed since.
+def _run_again(handle: asyncio.Handle) -> None:
+    if not handle.cancelled():  # For example, its link was closed meanwhile.
         handle._run()
 
 
 def _log_failure(error: Exception, arguments: Sequence[object]) -> None:
-    _log.error("what a thread wanted of the loop failed", exc_info=error)
+    _log.error("a call that a thread asked the loop for failed", exc_info=error)
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Do nothing."""

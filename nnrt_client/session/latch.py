@@ -1,7 +1,8 @@
-"""Waits that an exception from a signal handler can end at any line, and that then block nobody else.
+"""Waits that an exception from a signal handler can end at any line, and that then block no other thread.
 
-The locks of threading.Event and threading.Condition are taken in Python: an exception that comes just then (Ctrl-C)
-leaves them locked for ever. Plain locks, whose `with` is one step of the interpreter, are not: these are made of them.
+threading.Event and threading.Condition take their locks in Python code: an exception that comes at that moment (Ctrl-C)
+leaves them locked for ever. The `with` of a plain lock is one step of the interpreter, so these classes use plain
+locks.
 """
 
 import threading
@@ -11,12 +12,12 @@ from collections.abc import Callable, Iterator
 
 from nnrt_hdi.signals import suppressed
 
-# Who waits looks again so often, for whoever was to wake it may have been interrupted.
+# A waiting thread looks again after so long, because the thread that was to wake it may have been interrupted.
 _LOOK_AGAIN_S = 0.5
 
 
 class Latch:
-    """A flag that is set once, and waited for."""
+    """Flag that is set once, and that threads wait for."""
 
     __slots__ = ("_waiters", "is_set")
 
@@ -25,14 +26,17 @@ class Latch:
         self._waiters: deque[threading.Lock] = deque()
 
     def set(self) -> None:
-        """Set the flag, and wake the threads that wait for it. Idempotent."""
+        """Set the flag, and wake the threads that wait for it.
+
+        Calling it again does nothing.
+        """
         self.is_set = True
         while self._waiters:
-            with suppressed(IndexError):  # Another thread does the same.
+            with suppressed(IndexError):  # Another thread has woken it.
                 self._waiters.popleft().release()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the flag is set, or the time is over; true if it is set."""
+        """Wait until the flag is set or the time is over, and return whether it is set."""
         if self.is_set:
             return True
         waiter = threading.Lock()
@@ -42,7 +46,7 @@ class Latch:
             while not (self.is_set or waiter.acquire(timeout=_LOOK_AGAIN_S)):
                 pass
             return True
-        # As every run over gRPC waits: with no generator, while the run's sender waits for Python.
+        # Every run over gRPC waits here. It needs no generator, which would delay the thread that sends the run.
         pauses = (timeout_s,) if 0.0 < timeout_s <= _LOOK_AGAIN_S else _pauses(timeout_s)
         for pause_s in pauses:
             if self.is_set or waiter.acquire(timeout=pause_s):
@@ -53,23 +57,26 @@ class Latch:
 
 
 class Changes:
-    """Wakes threads that wait for something, each time that it may be so."""
+    """Signal that wakes threads which wait for a condition, each time that it may have become true."""
 
     __slots__ = ("_lock", "_next")
 
     def __init__(self) -> None:
-        # Of the kind that a signal handler can take in the thread that has it, as all locks that the main thread takes.
+        # An RLock, like all locks that the main thread takes: a signal handler can take it in the thread that has it.
         self._lock = threading.RLock()
         self._next = Latch()
 
     def announce(self) -> None:
-        """Have the threads that wait look again."""
+        """Wake the waiting threads, so that they check their conditions again."""
         with self._lock:
             announced, self._next = self._next, Latch()
         announced.set()
 
     def wait_for(self, predicate: Callable[[], object], timeout_s: float | None = None) -> bool:
-        """Wait until the predicate holds, or the time is over; true if it holds. It must take no lock for long."""
+        """Wait until the predicate holds or the time is over, and return whether it holds.
+
+        The predicate must take no lock for long.
+        """
         upcoming = self._next
         if predicate():
             return True
@@ -82,7 +89,7 @@ class Changes:
 
 
 def _pauses(timeout_s: float | None) -> Iterator[float]:
-    """Yield how long to wait at a time, until the time is over."""
+    """Yield how long to wait each time, until the time is over."""
     if timeout_s is None:
         while True:
             yield _LOOK_AGAIN_S

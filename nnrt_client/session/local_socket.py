@@ -1,4 +1,4 @@
-"""The local socket to a daemon on this host: short packets, and shared memory (local_socket.proto)."""
+"""Local socket to a daemon on this host, for short packets and shared memory (local_socket.proto)."""
 
 import array
 import logging
@@ -31,33 +31,43 @@ from nnrt_hdi.v2 import local_socket_pb2
 
 _log = logging.getLogger(__name__)
 
-# A wait for a reply begins anew after half a second: a signal that comes just before it doesn't end it.
+# A wait for a reply begins anew after half a second, because a signal that comes just before it doesn't end it.
 _WAIT_S = 0.5
 
 
-# What a daemon on this host can have.
+# Memory that a daemon on this host can map or read.
 Shareable = SharedMemory | OpenFile
 
 
 class _Shared(weakref.ref[Shareable]):
-    """Watches over memory that the daemon may have. Python drops what a signal handler raises in a function that is
-    called when an object goes, so what is called then is no Python code."""
+    """Weak reference to memory that the daemon may have.
+
+    Python drops what a signal handler raises in the function that is called when an object goes. So that function is
+    not written in Python.
+    """
 
     buffer_id: int
-    # By which it is known.
+    # The key in `LocalSocket._known`.
     key: int
 
 
 class LocalConnection:
-    """One connection, on which one request at a time is under way; `end` is for any thread."""
+    """Connection of the local socket, with one request under way at a time.
+
+    Any thread may call `end`.
+    """
 
     def __init__(self, session: ConnectionState) -> None:
-        """Raises ConnectionFailed where nobody listens or knows the session, OutOfMemory for one more than allowed."""
+        """Connect to the daemon's local socket.
+
+        Raises ConnectionFailed where no daemon listens or it doesn't know the session, OutOfMemory for one connection
+        more than the daemon allows.
+        """
         self._place = f"local socket of the {session.place}"
         self._patience_s = session.settings.verdict_timeout_s
         try:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        except OSError as error:  # Such as no descriptors left.
+        except OSError as error:  # For example, no descriptor is left.
             raise ConnectionFailed(f"it can't be reached: {error}", place=self._place) from error
         try:
             self.wait_at_most(_WAIT_S)
@@ -70,10 +80,10 @@ class LocalConnection:
                 raise ConnectionFailed(f"it can't be reached: {error}", place=self._place) from error
             raise
 
-        # The socket's own methods, for every run comes here. `send` sends a packet; raises OSError where the daemon is
-        # gone. `receive(LOCAL_PACKET_BYTES)` gives a packet, no bytes at the end of the connection; waits half a second
-        # for it at most, with the flag MSG_DONTWAIT not at all. Raises BlockingIOError where there is none yet, OSError
-        # where the connection is of no more use.
+        # The socket's own methods, because every run comes here. `send` sends a packet, and raises OSError where the
+        # daemon is gone. `receive(LOCAL_PACKET_BYTES)` returns a packet, or no bytes at the end of the connection. It
+        # waits half a second at most, and not at all with the flag MSG_DONTWAIT. It raises BlockingIOError where there
+        # is no packet yet, OSError where the connection is of no more use.
         self.send: Callable[[bytes], int] = self._socket.send
         self.receive: Callable[..., bytes] = self._socket.recv
 
@@ -81,26 +91,26 @@ class LocalConnection:
         return self._socket.fileno()
 
     def wait_at_most(self, seconds: float) -> None:
-        """Have `receive` raise BlockingIOError after so long."""
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _wait(seconds))
+        """Set the time after which `receive` raises BlockingIOError."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(seconds))
 
     def ask(
         self, request: "local_socket_pb2.LocalRequest", descriptors: Sequence[int] = (), expected: int = 0
     ) -> "tuple[local_socket_pb2.LocalReply, list[int]]":
-        """Send and receive: the reply, and the descriptors expected with it, the caller's to close.
+        """Send a request, and return the reply with the descriptors that come with it, which the caller must close.
 
-        Raises what the daemon refuses with, ConnectionFailed at the end of the connection, or where no reply comes.
+        Raises the daemon's error, and ConnectionFailed at the end of the connection or where no reply comes.
         """
         try:
             self._socket.settimeout(self._patience_s)
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
             self._socket.sendmsg([request.SerializeToString()], rights)
             data, received, _, _ = socket.recv_fds(self._socket, LOCAL_PACKET_BYTES, expected, socket.MSG_CMSG_CLOEXEC)
-            self._socket.settimeout(None)  # Runs may take as long as they like.
+            self._socket.settimeout(None)  # Runs may take any time.
         except OSError as error:
             self.end()
             raise ConnectionFailed(f"the connection broke: {error}", place=self._place) from error
-        except BaseException:  # The reply still to come must not answer the next request.
+        except BaseException:  # The reply that is still to come must not answer the next request.
             self.end()
             raise
         try:
@@ -119,10 +129,10 @@ class LocalConnection:
         return reply, received
 
     def end(self) -> None:
-        """End the connection; who waits for a reply wakes up."""
+        """End the connection, and so wake a thread that waits for a reply."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError as error:  # It has ended.
+        except OSError as error:  # It has ended already.
             if raised_by_handler(error):
                 raise
 
@@ -130,23 +140,23 @@ class LocalConnection:
         self._socket.close()
 
 
-def _wait(seconds: float) -> bytes:
-    """A time as the kernel has it, of a microsecond at least: none would be for ever."""
+def _timeval(seconds: float) -> bytes:
+    """Return a time as the kernel's struct timeval, one microsecond at least because zero means for ever."""
     whole = int(seconds)
     return struct.pack("@ll", whole, max(int((seconds - whole) * 1e6), not whole))
 
 
 class WaitsForDaemon(Exception):
-    """The loop would wait for an answer of the daemon. Another thread may."""
+    """Error raised where the loop would wait for an answer of the daemon. Another thread may wait."""
 
 
 class LocalSocket(LockOwner):
-    """Shares memory between a session and a daemon on this host."""
+    """Sharing of memory between a session and a daemon on this host."""
 
     def __init__(self, session: ConnectionState) -> None:
-        """Raises ConnectionFailed where the daemon is not here after all."""
+        """Connect to the local socket; raise ConnectionFailed where the daemon can't be reached by it."""
         self._session = session
-        # What the daemon has, by the identity of each memory; and what it may have, by its number.
+        # Memory that the daemon has, by its identity here; and memory that the daemon may have, by its buffer id.
         self._known: dict[int, _Shared] = {}
         self._shared: dict[int, _Shared] = {}
         self._buffer_ids = count(FIRST_CLIENT_BUFFER_ID)
@@ -159,25 +169,27 @@ class LocalSocket(LockOwner):
         session.on_death(self._close)
 
     @classmethod
-    def of(cls, session: ConnectionState) -> "LocalSocket | None":
-        """Connect a session to its daemon's local socket; None where there is none that can be reached from here."""
+    def connect(cls, session: ConnectionState) -> "LocalSocket | None":
+        """Connect a session to its daemon's local socket; return None where none can be reached from here."""
         if not session.settings.share_memory or not session.welcome.local_socket or sys.platform != "linux":
             return None
         if not Address(session.address).is_local:
             return None
         try:
             return elsewhere(cls, session)
-        except NnrtError as error:  # Such as a container that has the address, but not the host's sockets.
+        except NnrtError as error:  # For example, a container that has the address, but not the host's sockets.
             _log.info("%s; tensors travel over gRPC", error)
             return None
 
     def _make_locks(self) -> None:
-        # Of threads that get no signals: what it guards takes long.
+        # Only threads that receive no signals take it: what it guards takes long.
         self._lock = threading.Lock()
 
     def buffer_of(self, memory: SharedMemory) -> int:
-        """Give the id of the buffer that a shared memory is to the daemon, which is asked to map it the first time.
-        Raises what the daemon refuses with, and WaitsForDaemon in the loop where it has to be asked."""
+        """Return the daemon's buffer id of shared memory, which the daemon maps the first time.
+
+        Raises the daemon's error, and WaitsForDaemon in the loop if the daemon has to be asked.
+        """
         shared = self._known.get(id(memory))
         if shared is not None and shared() is memory:
             return shared.buffer_id
@@ -185,8 +197,8 @@ class LocalSocket(LockOwner):
             raise WaitsForDaemon
         return elsewhere(self._share, memory, memory.fd, {"length": memory.size_bytes})
 
-    def buffer_of_file(self, file: OpenFile) -> int:
-        """Give the id by which the daemon reads constants from a file. Raises what the daemon refuses with."""
+    def share_file(self, file: OpenFile) -> int:
+        """Return the id by which the daemon reads constants from a file; raise the daemon's error."""
         return elsewhere(self._share, file, file.descriptor, {"is_file": True})
 
     def _share(self, memory: Shareable, fd: int, about: Mapping[str, int]) -> int:
@@ -197,36 +209,36 @@ class LocalSocket(LockOwner):
             shared = _Shared(memory, self._unused.put)
             shared.buffer_id = buffer_id = next(self._buffer_ids)
             shared.key = id(memory)
-            # Before it is asked for: the daemon may have it though its reply is lost.
+            # Before the daemon is asked: it may have the memory even if its reply is lost.
             self._shared[buffer_id] = shared
             if self._releaser is None:
                 releaser = threading.Thread(target=self._release, name="nnrt-release", daemon=True)
                 releaser.start()
-                self._releaser = releaser  # One that could not be started is tried again.
+                self._releaser = releaser  # A failed start is tried again.
             request = local_socket_pb2.LocalRequest(share={**about, "buffer_id": buffer_id})
-            self._asked(request, (fd,))
+            self._ask(request, (fd,))
             self._known[id(memory)] = shared
         return buffer_id
 
     def mapped(self, buffer_id: int, size_bytes: int) -> SharedMemory | None:
-        """Map the memory of a buffer that the daemon has allocated; None where it is not to be had, or smaller."""
+        """Map the memory of a buffer that the daemon has allocated; return None if it can't be had or is too small."""
         return elsewhere(self._map, buffer_id, size_bytes)
 
     def _map(self, buffer_id: int, size_bytes: int) -> SharedMemory | None:
         request = local_socket_pb2.LocalRequest(map={"buffer_id": buffer_id})
         try:
             with self._turn():
-                _, descriptors = self._asked(request, expected=1)
+                _, descriptors = self._ask(request, expected=1)
             (fd,) = descriptors
             memory = SharedMemory(fd, size_bytes)
-        except (NnrtError, OSError, ValueError) as error:  # Such as a session with more buffers than it may share.
+        except (NnrtError, OSError, ValueError) as error:  # More buffers than the session may share, perhaps.
             _log.info("memory of the device is not mapped: %s", error)
             return None
         return memory if memory.is_sealed else None
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Let one thread ask at a time. Raises ConnectionFailed where others wait for their answers too long."""
+        """Let one thread at a time ask; raise ConnectionFailed where the others wait too long for their answers."""
         if not self._lock.acquire(timeout=self._session.settings.verdict_timeout_s):
             raise ConnectionFailed("the local socket stands still", place=self._session.place)
         try:
@@ -234,10 +246,10 @@ class LocalSocket(LockOwner):
         finally:
             self._lock.release()
 
-    def _asked(
+    def _ask(
         self, request: "local_socket_pb2.LocalRequest", descriptors: Sequence[int] = (), expected: int = 0
     ) -> "tuple[local_socket_pb2.LocalReply, list[int]]":
-        """Ask on the connection that is for this; on a new one where it ended with the session's channel."""
+        """Ask on the control connection, or on a new one if that ended with the session's channel."""
         if self._control is not None:
             try:
                 return self._control.ask(request, descriptors, expected)
@@ -246,30 +258,29 @@ class LocalSocket(LockOwner):
                 self._control = None
         self._session.require_alive()
         control = self._control = LocalConnection(self._session)
-        self._session.require_alive()  # Or `_close` has seen no connection that it could end.
+        self._session.require_alive()  # Checked again: `_close` may have run when there was no connection to end.
         return control.ask(request, descriptors, expected)
 
     def _release(self) -> None:
-        """Let the daemon forget the buffers of memory that is gone. In a thread of its own, for any thread frees
-        memory."""
+        """Tell the daemon which memory is gone, in a thread of its own because any thread may free memory."""
         while (gone := self._unused.get()) is not None:
-            request = local_socket_pb2.LocalRequest(released_buffers=[self._forgotten(gone)])
+            request = local_socket_pb2.LocalRequest(released_buffers=[self._forget(gone)])
             while not self._unused.empty():
                 if (gone := self._unused.get()) is None:
                     return
-                request.released_buffers.append(self._forgotten(gone))
+                request.released_buffers.append(self._forget(gone))
             del gone
             try:
                 with self._turn():
-                    self._asked(request)
+                    self._ask(request)
             except NnrtError as error:
-                _log.debug("buffers may be held to the end of the session: %s", error)
+                _log.debug("the daemon may keep buffers until the session ends: %s", error)
 
-    def _forgotten(self, gone: "weakref.ref[Shareable]") -> int:
-        """Forget memory that is gone, and give the number that it had. Its identity may be another's by now."""
+    def _forget(self, gone: "weakref.ref[Shareable]") -> int:
+        """Forget memory that is gone, and return its buffer id."""
         assert isinstance(gone, _Shared)
         del self._shared[gone.buffer_id]
-        if self._known.get(gone.key) is gone:
+        if self._known.get(gone.key) is gone:  # Other memory may have this identity by now.
             del self._known[gone.key]
         return gone.buffer_id
 
@@ -277,7 +288,7 @@ class LocalSocket(LockOwner):
         self._unused.put(None)
         self.staging.close()
         if (control := self._control) is not None:
-            control.end()  # Who asks on it holds the lock.
+            control.end()  # A thread that asks on it has the lock.
         with self._lock:
             if self._control is not None:
                 self._control.close()

@@ -1,4 +1,4 @@
-"""Which addresses a runtime has: those that it was given, and those that resolvers find behind names."""
+"""Addresses of a runtime: those that it was given, and those that resolvers find behind names."""
 
 import logging
 import threading
@@ -16,13 +16,18 @@ from nnrt_hdi.errors import NnrtError
 
 _log = logging.getLogger(__name__)
 
-# What threads of a parent use, which a child must not even let go of.
+# Objects that threads of the parent use, which a child must not even free.
 _left_to_the_parent: list[object] = []
 
 
 @dataclass(frozen=True, slots=True)
 class AddressChange:
-    """Addresses that a runtime has from now on, and those that it had until now."""
+    """Change of the addresses of a runtime.
+
+    Attributes:
+        added: Addresses that it has from now on.
+        removed: Addresses that it had until now.
+    """
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
@@ -32,10 +37,10 @@ Listener = Callable[[AddressChange], None]
 
 
 class Membership(fork.LockOwner, Closable):
-    """The addresses of a runtime. Names are watched from first use until `close`."""
+    """Addresses of a runtime. Names are watched from first use until `close`."""
 
     def __init__(self, given: Iterable[str], settings: Settings) -> None:
-        """Raises InvalidParameter and Unsupported for a name that can't be watched."""
+        """Take addresses and names; raise InvalidParameter or Unsupported for a name that can't be watched."""
         # Addresses and names, in the order in which their devices count.
         self.given = tuple(dict.fromkeys(given))
         self._settings = settings
@@ -44,53 +49,59 @@ class Membership(fork.LockOwner, Closable):
         self._is_watching = False
         self._resolvers = self._make_resolvers()
         self._listeners: list[Listener] = []
-        # What the resolvers have said: addresses, or why there are none.
-        self._behind: dict[str, tuple[str, ...]] = {}
+        # The resolvers' findings: addresses, or why there are none.
+        self._found_addresses: dict[str, tuple[str, ...]] = {}
         self._failures: dict[str, str] = {}
-        self._addresses = self._all()
+        self._addresses = self._all_addresses()
         super().__init__()
 
     def _make_locks(self) -> None:
         self._lock = threading.RLock()
-        # Listeners are called one after another, in the order of what they hear.
-        self._telling = threading.RLock()
+        # Listeners are called one at a time, in the order of the changes.
+        self._notifying = threading.RLock()
         self._changes = Changes()
-        # Whether all names have been looked up, or had their time.
+        # Whether all names have been looked up, or their time is over.
         self._is_looked_up = not self._names
-        if self._is_watching:  # In a child, where their threads are not.
+        if self._is_watching:  # In a child, which doesn't have the resolvers' threads.
             _left_to_the_parent.append(self._resolvers)
             self._resolvers = self._make_resolvers()
             self._is_watching = False
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Those known now. The first time it waits until each name has been looked up, connect_timeout_s at most."""
+        """Addresses known now.
+
+        The first use waits until each name has been looked up, for connect_timeout_s at most.
+        """
         if not self._is_looked_up:
             self._look_up()
         return self._addresses
 
     def behind(self, given: str) -> tuple[str, ...]:
-        """The addresses behind one of those that were given, which may be an address itself."""
-        return self._behind.get(given, ()) if given in self._names else (given,)
+        """Return the addresses behind `given`, which may be an address itself."""
+        return self._found_addresses.get(given, ()) if given in self._names else (given,)
 
     def failures(self) -> dict[str, str]:
-        """Names without an address now, and why."""
+        """Return the names that have no address now, each with the reason."""
         with self._lock:
-            empty = [name for name in self._names if not self._behind.get(name)]
+            empty = [name for name in self._names if not self._found_addresses.get(name)]
             return {name: self._failures.get(name, "no address is behind it") for name in empty}
 
     def watch(self, listener: Listener) -> Callable[[], None]:
-        """Call this with all addresses known now, and from then on with each change; what is returned ends that."""
+        """Call `listener` with all addresses known now, and then with each change.
+
+        The returned function ends that.
+        """
         self.addresses  # noqa: B018  (it begins the watch of the names)
-        with self._telling:
+        with self._notifying:
             with self._lock:
                 self._listeners.append(listener)
                 known = self._addresses
-            _tell(listener, AddressChange(known, ()))
+            _notify(listener, AddressChange(known, ()))
         return partial(self._forget, listener)
 
     def close(self) -> None:
-        """End the watch of the names. Idempotent."""
+        """Stop watching the names. Calling it again does nothing."""
         with self._lock:
             self._is_open = False
             self._listeners.clear()
@@ -107,30 +118,30 @@ class Membership(fork.LockOwner, Closable):
             if not self._is_watching and self._is_open:
                 self._is_watching = True
                 for name, resolver in self._resolvers.items():
-                    resolver.watch(partial(self._found, name), partial(self._failed, name))
+                    resolver.watch(partial(self._take_addresses, name), partial(self._take_failure, name))
         self._changes.wait_for(self._are_all_looked_up, self._settings.connect_timeout_s)
         self._is_looked_up = True
 
     def _are_all_looked_up(self) -> bool:
-        return not self._is_open or all(name in self._behind or name in self._failures for name in self._names)
+        return not self._is_open or all(name in self._found_addresses or name in self._failures for name in self._names)
 
-    def _found(self, name: str, addresses: tuple[str, ...]) -> None:
-        """Runs in the thread of a resolver."""
-        with self._telling:
+    def _take_addresses(self, name: str, addresses: tuple[str, ...]) -> None:
+        """Record the addresses behind a name, and call the listeners; a resolver's thread calls this."""
+        with self._notifying:
             with self._lock:
                 before = self._addresses
-                self._behind[name] = addresses
+                self._found_addresses[name] = addresses
                 self._failures.pop(name, None)
-                now = self._addresses = self._all()
+                now = self._addresses = self._all_addresses()
                 listeners = list(self._listeners)
             self._changes.announce()
-            change = AddressChange(_without(now, before), _without(before, now))
+            change = AddressChange(_difference(now, before), _difference(before, now))
             if change.added or change.removed:
                 for listener in listeners:
-                    _tell(listener, change)
+                    _notify(listener, change)
 
-    def _failed(self, name: str, error: NnrtError) -> None:
-        """Runs in the thread of a resolver."""
+    def _take_failure(self, name: str, error: NnrtError) -> None:
+        """Record why a name has no addresses; a resolver's thread calls this."""
         with self._lock:
             self._failures[name] = error.message
         self._changes.announce()
@@ -140,16 +151,16 @@ class Membership(fork.LockOwner, Closable):
             if listener in self._listeners:
                 self._listeners.remove(listener)
 
-    def _all(self) -> tuple[str, ...]:
+    def _all_addresses(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(address for given in self.given for address in self.behind(given)))
 
 
-def _without(addresses: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
+def _difference(addresses: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
     known = set(others)
     return tuple(address for address in addresses if address not in known)
 
 
-def _tell(listener: Listener, change: AddressChange) -> None:
+def _notify(listener: Listener, change: AddressChange) -> None:
     try:
         listener(change)
     except Exception:

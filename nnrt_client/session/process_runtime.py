@@ -1,6 +1,6 @@
-"""The runtime that all of a process shares, for C functions name none.
+"""Runtime that the whole process shares, because NNRt's C functions name none.
 
-It need not be closed before the interpreter exits: daemons free what a process leaves.
+It need not be closed before the interpreter exits: daemons free what a process leaves behind.
 """
 
 from nnrt_client.session.fork import ModuleLock
@@ -9,27 +9,40 @@ from nnrt_client.settings import Settings
 
 _lock = ModuleLock()
 _runtime: Runtime | None = None
-# What `connect` was given last.
+# Arguments of the last `connect`.
 _addresses: tuple[str, ...] = ()
 _settings: Settings | None = None
 
 
 def connect(*addresses: str, settings: Settings | None = None) -> Runtime:
-    """Let `nnrt_client.oh_nn` use the devices at these addresses or names; without any, those of NNRT_DEVICES.
+    """Let `nnrt_client.oh_nn` use the devices at these addresses or names.
 
-    What was connected before is closed, and what was made there is dead.
+    The former runtime is closed, and what was made with it is dead.
+
+    Args:
+        addresses: Addresses and names as `Runtime` takes them; without any, those of NNRT_DEVICES.
+        settings: Settings of the runtime's sessions.
+
+    Returns:
+        The runtime that the process shares now.
     """
     _replace(addresses, settings)
     return process_runtime()
 
 
 def disconnect() -> None:
-    """Close the process-wide runtime. The next use makes another from NNRT_DEVICES. Idempotent."""
+    """Close the process-wide runtime.
+
+    The next use makes another one from NNRT_DEVICES. Calling this again does nothing.
+    """
     _replace((), None)
 
 
 def process_runtime() -> Runtime:
-    """The process-wide runtime, made on first use: from NNRT_DEVICES if `connect` named no addresses."""
+    """Return the process-wide runtime, made on first use.
+
+    It has the addresses given to `connect`, or else those of NNRT_DEVICES.
+    """
     global _runtime
     with _lock.itself:
         if _runtime is None:

@@ -1,4 +1,4 @@
-"""Why devices can't be used, and the error that comes of it."""
+"""Reasons why devices can't be used, and the error that joins them."""
 
 from collections.abc import Iterable, Mapping
 
@@ -15,14 +15,14 @@ from nnrt_hdi.errors import (
 
 
 def is_refused_identity(error: NnrtError) -> bool:
-    """Tell if a daemon does not let this client in, or what says who the client is can't be used."""
+    """Return whether a daemon refuses this client, or the client's own certificate or token can't be used."""
     if isinstance(error, ConnectionFailed):
-        return bool(error.request_id)  # A daemon told it, so it was reached.
+        return bool(error.request_id)  # Only a daemon gives a request id, so it was reached.
     return isinstance(error, InvalidFile | InvalidPath | OperationForbidden)
 
 
 def is_unreached(error: NnrtError) -> bool:
-    """Tell if the error says that a device was not reached. It may be reached later."""
+    """Return whether the error means that a device was not reached, and so may be reached later."""
     return isinstance(error, TRANSPORT_ERRORS) and not is_refused_identity(error)
 
 
@@ -33,10 +33,11 @@ def why_missing(error: NnrtError) -> NnrtError:
     return error.copy()
 
 
-def kind_of(errors: Iterable[NnrtError]) -> type[NnrtError]:
-    """Choose the class of an error that has all of these reasons.
+def common_class(errors: Iterable[NnrtError]) -> type[NnrtError]:
+    """Return the class of an error that stands for all these errors.
 
-    That of the only kind; UnavailableDevice where no device decided anything; else OperationFailed.
+    It is their class if they have only one, UnavailableDevice if each device was not reached or refused the client,
+    else OperationFailed.
     """
     errors = list(errors)
     kinds = {type(error) for error in errors}
@@ -47,9 +48,9 @@ def kind_of(errors: Iterable[NnrtError]) -> type[NnrtError]:
 
 
 def joined_reasons(reasons: Mapping[str, NnrtError]) -> NnrtError:
-    """Join the reasons of devices, by address, in one error. There is one at least."""
+    """Join the errors of devices, at least one, by address, in one error."""
     if len(reasons) == 1:
         ((address, error),) = reasons.items()
         return error.at(f"device at {address}")
-    told = "; ".join(f"{address}: {error}" for address, error in reasons.items())
-    return kind_of(reasons.values())(f"no device takes the model: {told}")
+    listed = "; ".join(f"{address}: {error}" for address, error in reasons.items())
+    return common_class(reasons.values())(f"no device takes the model: {listed}")

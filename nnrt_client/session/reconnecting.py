@@ -1,4 +1,4 @@
-"""The keeper of a session: listens to its channel, notices silence, finds the daemon again."""
+"""Keeper of a session, which reads its stream, notices silence and reconnects to the daemon."""
 
 import asyncio
 import logging
@@ -22,52 +22,55 @@ from nnrt_hdi.v2 import session_pb2
 
 _log = logging.getLogger(__name__)
 
-# Signs of life per heartbeat timeout: one may be lost or late without anybody being taken for dead.
+# Beats per heartbeat timeout: one may be lost or late before the daemon counts as silent.
 _BEATS_PER_TIMEOUT = 4
 _MIN_INTERVAL_S = 0.02
-# Between attempts to find a lost daemon again; doubled each time.
+# Pauses between attempts to reconnect. Each is twice as long as the one before.
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.5
-# Of what looks after a session, one after another, before it counts as dead.
+# Unexpected errors in a row in the keeper's thread, after which the session ends.
 _MOST_FAILURES = 3
 
 
 class Keeper:
-    """Looks after the channel of a session: a thread connects and listens, the loop beats and watches for silence."""
+    """Keeper of a session's channel.
+
+    A thread connects and reads the channel. The event loop sends beats and watches for silence.
+    """
 
     def __init__(self, session: ConnectionState, end: Callable[[NnrtError], None]) -> None:
-        """Keep a session's connection, and end the session with the verdict."""
+        """Keep the connection of `session`, and call `end` with the error that ends it."""
         self._session = session
         self._end = end
         self._settings = session.settings
         self._why_lost = ""
         self._interval_s = session.settings.connect_timeout_s
         self._has_begun = False
-        # The channel that is listened to, and until when something must have been heard on it.
+        # The channel that the thread reads, and the time until which the daemon must have sent something on it.
         self._listening: tuple[Channel | None, float] = None, math.inf
         self._ended = Latch()
         self._loop: IoLoop | None = None
-        # The loop's: when it looks again and when it looked last, and until when silence counts for nothing.
+        # Only the loop uses these: the timer of its next look, when it looked last, and until when it ignores silence.
         self._timer: asyncio.TimerHandle | None = None
         self._looked_at = self._tolerant_until = 0.0
 
     def start(self) -> None:
-        """Begin the session."""
+        """Start the thread that opens the session."""
         threading.Thread(target=self._keep, name=f"nnrt-session {self._session.address}", daemon=True).start()
 
     def close(self) -> None:
-        """Close the channel that is listened to. The session is over."""
+        """Close the channel that the thread reads, because the session is over."""
         self._wake()
         channel, _ = self._listening
         if channel is not None:
             channel.close()
 
     def wait_ended(self, timeout_s: float) -> None:
-        """Wait until nothing is listened to any more."""
+        """Wait until the thread reads no channel any more."""
         self._ended.wait(timeout_s)
 
     def _keep(self) -> None:
-        """Listen to the session's channel; when it is lost, find the daemon again, until there is a verdict."""
+        """Read the session's channel, and reconnect when it is lost, until an error ends the session."""
         session = self._session
         death: NnrtError | None = None
         failures = 0
@@ -75,7 +78,7 @@ class Keeper:
             attachment = session.attachment
             try:
                 death = self._recover() if self._has_begun else self._begin()
-            except Exception as error:  # Such as no descriptors left. Nobody else would end what is in flight.
+            except Exception as error:  # For example, no descriptor is left. Only this thread ends the runs in flight.
                 _log.exception("%s: looking after the session failed", session.place)
                 self._why_lost = f"looking after it failed: {error!r}"
                 self.close()
@@ -87,7 +90,7 @@ class Keeper:
             self._end(death)
 
     def _begin(self) -> NnrtError | None:
-        """Begin the session, and listen to its channel. Returns like `_listen`."""
+        """Open the session and read its channel; return like `_listen`."""
         try:
             channel = Channel(self._session.address, self._settings)
         except NnrtError as error:
@@ -98,15 +101,18 @@ class Keeper:
         return self._listen(channel)
 
     def _listen(self, channel: Channel) -> NnrtError | None:
-        """Read the session's stream to its end. Returns why the session is over, None if only the channel is."""
+        """Read the session's stream to its end.
+
+        Return the error that ends the session, or None if only the channel is lost.
+        """
         session = self._session
         try:
             for reply in channel.replies:
                 if reply.HasField("welcome"):
-                    if death := self._welcomed(channel, reply.welcome):
+                    if death := self._take_welcome(channel, reply.welcome):
                         return death
                 elif reply.HasField("beat"):
-                    self._beaten(channel, reply.beat)
+                    self._take_beat(channel, reply.beat)
                 self._listening = channel, time.monotonic() + self._settings.heartbeat_timeout_s
         except grpc.RpcError as error:
             if session.is_closing:
@@ -116,7 +122,7 @@ class Keeper:
                 if broken.is_told and broken.error is not None:
                     return broken.error
                 wrong = what_is_wrong(session.address, self._settings)
-                # Of all that it has tried gRPC names the last.
+                # gRPC's details end with the error of the last address that it tried.
                 why = broken.details.rpartition("; last error: ")[2]
                 return ConnectionFailed(wrong or f"no daemon answers: {why}", place=session.place)
             if broken.is_told and broken.error is not None:
@@ -129,18 +135,21 @@ class Keeper:
         ending = "the session was closed" if session.is_closing else "it ended the session"
         return UnavailableDevice(ending, place=session.place)
 
-    def _beaten(self, channel: Channel, beat: session_pb2.Beat) -> None:
-        """The daemon answers a beat: how the device is, and what its clock says."""
+    def _take_beat(self, channel: Channel, beat: session_pb2.Beat) -> None:
+        """Take the device's state and the daemon's clock from the answer to a beat."""
         session, heard_ns = self._session, time.perf_counter_ns()
         session.state = wire.device_state(beat.state)
-        sent_ns = channel.sent_ns(beat.sequence)
+        sent_ns = channel.pop_sent_ns(beat.sequence)
         if beat.clock_ns and sent_ns is not None:
             session.clock.learn(sent_ns, beat.clock_ns, heard_ns)
             if not session.clock.is_known:
                 channel.beat()
 
-    def _welcomed(self, channel: Channel, welcome: session_pb2.Welcome) -> NnrtError | None:
-        """The daemon welcomes us on a channel. Returns the session's death if it is not the one to be resumed."""
+    def _take_welcome(self, channel: Channel, welcome: session_pb2.Welcome) -> NnrtError | None:
+        """Begin or resume the session on a channel on which the daemon has sent its welcome.
+
+        Return the error that ends the session, or None if it goes on.
+        """
         session = self._session
         if not self._has_begun:
             timeout_s = min(self._settings.heartbeat_timeout_s, welcome.heartbeat_timeout_ms / 1000)
@@ -161,8 +170,10 @@ class Keeper:
         return None
 
     def _recover(self) -> NnrtError | None:
-        """Try to resume the session on new channels, and listen to the one on which that works. Returns like
-        `_listen`."""
+        """Try to resume the session on new channels, and read the one on which that works.
+
+        Return like `_listen`.
+        """
         session = self._session
         grace_s = self._settings.reconnect_timeout_s if session.welcome.lease_ms else 0.0
         until = time.monotonic() + grace_s
@@ -204,14 +215,14 @@ class Keeper:
         )
 
     def _wake(self) -> None:
-        """Have the loop look at the channel now."""
+        """Ask the loop to look at the channel now."""
         if self._loop is not None:
             self._loop.call(self._look)
 
-    # ---- the loop's
+    # ---- in the loop
 
     def _look(self) -> None:
-        """Beat, and give up the channel on which nothing is heard; look again when that is due."""
+        """Send a beat, give up a channel that is silent, and schedule the next look."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -220,15 +231,15 @@ class Keeper:
         pause_s = self._interval_s
         try:
             pause_s = min(pause_s, self._look_once(time.monotonic()))
-        except Exception:  # Of memory, perhaps.
+        except Exception:  # For example, no memory is left.
             _log.exception("%s: the watch over its channel failed", self._session.place)
         self._timer = self._loop.events.call_later(pause_s, self._look)
 
     def _look_once(self, now: float) -> float:
-        """Look at the channel once. Returns in how many seconds it has been silent for too long."""
+        """Look at the channel once, and return in how many seconds it will have been silent for too long."""
         timeout_s = self._settings.heartbeat_timeout_s
         if self._looked_at and now - self._looked_at > 2 * self._interval_s:
-            # This process stood still, so it could not have heard anything.
+            # This process was stopped, so it could not read what the daemon sent.
             self._tolerant_until = now + timeout_s
         self._looked_at = now
         channel, until = self._listening

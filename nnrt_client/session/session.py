@@ -1,4 +1,4 @@
-"""One client's session with one daemon: how it begins, and the one place where it ends."""
+"""Session of a client with one daemon: how it begins, and the one place where it ends."""
 
 import atexit
 import logging
@@ -25,44 +25,44 @@ from nnrt_hdi.run_times import TRACES_FEATURE
 
 _log = logging.getLogger(__name__)
 
-# What all sessions together get to say goodbye at the end of the interpreter.
+# Time that all sessions together have to say goodbye when the interpreter exits.
 _FAREWELL_S = 0.5
 
-# Of a session's id where it must not stand whole.
+# Hex digits of a session's id where it must not stand whole.
 _LABEL_LENGTH = 8
 
 
 class Part(Protocol):
-    """Something of an upper layer that every session has one of, and that ends with it."""
+    """Object of an upper layer that each session has one of, and that ends with the session."""
 
     def wait_ended(self, timeout_s: float) -> None:
-        """Wait until all is over that the end of the session ends."""
+        """Wait until everything is over that ends with the session."""
 
 
 PartT = TypeVar("PartT", bound=Part)
 
 
 class Session(Calls):
-    """A session with a daemon instance. Once it is over it stays over; a new Session may find a new instance.
+    """Session with one daemon instance, which stays over once it has ended; a new one may find a new instance.
 
-    The session outlives its channel. When that is lost, or silent for too long, a new one is tried for
-    `reconnect_timeout_s`: either the daemon still knows the session, and everything goes on, or the daemon is dead.
+    The session outlives its channel. When the channel is lost, or silent for too long, the session tries new channels
+    for `reconnect_timeout_s`: either the daemon still knows the session, and everything goes on, or the daemon is dead.
     Calls made meanwhile wait for that verdict.
     """
 
     def __init__(self, address: str, settings: Settings, callbacks: ThreadPoolExecutor) -> None:
-        """Open a session. Raises ConnectionFailed where no daemon answers in time, InvalidParameter for an address
-        without a port, or what the daemon refuses with.
+        """Open a session, which calls functions of the application in `callbacks`.
 
-        What applications want to be called about is called in `callbacks`.
+        Raises ConnectionFailed where no daemon answers in time, InvalidParameter for an address without a port, and the
+        error with which the daemon refuses.
         """
         fork.require_original_process()
         fork.spoil_children()
         require_port(address)
         self.callbacks = callbacks
-        # How many uploads there have been, one at a time: two could bring the same bytes.
+        # Number of uploads so far. They run one at a time, because two could send the same bytes.
         self.uploads = 0
-        # Of what the daemon is asked to keep of runs.
+        # Numbers of the run descriptions that the daemon is asked to keep.
         self.description_numbers = count(1)
         self._settled = Latch()
         self._ending_thread = 0
@@ -70,15 +70,15 @@ class Session(Calls):
         super().__init__(address, settings)
         self._keeper = Keeper(self, self.end)
         try:
-            _farewells.add(self)
+            _open_sessions.add(self)
             self._keeper.start()
             self._await_welcome()
             self.info = wire.device_info(self.welcome.device)
-            self.local_socket = LocalSocket.of(self)
+            self.local_socket = LocalSocket.connect(self)
             self.tracer = elsewhere(self._begin_tracing, tracer_of(settings.trace))
         except BaseException as error:
             self.end(error if isinstance(error, NnrtError) else UnavailableDevice("the session was not wanted"))
-            # Who ends it starts a thread. If the interpreter ended meanwhile, that thread could crash Python 3.11.2.
+            # `end` starts a thread, which could crash Python 3.11.2 if the interpreter exited meanwhile.
             self._settled.wait(settings.verdict_timeout_s)
             raise
 
@@ -88,32 +88,33 @@ class Session(Calls):
         self.uploading = threading.Lock()
 
     def part(self, kind: type[PartT]) -> PartT:
-        """Give the one object of a class that the session has; it is made of the session when it is first asked for."""
+        """Return the session's one object of a class, made when it is first asked for."""
         found: PartT | None = self._parts.get(kind)
-        return elsewhere(self._made_part, kind) if found is None else found
+        return elsewhere(self._make_part, kind) if found is None else found
 
-    def _made_part(self, kind: type[PartT]) -> PartT:
+    def _make_part(self, kind: type[PartT]) -> PartT:
         with self._making_parts:
             if kind not in self._parts:
                 self._parts[kind] = kind(self)  # type: ignore[call-arg]  # Each is made of its session.
             return self._parts[kind]  # type: ignore[no-any-return]
 
     def call_back(self, function: Callable[..., object], *arguments: object) -> None:
-        """Have a thread for callbacks call this."""
+        """Ask a thread for callbacks to call `function`."""
         try:
             self.callbacks.submit(function, *arguments)
-        except RuntimeError:  # The runtime has been closed meanwhile, and its threads with it.
+        except RuntimeError:  # The runtime was closed meanwhile, and its threads with it.
             try:
                 threading.Thread(target=function, args=arguments, name="nnrt-callback").start()
-            except RuntimeError as error:  # Since Python 3.12, where the interpreter exits.
+            except RuntimeError as error:  # From Python 3.12 on, while the interpreter exits.
                 _log.debug("nothing is called back: %s", error)
 
     # ---- the end
 
     def close(self) -> None:
-        """Say goodbye, so that the daemon frees everything at once. Idempotent.
+        """Say goodbye, so that the daemon frees everything at once.
 
-        When this returns, those who listen to the session's death have been told, and its channel is closed.
+        Calling it again does nothing. When this returns, the listeners to the session's death have been called, and its
+        channel is closed.
         """
         patience_s = self.settings.verdict_timeout_s
         if self.is_attached and self._channel is not None:
@@ -132,7 +133,10 @@ class Session(Calls):
             self.tracer.join(patience_s)
 
     def end(self, reason: NnrtError) -> None:
-        """The one place where a session ends. What was in flight gets the reason. Idempotent."""
+        """End the session: everything in flight ends with `reason`.
+
+        This is the one place where a session ends. Calling it again does nothing.
+        """
         if self.death is None:
             elsewhere(self._end, reason)
 
@@ -146,14 +150,14 @@ class Session(Calls):
             listeners, self._on_death = self._on_death, []
         self._over.set()
         self._changes.announce()
-        _farewells.discard(self)
+        _open_sessions.discard(self)
         _log.info("session over: %s", reason)
         try:
             for listener in listeners:
                 try:
                     listener(reason)
                 except Exception:
-                    _log.exception("what follows the end of a session failed")
+                    _log.exception("a listener to the end of a session failed")
         finally:
             self._keeper.close()
             if self._channel is not None:
@@ -187,20 +191,19 @@ class Session(Calls):
         self._settled.set()
 
     def leave(self) -> None:
-        """Say goodbye without ending anything here: the interpreter ends, and callbacks are no longer made."""
+        """Say goodbye as the interpreter exits, and end nothing here: callbacks are no longer made."""
         self.is_leaving = True
         if self._channel is not None:
             self._channel.say_goodbye()
 
 
-# The sessions that are open.
-_farewells: set[Session] = set()
+_open_sessions: set[Session] = set()
 
 
 @atexit.register
-def _take_leave() -> None:
-    """Let the daemons free at once what this process leaves open."""
-    leaving = [session for session in list(_farewells) if session.is_attached]
+def _say_goodbyes() -> None:
+    """Ask the daemons, as the interpreter exits, to free at once what this process leaves open."""
+    leaving = [session for session in list(_open_sessions) if session.is_attached]
     for session in leaving:
         session.leave()
     deadline = time.monotonic() + _FAREWELL_S

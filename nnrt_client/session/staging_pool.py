@@ -1,4 +1,4 @@
-"""Shared memory that arrays pass through, used again and again."""
+"""Staging pool: shared memory that arrays pass through, used again and again."""
 
 import weakref
 from collections import defaultdict, deque
@@ -13,18 +13,18 @@ from nnrt_hdi.shared_memory import SharedMemory
 from nnrt_hdi.signals import raised_by_handler, suppressed
 from nnrt_hdi.tensor import Array, Shape
 
-# The smallest memory. Sizes double from there up to what the small tensors of a run may need together, so that tensors
-# that grow from run to run find memory again. Above that there are so many sizes between a power of two and the next:
-# what counts in the session is at most a sixteenth more than what is asked for.
+# Size of the smallest memory. From there sizes double up to what the small tensors of a run may need together, so that
+# tensors that grow from run to run find memory again. Above that there are 16 sizes between a power of two and the
+# next, so a memory has at most a sixteenth more than was asked for, and the session counts it whole.
 _LEAST_BYTES = 1 << 16
 _SHARED_BYTES = 1 << 20
 _SIZES_PER_DOUBLING = 16
-# Parts of a memory begin at multiples of so many bytes.
+# Alignment of the parts of a memory.
 _PART_BYTES = 64
-# What of it may lie idle.
+# Most memory that may lie idle.
 _MOST_IDLE_BYTES = 256 << 20
 _MOST_IDLE = 32
-# Results that stay in such memory, which makes it the application's as long as it keeps them; others are copied.
+# Most results that stay in memory of the pool, which is the application's as long as it keeps them. Others are copied.
 _MOST_LEASES = 32
 
 
@@ -40,37 +40,38 @@ class Room(NamedTuple):
     room_bytes: int
 
     def array(self, dtype: np.dtype[np.generic], shape: Shape) -> Array:
-        """Its first bytes as an array."""
+        """Return an array over the first bytes of the part."""
         array: Array = np.ndarray(shape, dtype, self.memory.view, self.offset)
         return array
 
 
 class _Leased(np.ndarray[tuple[int, ...], np.dtype[np.generic]]):
-    """Bytes of a memory of the pool. It goes back when the last array over it is gone."""
+    """Array over a memory of the pool, which takes it back when the last array over it is gone."""
 
 
 class _Lease(weakref.ref[_Leased]):
-    """Watches over the array of a lease."""
+    """Weak reference to the array of a lease."""
 
     memory: SharedMemory
 
 
 class StagingPool:
-    """Gives memory that a daemon can have too, to any thread; its counts are only about right."""
+    """Pool of memory that a daemon can map, for any thread; its counts are only approximate."""
 
     def __init__(self) -> None:
         self._idle: defaultdict[int, deque[SharedMemory]] = defaultdict(deque)
         self._keeps_idle = True
         self._idle_count = self._idle_bytes = 0
-        # By their identities: a reference has the hash of what it refers to, and arrays have none. They come back when
-        # somebody needs memory, so they take no more than `_MOST_IDLE_BYTES`: what is beyond goes with its arrays.
+        # By their identities, because a weak reference hashes what it refers to, and arrays have no hash. The pool
+        # takes memory back only when memory is needed, so leases have no more than `_MOST_IDLE_BYTES` in all; memory
+        # beyond that is freed with its arrays.
         self.leases: dict[int, _Lease] = {}
-        # Those whose arrays are gone. Python drops what a signal handler raises in a function that is called when an
-        # array goes, so what is called then is no Python code.
+        # Leases whose arrays are gone. Python drops what a signal handler raises in the function that is called when an
+        # array goes. So that function is not written in Python.
         self._ended: deque[weakref.ref[_Leased]] = deque()
 
     def take(self, size_bytes: int) -> SharedMemory:
-        """Memory of at least that size. Raises OutOfMemory."""
+        """Take memory of at least `size_bytes`; raise OutOfMemory."""
         if size_bytes > MAX_BUFFER_BYTES:
             raise OutOfMemory(f"{size_bytes} bytes are more than a buffer can have")
         whole_bytes = pooled_bytes(size_bytes)
@@ -86,8 +87,10 @@ class StagingPool:
         return memory
 
     def take_rooms(self, sizes: Sequence[int]) -> list[Room]:
-        """Rooms of at least these sizes, for one run: in one memory where they are small together. Raises
-        OutOfMemory."""
+        """Take parts of at least these sizes for one run, in one memory if they are small together.
+
+        Raises OutOfMemory.
+        """
         whole_bytes = sum(sizes) + _PART_BYTES * (len(sizes) - 1)
         if whole_bytes > _SHARED_BYTES:
             taken = [self.take(size) for size in sizes]
@@ -99,7 +102,7 @@ class StagingPool:
         return rooms
 
     def give_back(self, memory: SharedMemory) -> None:
-        """Take back memory that has no user any more, here or in the daemon."""
+        """Take back memory that neither this process nor the daemon uses any more."""
         if (
             self._keeps_idle
             and self._idle_count < _MOST_IDLE
@@ -110,15 +113,18 @@ class StagingPool:
             self._idle[memory.size_bytes].append(memory)
 
     def close(self) -> None:
-        """Free the memory that lies idle, and from now on what is given back."""
+        """Free the memory that lies idle, and from now on all that is given back."""
         self._keeps_idle = False
         self._idle.clear()
         self.leases.clear()
         self._ended.clear()
 
     def leased(self, rooms: Sequence[Room], forms: Sequence[Form]) -> list[Array]:
-        """Make read-only arrays of these data types and shapes in these rooms, which are all those of a memory that are
-        in use; the memory comes back when nobody has one of them any more."""
+        """Make read-only arrays of these data types and shapes over these parts of one memory.
+
+        The parts must be all of the memory that are in use. The pool takes the memory back when the last array is gone.
+        If there are `_MOST_LEASES` leases already, the arrays are copies, and the memory comes back at once.
+        """
         memory = rooms[0].memory
         self.take_ended()
         if len(self.leases) >= _MOST_LEASES:
@@ -139,16 +145,16 @@ class StagingPool:
         ]
 
     def take_ended(self) -> None:
-        """Take back the memory whose arrays are gone."""
+        """Take back the memory of leases whose arrays are gone."""
         while self._ended:
-            with suppressed(IndexError):  # Another thread does the same.
+            with suppressed(IndexError):  # Another thread has taken it.
                 lease = self.leases.pop(id(self._ended.popleft()), None)
                 if lease is not None:
                     self.give_back(lease.memory)
 
 
 def pooled_bytes(size_bytes: int) -> int:
-    """The size of the memory that serves this one."""
+    """Return the size of the memory that the pool takes for `size_bytes`."""
     if size_bytes <= _LEAST_BYTES:
         return _LEAST_BYTES
     if size_bytes <= _SHARED_BYTES:

@@ -1,4 +1,4 @@
-"""The question to a device which of a model's operators it runs."""
+"""Query that asks a device which operators of a model it supports."""
 
 from typing import Any, Protocol
 
@@ -11,20 +11,20 @@ from nnrt_hdi.v2 import device_pb2
 
 
 class Caller(Protocol):
-    """A session, or a build that has one."""
+    """Session, or a build that has one."""
 
     @property
     def settings(self) -> Settings:
-        """Bounds of the session."""
+        """Settings of the session."""
 
     def call(self, name: str, request: Any, timeout_s: float) -> Any:
-        """Make one RPC with one reply."""
+        """Make one RPC and return its reply."""
 
 
 def ask_supported(caller: Caller, graph: Graph) -> list[Support]:
-    """Ask, per node, whether the device runs it. Sends no weights.
+    """Ask the device which nodes of a graph it runs, without sending weights; return an answer per node.
 
-    Raises OperationFailed for another number of answers.
+    Raises OperationFailed if the device gives another number of answers.
     """
     reply = caller.call(
         "NnrtDevice.GetSupportedOperation",

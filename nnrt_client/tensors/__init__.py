@@ -1,1 +1,1 @@
-"""Tensors of applications: what they are, and where their elements lie."""
+"""Tensors of applications: descriptions, and memory for the elements."""

@@ -1,4 +1,4 @@
-"""Memory of a session in its daemon, which runs read and write there."""
+"""Buffers in a daemon that runs read and write."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import closing
@@ -19,25 +19,29 @@ from nnrt_hdi.v2 import device_pb2, model_pb2
 
 
 class DeviceBuffer:
-    """So many bytes in a daemon. They are gone with the session."""
+    """Buffer of a session in its daemon; the daemon frees it with the session."""
 
     def __init__(self, session: Session, room_bytes: int) -> None:
-        """They are mapped here when they are first written or read, where the session has a local socket and the device
-        no memory of its own.
+        """Create the buffer; the daemon allocates it.
 
-        Raises OutOfMemory where the session has no room for them, UnavailableDevice where it is over.
+        With a local socket, and a device without memory of its own, the client maps the buffer when it first writes or
+        reads it.
+
+        Raises:
+            OutOfMemory: The session's limit is reached.
+            UnavailableDevice: The session has ended.
         """
         self.session = session
         self.room_bytes = room_bytes
-        # Whether its bytes are those of a run that succeeded, or written here.
+        # Whether a successful run, or this client, has written the contents.
         self.is_written = False
-        # 0 before the daemon has given one.
+        # 0 before the daemon has answered.
         self.id = 0
         self._is_wanted = True
         try:
             elsewhere(copy_context().run, self._allocate)
         except BaseException:
-            self._is_wanted = False  # Who allocates it looks afterwards, and may still be at it.
+            self._is_wanted = False  # The thread that allocates it may still be at it, and looks afterwards.
             if self.id:
                 self.release()
             raise
@@ -57,7 +61,7 @@ class DeviceBuffer:
         return None if local is None else local.mapped(self.id, max(self.room_bytes, 1))
 
     def write(self, data: memoryview) -> None:
-        """Put bytes at its beginning."""
+        """Write bytes at the start of the buffer."""
         self.is_written = False
         self.session.require_alive()
         if self._mapped is not None:
@@ -67,7 +71,7 @@ class DeviceBuffer:
         self.is_written = True
 
     def read(self, size_bytes: int) -> bytearray:
-        """A copy of so many bytes from its beginning."""
+        """Return a copy of the first bytes."""
         self.session.require_alive()
         if self._mapped is not None:
             return bytearray(self._mapped.view[:size_bytes])
@@ -80,13 +84,13 @@ class DeviceBuffer:
             return joined(chunks, region, session.place)
 
     def require_written(self) -> None:
-        """Raise OperationFailed where there is nothing, or why the daemon is gone."""
+        """Raise OperationFailed if nothing was written, or the death of the daemon."""
         self.session.require_alive()
         if not self.is_written:
             raise OperationFailed("nothing has been written there, or the run that was to do so failed; write it first")
 
     def release(self) -> None:
-        """Give it back, if the daemon is there."""
+        """Free the buffer in the daemon, if that lives."""
         release_buffer(self.session, self.id)
 
     def _chunks(self, data: memoryview) -> Iterator[Any]:
@@ -98,9 +102,12 @@ class DeviceBuffer:
 
 
 def joined(chunks: Iterable[Any], region: Any, place: str) -> bytearray:
-    """Put the chunks of a region together, which the daemon at that place sends.
+    """Return the bytes of a region from its chunks.
 
-    Memory is taken as they come, for the daemon may have said what size there is. Raises OperationFailed for others.
+    Memory is allocated as chunks arrive, because the daemon may announce any size.
+
+    Raises:
+        OperationFailed: The chunks don't fit the region.
     """
     data = bytearray()
     for chunk in chunks:
@@ -113,7 +120,7 @@ def joined(chunks: Iterable[Any], region: Any, place: str) -> bytearray:
 
 
 class Stored(NamedTuple):
-    """Elements that a run reads in a buffer, or has left there."""
+    """Elements in a buffer, which a run reads or has written."""
 
     dtype: np.dtype[np.generic]
     shape: Shape
@@ -121,5 +128,5 @@ class Stored(NamedTuple):
     place: "model_pb2.BufferRegion"
 
 
-# Of an input or output.
+# Elements of an input or output.
 Elements = Array | Stored

@@ -1,4 +1,4 @@
-"""Values for inputs of models that are to be constants of them from now on."""
+"""Values of inputs that become constants of a model."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -8,14 +8,24 @@ from numpy.typing import ArrayLike
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.tensor import UNKNOWN_DIM, Array, format_shape
 
-# By the names of inputs.
+# By names of inputs.
 Constants = Mapping[str, ArrayLike]
 
 
 def frozen_array(name: str, given: ArrayLike, dtype: np.dtype[np.generic], shape: Sequence[int] | None) -> Array:
-    """What an input is frozen to, in its data type; `shape` has -1 where a dimension may be any, None where all may.
+    """Return the value of an input as an array of its data type.
 
-    A number also stands for an input that has one element. Raises InvalidParameter where it does not fit.
+    Args:
+        name: The input.
+        given: The value; a number also fits an input of one element.
+        dtype: The input's data type.
+        shape: The input's shape, with -1 for any dimension; None for any shape.
+
+    Returns:
+        The array.
+
+    Raises:
+        InvalidParameter: The value doesn't fit.
     """
     place = f"constant for input {name!r}"
     try:
@@ -25,7 +35,7 @@ def frozen_array(name: str, given: ArrayLike, dtype: np.dtype[np.generic], shape
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidParameter(f"{given!r:.80} is no tensor of {dtype}", place=place) from error
     is_typed = isinstance(given, np.ndarray | np.generic)
-    # Numbers without a type are of any that holds them, up to the rounding of reals.
+    # Plain Python numbers fit any type that holds them; real numbers are rounded.
     holds = plain.dtype.kind in "biuf" and (dtype.kind == "f" or np.array_equal(array, plain))
     if (is_typed and plain.dtype != dtype) or not holds:
         raise InvalidParameter(f"{given!r:.80} is {plain.dtype}; give {dtype}", place=place)
@@ -42,7 +52,7 @@ def frozen_array(name: str, given: ArrayLike, dtype: np.dtype[np.generic], shape
 
 
 def require_known(given: Iterable[str], names: Sequence[str]) -> None:
-    """Raise InvalidParameter for names that are no inputs."""
+    """Raise InvalidParameter for names that aren't inputs."""
     unknown = sorted(set(given) - set(names))
     if unknown:
         known = ", ".join(map(repr, names)) or "none"

@@ -1,4 +1,4 @@
-"""Description of a tensor as NNRt had it until API 9."""
+"""Description of a tensor in NNRt's API 9."""
 
 import operator
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ MAX_LEGACY_RANK = 200
 
 @dataclass(frozen=True, slots=True)
 class LegacyTensor:
-    """OH_NN_Tensor: what a tensor is, with its quantization and role. No dimensions are those of a scalar.
+    """OH_NN_Tensor: data type, dimensions, quantization and role of a tensor. Without dimensions it is a scalar.
 
-    Nothing is checked until it is used.
+    The values are checked when the object is used.
     """
 
     data_type: DataType
@@ -26,7 +26,7 @@ class LegacyTensor:
     type: TensorType = TensorType.TENSOR
 
     def _checked(self) -> "LegacyTensor":
-        """Copy it with each value known to be possible. Raises InvalidParameter, naming the field, where one is not."""
+        """Return a copy with checked values. Raise InvalidParameter that names a wrong field."""
         return LegacyTensor(
             TensorDesc(self.data_type).data_type,
             self._checked_dimensions(),
@@ -35,7 +35,7 @@ class LegacyTensor:
         )
 
     def _to_desc(self) -> TensorDesc:
-        """The desc of it, once it is checked. Of this struct NNRt takes the format to be NHWC."""
+        """Return the TensorDesc of a checked tensor. NNRt takes this struct's format to be NHWC."""
         desc = TensorDesc(self.data_type, None, Format.NHWC)
         desc._take_shape(tuple(self.dimensions))
         return desc

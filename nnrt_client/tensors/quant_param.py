@@ -1,4 +1,4 @@
-"""Quantization parameters as the application interface has them: three arrays of equal length."""
+"""Quantization parameters of the application interface: three arrays of equal length."""
 
 import operator
 from collections.abc import Callable, Sequence
@@ -17,9 +17,9 @@ ValueT = TypeVar("ValueT", int, float)
 class QuantParam:
     """Scales, zero points and bits of a quantized tensor: one of each for the tensor, or one per channel.
 
-    real = (quantized - zero_point) * scale. A setter replaces its whole array and raises InvalidParameter for
-    an empty one; whether the three belong together is checked when they are set on a tensor. All three unset
-    means not quantized. Without `num_bits` the constructor takes 8 bits for each scale.
+    real = (quantized - zero_point) * scale. A setter replaces its whole array and raises InvalidParameter for an empty
+    one. A tensor checks whether the three fit together when they are set on it. A tensor with all three unset isn't
+    quantized. Without `num_bits` the constructor takes 8 bits for each scale.
     """
 
     __slots__ = ("_num_bits", "_scales", "_zero_points")
@@ -44,7 +44,7 @@ class QuantParam:
 
     @property
     def scales(self) -> Sequence[float]:
-        """Scales, one for the tensor or one per channel; empty if they were never set."""
+        """Scales: one for the tensor, or one per channel; empty if never set."""
         return self._scales
 
     @scales.setter
@@ -53,7 +53,7 @@ class QuantParam:
 
     @property
     def zero_points(self) -> Sequence[int]:
-        """Zero points, as many as scales; empty if they were never set."""
+        """Zero points, as many as scales; empty if never set."""
         return self._zero_points
 
     @zero_points.setter
@@ -62,7 +62,7 @@ class QuantParam:
 
     @property
     def num_bits(self) -> Sequence[int]:
-        """Bits per value, as many as scales; empty if they were never set."""
+        """Bits per value, as many as scales; empty if never set."""
         return self._num_bits
 
     @num_bits.setter
@@ -70,11 +70,11 @@ class QuantParam:
         self._num_bits = _values("num_bits", num_bits, operator.index, 0, 2**32 - 1)
 
     def copy(self) -> Self:
-        """Copy the parameters."""
+        """Return a copy."""
         return type(self)(self._scales, self._zero_points, self._num_bits)
 
     def _to_spec(self) -> tuple[ScaleAndZero, ...]:
-        """Give the values of the device interface. Raises InvalidParameter unless all belong together."""
+        """Return the values of the device interface. Raise InvalidParameter if the arrays don't fit together."""
         lengths = {
             "scales": len(self._scales),
             "zero_points": len(self._zero_points),

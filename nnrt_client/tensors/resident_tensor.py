@@ -17,20 +17,26 @@ from nnrt_hdi.tensor import flat_bytes
 
 
 class ResidentTensor(RunTensor[DeviceBuffer]):
-    """Input or output of runs in memory of their daemon: nothing of it travels unless it is asked for.
+    """Tensor in memory of the device; its elements travel only in `write` and `numpy`.
 
-    It serves runs of any model on the same device, as input and as output, in one run as both: states, repeated inputs,
-    and what one model gives the next. After a run that failed, what it was to write there is lost. The memory counts in
-    the daemon's --session-bytes, and is gone when the daemon dies.
-
-    A context manager.
+    Runs of any model on the same device read and write it, even in one run: use it for states, repeated inputs, and
+    what one model passes to the next. A run that fails may destroy the contents of its outputs. The memory counts in
+    the daemon's --session-bytes, and is lost when the daemon dies. The tensor is a context manager.
     """
 
     def __init__(self, device: Device, desc: TensorDesc, capacity_bytes: int | None = None) -> None:
-        """A tensor with room for the desc's size, or for `capacity_bytes` where dimensions are unknown or to vary.
+        """Allocate a tensor on the device.
 
-        Raises DynamicShape or InvalidParameter where the desc has no size and no capacity is given, OutOfMemory where
-        the daemon has no room, and UnavailableDevice if the device is gone.
+        Args:
+            device: The device.
+            desc: Data type and shape of the elements.
+            capacity_bytes: Room for elements; None: the desc's size. Needed if dimensions are open or will vary.
+
+        Raises:
+            DynamicShape: The desc has open dimensions, and there is no `capacity_bytes`.
+            InvalidParameter: The desc has no shape or data type.
+            OutOfMemory: The daemon's limit is reached.
+            UnavailableDevice: The daemon has died.
         """
         require_device_and_desc(device, desc)
         room_bytes = desc.byte_size() if capacity_bytes is None else checked_size(capacity_bytes)
@@ -45,7 +51,7 @@ class ResidentTensor(RunTensor[DeviceBuffer]):
 
     @property
     def desc(self) -> TensorDesc:
-        """Copy of its description, with the shape of what was written last."""
+        """Copy of the description, with the shape that was written last."""
         return self._desc.copy()
 
     @property
@@ -54,12 +60,19 @@ class ResidentTensor(RunTensor[DeviceBuffer]):
 
     @property
     def capacity_bytes(self) -> int:
-        """Bytes that the tensor has room for."""
+        """Bytes of the reserved memory."""
         return self._memory.room_bytes
 
     def write(self, array: ArrayLike) -> None:
-        """Send elements to the device. Raises InvalidParameter for any that are not of the desc, or too many;
-        UnavailableDevice, ConnectionFailed or TimedOut where they can't be sent."""
+        """Send elements to the device.
+
+        Args:
+            array: Elements of the desc's data type, in a shape that fits it.
+
+        Raises:
+            InvalidParameter: The elements don't fit the desc, or are too many.
+            UnavailableDevice: The daemon has died; also ConnectionFailed and TimedOut.
+        """
         given, spec = np.asarray(array), self._declared._to_spec()
         if given.dtype != spec.numpy_dtype or not spec.accepts(given.shape):
             raise InvalidParameter(f"it is {given.dtype.name}{list(given.shape)}; the tensor takes {spec}")
@@ -70,8 +83,15 @@ class ResidentTensor(RunTensor[DeviceBuffer]):
             self._take_shape(given.shape)
 
     def numpy(self) -> NDArray[Any]:
-        """A copy of the elements, fetched from the device. Raises OperationFailed where nothing has been written,
-        UnavailableDevice, ConnectionFailed or TimedOut where it can't be fetched."""
+        """Fetch the elements from the device.
+
+        Returns:
+            A copy, in the shape that was written last.
+
+        Raises:
+            OperationFailed: Nothing was written, or a run that should have written it failed.
+            UnavailableDevice: The daemon has died; also ConnectionFailed and TimedOut.
+        """
         with self._used() as buffer:
             buffer.require_written()
             spec = self._desc._to_spec()

@@ -1,4 +1,4 @@
-"""Tensors that runs read and write, wherever their memory is."""
+"""Base class of tensors that runs read and write."""
 
 import threading
 from abc import abstractmethod
@@ -13,7 +13,7 @@ from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.shared_memory import SharedMemory
 from nnrt_hdi.tensor import Shape
 
-# Stands for the application among the users of a tensor.
+# The application, among the users of a tensor.
 _OWNER = object()
 
 MemoryT = TypeVar("MemoryT", SharedMemory, DeviceBuffer)
@@ -22,8 +22,7 @@ MemoryT = TypeVar("MemoryT", SharedMemory, DeviceBuffer)
 class RunTensor(LockOwner, Closable, Generic[MemoryT]):
     """Base of Tensor and ResidentTensor: a description, and memory for inputs and outputs of runs.
 
-    The memory lives until the tensor is closed and the last run that uses it has ended. A context manager. Made by the
-    constructors of the two.
+    The memory lives until the tensor is closed and the last run that uses it has ended. A tensor is a context manager.
     """
 
     def _take(self, device: Device, desc: TensorDesc, memory: MemoryT) -> None:
@@ -32,7 +31,7 @@ class RunTensor(LockOwner, Closable, Generic[MemoryT]):
         self._held: MemoryT | None = memory
         super().__init__()
         self._is_open = True
-        # Its owner until it is closed, and runs.
+        # The application, until it closes the tensor, and runs.
         self._users: set[object] = {_OWNER}
 
     def _make_locks(self) -> None:
@@ -40,16 +39,16 @@ class RunTensor(LockOwner, Closable, Generic[MemoryT]):
 
     @property
     def device(self) -> Device:
-        """Device that the tensor was made for."""
+        """Device of the tensor."""
         return self._device
 
     @property
     @abstractmethod
     def desc(self) -> TensorDesc:
-        """Description of what the next run takes, and the last one has written."""
+        """Description of what the next run reads, or of what the last run wrote."""
 
     def close(self) -> None:
-        """Give the memory back, when no run uses it any more. Idempotent."""
+        """Free the memory as soon as no run uses it. Idempotent."""
         with self._lock:
             was_open, self._is_open = self._is_open, False
         if was_open:
@@ -57,7 +56,7 @@ class RunTensor(LockOwner, Closable, Generic[MemoryT]):
 
     @property
     def _memory(self) -> MemoryT:
-        """Memory of its elements. Raises InvalidParameter once that is freed."""
+        """Memory of the elements. Raises InvalidParameter if it is freed."""
         memory = self._held
         if memory is None:
             raise InvalidParameter("the tensor is closed; make a new one")
@@ -65,16 +64,19 @@ class RunTensor(LockOwner, Closable, Generic[MemoryT]):
 
     @property
     def _target_desc(self) -> TensorDesc:
-        """What an output that is put here must be."""
+        """Description that an output must have to be written here."""
         return self._desc
 
     def _take_shape(self, shape: Shape) -> None:
-        """A run has written elements of this shape."""
+        """Record the shape that a run has written."""
         self._desc._take_shape(shape)
 
     def _retain(self, user: object) -> MemoryT:
-        """Keep the memory, which this gives, until `_release` by the same user. Raises InvalidParameter for a closed
-        tensor."""
+        """Keep the memory alive until `_release` by the same user, and return it.
+
+        Raises:
+            InvalidParameter: The tensor is closed.
+        """
         with self._lock:
             if not self._is_open:
                 raise InvalidParameter("the tensor is closed; make a new one")
@@ -82,7 +84,7 @@ class RunTensor(LockOwner, Closable, Generic[MemoryT]):
             return self._memory
 
     def _release(self, user: object) -> None:
-        """Give up a use, if it is one: who was interrupted doesn't know."""
+        """End a use, if there is one: an interrupted user doesn't know."""
         with self._lock:
             self._users.discard(user)
             if self._users:
@@ -93,11 +95,11 @@ class RunTensor(LockOwner, Closable, Generic[MemoryT]):
 
     @abstractmethod
     def _free(self, memory: MemoryT) -> None:
-        """Free the memory: nothing uses it any more."""
+        """Free the memory, which nothing uses any more."""
 
 
 def require_device_and_desc(device: Device, desc: TensorDesc) -> None:
-    """Refuse what is none."""
+    """Raise InvalidParameter for anything but a Device and a TensorDesc."""
     if not isinstance(desc, TensorDesc):
         raise InvalidParameter(f"the desc is {desc!r}; give a TensorDesc")
     if not isinstance(device, Device):

@@ -1,4 +1,4 @@
-"""Tensors of runs: a description, and memory that outlives the runs and the daemon."""
+"""Tensor: a description, and memory of this process that outlives runs and daemon."""
 
 from typing import Any
 
@@ -13,21 +13,23 @@ from nnrt_hdi.shared_memory import SharedMemory, checked_size
 
 
 class Tensor(RunTensor[SharedMemory]):
-    """Input or output of runs: a desc of its own, and memory of this process to hold the elements.
+    """Input or output of runs in memory of this process, which a daemon on the same host maps.
 
-    The memory is this process's, reached through a descriptor that others may map too; it stays good when the daemon
-    dies, and serves runs on any device. Set the shape of `desc` to choose the dimensions of the next run, as far as the
-    memory reaches; after a run it holds the shape of what was written. While a run is under way, leave its tensors
-    alone.
+    The memory has a descriptor that other processes may map, too. It survives the daemon, and serves runs on any
+    device. Set the shape of `desc` to choose the dimensions of the next run, within the memory; after a run it is the
+    shape that was written. Don't touch a tensor while a run uses it.
 
-    A context manager. What runs and views use when it is closed lives on until they have ended.
+    A tensor is a context manager. Memory that runs and views still use lives on until they end.
     """
 
     def __init__(self, device: Device, desc: TensorDesc) -> None:
-        """A tensor of exactly the desc's size.
+        """Create a tensor of exactly the desc's size.
 
-        Raises DynamicShape or InvalidParameter where the desc has no size, OutOfMemory beyond 1 GiB, and
-        UnavailableDevice if the device is gone.
+        Raises:
+            DynamicShape: The desc has open dimensions.
+            InvalidParameter: The desc has no shape or data type.
+            OutOfMemory: The size is above 1 GiB, or there is no memory.
+            UnavailableDevice: The daemon has died.
         """
         require_device_and_desc(device, desc)
         size_bytes = desc.byte_size()
@@ -36,7 +38,16 @@ class Tensor(RunTensor[SharedMemory]):
 
     @classmethod
     def with_size(cls, device: Device, desc: TensorDesc, size_bytes: int) -> Self:
-        """A tensor with room for `size_bytes`: the desc's size at least, where that is known. Raises as above."""
+        """Create a tensor with room for `size_bytes`, at least the desc's size if that is known.
+
+        Returns:
+            The tensor.
+
+        Raises:
+            InvalidParameter: The room is smaller than the desc's size.
+            OutOfMemory: The size is above 1 GiB, or there is no memory.
+            UnavailableDevice: The daemon has died.
+        """
         require_device_and_desc(device, desc)
         _require_room(desc, checked_size(size_bytes))
         device._session()
@@ -44,12 +55,24 @@ class Tensor(RunTensor[SharedMemory]):
 
     @classmethod
     def from_fd(cls, device: Device, desc: TensorDesc, fd: int, size_bytes: int, offset: int = 0) -> Self:
-        """A tensor over the bytes [offset, size_bytes) of a file that can be mapped, such as another tensor's.
+        """Create a tensor over the bytes [offset, size_bytes) of a file that can be mapped, such as another tensor's.
 
-        The descriptor stays the caller's; the tensor has one of its own. Raises InvalidParameter for a file that is too
-        short or can't be mapped for reading and writing. If somebody cuts the file short later, touching the tensor
-        ends this process with SIGBUS: take descriptors only from those you trust, or sealed against it (F_SEAL_SHRINK),
-        as those of tensors are.
+        If somebody shortens the file later, touching the tensor ends this process with SIGBUS. So take descriptors only
+        from people you trust, or sealed against shrinking (F_SEAL_SHRINK), as those of tensors are.
+
+        Args:
+            device: The device.
+            desc: Data type and shape of the elements.
+            fd: The descriptor, which stays the caller's; the tensor duplicates it.
+            size_bytes: End of the tensor in the file.
+            offset: Start of the tensor in the file.
+
+        Returns:
+            The tensor.
+
+        Raises:
+            InvalidParameter: The file is too short, or can't be mapped for reading and writing.
+            UnavailableDevice: The daemon has died.
         """
         require_device_and_desc(device, desc)
         region = SharedMemory.of_descriptor(fd, size_bytes, offset)
@@ -72,34 +95,38 @@ class Tensor(RunTensor[SharedMemory]):
 
     @property
     def desc(self) -> TensorDesc:
-        """Its own description: what is set there is what the next run takes."""
+        """Description of the tensor; the next run takes what you set there."""
         return self._desc
 
     @property
     def fd(self) -> int:
-        """Descriptor of the memory, the tensor's own: duplicate it to keep it."""
+        """Descriptor of the memory; duplicate it to keep it longer than the tensor."""
         return self._memory.fd
 
     @property
     def size_bytes(self) -> int:
-        """Length of the whole memory, what lies before `offset` included."""
+        """Bytes of the whole memory, including those before `offset`."""
         return self._memory.size_bytes
 
     @property
     def offset(self) -> int:
-        """Offset in its memory at which the tensor begins."""
+        """Offset of the tensor in its memory."""
         return self._memory.offset
 
     @property
     def data_buffer(self) -> memoryview:
-        """The bytes [offset, size_bytes) themselves, to read and write. They stay good while they are referred to."""
+        """Writable view of the bytes [offset, size_bytes); it keeps the memory alive."""
         return self._memory.view
 
     def numpy(self) -> NDArray[Any]:
-        """The elements themselves, to read and write, in the shape of the desc.
+        """Return a writable array over the memory, in the shape of the desc.
 
-        Raises DynamicShape while the desc has unknown dimensions, OperationFailed where the memory is smaller than it
-        says.
+        Returns:
+            A view, not a copy.
+
+        Raises:
+            DynamicShape: The desc has open dimensions.
+            OperationFailed: The memory is smaller than the desc says.
         """
         region, spec = self._memory, self._desc._to_spec()
         if spec.byte_size > len(region.view):
@@ -113,7 +140,7 @@ class Tensor(RunTensor[SharedMemory]):
 def _require_room(desc: TensorDesc, size_bytes: int) -> None:
     try:
         least = desc.byte_size()
-    except DynamicShape:  # Judged when a run gives the dimensions.
+    except DynamicShape:  # Checked when a run sets the dimensions.
         return
     if size_bytes < least:
         raise InvalidParameter(f"the tensor has {size_bytes} bytes; {desc} needs {least}")

@@ -1,4 +1,4 @@
-"""Description of a tensor as the application interface has it: data type, shape, format and name."""
+"""Description of a tensor in the application interface: data type, shape, format and name."""
 
 import math
 import operator
@@ -25,22 +25,21 @@ _DATA_TYPES = {hdi: api for api, hdi in _HDI_DATA_TYPES.items()}
 
 
 def hdi_data_type(data_type: DataType) -> HdiDataType:
-    """Give a data type its number of the device interface."""
+    """Return the data type of the device interface."""
     return _HDI_DATA_TYPES[data_type]
 
 
 def api_data_type(data_type: HdiDataType) -> DataType:
-    """Give a data type of the device interface its number of the application interface."""
+    """Return the data type of the application interface."""
     return _DATA_TYPES[data_type]
 
 
 class TensorDesc:
-    """Description of a tensor, without its elements. It may change at any time: a copy is kept of one that is given.
+    """Description of a tensor, without elements. Objects that take one keep a copy, so it may change at any time.
 
-    A shape has 1 to 10 dimensions; one that was never set (None) is that of a scalar. Dimensions are stored
-    as they are given and -1 stands for one that is known only when the model runs; a model refuses 0 and
-    values below -1. Every setter raises InvalidParameter for a value it doesn't take, and then keeps the old
-    one.
+    A shape has 1 to 10 dimensions; a shape that was never set (None) is a scalar's. -1 stands for a dimension that only
+    the run knows; a model refuses 0 and values below -1. Every setter raises InvalidParameter for a wrong value, and
+    keeps the old one.
     """
 
     __slots__ = ("_data_type", "_format", "_name", "_shape")
@@ -62,7 +61,7 @@ class TensorDesc:
 
     @property
     def name(self) -> str:
-        """Name of the tensor; empty if it was never set."""
+        """Name of the tensor; empty if never set."""
         return self._name
 
     @name.setter
@@ -73,7 +72,7 @@ class TensorDesc:
 
     @property
     def data_type(self) -> DataType:
-        """Data type of the elements; UNKNOWN if it was never set."""
+        """Data type of the elements; UNKNOWN if never set."""
         return self._data_type
 
     @data_type.setter
@@ -85,7 +84,7 @@ class TensorDesc:
 
     @property
     def shape(self) -> Shape | None:
-        """Shape, -1 where a dimension varies; None if it was never set, as that of a scalar."""
+        """Shape, with -1 for open dimensions; None if never set, which means a scalar."""
         return self._shape
 
     @shape.setter
@@ -105,7 +104,7 @@ class TensorDesc:
 
     @property
     def format(self) -> Format:
-        """Order of the dimensions; NONE if it was never set."""
+        """Order of the dimensions; NONE if never set."""
         return self._format
 
     @format.setter  # noqa: A003  (the property above)
@@ -117,25 +116,33 @@ class TensorDesc:
 
     @property
     def item_size(self) -> int:
-        """Bytes per element; 0 while the data type is UNKNOWN."""
+        """Bytes per element; 0 if the data type is UNKNOWN."""
         dtype = NUMPY_DTYPES.get(hdi_data_type(self._data_type))
         return dtype.itemsize if dtype else 0
 
     def element_count(self) -> int:
-        """Number of elements.
+        """Return the number of elements.
 
-        Raises InvalidParameter while the shape is not set or for 2^64 and more, DynamicShape for a dimension
-        below 1.
+        Returns:
+            The product of the dimensions.
+
+        Raises:
+            InvalidParameter: The shape isn't set, or the number is 2^64 or more.
+            DynamicShape: A dimension is below 1.
         """
         shape = self._set_shape()
         self._require_fixed(shape)
         return self._sized(math.prod(shape), "elements")
 
     def byte_size(self) -> int:
-        """Length of the elements in bytes.
+        """Return the size of the elements in bytes.
 
-        Raises InvalidParameter while shape or data type is not set or for 2^64 and more, DynamicShape for a
-        dimension below 1.
+        Returns:
+            The number of elements times `item_size`.
+
+        Raises:
+            InvalidParameter: Shape or data type isn't set, or the size is 2^64 or more.
+            DynamicShape: A dimension is below 1.
         """
         shape = self._set_shape()
         self._require_fixed(shape)
@@ -144,26 +151,27 @@ class TensorDesc:
         return self._sized(math.prod(shape) * self.item_size, "bytes")
 
     def copy(self) -> Self:
-        """Copy the description."""
+        """Return a copy."""
         copy = type(self).__new__(type(self))
         copy._data_type, copy._shape, copy._format, copy._name = self._values()
         return copy
 
     @classmethod
     def _of_values(cls, data_type: DataType, shape: Shape | None, format: Format) -> Self:
-        """Make a desc of what another one had, without a name."""
+        """Return a desc of these values, without a name."""
         desc = cls.__new__(cls)
         desc._data_type, desc._shape, desc._format, desc._name = data_type, shape, format, ""
         return desc
 
     def _take_shape(self, shape: Shape) -> None:
-        """Have a shape that was found: of any rank, () being that of a scalar. Models and runs have such shapes."""
+        """Set a shape that a model or run has: of any rank, () for a scalar."""
         self._shape = shape or None
 
     def _to_spec(self, quant: tuple[ScaleAndZero, ...] = (), *, name: str | None = None) -> TensorSpec:
-        """Give the value of the device interface, where ND is no format.
+        """Return the value of the device interface, which has no format ND.
 
-        Raises InvalidParameter for what no tensor can have: a dimension below -1.
+        Raises:
+            InvalidParameter: A dimension is below -1.
         """
         return TensorSpec(
             hdi_data_type(self._data_type),
@@ -175,7 +183,7 @@ class TensorDesc:
 
     @classmethod
     def _from_spec(cls, spec: TensorSpec) -> Self:
-        """Make the desc of a tensor of the device interface."""
+        """Return the desc of a tensor of the device interface."""
         desc = cls.__new__(cls)
         desc._data_type, desc._format, desc._name = _DATA_TYPES[spec.data_type], _FORMATS[spec.format], spec.name
         desc._take_shape(spec.shape)

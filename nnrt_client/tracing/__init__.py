@@ -1,1 +1,1 @@
-"""What runs and builds tell of themselves, to whom the settings of a runtime say: OpenTelemetry, or a file."""
+"""Traces of runs and builds: for OpenTelemetry, or in a file."""

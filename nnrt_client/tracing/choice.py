@@ -1,4 +1,4 @@
-"""Who is told of runs and builds: OpenTelemetry, which needs the extra `tracing`, or somebody else in its place."""
+"""Choice of the tracer: OpenTelemetry, which needs the extra `tracing`, or another one in its place."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ _other: Tracer | None = None
 
 
 def require_open_telemetry(place: str) -> None:
-    """Raise InvalidParameter where OpenTelemetry is not installed."""
+    """Raise InvalidParameter if OpenTelemetry is not installed."""
     if find_spec("opentelemetry") is None or find_spec("opentelemetry.trace") is None:
         raise InvalidParameter(
             "OpenTelemetry is not installed; pip install 'nnrt[tracing]', or leave it off", place=place
@@ -20,7 +20,7 @@ def require_open_telemetry(place: str) -> None:
 
 
 def tracer_of(is_on: bool) -> Tracer | None:
-    """Give who is told where the settings of a runtime say whether OpenTelemetry is; None for nobody."""
+    """Return the tracer that the settings ask for, or None."""
     if _other is not None or not is_on:
         return _other
     tracer: Tracer = import_module("nnrt_client.tracing.open_telemetry").OpenTelemetryTracer()
@@ -29,7 +29,7 @@ def tracer_of(is_on: bool) -> Tracer | None:
 
 @contextmanager
 def telling(tracer: Tracer) -> Iterator[None]:
-    """Have this process tell another tracer of all that begins in this block."""
+    """Use another tracer for everything that begins in this block, in the whole process."""
     global _other
     former, _other = _other, tracer
     try:

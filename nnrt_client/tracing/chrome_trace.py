@@ -1,7 +1,7 @@
-"""Runs and builds as a file that Perfetto (ui.perfetto.dev) and Chrome (chrome://tracing) show.
+"""Trace file of runs and builds for Perfetto (ui.perfetto.dev) and Chrome (chrome://tracing).
 
-Its format is Chrome's Trace Event Format: the client is a process, and each daemon another one, with the parts of runs
-as slices, one run beside another where they overlap. What operators took lies within what was computed.
+The format is Chrome's Trace Event Format. Client and daemons are processes, parts of runs are slices; runs that overlap
+lie on different tracks. Slices of operators lie within the part `computed`.
 """
 
 import json
@@ -28,7 +28,7 @@ _CLIENT = 1
 
 
 class _Slice(NamedTuple):
-    """Something that took its time, on the clock of time.perf_counter_ns."""
+    """Slice of time, of time.perf_counter_ns()."""
 
     name: str
     began_ns: int
@@ -37,26 +37,26 @@ class _Slice(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """Slices of one process that lie within the first of them."""
+    """Slices of one process that lie within their first one."""
 
     process: str
     slices: Sequence[_Slice]
 
 
 class ChromeTrace(Tracer):
-    """Remembers runs and builds for a file."""
+    """Tracer that keeps runs and builds for a file."""
 
     def __init__(self) -> None:
-        # Whether runs that begin now are to tell of their operators.
+        # Whether new runs record their operators.
         self.profiles = False
-        # Whether any device could tell.
+        # Whether any device could profile.
         self.could_profile = False
         self._runs: list[tuple[Site, Outcome]] = []
         self._builds: list[tuple[Sequence[Stage], Mapping[str, Any]]] = []
 
     @property
     def profiled(self) -> list[Outcome]:
-        """The runs that have told of their operators, once the sessions in which they were made are closed."""
+        """Runs with recorded operators, once their sessions are closed."""
         return [outcome for _, outcome in self._runs if outcome.operators]
 
     def of_session(self, site: Site) -> SessionTracer:
@@ -67,15 +67,15 @@ class ChromeTrace(Tracer):
         return _Build(self)
 
     def add_run(self, site: Site, outcome: Outcome) -> None:
-        """Remember a run that has ended."""
+        """Keep a run that has ended."""
         self._runs.append((site, outcome))
 
     def add_build(self, stages: Sequence[Stage], about: Mapping[str, Any]) -> None:
-        """Remember a build that has ended."""
+        """Keep a build that has ended."""
         self._builds.append((stages, about))
 
     def write(self, path: Path) -> None:
-        """Write what there is, and replace the file. Raises OSError."""
+        """Write the file, replacing an old one. Raise OSError."""
         events = list(self._events())
         document = {"displayTimeUnit": "ms", "traceEvents": events}
         container.write(path, [json.dumps(document).encode()])
@@ -179,7 +179,7 @@ def _lasting(slices: Sequence[_Slice]) -> list[_Slice]:
 
 
 def _operators(operators: Sequence[OperatorTime], computed: _Slice) -> Iterator[_Slice]:
-    """Those of a run, none of which lasts longer than it was computed, whatever a daemon says."""
+    """Yield the slices of a run's operators, none longer than `computed`, whatever the daemon says."""
     for each in operators:
         began_ns = min(computed.began_ns + each.began_ns, computed.ended_ns)
         ended_ns = min(began_ns + each.took_ns, computed.ended_ns)
@@ -187,7 +187,7 @@ def _operators(operators: Sequence[OperatorTime], computed: _Slice) -> Iterator[
 
 
 def _free_track(ends: list[int], whole: _Slice) -> int:
-    """The number of a track on which nothing is any more; `ends` has the end of the latest on each."""
+    """Return the number of a free track. `ends` has the end of the last slice on each."""
     for number, ended_ns in enumerate(ends):
         if ended_ns <= whole.began_ns:
             ends[number] = whole.ended_ns

@@ -1,4 +1,4 @@
-"""Runs and builds as spans of OpenTelemetry. The application says where they go, as of all its spans."""
+"""Spans of OpenTelemetry for runs and builds. The application decides where spans go."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -36,17 +36,17 @@ from nnrt_hdi.spans import (
     wall_ns,
 )
 
-# Spans of runs that are part of none, of each session: to make one takes longer than a small run.
+# Spans per second and session for runs outside any span: making one takes longer than a small run.
 ALONE_PER_S = 100
 _SECOND_NS = 10**9
 
-# The process's own, or what it gets later.
+# The tracer of the process, also if it is set later.
 _tracer = trace.get_tracer("nnrt_client", __version__)
 _PROPAGATOR = TraceContextTextMapPropagator()
 
 
 class OpenTelemetryTracer(Tracer):
-    """Makes a span of each run, and of each build with the calls in it, as children of the one that is current."""
+    """Tracer that makes a span of each run and build, with its calls, as children of the current span."""
 
     def of_session(self, site: Site) -> SessionTracer:
         return _SessionSpans(site)
@@ -59,7 +59,7 @@ class OpenTelemetryTracer(Tracer):
 
 
 class _BuildSpan(Undertaking):
-    """The span of a build, which its calls are parts of."""
+    """Span of a build, the parent of its calls."""
 
     def __init__(self) -> None:
         self._began_ns = perf_counter_ns()
@@ -78,7 +78,7 @@ class _BuildSpan(Undertaking):
 
 
 class _PooledRunSpan(RunTrace):
-    """The span of a run of a pool, which its attempts are parts of."""
+    """Span of a pool's run, the parent of its attempts."""
 
     def __init__(self) -> None:
         self.began_ns = perf_counter_ns()
@@ -91,7 +91,7 @@ class _PooledRunSpan(RunTrace):
 
 
 def _begun(name: str, began_ns: int) -> tuple[trace.Span, Context]:
-    """Begin a span that others are parts of. Returns it with a context in which it is the current one."""
+    """Begin a span; return it with a context in which it is the current one."""
     span, context = _tracer.start_span(name, start_time=wall_ns(began_ns)), copy_context()
     context.run(contexts.attach, trace.set_span_in_context(span))
     return span, context
@@ -106,12 +106,11 @@ class _SessionSpans(SessionTracer):
             "nnrt.session": site.session,
             "server.address": site.address,
         }
-        # When the next run may have a span that is part of none; those of a second are saved up.
+        # When the next run outside any span may have one; unused ones of a second are kept.
         self._next_ns = 0
 
     def begin_run(self) -> RunTrace | None:
-        """A run has a span if the span that it is part of is sampled. Of those that are part of none, more than
-        ALONE_PER_S have none."""
+        """Begin the trace of a run: if its parent span is sampled; without a parent, ALONE_PER_S times per second."""
         began_ns, parent = perf_counter_ns(), trace.get_current_span().get_span_context()
         if parent.is_valid:
             return _RunSpan(self, began_ns) if parent.trace_flags.sampled else None
@@ -122,7 +121,7 @@ class _SessionSpans(SessionTracer):
 
     @contextmanager
     def calling(self, method: str) -> Iterator[Metadata]:
-        """A call that is part of nothing, such as one that frees memory, has no span."""
+        """Begin the span of a call; a call outside any span, such as one that frees memory, has none."""
         if not trace.get_current_span().get_span_context().is_valid:
             yield ()
             return
@@ -150,7 +149,7 @@ class _SessionSpans(SessionTracer):
 
 
 class _RunSpan(RunTrace):
-    """The span of a run. It begins with it only where the daemon has to know of it; all else is made later."""
+    """Span of a run. It begins with the run only if the daemon must know its id; everything else is made later."""
 
     def __init__(self, session: _SessionSpans, began_ns: int) -> None:
         self.began_ns = began_ns
@@ -193,7 +192,7 @@ class _RunSpan(RunTrace):
         span.end(ended_ns)
 
     def _add_parts(self, span: Span, began_ns: int, times: RunTimes) -> None:
-        """Make a span of each part; those in the daemon are in one of the daemon's, which makes it itself if it can."""
+        """Make a span of each part. Those in the daemon lie in the daemon's span, which the daemon makes if it can."""
         parts = list(zip(PARTS, times, strict=True))
         before, within, behind = parts[: IN_DAEMON.start], parts[IN_DAEMON], parts[IN_DAEMON.stop :]
         add_parts(_tracer, span, began_ns, before)

@@ -1,4 +1,4 @@
-"""Who is told of runs and builds. Without a tracer nothing of this is on the way of a run."""
+"""Interface of tracers. Without a tracer, runs do nothing of this."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -16,20 +16,20 @@ Metadata = tuple[tuple[str, str | bytes], ...]
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A session, as far as traces name it."""
+    """Session, as traces name it."""
 
     device: str
     address: str
-    # The first 8 hex digits of its id.
+    # First 8 hex digits of the session's id.
     session: str
-    # Whether the daemon makes spans of its own.
+    # Whether the daemon makes its own spans.
     makes_spans: bool
-    # Whether its device can tell what operators take.
+    # Whether the device can profile operators.
     profiles: bool
 
 
 class Stage(NamedTuple):
-    """A part of a build; times are on the clock of time.perf_counter_ns."""
+    """Stage of a build; times are of time.perf_counter_ns()."""
 
     name: str
     began_ns: int
@@ -37,14 +37,14 @@ class Stage(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """A run that has ended."""
+    """Outcome of a run that has ended."""
 
     run_id: int
     model_id: int
-    # On the clock of time.perf_counter_ns.
+    # Of time.perf_counter_ns().
     began_ns: int
     ended_ns: int
-    # Of a run that has succeeded: where its time went, which is known once who waited for it has gone on.
+    # Times of a successful run, complete once the waiting thread has gone on.
     times: Callable[[], RunTimes]
     input_bytes: int
     output_bytes: int
@@ -53,61 +53,60 @@ class Outcome(NamedTuple):
 
 
 class RunTrace(ABC):
-    """One run under way."""
+    """Trace of a run under way."""
 
-    # On the clock of time.perf_counter_ns.
+    # Of time.perf_counter_ns().
     began_ns: int
-    # Of its RunDescription, besides what all have.
+    # Fields for its RunDescription, besides those of all runs.
     fields: Mapping[str, str | bool] = {}
-    # The one in which runs are made that it is made of; None where any will do.
+    # Context in which the runs that it consists of are made; None for any.
     context: Context | None = None
 
     @abstractmethod
     def end(self, outcome: Outcome) -> None:
-        """Take note of its end. Any thread; takes no lock, for it may be the main thread."""
+        """Record the end, in any thread. Take no lock: a signal handler may interrupt this."""
 
 
 class Undertaking:
-    """Something under way that makes runs, or calls. By itself it takes no note of anything."""
+    """Work that makes runs or calls. This base records nothing."""
 
     def __init__(self) -> None:
-        """What it makes is made in `context`."""
+        """Create it; runs and calls are made in `context`."""
         self.context = copy_context()
 
     def end(self, error: BaseException | None, stages: Sequence[Stage] = (), **about: str | int) -> None:
-        """Take note of its end, and of what is to be known about it. Any thread."""
+        """Record the end, with stages and facts; from any thread."""
 
 
 class SessionTracer(ABC):
-    """Told of what is done in one session."""
+    """Tracer of one session."""
 
     @abstractmethod
     def begin_run(self) -> RunTrace | None:
-        """Take note of a run that begins, in the thread that asks for it; None where nobody wants to know of it."""
+        """Begin the trace of a run, in the calling thread; return None if nobody wants it."""
 
     def calling(self, method: str) -> AbstractContextManager[Metadata]:
-        """Take note of an RPC that is made in this block, and give metadata for it."""
+        """Record an RPC that is made in this block, and return metadata for it."""
         return nullcontext(())
 
     def end(self) -> None:
-        """The session is over; runs that end with it may still be told of. Idempotent."""
+        """Handle that the session has ended; its last runs may still end. Idempotent."""
 
     def join(self, timeout_s: float) -> None:
-        """Wait until all that was told of has been taken note of, so long at most."""
+        """Wait until everything is recorded, at most `timeout_s`."""
 
 
 class Tracer(ABC):
-    """Told of what is done with a runtime."""
+    """Tracer of a runtime."""
 
     @abstractmethod
     def of_session(self, site: Site) -> SessionTracer:
-        """Begin with a session. Not called in the main thread."""
+        """Return the tracer of a new session. Not called in the main thread."""
 
     def begin_build(self) -> Undertaking:
-        """Take note of a build that begins, in the thread that asks for it."""
+        """Begin the trace of a build, in the calling thread."""
         return Undertaking()
 
     def begin_pooled_run(self) -> RunTrace | None:
-        """Take note of a run of a pool, which is made in attempts, in the thread that asks for it; None where nobody
-        wants to know of it."""
+        """Begin the trace of a pool's run, in the calling thread; return None if nobody wants it."""
         return None

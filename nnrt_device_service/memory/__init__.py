@@ -1,1 +1,1 @@
-"""Memory that clients have: one budget, and what counts in it."""
+"""Memory of clients: a budget for each session, and what counts in it."""

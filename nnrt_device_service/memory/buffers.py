@@ -1,4 +1,4 @@
-"""Memory of a session that runs can read and write."""
+"""Buffers of a session, which runs can read and write."""
 
 import os
 import threading
@@ -20,27 +20,27 @@ from nnrt_hdi.tensor import flat_bytes
 
 
 class Region(NamedTuple):
-    """A part of a buffer."""
+    """Part of a buffer."""
 
     buffer_id: int
     offset: int
     data_size: int
 
 
-class FromRegions:
-    """Something that was worked out of regions, which holds until a buffer is released."""
+class DerivedFromRegions:
+    """Object derived from regions, which `BufferPool` keeps until a buffer is released."""
 
     __slots__ = ()
 
 
 class _Buffer(NamedTuple):
     view: memoryview
-    # What it goes with, if anything.
+    # Model id whose release also releases the buffer, or None.
     owner: object = None
-    # Of its memory, where others may have that.
+    # Descriptor of its memory, if that can be shared with the client.
     fd: int | None = None
     is_shared: bool = False
-    # What it is, where it is memory of the device; the view is empty then.
+    # Its memory if that is the device's; the view is empty then.
     memory: DeviceMemory | None = None
 
     @property
@@ -51,48 +51,48 @@ class _Buffer(NamedTuple):
 _NOTHING = memoryview(b"")
 _NONE = _Buffer(_NOTHING)
 
-# What is kept of regions, so few that it needn't be counted: for so many runs, of each so many regions.
+# Limits of the kept objects: their number, and the regions of each. They are so few that no budget counts them.
 _MOST_KEPT = 64
 _MOST_REGIONS = 16
 
 
 class BufferPool:
-    """The buffers of one session, by id, and what has been worked out of regions of theirs.
+    """Buffers of one session, by id, and objects derived from their regions.
 
-    `kept` gives what was kept under a key, until a buffer is released. It is on the way of runs and takes no lock.
+    `kept(key)` returns the object that `keep` stored, until a buffer is released. Runs call it, so it takes no lock.
     """
 
     def __init__(self, budget: MemoryBudget, most_shared: int = 0) -> None:
-        """At most so many buffers are of memory that the client has too: each takes descriptors of this process."""
+        """Make a pool with at most `most_shared` buffers of shared memory: each takes descriptors of this process."""
         self._budget = budget
         self._most_shared = most_shared
         self._shared = 0
         self._lock = threading.Lock()
         self._ids = count(1)
         self._buffers: dict[int, _Buffer] = {}
-        self._kept: dict[tuple[object, bytes], FromRegions] = {}
+        self._kept: dict[tuple[object, bytes], DerivedFromRegions] = {}
         self.kept = self._kept.get
-        # How many buffers have been released.
+        # Number of buffers released so far.
         self.releases = 0
         self._is_open = True
 
     def allocate(self, length: int, to_share: bool = False, heap: DeviceHeap | None = None) -> int:
-        """A new buffer of that many zero bytes, of the device's memory if the heap has some. Else it is of memory that
-        `descriptor` gives to others if that is wanted.
+        """Allocate a buffer of zero bytes and return its id.
 
-        Raises InvalidParameter, OutOfMemory, or UnavailableDevice where the device fails.
+        It lies in the device's memory if the heap has some, else in shared memory if `to_share`, else in memory of the
+        daemon. Raises InvalidParameter, OutOfMemory, and UnavailableDevice if the device fails.
         """
         _require_length(length, "AllocateBuffer")
         memory = self._allocate_on_device(length, heap) if heap is not None else None
         if memory is not None:
-            return self._added(_Buffer(_NOTHING, memory=memory))
+            return self._add(_Buffer(_NOTHING, memory=memory))
         if to_share:
-            with suppress(OutOfMemory):  # Of descriptors, perhaps, and other memory does without.
+            with suppress(OutOfMemory):  # Descriptors may be used up, which the daemon's own memory doesn't need.
                 return self._allocate_shared(length)
-        return self._added(_Buffer(self._budget.allocate(length).data))
+        return self._add(_Buffer(self._budget.allocate(length).data))
 
     def _allocate_on_device(self, length: int, heap: DeviceHeap) -> DeviceMemory | None:
-        """Memory of the device that counts until it is freed, which may be later than it is released."""
+        """Allocate memory of the device, which counts until it is freed; that may be later than its release."""
         self._budget.reserve(length)
         give_back = partial(self._budget.release, length)
         try:
@@ -107,13 +107,13 @@ class BufferPool:
     def _allocate_shared(self, length: int) -> int:
         with self._reserved_shared(length):
             fd, view = shared_memory.allocated(length, "nnrt-buffer")
-        return self._added(_Buffer(view, None, fd, True))
+        return self._add(_Buffer(view, None, fd, True))
 
     def adopt(self, fd: int, length: int, buffer_id: int = 0) -> int:
-        """A buffer of the client's own memory: the first bytes of what the descriptor, the caller's, leads to.
+        """Map the first `length` bytes of a client's shared memory as a buffer, and return its id.
 
-        The client may choose its number, from FIRST_CLIENT_BUFFER_ID on; one that is known already stays as it is.
-        Raises InvalidParameter or OutOfMemory.
+        The client may choose the id, from FIRST_CLIENT_BUFFER_ID on; an id in use keeps its buffer. The caller closes
+        the descriptor. Raises InvalidParameter or OutOfMemory.
         """
         _require_length(length, "ShareBuffer")
         if buffer_id and buffer_id < FIRST_CLIENT_BUFFER_ID:
@@ -125,11 +125,11 @@ class BufferPool:
                 return buffer_id
         with self._reserved_shared(length):
             view = shared_memory.mapped(fd, length)
-        return self._added(_Buffer(view, is_shared=True), buffer_id)
+        return self._add(_Buffer(view, is_shared=True), buffer_id)
 
     @contextmanager
     def _reserved_shared(self, length: int) -> Iterator[None]:
-        """Count one more buffer of shared memory, which the block makes. Raises OutOfMemory beyond the limits."""
+        """Count the shared memory that the block makes, unless the block fails; raise OutOfMemory beyond the limits."""
         with self._lock:
             if self._shared >= self._most_shared:
                 raise LimitReached(
@@ -151,9 +151,9 @@ class BufferPool:
             raise
 
     def descriptor(self, buffer_id: int) -> tuple[int, int]:
-        """A descriptor of the memory of a buffer, the caller's to close, and its length.
+        """Return a new descriptor of a buffer's memory, which the caller closes, and the buffer's length.
 
-        Raises UnknownHandle, InvalidParameter for a buffer that has none, OutOfMemory.
+        Raises UnknownHandle, InvalidParameter if the buffer has no descriptor, and OutOfMemory.
         """
         with self._lock:
             buffer = self._buffer(buffer_id)
@@ -169,14 +169,17 @@ class BufferPool:
                 raise OutOfMemory(f"its memory could not be given: {error.strerror}") from error
 
     def adopt_all(self, parts: Iterable[Buffer], owner: object) -> list[int]:
-        """Buffers that hold these bytes, or none of them, until `release_all_of` their owner at the latest. Nobody may
-        change the bytes; only the session's memory limits their size. Raises OutOfMemory."""
+        """Make read-only buffers of all these bytes, and return their ids; raise OutOfMemory and make none of them.
+
+        `release_all_of(owner)` releases them at the latest. Only the session's budget limits their size. The caller
+        must not change the bytes any more.
+        """
         made: list[int] = []
         try:
             for part in parts:
                 view = flat_bytes(part)
                 self._budget.reserve(view.nbytes)
-                made.append(self._added(_Buffer(view.toreadonly(), owner)))
+                made.append(self._add(_Buffer(view.toreadonly(), owner)))
         except BaseException:
             for buffer_id in made:
                 self.release(buffer_id)
@@ -184,11 +187,11 @@ class BufferPool:
         return made
 
     def release(self, buffer_id: int) -> None:
-        """Forget a buffer, if it exists; a run that uses it keeps its memory until it ends."""
+        """Release a buffer, if it exists; a run that uses it keeps its memory until the run has ended."""
         with self._lock:
             buffer = self._buffers.pop(buffer_id, _NONE)
             self.releases += 1
-            dropped = list(self._kept.values())  # Memory that goes with it goes after the lock.
+            dropped = list(self._kept.values())  # To be destroyed, with its memory, after the lock is released.
             self._kept.clear()
             self._shared -= buffer.is_shared
             if buffer.fd is not None:
@@ -199,9 +202,11 @@ class BufferPool:
         elif buffer is not _NONE:
             self._budget.release(buffer.nbytes)
 
-    def keep(self, key: tuple[object, bytes], value: FromRegions, region_count: int, releases: int) -> None:
-        """Keep what was worked out of so many regions when `releases` was that, unless a buffer has been released
-        since."""
+    def keep(self, key: tuple[object, bytes], value: DerivedFromRegions, region_count: int, releases: int) -> None:
+        """Keep an object that was derived from regions, unless a buffer has been released since.
+
+        `releases` is the pool's `releases` from before the object was made.
+        """
         if region_count > _MOST_REGIONS:
             return
         with self._lock:
@@ -216,11 +221,11 @@ class BufferPool:
                 self.release(buffer_id)
 
     def is_on_device(self, buffer_id: int) -> bool:
-        """Tell if it is memory of the device. Raises UnknownHandle."""
+        """Return whether a buffer lies in the device's memory; raise UnknownHandle."""
         return self._buffer(buffer_id).memory is not None
 
     def region(self, buffer_id: int, offset: int, size_bytes: int) -> memoryview | DevicePlace:
-        """Part of a buffer, to be read. Raises UnknownHandle or InvalidParameter."""
+        """Return a part of a buffer for reading; raise UnknownHandle, or InvalidParameter if it passes the end."""
         buffer = self._buffer(buffer_id)
         if offset + size_bytes > buffer.nbytes:
             raise InvalidParameter(
@@ -232,7 +237,7 @@ class BufferPool:
         return buffer.view[offset : offset + size_bytes]
 
     def writable_region(self, buffer_id: int, offset: int, size_bytes: int) -> memoryview | DevicePlace:
-        """Part of a buffer, to be written. Raises UnknownHandle or InvalidParameter."""
+        """Return a part of a buffer for writing; raise UnknownHandle, or InvalidParameter also for a read-only one."""
         place = self.region(buffer_id, offset, size_bytes)
         if isinstance(place, memoryview) and place.readonly:
             raise InvalidParameter(
@@ -246,7 +251,7 @@ class BufferPool:
         return sum(buffer.nbytes for buffer in list(self._buffers.values()))
 
     def close(self) -> None:
-        """Forget all buffers. There can be no more of them."""
+        """Release all buffers and accept no more."""
         with self._lock:
             self._is_open = False
         for buffer_id in list(self._buffers):
@@ -258,10 +263,10 @@ class BufferPool:
         except KeyError:
             raise UnknownHandle(f"this session has no buffer {buffer_id}") from None
 
-    def _added(self, buffer: _Buffer, chosen_id: int = 0) -> int:
-        """Know a buffer, which has been counted, by an id. One that is known already stays what it is."""
+    def _add(self, buffer: _Buffer, chosen_id: int = 0) -> int:
+        """Add a buffer, whose bytes are reserved already, and return its id; an id in use keeps its buffer."""
         with self._lock:
-            if chosen_id in self._buffers:  # Another connection was first.
+            if chosen_id in self._buffers:  # Another connection has just shared it.
                 self._shared -= buffer.is_shared
                 self._budget.release(buffer.view.nbytes)
                 return chosen_id

@@ -1,4 +1,4 @@
-"""Inputs of runs that are on their way to a session in chunks. Knows no gRPC."""
+"""Inputs of runs that a session receives in chunks. Knows no gRPC."""
 
 import time
 import weakref
@@ -14,12 +14,12 @@ from nnrt_hdi.chunks import Assembly
 from nnrt_hdi.errors import TimedOut
 from nnrt_hdi.tensor import Array, TensorSpec
 
-# Of the inputs of a run in their common memory.
+# Alignment of the inputs of a run in their common memory.
 _ALIGNMENT = 64
 
 
 class _Reception:
-    """The wait of one run for its chunks."""
+    """State of one run that waits for its chunks."""
 
     __slots__ = ("cancellation", "hang_up", "heard_at", "is_given_up")
 
@@ -31,36 +31,38 @@ class _Reception:
 
 
 class ChunkedInputs:
-    """Receives inputs, in memory that counts in the session's.
+    """Receives inputs in chunks, in memory that counts in the session's budget.
 
-    Memory is used again when no array refers to it any more, which for outputs that are parts of inputs is only when
-    they have been sent: pages that are new cost as much as what is copied into them.
+    Memory is used again when no array refers to it any more (outputs may be views of inputs until they are sent): fresh
+    pages cost as much time as the copies into them.
     """
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
         self._under_way: set[_Reception] = set()
-        # Memory that is free, and still counts. Taken from and put back without a lock, for arrays may end anywhere.
+        # Unused memory that still counts in the budget. Used without a lock: the garbage collector may put memory back
+        # in any thread.
         self._spare: list[memoryview] = []
         self._needed_at = time.monotonic()
         budget.on_shortage(self._drop_spare)
 
-    def received(
+    def receive(
         self,
         specs: Mapping[int, TensorSpec],
         chunks: Iterator[memoryview | bytes],
         cancellation: Cancellation,
         hang_up: Callable[[], object],
     ) -> dict[int, Array]:
-        """Inputs of these specs, whose bytes come one after another; `hang_up` breaks off the wait for a chunk.
+        """Receive the inputs of these specs from chunks that follow each other, and return them by index, read-only.
 
-        Raises OutOfMemory where they don't fit, InvalidParameter for chunks that don't, TimedOut where none comes for
-        too long, and what `cancellation.check` raises.
+        `end_stalled` calls `hang_up` to break off the wait for a chunk. Raises OutOfMemory if the inputs don't fit into
+        the budget, InvalidParameter if the chunks don't fit the inputs, TimedOut if none comes for too long, and what
+        `cancellation.check` raises.
         """
         ends = list(accumulate(-(-spec.byte_size // _ALIGNMENT) * _ALIGNMENT for spec in specs.values()))
         memory = self._memory(ends[-1])
         whole = np.frombuffer(memory, np.uint8) if ends[-1] else np.empty(0, np.uint8)
-        # All arrays made of it refer to this one: numpy has them do so.
+        # The finalizer runs when the last view is gone: in numpy the `base` of every view is this array.
         put_back = weakref.finalize(whole, self._spare.append, memory)
         arrays = {}
         for begin, (index, spec) in zip((0, *ends), specs.items(), strict=False):
@@ -79,10 +81,10 @@ class ChunkedInputs:
         self._needed_at = time.monotonic()
         for memory in list(self._spare):
             if memory.nbytes == size_bytes:
-                with suppress(ValueError):  # Another run was faster.
+                with suppress(ValueError):  # Another run has just taken it.
                     self._spare.remove(memory)
                     return memory
-        # What is spare is never more than what was in use at a time.
+        # So spare memory is never more than what was in use at a time.
         self._drop_spare()
         return self._budget.allocate(size_bytes).data
 
@@ -103,7 +105,7 @@ class ChunkedInputs:
                 reception.heard_at = time.monotonic()
                 reception.cancellation.check()
         except Exception:
-            # Where the wait was broken off, this is why.
+            # If `end_stalled` broke off the wait, raise the reason instead.
             reception.cancellation.check()
             if reception.is_given_up:
                 raise TimedOut("the chunks of its inputs stopped coming; run it again") from None
@@ -111,9 +113,11 @@ class ChunkedInputs:
         finally:
             self._under_way.discard(reception)
 
-    def tend(self, silence_s: float) -> None:
-        """Break off the wait of runs that are cancelled, whose time is over, or for which nothing came for so long;
-        free memory in which nothing was received for as long."""
+    def end_stalled(self, silence_s: float) -> None:
+        """Break off waits of runs that are cancelled, overdue, or got no chunk for `silence_s`.
+
+        Also frees spare memory if no run has needed memory for as long.
+        """
         now = time.monotonic()
         if now - self._needed_at > silence_s:
             self._drop_spare()

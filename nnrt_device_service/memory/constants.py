@@ -1,4 +1,4 @@
-"""Constants of one session: uploaded once, checked against their digest, shared by the session's models."""
+"""Constants of one session: uploaded once, checked against their digests, and shared by the session's models."""
 
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -16,43 +16,43 @@ from nnrt_hdi.errors import InvalidFile, InvalidParameter
 from nnrt_hdi.graph import Constant, Graph
 from nnrt_hdi.part import SHA256_BYTES
 
-# Constants of so many bytes are digested by a thread where they are checked later.
+# Constants of at least this size are digested by a thread if they are checked later.
 _LEAST_LATER_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class MissingConstants:
-    """Constants a graph needs and that aren't here, each by digest with the bytes of it that are."""
+    """Constants of a graph that are not complete here: number of bytes received, by digest."""
 
     received_bytes: Mapping[bytes, int]
 
 
 class ConstantPool:
-    """The constants a session has uploaded.
+    """Constants that a session has uploaded.
 
-    Constants that no model uses stay, so that the same model can be prepared again without sending anything, until the
-    memory is needed for others. So does what a broken upload has brought, so that another can go on there.
+    Constants that no model uses stay until their memory is needed, so that the client can prepare the same model again
+    without an upload. The bytes of a broken upload stay as well, so that the client can resume it.
     """
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
-        # Nobody asks the budget for memory under it: sessions give back what others need.
+        # Never reserve from the budget under this lock: the budget may call `_drop_unused` of any session.
         self._lock = threading.Lock()
         self._uploads: dict[bytes, Upload] = {}
-        # Those that were dropped while models held them.
-        self._left: list[tuple[bytes, Upload]] = []
-        # Those that are checked when they are used.
-        self._later: Collection[bytes] = ()
+        # Uploads that were dropped while models used them, by digest.
+        self._dropped_in_use: list[tuple[bytes, Upload]] = []
+        # Digests of constants that `write` accepts unchecked; see `check_later`.
+        self._checked_later: Collection[bytes] = ()
         self._digester: Digester | None = None
         self._known = KnownParts()
         budget.on_shortage(self._drop_unused)
 
     def write(self, sha256: bytes, size_bytes: int, offset: int, data: bytes | memoryview | FileRegion) -> bool:
-        """Take the next bytes of a constant; whether that completes it. More are expected until `pause`.
+        """Append the next bytes of a constant and return whether it is complete.
 
-        A beginning with another size than the bytes already here replaces them: who sent those was wrong, or this is.
-        Raises InvalidParameter for bytes that don't follow those already here, InvalidFile for a complete constant that
-        is not what its digest says (it is dropped), OutOfMemory beyond the session's memory, and what
+        The upload counts as under way until `pause`. Bytes at offset 0 with another `size_bytes` than before begin the
+        upload anew. Raises InvalidParameter for bytes that don't follow the received ones, InvalidFile for a complete
+        constant with another digest (it is dropped), OutOfMemory beyond the session's budget, and what
         `SharedFile.read` raises.
         """
         self._require_begun(sha256, size_bytes, offset)
@@ -61,7 +61,7 @@ class ConstantPool:
             _take(upload, offset, data)
         finally:
             upload.is_being_taken = False
-        if sha256 in self._later and size_bytes >= _LEAST_LATER_BYTES:
+        if sha256 in self._checked_later and size_bytes >= _LEAST_LATER_BYTES:
             if self._digester is not None and not self._is_known(sha256, upload):
                 self._digester.follow(upload)
             return upload.is_complete
@@ -72,7 +72,10 @@ class ConstantPool:
         return upload.is_complete
 
     def _require_begun(self, sha256: bytes, size_bytes: int, offset: int) -> None:
-        """Have an upload for a constant. Its memory is taken without the lock: others may have to give some back."""
+        """Make sure that there is an upload for a constant.
+
+        Its memory is reserved without the lock: the budget may reclaim memory of any session.
+        """
         with self._lock:
             upload = self._uploads.get(sha256)
             if upload and upload.data.size != size_bytes and offset == 0 and upload.may_be_replaced:
@@ -90,7 +93,7 @@ class ConstantPool:
             self._budget.release(size_bytes)
 
     def _claim(self, sha256: bytes, size_bytes: int, offset: int, length: int) -> Upload:
-        """Let this call alone write the next bytes of a constant. Raises InvalidParameter for others than the next."""
+        """Return the upload, which only this call may write now; raise InvalidParameter for bytes that aren't next."""
         place = f"constant {sha256.hex()[:12]}"
         with self._lock:
             upload = self._uploads.get(sha256)
@@ -110,17 +113,19 @@ class ConstantPool:
             return upload
 
     def check_later(self, digests: Collection[bytes], threads: Threads, known: KnownParts) -> None:
-        """Take these constants, and no others, without waiting until they are checked: a thread does it meanwhile, and
-        whoever holds them unchecked calls `require_checked`. Those that are read from files where they are known wait
-        for that."""
+        """Accept these constants, and no others, without waiting for the check of their digests.
+
+        A thread digests them meanwhile, except those read from parts of files in `known`. A caller that uses constants
+        unchecked must call `require_checked` later.
+        """
         with self._lock:
-            self._later, self._known = frozenset(digests), known
+            self._checked_later, self._known = frozenset(digests), known
             self._digester = self._digester or Digester(threads)
 
     def require_checked(self, digests: Iterable[bytes], *, by_files: bool = False) -> None:
-        """Refuse constants, which are held, that are not what their digests say, with InvalidFile. They are dropped.
+        """Check constants that the caller holds; drop one with another digest and raise InvalidFile.
 
-        With `by_files` those that lay in a file in a state in which they have been checked are not checked again.
+        With `by_files`, constants read from a known part of an unchanged file are not checked again.
         """
         for sha256 in digests:
             with self._lock:
@@ -154,19 +159,19 @@ class ConstantPool:
         return sum(upload.data.size for upload in list(self._uploads.values()))
 
     def pause(self, digests: Iterable[bytes]) -> None:
-        """The call that wrote these has ended; what it left incomplete may make room for others."""
+        """Note that the call that wrote these constants has ended, so incomplete ones may be dropped for others."""
         with self._lock:
             for sha256 in digests:
                 if upload := self._uploads.get(sha256):
                     upload.is_being_written = False
 
     def hold(self, graph: Graph) -> Graph | MissingConstants:
-        """The graph with the data of all its constants, which stay here until `release`; or what of them isn't here."""
-        held = self.hold_all(list(_by_digest(graph)))
-        if isinstance(held, MissingConstants):
-            return held
+        """Return the graph with the data of all its constants, kept until `release`, or the missing constants."""
+        found = self.hold_all(list(_by_digest(graph)))
+        if isinstance(found, MissingConstants):
+            return found
         constants = {
-            index: constant if constant.data is not None else _typed(constant, held[constant.sha256], graph, index)
+            index: constant if constant.data is not None else _typed(constant, found[constant.sha256], graph, index)
             for index, constant in graph.constants.items()
         }
         return graph.with_constants(constants)
@@ -174,10 +179,10 @@ class ConstantPool:
     def hold_all(
         self, constants: Collection[Constant], *, is_checked: bool = True
     ) -> Mapping[bytes, Bytes] | MissingConstants:
-        """The bytes of constants by digest, which never change and stay here until `release`; or what isn't here.
+        """Return the read-only bytes of constants by digest, kept until `release`, or the missing constants.
 
-        Raises InvalidParameter for a constant of another size than its upload, and InvalidFile for one that is not what
-        its digest says; who wants them unchecked calls `require_checked` later, or doesn't use them.
+        Raises InvalidParameter if a constant's size is not that of its upload, and, if `is_checked`, InvalidFile for
+        one with another digest. A caller that wants them unchecked must call `require_checked` before it uses them.
         """
         with self._lock:
             missing = {}
@@ -199,34 +204,34 @@ class ConstantPool:
 
     @contextmanager
     def holding(self, constants: Collection[Constant]) -> Iterator[None]:
-        """Keep constants while the block lasts, if all of them are here."""
-        held = self.hold_all(constants, is_checked=False)
+        """Keep constants while the block lasts, if all of them are complete."""
+        found = self.hold_all(constants, is_checked=False)
         try:
             yield
         finally:
-            if not isinstance(held, MissingConstants):
+            if not isinstance(found, MissingConstants):
                 self.release(constant.sha256 for constant in constants)
 
     def release(self, digests: Iterable[bytes]) -> None:
-        """A model that held these constants is gone."""
+        """Release constants that a model has used."""
         with self._lock:
             for sha256 in digests:
-                left = next((one for one in self._left if one[0] == sha256), None)
+                left = next((one for one in self._dropped_in_use if one[0] == sha256), None)
                 upload = left[1] if left is not None else self._uploads.get(sha256)
                 if upload is not None:
                     upload.users -= 1
                 if left is not None and not left[1].users:
-                    self._left.remove(left)
+                    self._dropped_in_use.remove(left)
                     self._budget.release(left[1].data.size)
 
     def clear(self) -> None:
-        """Forget everything; models that still run keep what they use alive."""
+        """Forget all constants; models that still run keep the arrays that they use."""
         with self._lock:
             for sha256 in list(self._uploads):
                 self._drop(sha256)
 
     def _drop_unused(self) -> bool:
-        """Forget the oldest constant that no model uses, else the oldest broken upload; False if there is neither."""
+        """Drop the oldest constant that no model uses, else the oldest broken upload; return False if there is none."""
         with self._lock:
             unused = [key for key, upload in self._uploads.items() if upload.is_complete and not upload.users]
             broken = [
@@ -239,19 +244,19 @@ class ConstantPool:
     def _drop(self, sha256: bytes) -> None:
         upload = self._uploads.pop(sha256)
         upload.is_dropped = True
-        if upload.users:  # It counts until the last model has let go of it.
-            self._left.append((sha256, upload))
+        if upload.users:  # It counts in the budget until the last model releases it.
+            self._dropped_in_use.append((sha256, upload))
         else:
             self._budget.release(upload.data.size)
 
 
 def _take(upload: Upload, offset: int, data: bytes | memoryview | FileRegion) -> None:
-    """Copy the next bytes, which begin at `offset`, and note where they lay."""
+    """Copy the next bytes, which begin at `offset`, into an upload, and note their origin."""
     room, origin = upload.data[offset : offset + len(data)], None
     if isinstance(data, FileRegion):
         state = data.file.state()
         if state is not None and len(data):
-            data.file.settle(state)
+            data.file.write_back(state)
         data.file.read(room.data, data.start)
         if state is not None and data.file.state() == state:
             origin = state, data.start - offset
@@ -262,7 +267,7 @@ def _take(upload: Upload, offset: int, data: bytes | memoryview | FileRegion) ->
 
 
 def uploaded_digests(graph: Graph) -> list[bytes]:
-    """Digests of the constants that don't travel with the graph, once per use."""
+    """Return the digests of the constants that don't travel with the graph, one for each constant tensor."""
     return [constant.sha256 for constant in _by_digest(graph)]
 
 

@@ -1,4 +1,4 @@
-"""Memory of the device that a session has, and how it is read and written while nobody frees it."""
+"""Memory of the device that sessions have, kept while it is read and written."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -12,21 +12,22 @@ from nnrt_hdi.tensor import Array, TensorForm
 
 
 class DeviceHeap:
-    """The memory of the device that all sessions have."""
+    """Allocator of the device's memory for all sessions."""
 
     def __init__(self, allocate: Callable[[int], DeviceBuffer | None], freeing: Freeing, device_name: str) -> None:
-        """`allocate` is the backend's."""
+        """Make a heap that allocates with `allocate`, the backend's."""
         self._allocate = allocate
         self._freeing = freeing
         self._device_name = device_name
 
     def allocate(self, size_bytes: int, on_freed: Callable[[], object]) -> "DeviceMemory | None":
-        """So many zero bytes, None where the backend leaves them to the host. `on_freed` is called in the end.
+        """Allocate zeroed memory, or return None if the backend leaves buffers to the host.
 
-        Raises OutOfMemory, or UnavailableDevice where the device fails.
+        `on_freed` is called after the memory has been freed. Raises OutOfMemory, and UnavailableDevice if the device
+        fails.
         """
         try:
-            with self._freeing.asking("allocate a buffer"):
+            with self._freeing.calling_backend("allocate a buffer"):
                 handle = self._allocate(size_bytes)
         except MemoryError as error:
             raise OutOfMemory(f"the device has no {size_bytes} bytes left; release buffers, or ask for less") from error
@@ -41,9 +42,9 @@ class DeviceHeap:
 
 
 class DeviceMemory(DeviceBuffer):
-    """A buffer of the backend's. Freed when it has been closed, and nothing uses it any more.
+    """Buffer of the backend, freed after its session has closed it and nothing uses it any more.
 
-    A context manager that keeps it for a block, any number of them at a time.
+    As a context manager it keeps the buffer for a block; any number of blocks may be under way.
     """
 
     def __init__(self, handle: DeviceBuffer, size_bytes: int, freeing: Freeing, on_freed: Callable[[], object]) -> None:
@@ -52,12 +53,12 @@ class DeviceMemory(DeviceBuffer):
         self._freeing = freeing
         self._on_freed = on_freed
         self._lock = threading.Lock()
-        # The session is the first.
+        # The session is the first user.
         self._users = 1
         freeing.expect()
 
     def __enter__(self) -> None:
-        """Raises UnknownHandle once it has been freed."""
+        """Keep the buffer until the end of the block; raise UnknownHandle if it is freed or about to be."""
         with self._lock:
             if not self._users:
                 raise UnknownHandle("the buffer has been released")
@@ -69,7 +70,7 @@ class DeviceMemory(DeviceBuffer):
         self.close()
 
     def close(self) -> None:
-        """Give up one use, the session's at last; if nothing else uses it, it is freed soon."""
+        """End one use of the buffer; the last one lets another thread free it."""
         with self._lock:
             self._users -= 1
             if self._users:
@@ -77,20 +78,23 @@ class DeviceMemory(DeviceBuffer):
         self._freeing.free("free a buffer", self.handle.close, self._on_freed)
 
     def read(self, offset: int, target: memoryview) -> None:
-        """Raises UnavailableDevice where the device fails, UnknownHandle once it has been freed."""
+        """Copy bytes from `offset` on to `target`.
+
+        Raises UnavailableDevice if the device fails, and UnknownHandle if the buffer is freed or about to be.
+        """
         if target.nbytes:
-            with self, self._freeing.asking("read a buffer"):
+            with self, self._freeing.calling_backend("read a buffer"):
                 self.handle.read(offset, target)
 
     def write(self, offset: int, data: memoryview) -> None:
-        """Raises as `read`."""
+        """Copy bytes to `offset`; raise what `read` raises."""
         if data.nbytes:
-            with self, self._freeing.asking("write a buffer"):
+            with self, self._freeing.calling_backend("write a buffer"):
                 self.handle.write(offset, data)
 
 
 class DevicePlace:
-    """So many bytes of the device's memory, where a tensor may lie."""
+    """Range of bytes in a buffer of the device, where a tensor may lie."""
 
     __slots__ = ("memory", "nbytes", "offset")
 
@@ -106,20 +110,20 @@ class DevicePlace:
         return b"".join(piece for _, piece in self.pieces())
 
     def pieces(self, most_bytes: int = 0) -> Iterator[tuple[int, bytearray]]:
-        """Copies of the bytes, of so many at a time, or as `cut` makes them, each with where it begins."""
+        """Yield copies of the bytes piece by piece, each with its offset; `cut_sizes` says how large pieces are."""
         for begin, size_bytes in cut_sizes(self.nbytes, most_bytes):
             piece = bytearray(size_bytes)
             self.memory.read(self.offset + begin, memoryview(piece))
             yield begin, piece
 
     def write(self, data: memoryview) -> None:
-        """Replace the first bytes."""
+        """Write data to the beginning of the range."""
         self.memory.write(self.offset, data)
 
     def to_run(self, form: TensorForm) -> Array | None:
-        """The tensor as the backend may be told to read or write it there; None where it can't.
+        """Return the tensor here as the backend reads or writes it, or None if its alignment or size forbids that.
 
-        A DeviceRegion: to the daemon an array that only the backend looks into.
+        It is a DeviceRegion, which stands for an array that only the backend can read.
         """
         item_bytes = form.dtype.itemsize if form.dtype is not None else 0
         if not form.size_bytes or self.offset % max(self.memory.handle.alignment, item_bytes):
@@ -127,5 +131,5 @@ class DevicePlace:
         return DeviceRegion(self.memory.handle, self.offset, form.spec)  # type: ignore[return-value]
 
     def to_copy(self, form: TensorForm) -> Array:
-        """The tensor as something that the daemon makes copies of."""
+        """Return the tensor here as an object whose `copy` reads it to the host."""
         return DeviceRegion(self.memory, self.offset, form.spec)  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""Frees what sessions have of the backend's besides computed results."""
+"""Freeing of the backend's models and buffers that sessions no longer use."""
 
 import threading
 import time
@@ -12,60 +12,60 @@ from nnrt_device_service.host.threads import Threads
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.errors import NnrtError, OutOfMemory, UnavailableDevice
 
-# What a client waits at most for what it has given up, so that there is room for what it asks for next.
+# Seconds that a client's call waits for what it has released, so that the memory is free for its next call.
 _PATIENCE_S = 1.0
 
 
 @contextmanager
 def device_faults(doing: str) -> Iterator[None]:
-    """Make what the backend raises in this block, and no client can mend, UnavailableDevice."""
+    """Turn unexpected exceptions of the backend in the block into UnavailableDevice."""
     try:
         yield
     except (NnrtError, MemoryError):
         raise
-    except BaseException as error:  # Nobody else would hear of one that ends a thread, or of a task that is cancelled.
+    except BaseException as error:  # SystemExit or CancelledError would be lost otherwise.
         raise UnavailableDevice(
             f"the device failed to {doing} ({type(error).__name__}); the daemon's log has the details"
         ) from error
 
 
 class Freeing:
-    """Has a thread free models and memory that nobody uses any more, one after another.
+    """Frees models and buffers that are no longer used, one after another in a thread of its own.
 
-    Whoever was the last to use them may be a thread of the backend's, which has just ended a run, the one that looks
-    after stuck devices, or one that serves other clients: none of them may wait for the backend.
+    The thread that used them last may belong to the backend, which has just ended a run, may watch for stuck devices,
+    or may serve other clients: none of these may wait for the backend.
     """
 
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
         self._lock = threading.Lock()
         self._has_freed = threading.Condition(self._lock)
-        # How many things there have been, how many of them nobody uses any more, and how many of those are free.
+        # Numbers of objects that were counted by `expect`, of those given to `free`, and of those that have been freed.
         self._expected = self._left = self._freed = 0
-        # How many there had been when a thread left its latest in a block of `awaited`.
+        # For each thread: the value of `_left` after its latest `free` in a block of `await_own`.
         self._own = threading.local()
         self._to_free: deque[Callable[[], None]] = deque()
         self._is_under_way = False
-        self._asked: dict[Cancellation, str] = {}
+        self._calls: dict[Cancellation, str] = {}
 
     def expect(self) -> None:
-        """Count something that is to be freed one day."""
+        """Count an object that will be given to `free` one day."""
         with self._lock:
             self._expected += 1
 
     def free(self, doing: str, close: Callable[[], object], on_freed: Callable[[], object]) -> None:
-        """Have what has been counted be freed by `close`, the backend's, and `on_freed` be called afterwards.
+        """Queue an object that `expect` has counted: the thread calls `close`, the backend's, and then `on_freed`.
 
-        Waits for neither. A backend that can't close something is logged: nobody can help.
+        Doesn't wait. An exception of `close` is only logged. `doing` is what error messages call the work.
         """
         with self._lock:
             self._left += 1
             self._own.left = self._left
             self._to_free.append(partial(self._free, doing, close, on_freed))
-        self.go_on()
+        self.ensure_thread()
 
-    def go_on(self) -> None:
-        """Have a thread free what is left, if none does. Where none can be started that is left to the next call."""
+    def ensure_thread(self) -> None:
+        """Start the thread if there is something to free and it isn't running; the next call retries if that fails."""
         with self._lock:
             if self._is_under_way or not self._to_free:
                 return
@@ -89,40 +89,43 @@ class Freeing:
                 self._has_freed.notify_all()
 
     def _free(self, doing: str, close: Callable[[], object], on_freed: Callable[[], object]) -> None:
-        take_each((partial(self._ask, doing, close), on_freed), "freeing what a session had")
+        take_each((partial(self._call, doing, close), on_freed), "freeing what a session had")
 
-    def _ask(self, doing: str, close: Callable[[], object]) -> None:
-        with self.asking(doing):
+    def _call(self, doing: str, close: Callable[[], object]) -> None:
+        with self.calling_backend(doing):
             close()
 
     @contextmanager
-    def asking(self, doing: str) -> Iterator[None]:
-        """Count a block in which the backend does this among `asked`. Raises as `device_faults`."""
+    def calling_backend(self, doing: str) -> Iterator[None]:
+        """List the block in `backend_calls` while the backend works in it; raise as `device_faults` does."""
         cancellation = Cancellation()
         cancellation.began_ns = time.perf_counter_ns()
-        self._asked[cancellation] = doing
+        self._calls[cancellation] = doing
         try:
             with device_faults(doing):
                 yield
         finally:
-            del self._asked[cancellation]
+            del self._calls[cancellation]
 
     @property
-    def asked(self) -> list[tuple[Cancellation, str]]:
-        """What the backend is doing with its models and its memory besides computing. It heeds no cancellation."""
-        return list(self._asked.items())
+    def backend_calls(self) -> list[tuple[Cancellation, str]]:
+        """Backend calls under way besides computing, such as allocating and freeing, with what each does.
 
-    def settle(self, timeout_s: float) -> bool:
-        """Wait until all is free that nobody uses by now; whether it came to that in time."""
+        The backend doesn't check these cancellations: they only say how long the calls take.
+        """
+        return list(self._calls.items())
+
+    def await_queued(self, timeout_s: float) -> bool:
+        """Wait until everything that has been given to `free` is freed; return whether that was in time."""
         with self._lock:
             left = self._left
             return self._has_freed.wait_for(lambda: self._freed >= left, timeout_s)
 
     @contextmanager
-    def awaited(self, timeout_s: float = _PATIENCE_S) -> Iterator[None]:
-        """Wait after a block until what this thread has left in it is free, for no time if that is nothing.
+    def await_own(self, timeout_s: float = _PATIENCE_S) -> Iterator[None]:
+        """Wait after the block until what this thread gave to `free` in it is freed, at most `timeout_s`.
 
-        As things are freed one after another, it may wait behind what others have left, but never longer than that.
+        Objects of other threads may come first, as one thread frees all in order. Without own objects it doesn't wait.
         """
         self._own.left = 0
         yield
@@ -130,6 +133,6 @@ class Freeing:
             self._has_freed.wait_for(lambda: self._freed >= self._own.left, timeout_s)
 
     def await_all(self, timeout_s: float) -> bool:
-        """Wait until everything is free that there has been; whether it came to that in time."""
+        """Wait until every object that was ever counted is freed; return whether that was in time."""
         with self._lock:
             return self._has_freed.wait_for(lambda: self._freed == self._expected, timeout_s)

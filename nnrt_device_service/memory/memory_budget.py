@@ -1,4 +1,4 @@
-"""The memory that a session may hold, and all sessions together."""
+"""Memory budgets of a session, of an identity's sessions, and of all sessions together."""
 
 import threading
 import weakref
@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from nnrt_device_service.settings import LimitReached
 from nnrt_hdi.errors import OutOfMemory
 
-# What anything held costs at least: a million empty things are not free.
+# Least cost of a reservation, so that a million empty buffers are not free.
 LEAST_BYTES = 1024
 _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 class MemoryBudget:
-    """A number of bytes that constants and buffers share. Reserved before memory is allocated.
+    """Limited number of bytes, reserved before memory is allocated.
 
-    It may be a part of another one, which bounds what all its parts take together.
+    A budget may be part of a whole, which limits what all its parts reserve together.
     """
 
     def __init__(
@@ -39,37 +39,40 @@ class MemoryBudget:
         self._lock = threading.Lock()
         self._reclaims: list[Callable[[], bool]] = []
         self._parts: WeakSet[MemoryBudget] = WeakSet()
-        # The bytes in use, in a list that outlives this budget.
+        # Bytes in use, in a list that outlives this budget.
         self._used = [0]
-        # What parts still had in use when they ended.
-        self._left: deque[Sequence[int]] = deque()
+        # Bytes that parts still had in use when they were garbage collected.
+        self._left_by_parts: deque[Sequence[int]] = deque()
         if whole is not None:
             with whole._lock:
                 whole._parts.add(self)
-            # From there whoever looks next takes it: here any lock may be held.
-            weakref.finalize(self, whole._left.append, self._used).atexit = False
+            # The garbage collector may run under any lock, so the finalizer takes none; `_collect_from_parts` does.
+            weakref.finalize(self, whole._left_by_parts.append, self._used).atexit = False
 
     @property
     def used_bytes(self) -> int:
-        """The bytes that are reserved."""
-        self._take_over()
+        """Bytes that are reserved."""
+        self._collect_from_parts()
         with self._lock:
             return self._used[0]
 
     def close(self) -> None:
-        """Give back what nobody needs. What is in use counts until it is released, or nobody refers to this budget."""
+        """Reclaim all bytes that nothing needs.
+
+        Bytes in use count until they are released, or until the budget is garbage collected.
+        """
         while self._reclaim():
             pass
         self._reclaims = []
 
     def on_shortage(self, reclaim: Callable[[], bool]) -> None:
-        """Call this when bytes don't fit; it gives some back that nobody needs, or says that there are none."""
+        """Register a function to call when bytes don't fit: it releases some, or returns False if it has none."""
         self._reclaims.append(reclaim)
 
     def reserve(self, size_bytes: int) -> None:
-        """Raises OutOfMemory if it doesn't fit."""
+        """Reserve bytes, after reclaiming unneeded ones if necessary; raise OutOfMemory if they don't fit."""
         cost = max(size_bytes, LEAST_BYTES)
-        while short := self._short_of(cost):
+        while short := self._try_reserve(cost):
             if cost > short.limit_bytes or not (self._reclaim() or short._reclaim_of_parts()):
                 raise LimitReached(
                     f"{cost} more bytes pass {short._whose} limit of {short.limit_bytes} ({short.used_bytes} are used);"
@@ -81,7 +84,7 @@ class MemoryBudget:
         self._give_back(max(size_bytes, LEAST_BYTES))
 
     def reserved(self, size_bytes: int) -> AbstractContextManager[None]:
-        """Hold bytes while the block lasts; none cost nothing. Raises OutOfMemory if they don't fit."""
+        """Reserve bytes while the block lasts, 0 bytes at no cost; raise OutOfMemory if they don't fit."""
         return self._reserved(size_bytes) if size_bytes else _NOTHING
 
     @contextmanager
@@ -93,7 +96,10 @@ class MemoryBudget:
             self.release(size_bytes)
 
     def allocate(self, size_bytes: int) -> NDArray[np.uint8]:
-        """Zeroed memory of that size, to be given back. Raises OutOfMemory if it doesn't fit, or the host has none."""
+        """Reserve and return zeroed memory; raise OutOfMemory if it doesn't fit or the host has none.
+
+        The caller releases the bytes.
+        """
         self.reserve(size_bytes)
         try:
             return np.zeros(size_bytes, np.uint8)
@@ -101,29 +107,29 @@ class MemoryBudget:
             self.release(size_bytes)
             raise OutOfMemory(f"the daemon's host has no {size_bytes} bytes left; ask for less") from error
 
-    def _short_of(self, cost: int) -> Optional["MemoryBudget"]:
-        """Take bytes of this and of all that it is a part of; or of none, and give the one that has too few."""
+    def _try_reserve(self, cost: int) -> Optional["MemoryBudget"]:
+        """Reserve bytes in this budget and its wholes and return None, or reserve none and return one with too few."""
         if not self._take(cost):
             return self
-        short = self._whole._short_of(cost) if self._whole is not None else None
+        short = self._whole._try_reserve(cost) if self._whole is not None else None
         if short is not None:
             with self._lock:
                 self._used[0] -= cost
         return short
 
     def _take(self, cost: int) -> bool:
-        self._take_over()
+        self._collect_from_parts()
         with self._lock:
             if self._used[0] + cost > self.limit_bytes:
                 return False
             self._used[0] += cost
             return True
 
-    def _take_over(self) -> None:
-        """Give back what parts left. Without the lock, for the whole has one of the same kind."""
+    def _collect_from_parts(self) -> None:
+        """Release what ended parts had in use. Called without the lock, as no thread may hold locks of two budgets."""
         with suppress(IndexError):
             while True:
-                self._give_back(*self._left.popleft())
+                self._give_back(*self._left_by_parts.popleft())
 
     def _give_back(self, cost: int) -> None:
         with self._lock:
@@ -142,17 +148,17 @@ class MemoryBudget:
 
 
 class SharedBudget(MemoryBudget):
-    """The memory that all sessions may hold together, of which those of an identity have a share."""
+    """Budget of all sessions together, with a part for the sessions of each identity."""
 
     def __init__(self, limit_bytes: int, share_bytes: int) -> None:
         super().__init__(limit_bytes, whose="the daemon's", setting="--held-bytes")
         self._share_bytes = share_bytes
         self._shares_lock = threading.Lock()
-        # Of identities that have sessions.
+        # Budgets of identities that have sessions.
         self._shares: WeakValueDictionary[str, MemoryBudget] = WeakValueDictionary()
 
-    def of(self, identity: str) -> MemoryBudget:
-        """Find the budget of all sessions of an identity together."""
+    def share(self, identity: str) -> MemoryBudget:
+        """Return the budget of all sessions of an identity together."""
         with self._shares_lock:
             budget = self._shares.get(identity)
             if budget is None:
@@ -161,13 +167,13 @@ class SharedBudget(MemoryBudget):
             return budget
 
     def by_identity(self) -> dict[str, int]:
-        """The bytes that those of each identity hold."""
+        """Return the bytes that the sessions of each identity have reserved."""
         with self._shares_lock:
             budgets = dict(self._shares)
         return {identity: budget.used_bytes for identity, budget in budgets.items()}
 
     @property
     def full_ratio(self) -> float:
-        """The part of what may be held that is: by all, or by an identity if that is more."""
+        """Fraction of the budget in use: of the whole budget, or of one identity's share if that is more."""
         shares = [used_bytes / self._share_bytes for used_bytes in self.by_identity().values()]
         return max(self.used_bytes / self.limit_bytes, *shares, 0.0)

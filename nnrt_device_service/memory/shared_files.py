@@ -1,8 +1,7 @@
-"""Files whose descriptors a client has sent, so that constants are read where they lie.
+"""Files whose descriptors a client has sent, so that the daemon reads constants from them.
 
-Nothing is believed of them: they are never mapped, for who cuts a file short would end the process, and only bytes that
-the host has in memory are read, for a file system of the client's own could have this process wait for as long as it
-likes.
+The daemon doesn't trust these files. It never maps them, because a client that truncates a mapped file would crash the
+process. It reads only bytes that the host has in memory, because a file system of the client's own could block forever.
 """
 
 import fcntl
@@ -22,25 +21,28 @@ from nnrt_hdi.limits import FIRST_CLIENT_BUFFER_ID
 from nnrt_hdi.shared_memory import has_few_left
 
 _PLACE = "ShareBuffer"
-# Of one session: one build reads one cache.
+# Per session. One build reads one cache file.
 _MOST_FILES = 8
-# A file that changed so shortly ago may change once more without another time of its last change.
+# A file that changed so recently may change again without a new ctime.
 _SETTLED_NS = 1_000_000_000
-# Parts of files that are known to be what their digests say; the latest so many.
+# Number of latest parts of files whose digests are known to be right.
 _MOST_KNOWN = 1024
 
 
 class SharedFile:
-    """A file that is open for reading, as long as somebody refers to this."""
+    """File of a client, open for reading as long as this object exists."""
 
     def __init__(self, fd: int, user_id: int) -> None:
-        """Of the user whose process has sent the descriptor, which stays the caller's. Raises InvalidParameter for
-        what is no file that can be read, OutOfMemory."""
+        """Duplicate the descriptor, which a process of the user has sent; the caller closes the original.
+
+        Raises InvalidParameter if it is no regular file that can be read without waiting, and OutOfMemory if the
+        process has too few descriptors left.
+        """
         flags = fcntl.fcntl(fd, fcntl.F_GETFL)
         if (
             flags & os.O_ACCMODE == os.O_WRONLY
             or flags & (os.O_PATH | os.O_DIRECT)
-            or not _answers_at_once(fd)  # Before its status is asked for, which a file system of the client's may hold.
+            or not _reads_without_waiting(fd)  # Before fstat, for which a client's own file system could block.
             or not stat.S_ISREG(os.fstat(fd).st_mode)
         ):
             raise InvalidParameter("the descriptor is not of a regular file that is open for reading", place=_PLACE)
@@ -50,8 +52,8 @@ class SharedFile:
             raise OutOfMemory(f"the file could not be kept: {error.strerror}", place=_PLACE) from error
         weakref.finalize(self, os.close, self._fd).atexit = False
         self._user_id = user_id
-        # The state in which it was written back last.
-        self._settled: Hashable = None
+        # State of the file when `write_back` last wrote it back.
+        self._written_back: Hashable = None
         if has_few_left(self._fd):
             raise OutOfMemory("the daemon has few descriptors left; raise its limit of open files", place=_PLACE)
 
@@ -60,9 +62,9 @@ class SharedFile:
         return os.fstat(self._fd).st_size
 
     def read(self, memory: memoryview, start: int) -> None:
-        """Fill memory with the bytes from `start` on.
+        """Fill `memory` with the file's bytes from `start` on.
 
-        Raises InvalidFile where there are fewer, Unsupported where they would have to be waited for.
+        Raises InvalidFile if the file ends too early, and Unsupported if the read would have to wait.
         """
         try:
             while memory.nbytes:
@@ -75,22 +77,25 @@ class SharedFile:
                 f"the client's file can't be read without waiting for it: {error}; send the bytes"
             ) from error
 
-    def settle(self, state: Hashable) -> None:
-        """Have all changes after this state be told by `state`: dirty pages may change through mappings without a word.
+    def write_back(self, state: Hashable) -> None:
+        """Write the file back, so that `state` changes with every later write.
 
-        Raises Unsupported.
+        (Writes through a mapping to pages that are already dirty don't change the file's times.) Raises Unsupported if
+        the file can't be written back.
         """
-        if state == self._settled:
+        if state == self._written_back:
             return
         try:
             os.fdatasync(self._fd)
         except OSError as error:
             raise Unsupported(f"the client's file can't be written back: {error.strerror}; send the bytes") from error
-        self._settled = state
+        self._written_back = state
 
     def state(self) -> Hashable:
-        """Another value after each change of the file, and for each other file and user; None where that is not sure:
-        where others than its user may write to it, or it has just been changed."""
+        """Return a value that differs after each change of the file, and between files and users.
+
+        Returns None if that is not certain: if other users may write to the file, or if it has just changed.
+        """
         status = os.fstat(self._fd)
         is_own = status.st_uid == self._user_id and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
         if not is_own or status.st_ctime_ns > time.time_ns() - _SETTLED_NS:
@@ -98,8 +103,8 @@ class SharedFile:
         return status.st_uid, Fingerprint.of(status)
 
 
-def _answers_at_once(fd: int) -> bool:
-    """Whether the host says at once what it has of a file in memory; of FUSE's or a network's it can't."""
+def _reads_without_waiting(fd: int) -> bool:
+    """Return whether the host supports reading a file without waiting; FUSE and network file systems don't."""
     try:
         os.preadv(fd, [bytearray(1)], 0, os.RWF_NOWAIT)
     except BlockingIOError:
@@ -111,7 +116,7 @@ def _answers_at_once(fd: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FileRegion:
-    """Bytes of a file that are to be read into a constant."""
+    """Part of a file that is to be read into a constant."""
 
     file: SharedFile
     start: int
@@ -122,7 +127,7 @@ class FileRegion:
 
 
 class FilePool:
-    """The files of one session, by the numbers that its client chooses."""
+    """Files of one session, by the buffer ids that its client chooses."""
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
@@ -131,9 +136,9 @@ class FilePool:
         self._is_open = True
 
     def adopt(self, fd: int, buffer_id: int, user_id: int) -> int:
-        """Keep a file that a descriptor of the caller's leads to; one whose number is known stays as it is.
+        """Keep the file of a descriptor under an id, unless the id is in use already; the caller closes the descriptor.
 
-        Raises InvalidParameter, OutOfMemory, UnavailableDevice after `close`.
+        Raises InvalidParameter, OutOfMemory, and UnavailableDevice after `close`.
         """
         if buffer_id < FIRST_CLIENT_BUFFER_ID:
             raise InvalidParameter(f"buffer_id is {buffer_id}; use {FIRST_CLIENT_BUFFER_ID} and above", place=_PLACE)
@@ -159,7 +164,7 @@ class FilePool:
             self._files[buffer_id] = file
 
     def region(self, buffer_id: int, start: int, size_bytes: int) -> FileRegion:
-        """So many bytes of a file. Raises UnknownHandle or InvalidParameter."""
+        """Return a part of a file; raise UnknownHandle, or InvalidParameter if it passes the end."""
         if (file := self._files.get(buffer_id)) is None:
             raise UnknownHandle(f"this session has no buffer {buffer_id}")
         if start + size_bytes > file.size_bytes:
@@ -179,7 +184,7 @@ class FilePool:
             self._budget.release(0)
 
     def close(self) -> None:
-        """Forget all files. There can be no more of them."""
+        """Forget all files and accept no more."""
         with self._lock:
             self._is_open = False
         for buffer_id in list(self._files):
@@ -187,7 +192,7 @@ class FilePool:
 
 
 class KnownParts:
-    """Parts of files in a state in which they have been digested, by any session of their user."""
+    """Parts of files, each in a certain state, whose digests a session has checked. Sessions of one user share them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -197,7 +202,7 @@ class KnownParts:
         return part in self._known
 
     def add(self, part: Hashable) -> None:
-        """Take note of a part: where it lies, its size, and its digest, which is right."""
+        """Note a part whose digest is right: its origin, its size, and its digest."""
         with self._lock:
             self._known[part] = None
             self._known.move_to_end(part)

@@ -1,4 +1,4 @@
-"""Constants on their way, and the thread that digests them as they arrive."""
+"""Uploads of constants, and the thread that digests them as they arrive."""
 
 import hashlib
 import threading
@@ -15,23 +15,23 @@ from nnrt_hdi.errors import OutOfMemory
 
 Bytes = NDArray[np.uint8]
 
-# What is digested at a time.
+# Size of the pieces in which uploads are digested.
 _PIECE_BYTES = 8 << 20
 
 
 @dataclass(slots=True, eq=False)
 class Upload:
-    """Bytes of a constant as far as they have come."""
+    """Constant of which `received` bytes have arrived, in order."""
 
     data: Bytes
     received: int = 0
     users: int = 0
-    # Whether the call that brought the last bytes still goes on.
+    # Whether the call that sent the latest bytes is still under way.
     is_being_written: bool = True
-    # Whether bytes are being copied into it, which happens without the pool's lock.
+    # Whether a call is copying bytes into it, without the pool's lock.
     is_being_taken: bool = False
     is_dropped: bool = False
-    # Where the first byte lies in a file in a known state, if all have come from there.
+    # State of the client's file and offset of the first byte in it, if all bytes came from there, else None.
     origin: Hashable = None
     _digest: Any = field(default_factory=hashlib.sha256)
     _digested: int = 0
@@ -50,14 +50,14 @@ class Upload:
         return self._digested == self.received
 
     def digest_more(self) -> None:
-        """Digest what has arrived, not what the client could change meanwhile; at most a piece of it. Any thread."""
+        """Digest at most one piece of the bytes that have arrived in the daemon's own memory. Any thread may call."""
         with self._lock:
             arrived = self.data[self._digested : self.received][:_PIECE_BYTES]
             self._digest.update(arrived)
             self._digested += arrived.size
 
     def digest(self) -> bytes:
-        """SHA-256 of what has arrived."""
+        """Return the SHA-256 of the bytes that have arrived."""
         while not self.is_digested:
             self.digest_more()
         digest: bytes = self._digest.digest()
@@ -65,33 +65,33 @@ class Upload:
 
 
 class Digester:
-    """Digests uploads of a session in one thread, the first first, which is there while anything is behind."""
+    """Digests uploads of a session in order, in a thread that runs while bytes are left to digest."""
 
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
         self._lock = threading.Lock()
-        self._behind: deque[Upload] = deque()
+        self._undigested: deque[Upload] = deque()
 
     def follow(self, upload: Upload) -> None:
-        """Have a thread digest what arrives. Where none can be started, whoever checks the constant does it."""
+        """Let the thread digest what has arrived. If it can't be started, the check of the constant digests it."""
         with self._lock:
-            if upload in self._behind:
+            if upload in self._undigested:
                 return
-            self._behind.append(upload)
-            is_first = len(self._behind) == 1
+            self._undigested.append(upload)
+            is_first = len(self._undigested) == 1
         if is_first:
             try:
                 self._threads.run(self._digest)
             except OutOfMemory:
                 with self._lock:
-                    self._behind.clear()
+                    self._undigested.clear()
 
     def _digest(self) -> None:
-        while (upload := self._next_behind()) is not None:
+        while (upload := self._next_undigested()) is not None:
             upload.digest_more()
 
-    def _next_behind(self) -> Upload | None:
+    def _next_undigested(self) -> Upload | None:
         with self._lock:
-            while self._behind and (self._behind[0].is_digested or self._behind[0].is_dropped):
-                self._behind.popleft()
-            return self._behind[0] if self._behind else None
+            while self._undigested and (self._undigested[0].is_digested or self._undigested[0].is_dropped):
+                self._undigested.popleft()
+            return self._undigested[0] if self._undigested else None

@@ -1,1 +1,1 @@
-"""Runs: from the bytes of a request to those of its reply."""
+"""Runs, from the bytes of a request to the bytes of its reply."""

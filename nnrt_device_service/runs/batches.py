@@ -1,4 +1,4 @@
-"""Runs of clients that are computed together, as one with all their rows."""
+"""Batches: runs of clients that are computed together, as one run with all their rows."""
 
 import logging
 import threading
@@ -23,8 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class Joined(Joinable):
-    """Part of a run in a batch. Its outcome is its outputs, the error that they are not there for, or None: the run is
-    to be computed alone."""
+    """Run that may join a batch. Its outcome is its outputs, its error, or None if it is to be computed alone."""
 
     __slots__ = ("began_ns", "computed_ns", "inputs", "run")
 
@@ -33,20 +32,20 @@ class Joined(Joinable):
         flow = run.session.account.flows[run.model.rank]
         super().__init__(flow, run.cancellation, bucket, run.rows)
         self.run = run
-        # Others may still compute with them when the run has given up.
+        # Kept here because the batch may still compute with them after the run has been cancelled.
         self.inputs = run.inputs
-        # When it was computed and for how long, in time.perf_counter_ns.
+        # When its batch began (time.perf_counter_ns) and how long it was computed.
         self.began_ns = self.computed_ns = 0
 
-    def give_outcome(self) -> bool:
-        """Give the run its outcome; whether it has one."""
+    def copy_outcome(self) -> bool:
+        """Copy the outcome to the run; return False if the run is to be computed alone."""
         run, outcome = self.run, self.outcome
         if outcome is None:
             return False
         if isinstance(outcome, NnrtError):
             run.error = outcome
         elif run.cancellation.is_cancelled:
-            run.error = _why_cancelled(run.cancellation)
+            run.error = _cancel_error(run.cancellation)
         else:
             run.outputs = outcome
         run.began_ns, run.computed_ns = self.began_ns, self.computed_ns
@@ -54,7 +53,7 @@ class Joined(Joinable):
         return True
 
 
-def _why_cancelled(cancellation: Cancellation) -> NnrtError | None:
+def _cancel_error(cancellation: Cancellation) -> NnrtError | None:
     try:
         cancellation.check()
     except NnrtError as error:
@@ -66,7 +65,10 @@ JoinedT = TypeVar("JoinedT", Joined, Run)
 
 
 class Batches:
-    """Computes runs together that wait for the device at the same time. They have entered all but the device."""
+    """Computes runs together that wait for the device at the same time.
+
+    The runs have taken their inputs and models, but no slot.
+    """
 
     def __init__(self, scheduler: Scheduler, counter: BatchCounter) -> None:
         self._scheduler = scheduler
@@ -74,78 +76,80 @@ class Batches:
         self._lock = threading.Lock()
 
     def compute(self, run: Run) -> bool:
-        """Compute a run that would have to wait, perhaps with others; whether it has its outcome, and is not to be
-        computed alone."""
+        """Compute a run in a batch if it would have to wait; return False if it is to be computed alone."""
         assert run.model is not None
         group = run.model.group
         if group is None or (self._scheduler.has_free_slot and not group.batching.max_delay_us):
             return False
-        bucket = group.bucket([array.shape for array in run.inputs])
+        bucket = group.find_bucket([array.shape for array in run.inputs])
         if bucket is None:
             return False
         joined = Joined(run, bucket)
         self.settle([joined])
-        return joined.give_outcome()
+        return joined.copy_outcome()
 
     def compute_all(self, runs: Sequence[Run]) -> None:
-        """Compute runs of one bucket, each of which has its outcome then, or is to be computed alone."""
+        """Compute runs of one bucket; runs without outputs and error afterwards are to be computed alone."""
         joined = [Joined(run, run.description.bucket) for run in runs if run.description and run.description.bucket]
         if joined:
             self.settle(joined)
         for each in joined:
-            each.give_outcome()
+            each.copy_outcome()
 
     def settle(self, runs: Sequence[Joined]) -> None:
-        """Wait until each of these runs, which are of one bucket, has an outcome. Computes them, and with them what of
-        the bucket waits in other threads; or has those compute them."""
+        """Wait until each of these runs, which are of one bucket, has an outcome.
+
+        This thread computes them, together with runs of the bucket that wait in other threads, or another thread does.
+        """
         bucket = runs[0].bucket
         if bucket.batching.max_delay_us:
             self._gather(bucket, runs)
         else:
-            for batch in batches_of(runs, bucket.batching.max_size):
+            for batch in cut_batches(runs, bucket.batching.max_size):
                 self._compute_all(batch)
         await_outcomes(runs)
 
     def _gather(self, bucket: Bucket, runs: Sequence[Joined]) -> None:
-        """Wait as long as a run may for others to come, unless there are enough; whoever is first to have waited so
-        long, or brings what was lacking, computes all."""
+        """Gather runs for the batching delay or until a batch is full, then compute them.
+
+        The first thread whose delay is over, or that fills the batch, computes all gathered runs.
+        """
         wake, until = threading.Event(), time.monotonic() + bucket.batching.max_delay_us / 1e6
         for run in runs:
             run.wakes.append(wake)
             run.cancellation.on_cancel(wake.set)
         with self._lock:
             bucket.gathering += runs
-            gathered = _joined_of(bucket.gathered(bucket.batching.max_size))
+            gathered = _as_joined(bucket.take_gathered(bucket.batching.max_size))
         if not gathered:
             wake.wait(max(until - time.monotonic(), 0.0))
             with self._lock:
-                gathered = _joined_of(bucket.gathered()) if any(run in bucket.gathering for run in runs) else []
+                gathered = _as_joined(bucket.take_gathered()) if any(run in bucket.gathering for run in runs) else []
         try:
-            for batch in batches_of(gathered, bucket.batching.max_size):
+            for batch in cut_batches(gathered, bucket.batching.max_size):
                 self._compute_all(batch)
-        except BaseException:  # Of memory, perhaps. Others wait for these, and have nobody else.
+        except BaseException:  # MemoryError, perhaps. Other threads wait for these runs, which only this one computes.
             for run in gathered:
                 run.settle(None)
             raise
 
     def _compute_all(self, runs: Sequence[Joined]) -> None:
-        """Compute these, which fit into a batch, as far as their time isn't over, or leave them to other threads."""
+        """Compute runs that fit into a batch, except those that are over, or let other threads compute them."""
         for run in runs:
             run.settle_if_over()
         left = [run for run in runs if not run.is_settled]
         slot = Cancellation()
-        if batch := _joined_of(self._scheduler.acquire_together(left, slot) if left else ()):
+        if batch := _as_joined(self._scheduler.acquire_together(left, slot) if left else ()):
             self._compute(batch, slot)
 
     def _compute(self, batch: Sequence[Joined], slot: Cancellation) -> None:
-        """Compute these on the device, and give each its outcome. What fails together is to run alone."""
-        _end_with_the_last(batch, slot)
+        """Compute a batch on the device and give each run its outcome; after a failure each is to run alone."""
+        _cancel_with_last(batch, slot)
         outputs: list[Array] | None = None
         began_ns = slot.began_ns = time.perf_counter_ns()
         try:
-            with _model_of(
-                batch[0]
-            ):  # Whoever brought it may leave, and release it, before the others have their rows.
+            # The session of this model may end, and release it, before the other runs have their rows.
+            with _model_of(batch[0]):
                 outputs = self._outputs(batch, slot)
         except (NnrtError, MemoryError) as error:
             _log.debug("%d runs that were computed together run alone: %s", len(batch), error)
@@ -164,9 +168,9 @@ class Batches:
             self._counter.count(len(batch), row)
 
     def _outputs(self, batch: Sequence[Joined], slot: Cancellation) -> list[Array]:
-        """The outputs of all, as one run gives them."""
+        """Run the model once with all rows and return its outputs."""
         prepared = _model_of(batch[0]).prepared
-        inputs = [_joined(each) for each in zip(*[joined.inputs for joined in batch], strict=True)]
+        inputs = [_join_arrays(each) for each in zip(*[joined.inputs for joined in batch], strict=True)]
         peak_bytes = prepared.sizes(inputs).peak_bytes
         if peak_bytes < UNCOUNTED_BYTES:
             outputs = prepared.run(inputs, slot)
@@ -181,17 +185,17 @@ class Batches:
     def _run_counted(
         self, batch: Sequence[Joined], slot: Cancellation, inputs: Sequence[Array], peak_bytes: int
     ) -> list[Array]:
-        """Run what makes so much that it counts: in each session by its rows."""
-        with ExitStack() as held:
+        """Run a batch whose memory is counted: in each session's budget by its rows, and in the scheduler."""
+        with ExitStack() as reserved:
             for run in batch:
-                held.enter_context(run.run.session.budget.reserved(peak_bytes * run.rows // len(inputs[0])))
+                reserved.enter_context(run.run.session.budget.reserved(peak_bytes * run.rows // len(inputs[0])))
             self._scheduler.reserve(slot, peak_bytes)
             slot.began_ns = time.perf_counter_ns()
             return _model_of(batch[0]).prepared.run(inputs, slot)
 
 
-def _joined(arrays: Sequence[Array]) -> Array:
-    """One input of all runs, which nobody may write to."""
+def _join_arrays(arrays: Sequence[Array]) -> Array:
+    """Join one input of all runs; the result is read-only."""
     if len(arrays) == 1:
         return arrays[0]
     joined: Array = np.concatenate(arrays)
@@ -199,8 +203,8 @@ def _joined(arrays: Sequence[Array]) -> Array:
     return joined
 
 
-def _joined_of(joinable: Sequence[Joinable]) -> list[Joined]:
-    """What a bucket has: nothing else is in them."""
+def _as_joined(joinable: Sequence[Joinable]) -> list[Joined]:
+    """Narrow the type of a bucket's runs: all of them are `Joined`."""
     return [each for each in joinable if isinstance(each, Joined)]
 
 
@@ -209,8 +213,8 @@ def _model_of(joined: Joined) -> LoadedModel:
     return joined.run.model
 
 
-def batches_of(runs: Sequence[JoinedT], max_size: int) -> Iterator[list[JoinedT]]:
-    """These runs in batches of at most so many rows, in order."""
+def cut_batches(runs: Sequence[JoinedT], max_size: int) -> Iterator[list[JoinedT]]:
+    """Cut runs, in order, into batches of at most `max_size` rows."""
     batch: list[JoinedT] = []
     rows = 0
     for run in runs:
@@ -223,8 +227,8 @@ def batches_of(runs: Sequence[JoinedT], max_size: int) -> Iterator[list[JoinedT]
         yield batch
 
 
-def _end_with_the_last(batch: Sequence[Joined], slot: Cancellation) -> None:
-    """Have what is computed together end when nobody waits for it any more."""
+def _cancel_with_last(batch: Sequence[Joined], slot: Cancellation) -> None:
+    """Cancel the batch's slot when all runs are cancelled, and set its deadline to the latest of theirs."""
     others = [None] * len(batch)
 
     def leave() -> None:

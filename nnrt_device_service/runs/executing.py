@@ -1,4 +1,4 @@
-"""The one way in which runs of models are executed."""
+"""Execution of runs: the one path that all runs take."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -24,11 +24,11 @@ _ARRAY = {np.ndarray}
 
 
 class Executing:
-    """Executes runs: those that a thread waits for, those that the device ends later, and those of a batch.
+    """Executor of runs: of those that a thread waits for, those that the device ends later, and those of a batch.
 
-    A run enters the registry of its session and the drain gate in `begin`; the model, the slot and the memory in
-    `_enter` and `_take_slot`. It leaves the device in `_leave` and the gate in `end`, which follow whatever becomes of
-    it. What it ends with is in the run: its outputs, or its error.
+    `begin` enters a run in its session's registry and in the drain gate. `_enter` takes its model, its slot on the
+    device and its memory. `_leave` gives these back, and `end` leaves the gate; both are called whatever happens. The
+    result stands in the run: its outputs or its error.
     """
 
     def __init__(self, scheduler: Scheduler, gate: DrainGate, counter: BatchCounter, device_name: str) -> None:
@@ -39,10 +39,10 @@ class Executing:
         self._device_name = device_name
 
     def begin(self, run: Run, former: Sequence[Run] = ()) -> None:
-        """Begin a run of a client: from now on it is known by its id, in place of `former` ones, whose replies the
-        client has, and the daemon doesn't end before `end`.
+        """Enter a run in its session's registry, in place of `former` runs, whose replies the client has.
 
-        Raises nothing: what refuses it becomes its error. To be called also for a run that has an error already.
+        The daemon doesn't end before `end`. Raises nothing: a refusal becomes the error of the run. Call this also for
+        a run that has an error already.
         """
         if run.is_unknown:
             for each in former:
@@ -56,9 +56,9 @@ class Executing:
             run.error = run.error or error
 
     def execute(self, run: Run, *, alone: bool = False) -> None:
-        """Compute a run in this thread, as soon as a slot is free; with others that wait, unless it is to be alone.
+        """Compute a run in this thread as soon as a slot is free, unless it has ended already.
 
-        One that has ended already, with others or by an error, stays as it is.
+        The run may join a batch of waiting runs, unless `alone` is true.
         """
         if run.error is not None or run.done_ns:
             return
@@ -76,18 +76,18 @@ class Executing:
                 else:
                     run.outputs = model.prepared.run(run.inputs, run.cancellation, arrays)
                 run.done_ns = time.perf_counter_ns()
-                if run.cancellation.is_cancelled:  # Whether the backend has looked or not.
+                if run.cancellation.is_cancelled:  # The backend may not have checked.
                     run.cancellation.check()
                 run.computed_ns = run.done_ns - run.began_ns
-        except BaseException as error:  # One that exits, or is cancelled, would leave the run without an end.
+        except BaseException as error:  # SystemExit and CancelledError too must end the run.
             run.fail(error)
         self._leave(run)
 
     def start(self, run: Run, on_end: Callable[[], object]) -> None:
-        """Start a run of a StartableModel as soon as a slot is free, and don't wait for its end.
+        """Start a run of a StartableModel as soon as a slot is free, without waiting for its end.
 
-        Raises nothing. `on_end` is called exactly once, by whoever ends the run, perhaps before this returns; then the
-        run leaves the gate.
+        Raises nothing. The thread that ends the run calls `on_end` exactly once, perhaps before this method returns;
+        then the run leaves the drain gate.
         """
         if run.error is not None:
             take_each((on_end, partial(self.end, run)), "ending a run")
@@ -104,12 +104,12 @@ class Executing:
             ends(error)
 
     def _end_started(self, run: Run, on_end: Callable[[], object], end: RunEnd) -> None:
-        """End a run that was started: in the device, then for its client, then in the daemon."""
+        """End a run that `start` started: free its slot, call `on_end`, and leave the drain gate."""
         run.done_ns = time.perf_counter_ns()
         self._deadlines.discard(run.cancellation)
         if isinstance(end, BaseException):
             run.fail(end)
-        elif run.cancellation.is_cancelled:  # Whether the backend has looked or not.
+        elif run.cancellation.is_cancelled:  # The backend may not have checked.
             try:
                 run.cancellation.check()
             except NnrtError as error:
@@ -119,7 +119,10 @@ class Executing:
         take_each((partial(self._leave, run), on_end, partial(self.end, run)), "ending a run")
 
     def execute_together(self, runs: Sequence[Run]) -> None:
-        """Compute runs of one bucket in this thread. What fails together has no end yet: `execute` it alone."""
+        """Compute runs of one bucket in this thread.
+
+        Runs whose batch failed have neither outputs nor an error afterwards: call `execute` for each alone.
+        """
         entered = []
         try:
             for run in runs:
@@ -135,25 +138,25 @@ class Executing:
                 self._leave(run, ends=run.has_ended)
 
     def end(self, run: Run) -> None:
-        """Let the daemon end as far as this run is concerned: its reply has been sent, or never will be."""
+        """Leave the drain gate: the run's reply has been sent, or never will be."""
         if run.is_inside:
             run.is_inside = False
             self._gate.leave()
 
     def close(self) -> None:
-        """Let no run be started any more, when all have ended."""
+        """Close the executor after all runs have ended."""
         self._deadlines.close()
 
     def _enter(self, run: Run, *, takes_slot: bool = True) -> Sequence[Array | None]:
-        """Take what the run needs: its inputs, the model, and a slot on the device with the memory that it makes, as
-        soon as there is one. Give the memory that its outputs are to go to.
+        """Take the run's inputs and model, wait for a slot, and take the memory that the run allocates.
 
-        Raises what `Run.take_inputs`, `Scheduler.acquire` and `reserve` and the backend raise; `_leave` follows.
+        Returns the arrays in regions that the backend may write outputs to. Raises what `Run.take_inputs`,
+        `Scheduler.acquire`, `Scheduler.reserve` and the backend raise. Call `_leave` afterwards in any case.
         """
         began_ns = time.perf_counter_ns()
         model, session, cancellation, scheduler = run.model, run.session, run.cancellation, self.scheduler
         assert model is not None
-        if run.regions and run.placed is None:
+        if run.regions and run.region_tensors is None:
             run.take_inputs()
         model.acquire()
         run.has_model = True
@@ -168,7 +171,7 @@ class Executing:
         scheduler.acquire(session.account.flows[model.rank], cancellation)
         run.has_slot = True
         cancellation.began_ns = run.began_ns = time.perf_counter_ns()
-        sizes, targets = model.prepared.sizes(run.inputs), run.targets
+        sizes, targets = model.prepared.sizes(run.inputs), run.output_regions
         run.known = sizes.outputs
         arrays: Sequence[Array | None] = ()
         if targets is not None:
@@ -177,7 +180,7 @@ class Executing:
             arrays = targets.arrays
         peak_bytes = sizes.peak_bytes
         if peak_bytes >= UNCOUNTED_BYTES:
-            # Memory that the outputs are given counts in the session already.
+            # Regions for outputs count in the session's budget already.
             more_bytes = max(peak_bytes - sum(array.nbytes for array in arrays if array is not None), 0)
             if more_bytes:
                 session.budget.reserve(more_bytes)
@@ -187,7 +190,7 @@ class Executing:
         return arrays
 
     def _leave(self, run: Run, *, ends: bool = True) -> None:
-        """Give back what the run has taken, and take its outputs if it `ends`; else it enters once more."""
+        """Give back what `_enter` took; if the run `ends`, also check and place its outputs."""
         model, session, cancellation = run.model, run.session, run.cancellation
         assert model is not None
         if run.has_slot:
@@ -207,10 +210,10 @@ class Executing:
                 promised = run.description.promised if run.description is not None else None
                 are_arrays = set(map(type, run.outputs)) <= _ARRAY
                 run.is_as_promised = are_arrays and promised == list(map(_SHAPE_AND_TYPE, run.outputs))
-            except (AttributeError, TypeError):  # They aren't arrays. `take_outputs` says so.
+            except (AttributeError, TypeError):  # The outputs are no arrays: `take_outputs` reports that.
                 run.is_as_promised = False
-            if run.placed is not None or not run.is_as_promised:
+            if run.region_tensors is not None or not run.is_as_promised:
                 run.take_outputs(self._device_name)
         run.inputs = []
-        if run.placed is not None:
-            run.let_go()
+        if run.region_tensors is not None:
+            run.release_inputs()

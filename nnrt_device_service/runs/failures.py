@@ -1,4 +1,4 @@
-"""What clients are told of failed requests, and the lines of the daemon's log that tell more of them."""
+"""Errors that clients get for failed requests, and the log entries with the details."""
 
 import logging
 from secrets import token_hex
@@ -10,31 +10,32 @@ from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory, Unavailable
 _log = logging.getLogger(__name__)
 
 _REQUEST_ID_BYTES = 4
-# Of those who have no session.
+# Identity in the log of clients that have no session.
 _UNKNOWN = "unknown"
 
 
-def error_to_tell(
+def report_error(
     error: BaseException, method: str, session: Session | None = None, *, is_cancelled: bool = False, **what: object
 ) -> NnrtError:
-    """The error to tell the client, with the id of its request, by which a line of the log tells what is known of it.
+    """Return the error that the client gets, with a new request id, and log it under that id.
 
-    Of one that nobody raised on purpose only the kind is told; the log has its traceback. `what` are fields of the line
-    (`log_context.FIELDS`). A client that has cancelled the request itself is not worth a line.
+    Of an exception that was not raised on purpose the client gets only the type; the log has its traceback. `what` are
+    more fields of the log entry (`log_context.FIELDS`). If the client cancelled the request itself, the entry is at
+    level DEBUG.
     """
-    told = _as_nnrt_error(error, method).of_request(token_hex(_REQUEST_ID_BYTES))
-    unexpected = _unexpected(error)
+    answer = _as_nnrt_error(error, method).of_request(token_hex(_REQUEST_ID_BYTES))
+    unexpected = _unexpected_cause(error)
     fields = {"identity": _UNKNOWN, **about(), **(session.names if session else {}), **what}
     _log.log(
         logging.ERROR if unexpected else logging.DEBUG if is_cancelled else logging.INFO,
         "%s was answered %s: %s",
         method,
-        told.code.name,
-        f"{told}: {error}" if isinstance(error, MemoryError) else told,
+        answer.code.name,
+        f"{answer}: {error}" if isinstance(error, MemoryError) else answer,
         exc_info=None if isinstance(error, MemoryError) else unexpected,
-        extra={**fields, "request": told.request_id, "error_code": told.code.name},
+        extra={**fields, "request": answer.request_id, "error_code": answer.code.name},
     )
-    return told
+    return answer
 
 
 def _as_nnrt_error(error: BaseException, method: str) -> NnrtError:
@@ -45,8 +46,8 @@ def _as_nnrt_error(error: BaseException, method: str) -> NnrtError:
     return OperationFailed(f"the daemon failed with {type(error).__name__}; its log has the details", place=method)
 
 
-def _unexpected(error: BaseException) -> BaseException | None:
-    """What failed that nobody foresaw, here or in the backend."""
+def _unexpected_cause(error: BaseException) -> BaseException | None:
+    """Return the exception that was not raised on purpose, by the daemon or the backend, or None."""
     if isinstance(error, UnavailableDevice):
         cause = error.__cause__
         return None if isinstance(cause, NnrtError) else cause

@@ -1,4 +1,4 @@
-"""Runs of what packets hold: their frames, and the descriptions in them."""
+"""Packets, converted to runs: their frames, and the descriptions in these."""
 
 import math
 import struct
@@ -28,18 +28,18 @@ from nnrt_hdi.wire.enums import known_enum
 from nnrt_hdi.wire.packet import REQUEST_MARK, Bytes, frames_of, padded, request_head
 from nnrt_hdi.wire.tensors import shape_of
 
-# Of a frame, whose length is a number of four bytes.
+# Of a frame, whose length field has four bytes.
 _MOST_BYTES = (1 << 32) - 8
 _OUTPUT_PLACES = (INLINE, REGION, NOWHERE)
 
 _head_bytes = request_head.size
 
 
-def runs_of(session: Session, packet: Bytes, received_at_ns: int, *, takes_chunks: bool = False) -> list[Run]:
-    """Make the runs of a packet, in order; inputs of the only one may be still to come in chunks where that is said.
+def read_runs(session: Session, packet: Bytes, received_at_ns: int, *, takes_chunks: bool = False) -> list[Run]:
+    """Return the runs of a packet, in order.
 
-    What is wrong with one frame becomes the error of its run. Raises InvalidParameter for what can't be cut into
-    frames.
+    With `takes_chunks`, inputs of a run may follow the packet in chunks if the packet has only one frame. An error in
+    one frame becomes the error of its run. Raises InvalidParameter if the packet can't be cut into frames.
     """
     size = len(packet)
     is_one = size >= _head_bytes and packet[4:8] == size.to_bytes(4, "little")
@@ -48,14 +48,14 @@ def runs_of(session: Session, packet: Bytes, received_at_ns: int, *, takes_chunk
     for begin, end in frames:
         mark, _, run_id, timeout_ms, number, description_bytes = request_head.unpack_from(packet, begin)
         if mark != REQUEST_MARK or size & 7:
-            frames_of(REQUEST_MARK, packet)  # Says what is wrong.
+            frames_of(REQUEST_MARK, packet)  # Raises an error that says what is wrong.
         cancellation = Cancellation(time.monotonic() + timeout_ms / 1000 if timeout_ms else None)
         run = Run(session, run_id, cancellation, received_at_ns)
         runs.append(run)
         try:
             at = begin + _head_bytes
             if description_bytes:
-                description = _described(session, number, packet, at, description_bytes, end)
+                description = _read_description(session, number, packet, at, description_bytes, end)
                 at += padded(description_bytes)
             elif (kept := session.descriptions.get(number)) is not None:
                 description = kept
@@ -74,29 +74,29 @@ def runs_of(session: Session, packet: Bytes, received_at_ns: int, *, takes_chunk
             if description.has_chunks and not (takes_chunks and len(frames) == 1):
                 raise InvalidParameter("inputs in chunks are only for a frame that is alone in a message of RunStream")
             if description.has_regions or description.has_chunks:
-                _find_others(run, description, packet, at)
+                _read_regions(run, description, packet, at)
         except Exception as error:
             run.error = error
     return runs
 
 
-def _find_others(run: Run, description: Description, packet: Bytes, at: int) -> None:
-    """Find the regions of a frame, which begin there, and leave room among its inputs for what isn't inline."""
+def _read_regions(run: Run, description: Description, packet: Bytes, at: int) -> None:
+    """Read the regions of a frame, at offset `at`, and put placeholders for inputs that are not inline."""
     layout = description.layout
     if description.has_regions:
         run.regions = layout.read_regions(packet, at)
-        run.in_regions = bytes(packet[at : at + layout.regions_bytes])
+        run.regions_key = bytes(packet[at : at + layout.regions_bytes])
     inline, run.inputs = iter(run.inputs), []
     for tensor in description.inputs:
-        run.inputs.append(next(inline) if tensor.place == INLINE else NOT_YET)
+        run.inputs.append(next(inline) if tensor.place == INLINE else PLACEHOLDER)
 
 
-# Stands for an input that is put in its place when the run is taken up.
-NOT_YET: Array = np.empty(0, np.uint8)
+# Placeholder of an input that comes from a region or in chunks.
+PLACEHOLDER: Array = np.empty(0, np.uint8)
 
 
-def _described(session: Session, number: int, packet: Bytes, at: int, size: int, end: int) -> Description:
-    """Read the description of a frame, and keep it under its number. Raises InvalidParameter or UnknownHandle."""
+def _read_description(session: Session, number: int, packet: Bytes, at: int, size: int, end: int) -> Description:
+    """Return the description in a frame, and keep it under its number; raise InvalidParameter or UnknownHandle."""
     if at + size > end:
         raise InvalidParameter(f"a description of {size} bytes passes the end of its frame")
     data = bytes(packet[at : at + size])
@@ -112,9 +112,9 @@ def _described(session: Session, number: int, packet: Bytes, at: int, size: int,
     inputs, outputs = list[DescribedInput](), list[DescribedOutput]()
     try:
         for tensor, form in zip(message.inputs, model.inputs, strict=True):
-            inputs.append(described_input(form, tensor.data_type, tuple(tensor.dimensions[:]), tensor.place))
+            inputs.append(describe_input(form, tensor.data_type, tuple(tensor.dimensions[:]), tensor.place))
         for tensor, form in zip(message.outputs, model.outputs, strict=True):
-            outputs.append(_expected(form, tensor))
+            outputs.append(_read_output(form, tensor))
     except InvalidParameter as error:
         is_input = len(inputs) < len(model.inputs)
         what, index = ("input", len(inputs)) if is_input else ("output", len(outputs))
@@ -130,13 +130,13 @@ def _described(session: Session, number: int, packet: Bytes, at: int, size: int,
     is_kept = number and not (description.has_chunks or message.traceparent or message.profile)
     if is_kept:
         session.descriptions.keep(number, description)
-        if session.models.get(model_id) is not model:  # It has been released meanwhile.
+        if session.models.get(model_id) is not model:  # Another thread has released the model meanwhile.
             session.descriptions.forget(model)
     return description
 
 
-def described_input(form: TensorForm, data_type: int, shape: Shape, place: int) -> DescribedInput:
-    """Describe an input that a client sends. Raises InvalidParameter for one that the model doesn't take."""
+def describe_input(form: TensorForm, data_type: int, shape: Shape, place: int) -> DescribedInput:
+    """Return the description of a client's input; raise InvalidParameter if the model doesn't take such an input."""
     if data_type == form.data_type and form.dtype is not None:
         if place == INLINE and _fits(shape, form.shape):
             return DescribedInput(form, shape, form.dtype, math.prod(shape) * form.dtype.itemsize, place)
@@ -148,15 +148,15 @@ def described_input(form: TensorForm, data_type: int, shape: Shape, place: int) 
     raise InvalidParameter(f"it is {sent.name.lower()}{format_shape(shape_of(shape))}; the model takes {form.spec}")
 
 
-def _expected(form: TensorForm, tensor: TensorDescription) -> DescribedOutput:
-    """Read what a client expects of an output. Raises InvalidParameter for what can't be."""
+def _read_output(form: TensorForm, tensor: TensorDescription) -> DescribedOutput:
+    """Return the output that a client expects; raise InvalidParameter if the model can't give such an output."""
     place, data_type, dtype = tensor.place, tensor.data_type, form.dtype
     if place not in _OUTPUT_PLACES:
         raise InvalidParameter(f"place is {place}; give one of an output")
     if tensor.is_open or place == NOWHERE:
         return DescribedOutput((), None, place, 0, tensor.is_open)
     shape = tuple(tensor.dimensions[:])
-    if dtype is None:  # The model doesn't know it.
+    if dtype is None:  # The model doesn't declare it.
         dtype = NUMPY_DTYPES.get(known_enum(DataType, data_type, "data_type"))
     elif data_type != form.data_type:
         dtype = None
@@ -172,14 +172,14 @@ def _fits(shape: Shape, declared: Shape) -> bool:
         return UNKNOWN_DIM not in shape
     if len(shape) != len(declared):
         return False
-    for given, known in zip(shape, declared, strict=True):  # A generator takes three times as long.
+    for given, known in zip(shape, declared, strict=True):  # A generator expression takes three times as long.
         if given != known and (known != UNKNOWN_DIM or given < 0):
             return False
     return True
 
 
 def require_count(what: str, count: int, expected: int) -> None:
-    """Refuse another number of tensors than the model has. Raises InvalidParameter."""
+    """Raise InvalidParameter if the number of tensors is not that of the model."""
     if count != expected:
         has = "takes" if what == "inputs" else "has"
         raise InvalidParameter(f"{count} {what} were given; the model {has} {expected}")

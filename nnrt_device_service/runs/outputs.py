@@ -1,4 +1,4 @@
-"""Checks what a backend gives where arrays are expected of it."""
+"""Check of the outputs that a backend returns."""
 
 from collections.abc import Sequence
 
@@ -16,14 +16,14 @@ def require_outputs(
     known: Sequence[TensorSpec] = (),
     places: Sequence[Array | None] = (),
 ) -> None:
-    """Refuse what can't be the outputs of a run, with UnavailableDevice.
+    """Raise UnavailableDevice if these can't be the outputs of a run.
 
-    `forms` are those that the model says, `known` is what was known of the run before it started, and `places` has the
-    memory that it was given for some: that very thing is right.
+    `forms` are the outputs that the model declares, `known` the specs that were known before the run started. `places`
+    has, for some outputs, the memory that the run was given: an output that is this very object is right.
     """
     if not isinstance(outputs, list | tuple) or len(outputs) != len(forms):
         raise UnavailableDevice(
-            f"the device {device_name!r} gave {_told(outputs)} for the outputs of a run; they must be a list of"
+            f"the device {device_name!r} gave {_text(outputs)} for the outputs of a run; they must be a list of"
             f" {len(forms)}"
         )
     for index, (form, output) in enumerate(zip(forms, outputs, strict=True)):
@@ -34,12 +34,12 @@ def require_outputs(
         if not is_array or form.dtype not in (None, output.dtype) or not spec.accepts(output.shape):
             name = f" {form.name!r}" if form.name else ""
             raise UnavailableDevice(
-                f"the device {device_name!r} gave {_told(output)} for output {index}{name} of a run; it must be {spec}"
+                f"the device {device_name!r} gave {_text(output)} for output {index}{name} of a run; it must be {spec}"
             )
 
 
-def _told(given: object) -> str:
-    """Tell what a backend gave, as far as clients may know it."""
+def _text(given: object) -> str:
+    """Describe what a backend returned, without contents that clients must not see."""
     match given:
         case None:
             return "None"

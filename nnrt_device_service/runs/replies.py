@@ -1,4 +1,4 @@
-"""Replies of runs: the bytes of their frames, and the messages of the unary RPC."""
+"""Replies of runs: frames, and messages of the unary RPC `Run`."""
 
 from collections.abc import Iterator, Sequence
 from time import perf_counter_ns
@@ -6,7 +6,7 @@ from typing import Protocol, cast
 
 import numpy as np
 
-from nnrt_device_service.runs.failures import error_to_tell
+from nnrt_device_service.runs.failures import report_error
 from nnrt_device_service.runs.run import Run
 from nnrt_device_service.sessions.descriptions import CHUNKS, INLINE, NOWHERE, REGION
 from nnrt_device_service.sessions.run_registry import KnownRun
@@ -21,34 +21,35 @@ from nnrt_hdi.v2.prepared_model_pb2 import RunOutcome, RunReply, TensorPlace
 from nnrt_hdi.wire.packet import reply_with_outcome
 from nnrt_hdi.wire.run_messages import chunk_message, frames_message
 
-# Replies on streams that are longer count in the budget of their session.
+# Replies on streams of at least this size count in the budget of their session.
 COUNTED_BYTES = 64 * 1024
 
 Times = tuple[int, int, int, int, int, int]
 
 
 class Tracer(Protocol):
-    """Makes spans of runs."""
+    """Recorder of the spans of runs."""
 
-    def ended(self, run: Run, times: Times) -> None:
-        """Make the span of a run whose reply has just been made."""
+    def record_success(self, run: Run, times: Times) -> None:
+        """Record the span of a run whose reply has just been made."""
 
-    def failed(self, run: Run, error: BaseException) -> None:
-        """Make the span of a run that has just failed."""
+    def record_failure(self, run: Run, error: BaseException) -> None:
+        """Record the span of a run that has just failed."""
 
 
 class Replies:
-    """Makes the replies of runs, and counts these for their identities."""
+    """Makes the replies of runs, and counts the runs for their identities."""
 
     def __init__(self, message_bytes: int, tracer: Tracer | None = None) -> None:
         self._message_bytes = message_bytes
         self._tracer = tracer
 
     def frame(self, run: Run, method: str, most_bytes: int = 0) -> bytes:
-        """Make the frame of a run that has ended, or could not begin, and note it. Every small run comes here.
+        """Make the reply frame of a run that has ended, or could not begin, and note it in the run.
 
-        A reply that is longer than `most_bytes` is kept for AwaitRun. Where that is 0, outputs that are too long are
-        in `run.chunked`, and from COUNTED_BYTES on the reply counts in the session until `let_go`.
+        A reply longer than `most_bytes` is kept for AwaitRun, and the frame says so. If `most_bytes` is 0, outputs that
+        are too long for the frame are in `run.chunked`, and a reply of COUNTED_BYTES or more counts in the session's
+        budget until `release_reply_bytes`. The first branch is fast, for small runs.
         """
         session, description, outputs = run.session, run.description, run.outputs
         if (
@@ -59,7 +60,7 @@ class Replies:
             and not session.wants_compression
         ):
             if description.writes_regions:
-                outputs = self._inline(run)
+                outputs = self._inline_outputs(run)
             now, received_at_ns, queued_ns, computed_ns = (
                 perf_counter_ns(),
                 run.received_at_ns,
@@ -72,7 +73,7 @@ class Replies:
             copied_ns, in_bytes, out_bytes = copied_in_ns + copied_out_ns, description.in_bytes, description.out_bytes
             session.usage.count_run(queued_ns, copied_ns, computed_ns, in_bytes, out_bytes)
         else:
-            frame = self._other_frame(run, method, most_bytes)
+            frame = self._full_frame(run, method, most_bytes)
         run.outputs = ()
         if run.held_bytes is None:
             run.reply = frame
@@ -80,22 +81,22 @@ class Replies:
                 session.runs.wake()
         return frame
 
-    def _other_frame(self, run: Run, method: str, most_bytes: int) -> bytes:
-        """Make the frame of a run that says more than outputs."""
+    def _full_frame(self, run: Run, method: str, most_bytes: int) -> bytes:
+        """Make a frame that doesn't consist only of the promised outputs, or is long."""
         if run.is_unknown:
             return reply_with_outcome(run.id, _NO_TIMES, _UNKNOWN)
         try:
             if run.error is not None:
                 raise run.error
-            return self._told(run, most_bytes)
+            return self._success_frame(run, most_bytes)
         except BaseException as error:
             run.chunked = ()
-            return self._failed(run, error, method)
+            return self._failure_frame(run, error, method)
         finally:
-            run.error = None  # Its traceback would keep the run, and all that this has.
+            run.error = None  # Its traceback would keep the run and all that the run refers to alive.
 
-    def _inline(self, run: Run) -> list[Array]:
-        """The outputs that are neither in their regions nor unwanted."""
+    def _inline_outputs(self, run: Run) -> list[Array]:
+        """Return the outputs that the client wants and that are not in their regions."""
         assert run.description is not None
         return [
             array
@@ -103,19 +104,18 @@ class Replies:
             if expected.place == INLINE or (expected.place == REGION and not run.is_written)
         ]
 
-    def _told(self, run: Run, most_bytes: int) -> bytes:
-        """Make the frame of a run that ended well. Raises OutOfMemory where there is no room for what is to be sent
-        later."""
-        times, description, inline = run.times(), run.description, self._inline(run)
+    def _success_frame(self, run: Run, most_bytes: int) -> bytes:
+        """Make the frame of a successful run; raise OutOfMemory if the session has no room for the reply."""
+        times, description, inline = run.times(), run.description, self._inline_outputs(run)
         assert description is not None
         inline_bytes = sum(array.nbytes for array in inline)
         if inline_bytes <= (most_bytes or self._most_inline(run)) and run.is_as_promised and not description.profile:
             frame = description.layout.reply(run.id, times, inline)
         else:
-            frame = self._with_outcome(run, times, inline)
+            frame = self._outcome_frame(run, times, inline)
         size_bytes = len(frame) + sum(array.nbytes for array in run.chunked)
         if most_bytes and size_bytes > most_bytes:
-            frame = self._kept(run, times, frame)
+            frame = self._keep_for_await_run(run, times, frame)
         elif not most_bytes and size_bytes >= COUNTED_BYTES:
             run.session.budget.reserve(size_bytes)
             run.reserved_bytes = size_bytes
@@ -123,30 +123,30 @@ class Replies:
         return frame
 
     def _most_inline(self, run: Run) -> int:
-        """Bytes of outputs that a message of a stream has at most inside of its frame."""
+        """Return the most bytes of outputs that a frame on a stream may have."""
         most_bytes = min(INLINE_BYTES, self._message_bytes)
         return min(UNCOMPRESSED_BYTES, most_bytes) if run.session.wants_compression else most_bytes
 
-    def _with_outcome(self, run: Run, times: Times, inline: Sequence[Array]) -> bytes:
-        """Make a frame that says what its outputs are, and find those that are to follow it in chunks."""
+    def _outcome_frame(self, run: Run, times: Times, inline: Sequence[Array]) -> bytes:
+        """Make a frame that describes its outputs, and put those that follow it in chunks into `run.chunked`."""
         outcome = RunOutcome()
         chunked = beyond_inline((array.nbytes for array in inline), self._most_inline(run))
         places = iter([CHUNKS if index in chunked else INLINE for index in range(len(inline))])
         assert run.description is not None
         for array, expected in zip(run.outputs, run.description.outputs, strict=True):
             is_elsewhere = expected.place == NOWHERE or (expected.place == REGION and run.is_written)
-            told = outcome.outputs.add(
+            described = outcome.outputs.add(
                 data_type=wire.number(data_type_of(array.dtype)),
                 place=cast("TensorPlace", expected.place if is_elsewhere else next(places)),
             )
-            told.dimensions.extend(array.shape)
+            described.dimensions.extend(array.shape)
         wire.add_operator_times(outcome, run.operators, self._message_bytes)
         run.chunked = [inline[index] for index in sorted(chunked)]
         here = [array for index, array in enumerate(inline) if index not in chunked]
         return reply_with_outcome(run.id, times, outcome.SerializeToString(), here)
 
-    def _kept(self, run: Run, times: Times, frame: bytes) -> bytes:
-        """Keep a reply that is too long for AwaitRun to fetch, and make a frame that says so. Raises OutOfMemory."""
+    def _keep_for_await_run(self, run: Run, times: Times, frame: bytes) -> bytes:
+        """Keep a reply that is too long, for AwaitRun, and make a frame that says so; raise OutOfMemory."""
         runs = run.session.runs
         run.was_too_long = True
         runs.finish(run, frame, run.chunked)
@@ -159,10 +159,10 @@ class Replies:
             )
         return reply_with_outcome(run.id, times, _KEPT)
 
-    def _failed(self, run: Run, error: BaseException, method: str) -> bytes:
-        """Make the frame of a run that gave nothing, which counts as that from now on."""
+    def _failure_frame(self, run: Run, error: BaseException, method: str) -> bytes:
+        """Make the frame of a failed run; log and count the failure."""
         description, is_cancelled = run.description, run.cancellation.is_cancelled
-        told = error_to_tell(
+        error_sent = report_error(
             error,
             method,
             run.session,
@@ -170,20 +170,22 @@ class Replies:
             model=description.model_id if description is not None else 0,
             run=run.id,
         )
-        run.session.usage.count_ended_run(told, was_cancelled=is_cancelled)
+        run.session.usage.count_ended_run(error_sent, was_cancelled=is_cancelled)
         if description is not None and description.traceparent and self._tracer is not None:
-            self._tracer.failed(run, error)
-        return error_frame(run, told)
+            self._tracer.record_failure(run, error)
+        return error_frame(run, error_sent)
 
     def message(self, run: Run) -> tuple[RunReply, int]:
-        """Make the reply of a run of the unary RPC, and tell how many bytes of outputs are in it. Raises what the run
-        failed with, and OutOfMemory for outputs that are too long for a message."""
+        """Return the reply message of a run of the unary RPC `Run`, and the bytes of outputs in it.
+
+        Raises the error of the run, and OutOfMemory for outputs that are too long for a message.
+        """
         description = run.description
         try:
             if run.error is not None:
                 raise run.error
             assert description is not None
-            inline_bytes = sum(array.nbytes for array in self._inline(run))
+            inline_bytes = sum(array.nbytes for array in self._inline_outputs(run))
             if inline_bytes > self._message_bytes:
                 raise LimitReached(
                     f"the outputs have {inline_bytes} bytes, a message at most {self._message_bytes};"
@@ -192,14 +194,14 @@ class Replies:
                 )
         except BaseException as error:
             if description is not None and description.traceparent and self._tracer is not None:
-                self._tracer.failed(run, error)
-            run.error = None  # Its traceback would keep the run.
+                self._tracer.record_failure(run, error)
+            run.error = None  # Its traceback would keep the run alive.
             raise
         reply = RunReply()
-        self._fill(run, reply)
+        self._fill_message(run, reply)
         return reply, inline_bytes
 
-    def _fill(self, run: Run, reply: RunReply) -> None:
+    def _fill_message(self, run: Run, reply: RunReply) -> None:
         model, description = run.model, run.description
         assert model is not None and description is not None
         regions = iter(run.regions[3 * [tensor.place for tensor in description.inputs].count(REGION) :])
@@ -219,7 +221,7 @@ class Replies:
         self._count(run, times)
 
     def _count(self, run: Run, times: Times) -> None:
-        """Count a run that ended well, for the identity that it is of."""
+        """Count a successful run for its identity, and record its span."""
         _, queued_ns, copied_in_ns, computed_ns, copied_out_ns, _ = times
         description = run.description
         assert description is not None
@@ -227,7 +229,7 @@ class Replies:
         usage, in_bytes = run.session.usage, description.in_bytes
         usage.count_run(queued_ns, copied_in_ns + copied_out_ns, computed_ns, in_bytes, out_bytes)
         if description.traceparent and self._tracer is not None:
-            self._tracer.ended(run, times)
+            self._tracer.record_success(run, times)
 
 
 _TIMES = ("received_at_ns", "queued_ns", "copied_in_ns", "computed_ns", "copied_out_ns", "served_ns")
@@ -236,8 +238,8 @@ _UNKNOWN = RunOutcome(is_unknown=True).SerializeToString()
 _KEPT = RunOutcome(kept=True).SerializeToString()
 
 
-def let_go(runs: Sequence[Run]) -> None:
-    """Count the replies of runs no more, which have been sent."""
+def release_reply_bytes(runs: Sequence[Run]) -> None:
+    """Release the budget bytes of replies that have been sent."""
     for run in runs:
         if run.reserved_bytes:
             run.session.budget.release(run.reserved_bytes)
@@ -245,21 +247,21 @@ def let_go(runs: Sequence[Run]) -> None:
 
 
 def error_frame(run: Run, error: NnrtError) -> bytes:
-    """Make the frame of a run that gave nothing."""
+    """Make the reply frame of a failed run."""
     outcome = RunOutcome(error=wire.error_detail(error))
     return reply_with_outcome(run.id, _NO_TIMES, outcome.SerializeToString())
 
 
 def keep_reply(run: Run) -> None:
     """Keep the reply of a run whose stream or connection has ended, for AwaitRun to fetch."""
-    if run.reply is None:  # Something went so wrong that not even that could be said.
+    if run.reply is None:  # Not even an error reply could be made.
         failed = OperationFailed("the daemon failed to end the run; run it again")
-        run.session.runs.finish(run, error_frame(run, error_to_tell(failed, "AwaitRun", run.session, run=run.id)))
+        run.session.runs.finish(run, error_frame(run, report_error(failed, "AwaitRun", run.session, run=run.id)))
     run.session.runs.keep(run)
 
 
-def messages_of(frame: bytes, run: KnownRun, message_bytes: int, *, is_compressed: bool) -> Iterator[bytes]:
-    """Make the messages of a reply: its frame, and the chunks of the outputs that follow."""
+def reply_messages(frame: bytes, run: KnownRun, message_bytes: int, *, is_compressed: bool) -> Iterator[bytes]:
+    """Yield the messages of a reply: its frame, and the chunks of outputs that follow it."""
     yield frames_message(frame)
     for piece in pieces(map(np.ascontiguousarray, run.chunked), message_bytes):
         yield chunk_message(piece, compressed(piece) if is_compressed else None)

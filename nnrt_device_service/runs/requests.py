@@ -1,10 +1,10 @@
-"""Runs of the unary RPC, from their messages to their messages."""
+"""Requests of the unary RPC `Run`, converted to runs."""
 
 from functools import partial
 
 import numpy as np
 
-from nnrt_device_service.runs.frames import NOT_YET, described_input, require_count
+from nnrt_device_service.runs.frames import PLACEHOLDER, describe_input, require_count
 from nnrt_device_service.runs.run import Run
 from nnrt_device_service.sessions.descriptions import INLINE, REGION, DescribedInput, DescribedOutput, Description
 from nnrt_device_service.sessions.session import Session
@@ -17,20 +17,19 @@ from nnrt_hdi.v2.model_pb2 import BufferRegion, IOTensor, SharedBuffer
 from nnrt_hdi.v2.prepared_model_pb2 import RunRequest
 
 
-def run_of(session: Session, request: RunRequest, cancellation: Cancellation, received_at_ns: int) -> Run:
-    """Make the run that a message asks for. Raises InvalidParameter or UnknownHandle for a request that makes no
-    sense."""
+def read_run(session: Session, request: RunRequest, cancellation: Cancellation, received_at_ns: int) -> Run:
+    """Return the run that a message asks for; raise InvalidParameter or UnknownHandle if the request is invalid."""
     model = session.models.get(request.model_id) or session.model(request.model_id)
-    require_count("inputs", len(request.inputs), len(model.inputs))  # Before they are made: there may be millions.
+    require_count("inputs", len(request.inputs), len(model.inputs))  # Before the loop: there may be millions.
     if request.outputs:
         require_count("regions for outputs", len(request.outputs), len(model.outputs))
     run = Run(session, 0, cancellation, received_at_ns)
     regions: list[BufferRegion] = []
     inputs = []
     for index, (tensor, form) in enumerate(zip(request.inputs, model.inputs, strict=True)):
-        data = wire.at_place(f"input {index}", partial(_data, tensor))
+        data = wire.at_place(f"input {index}", partial(_read_inline, tensor))
         named = f"input {index}" + (f" {form.name!r}" if form.name else "")
-        described, array = wire.at_place(named, partial(_input, form, tensor, data))
+        described, array = wire.at_place(named, partial(_read_input, form, tensor, data))
         if described.place == REGION:
             regions.append(tensor.data.region)
         inputs.append(described)
@@ -46,8 +45,11 @@ def run_of(session: Session, request: RunRequest, cancellation: Cancellation, re
     return run
 
 
-def _data(tensor: IOTensor) -> bytes | None:
-    """The inline bytes of an input, which are as many as it says; None for one in a region. Raises InvalidParameter."""
+def _read_inline(tensor: IOTensor) -> bytes | None:
+    """Return the inline bytes of an input, or None if it lies in a region.
+
+    Raises InvalidParameter if their number isn't that of the input's data type and dimensions.
+    """
     spec = wire.io_spec(tensor)
     if spec.data_type is DataType.UNKNOWN:
         raise InvalidParameter("the data type is UNKNOWN; give one")
@@ -60,17 +62,17 @@ def _data(tensor: IOTensor) -> bytes | None:
     return data
 
 
-def _input(form: TensorForm, tensor: IOTensor, data: bytes | None) -> tuple[DescribedInput, Array]:
+def _read_input(form: TensorForm, tensor: IOTensor, data: bytes | None) -> tuple[DescribedInput, Array]:
     place = INLINE if data is not None else REGION
-    described = described_input(form, tensor.data_type, tuple(tensor.dimensions), place)
+    described = describe_input(form, tensor.data_type, tuple(tensor.dimensions), place)
     if data is None:
-        return described, NOT_YET
-    # Of no bytes numpy makes no array, not even an empty one.
+        return described, PLACEHOLDER
+    # numpy makes no array from an empty buffer, not even an empty one.
     return described, np.ndarray(described.shape, described.dtype, data or bytes(described.dtype.itemsize))
 
 
 def inline_bytes(buffer: SharedBuffer) -> bytes:
-    """The bytes of a SharedBuffer that lies in no region. Raises InvalidParameter."""
+    """Return the inline bytes of a SharedBuffer; raise InvalidParameter if it has none."""
     match buffer.WhichOneof("place"):
         case "inline":
             return buffer.inline

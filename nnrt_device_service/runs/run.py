@@ -1,11 +1,11 @@
-"""A run, from its request to its reply."""
+"""Run of a model, from its request to its reply."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
 from time import perf_counter_ns
 
 from nnrt_device_service.runs.outputs import require_outputs
-from nnrt_device_service.runs.tensors import OutputRegions, Placed, frozen_copy, placed_in
+from nnrt_device_service.runs.tensors import OutputRegions, RegionTensors, find_tensors, frozen_copy
 from nnrt_device_service.sessions.descriptions import Description
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.run_registry import KnownRun
@@ -17,9 +17,9 @@ from nnrt_hdi.tensor import Array, TensorSpec
 
 
 class Run(KnownRun):
-    """A run of a model: what it is to compute, what it has taken of the daemon, and what it gave.
+    """One run of a model: its inputs, the daemon's resources that it uses, and its outputs or error.
 
-    `frames` and `requests` make runs of what clients send, `Executing` computes them, `Replies` answers them.
+    `frames` and `requests` make runs from what clients send, `Executing` computes them, `Replies` makes their replies.
     """
 
     __slots__ = (
@@ -32,8 +32,6 @@ class Run(KnownRun):
         "error",
         "has_model",
         "has_slot",
-        "held",
-        "in_regions",
         "inputs",
         "is_as_promised",
         "is_inside",
@@ -42,125 +40,131 @@ class Run(KnownRun):
         "known",
         "model",
         "operators",
+        "output_regions",
         "outputs",
-        "placed",
         "received_at_ns",
+        "region_tensors",
         "regions",
+        "regions_key",
         "reserved_bytes",
+        "resources",
         "session",
-        "targets",
     )
 
     def __init__(self, session: Session, run_id: int, cancellation: Cancellation, received_at_ns: int = 0) -> None:
-        """All of the request was here at a time of time.perf_counter_ns."""
+        """Make a run whose request was complete at `received_at_ns` (time.perf_counter_ns); 0 means now."""
         self.session = session
         self.id = run_id
         self.cancellation = cancellation
         self.received_at_ns = received_at_ns or perf_counter_ns()
-        # Of the registry.
+        # Attributes of `KnownRun`, which the run registry uses.
         self.reply = self.awaiter = self.held_bytes = None
         self.chunked = ()
         self.was_too_long = False
         self.description: Description | None = None
         self.model: LoadedModel | None = None
-        # The client's number of the description is none that is kept.
+        # True if the daemon has no description of the number that the client sent.
         self.is_unknown = False
-        # In the order of the model's; those that lie in regions are put among them when the run is taken up.
+        # In the model's order. `take_inputs` puts in those that lie in regions, `RunStream` those that come in chunks.
         self.inputs: list[Array] = []
-        # buffer_id, offset and bytes of each region, inputs first.
+        # buffer_id, offset and size in bytes of each region: three numbers each, those of inputs first.
         self.regions: Sequence[int] = ()
-        # Under what is kept of them; empty where nothing is.
-        self.in_regions = b""
-        self.placed: Placed | None = None
-        self.targets: OutputRegions | None = None
-        self.held: ExitStack | None = None
-        # What the run has entered and not yet left: the drain gate, the model, the device, and bytes of the session.
+        # Key of the region tensors that are kept for later runs; empty if none are kept.
+        self.regions_key = b""
+        self.region_tensors: RegionTensors | None = None
+        self.output_regions: OutputRegions | None = None
+        self.resources: ExitStack | None = None
+        # What the run still has to give back: the drain gate, the model, the slot, and bytes of the session's budget.
         self.is_inside = self.has_model = self.has_slot = False
         self.reserved_bytes = 0
-        # When it began to wait for the device, and got onto it; 0 before that.
+        # When it began to wait for the device, and when it got its slot; 0 before that.
         self.asked_ns = self.began_ns = 0
         self.copied_in_ns = self.computed_ns = self.done_ns = 0
-        # What was known of the outputs before they were computed.
+        # Specs of the outputs that were known before the outputs were computed.
         self.known: Sequence[TensorSpec] = ()
         self.outputs: Sequence[Array] = ()
-        # The outputs are as the description promises; those that were to go to regions are there.
+        # Whether the outputs are as the description promises, and whether those for regions have been written there.
         self.is_as_promised = self.is_written = False
         self.operators: Sequence[OperatorTime] = ()
-        # What the run failed with.
         self.error: BaseException | None = None
 
     @property
     def has_ended(self) -> bool:
-        """The run has outputs, or an error."""
+        """True if the run has outputs or an error."""
         return self.error is not None or self.done_ns > 0
 
     @property
     def rows(self) -> int:
-        """Rows of a run that may be computed with others."""
+        """Number of rows of a run that may join a batch."""
         return len(self.inputs[0])
 
     @property
     def usual_ns(self) -> int | None:
-        """Time that runs of the model take on the device, as far as that is known."""
+        """Nanoseconds that runs of the model usually take on the device, or None if that is not known."""
         return self.model.usual_ns if self.model is not None else None
 
     def take_inputs(self) -> None:
-        """Find the tensors that lie in regions, and take what they need. Raises InvalidParameter or UnknownHandle for
-        regions that there aren't, or that don't fit, OutOfMemory, and UnavailableDevice where the device fails."""
+        """Find the tensors that lie in regions, and reserve what they need.
+
+        Raises InvalidParameter or UnknownHandle for a region that doesn't exist or doesn't fit, OutOfMemory, and
+        UnavailableDevice if the device fails.
+        """
         description = self.description
         assert description is not None
-        self.placed = placed = placed_in(self.session, description, self.regions, self.in_regions)
-        self.targets = placed.targets
-        for index, array in enumerate(placed.inputs):
+        self.region_tensors = tensors = find_tensors(self.session, description, self.regions, self.regions_key)
+        self.output_regions = tensors.targets
+        for index, array in enumerate(tensors.inputs):
             if array is not None:
                 self.inputs[index] = array
-        if placed.holds:
-            with ExitStack() as held:
-                placed.hold(self.session, held)
-                self.held = held.pop_all()
-        for index in placed.copied:
+        if tensors.needs_reserve:
+            with ExitStack() as resources:
+                tensors.reserve(self.session, resources)
+                self.resources = resources.pop_all()
+        for index in tensors.copied:
             self.inputs[index] = frozen_copy(self.inputs[index])
 
     def take_outputs(self, device_name: str) -> None:
-        """Check what the backend gave, and put it where it goes. It fails for what can't be the outputs of the run,
-        where the device does, and with what it was cancelled for."""
+        """Check the outputs of the backend, and copy those for regions there.
+
+        The run fails if these can't be its outputs, if the device fails, or if the run was cancelled.
+        """
         assert self.model is not None
-        targets, placed, description = self.targets, self.placed, self.description
+        targets, tensors, description = self.output_regions, self.region_tensors, self.description
         places = targets.arrays if targets is not None else ()
         try:
             require_outputs(device_name, self.model.outputs, self.outputs, self.known, places)
             if targets is not None:
-                self.cancellation.check()  # Nobody waits for it any more, and the memory may serve other runs.
-                self.is_written = targets.take(self.outputs)
-            if placed is not None:
-                self.outputs = placed.sendable(self.outputs, self.is_written)
+                self.cancellation.check()  # After a cancellation the client may use the memory for other runs.
+                self.is_written = targets.write(self.outputs)
+            if tensors is not None:
+                self.outputs = tensors.make_sendable(self.outputs, self.is_written)
         except Exception as error:
             self.is_as_promised, self.outputs, self.error = False, (), error
         else:
             if description is not None:
                 self.is_as_promised = description.is_kept_by(self.outputs, is_written=self.is_written)
 
-    def let_go(self) -> None:
-        """Let go of the inputs, and of what the run used beside its model and the device."""
+    def release_inputs(self) -> None:
+        """Release the inputs, and what they and the outputs in regions use."""
         self.inputs = []
-        held, self.held, self.placed = self.held, None, None
-        if held is not None:
-            held.close()
+        resources, self.resources, self.region_tensors = self.resources, None, None
+        if resources is not None:
+            resources.close()
 
     def fail(self, error: BaseException) -> None:
-        """Note what the run failed with; on the device that is a fault of the device, unless it says otherwise."""
+        """Note the error of the run; an unexpected one becomes UnavailableDevice if the run was on the device."""
         self.outputs = ()
-        self.error = failed_on_device(error) if self.began_ns else error
+        self.error = _device_error(error) if self.began_ns else error
 
     def times(self) -> tuple[int, int, int, int, int, int]:
-        """Tell where the time of a run that ended well went, as the head of a reply has it."""
+        """Return the times of a successful run in nanoseconds, in the order in which the head of a reply has them."""
         now, received_at_ns, done_ns = perf_counter_ns(), self.received_at_ns, self.done_ns
         queued_ns = max(self.began_ns - self.asked_ns, 0)
         return received_at_ns, queued_ns, self.copied_in_ns, self.computed_ns, now - done_ns, now - received_at_ns
 
 
-def failed_on_device(error: BaseException) -> BaseException:
-    """Make of what a backend has raised the error that a client is told."""
+def _device_error(error: BaseException) -> BaseException:
+    """Return the error that a client gets for an exception of a backend."""
     if isinstance(error, NnrtError | MemoryError):
         return error
     failed = UnavailableDevice(

@@ -1,4 +1,4 @@
-"""Tensors of runs that lie in regions of buffers, where the client may read and write meanwhile."""
+"""Tensors of runs that lie in regions of buffers, which the client may read and write meanwhile."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -6,7 +6,7 @@ from copy import copy
 
 import numpy as np
 
-from nnrt_device_service.memory.buffers import FromRegions, Region
+from nnrt_device_service.memory.buffers import DerivedFromRegions, Region
 from nnrt_device_service.memory.device_memory import DeviceMemory, DevicePlace
 from nnrt_device_service.memory.freeing import device_faults
 from nnrt_device_service.sessions.descriptions import REGION, Description
@@ -16,15 +16,14 @@ from nnrt_hdi.device_buffers import DeviceRegion
 from nnrt_hdi.errors import InvalidParameter, NnrtError
 from nnrt_hdi.tensor import Array, TensorForm, TensorSpec, flat_bytes
 
-# What makes less is not counted: there are no more runs under way than slots.
+# Runs that allocate less are not counted: their number is limited by the slots.
 UNCOUNTED_BYTES = 1 << 20
 
 Place = memoryview | DevicePlace
 
 
 class OutputRegions:
-    """The regions of buffers that the outputs of a run go to: checked, and as arrays where it is known what will be
-    there."""
+    """Regions of buffers that the outputs of a run go to, checked, and as arrays once all output shapes are known."""
 
     def __init__(
         self,
@@ -33,20 +32,21 @@ class OutputRegions:
         regions: Sequence[Region | None],
         may_stay: bool,
     ) -> None:
-        """Those that go to memory of the device are given to the run as regions of it if they `may_stay`.
+        """Check the regions; None stands for an output that goes to no region.
 
-        Raises InvalidParameter or UnknownHandle for regions that there aren't, or that are too small.
+        If `may_stay`, the run writes outputs in the device's memory there itself, and no copy is made. Raises
+        InvalidParameter or UnknownHandle for a region that doesn't exist or is too small.
         """
         self._may_stay = may_stay
         self._places: list[Place | None] = []
-        # The memory of the device that is among them.
+        # Memory of the device that the regions lie in.
         self.memories: set[DeviceMemory] = set()
-        # From where to where outputs go, by buffer.
+        # Range of offsets that outputs are written to, as (begin, end) by buffer id.
         self._spans: dict[int, tuple[int, int]] = {}
         self._forms = forms
         self.are_known = True
         arrays: list[Array | None] = []
-        for index, region in enumerate(regions):  # One loop: runs of images come here.
+        for index, region in enumerate(regions):  # One loop, for speed.
             place = array = None
             if region is not None:
                 form = forms[index]
@@ -57,7 +57,7 @@ class OutputRegions:
                     self.are_known = False
             self._places.append(place)
             arrays.append(array)
-        # Either all outputs go to their regions or none does, so that none is written there before all are known.
+        # Either all outputs are written to their regions or none, so none may be written before all shapes are known.
         self.arrays: Sequence[Array | None] = arrays if self.are_known else ()
 
     def _place(self, session: Session, index: int, form: TensorForm, region: Region) -> Place:
@@ -77,7 +77,7 @@ class OutputRegions:
         return place
 
     def _at(self, place: Place | None, form: TensorForm | None) -> Array | None:
-        """The memory of an output that is known before the run, if a processor may be told to write it there."""
+        """Return an array at a region, or None if its form is unknown or the backend can't write there."""
         if place is None or form is None or not form.size_bytes:
             return None
         if isinstance(place, DevicePlace):
@@ -86,7 +86,7 @@ class OutputRegions:
         return array if array.flags.aligned else None
 
     def learn(self, specs: Sequence[TensorSpec]) -> None:
-        """Make arrays of the regions, if all outputs that go to any are known, and fit."""
+        """Make arrays of the regions, if the forms of all their outputs are known and fit."""
         forms = [
             None if spec.is_dynamic else form.of_run(spec.shape) for form, spec in zip(self._forms, specs, strict=True)
         ]
@@ -96,13 +96,15 @@ class OutputRegions:
             self.arrays = [self._at(place, form) for place, form in pairs]
 
     def may_touch(self, region: Region) -> bool:
-        """Tell whether outputs may be written to where an input is: in any case where it lies between two of them."""
+        """Return whether an input's region may overlap outputs; true also if it lies between two of them."""
         first, end = self._spans.get(region.buffer_id, (0, 0))
         return region.offset < end and first < region.offset + region.data_size
 
-    def take(self, outputs: Sequence[Array]) -> bool:
-        """Put the outputs there that aren't yet; if one is larger than its region, put none. Tell whether they are
-        there. Raises UnavailableDevice where the device fails."""
+    def write(self, outputs: Sequence[Array]) -> bool:
+        """Copy the outputs that aren't in their regions yet, and return whether all are there now.
+
+        Copies none and returns False if one is larger than its region. Raises UnavailableDevice if the device fails.
+        """
         arrays = self.arrays or (None,) * len(outputs)
         to_copy = [
             (place, output)
@@ -117,7 +119,7 @@ class OutputRegions:
 
 
 def put(place: Place, data: memoryview) -> None:
-    """Replace the first bytes there. Raises UnavailableDevice where the device fails."""
+    """Write data to the beginning of a region; raise UnavailableDevice if the device fails."""
     if isinstance(place, memoryview):
         place[: data.nbytes] = data
     else:
@@ -125,27 +127,32 @@ def put(place: Place, data: memoryview) -> None:
 
 
 def may_stay(model: LoadedModel) -> bool:
-    """Tell whether runs of a model get memory of the device as it is. What is joined is put together by the host."""
+    """Return whether the backend gets the device's memory for tensors of a model.
+
+    A model whose runs may be batched doesn't: the host joins and splits the tensors of a batch.
+    """
     return model.prepared.takes_device_buffers and model.group is None
 
 
-class Placed(FromRegions):
-    """The tensors of a run that lie in regions, which have been checked: which inputs are read where they are, and
-    which are copied first."""
+class RegionTensors(DerivedFromRegions):
+    """Tensors of a run that lie in regions, checked: inputs that are read there, and inputs that are copied first.
+
+    Later runs with the same description and regions use the same object.
+    """
 
     __slots__ = (
         "_copied_bytes",
         "_description",
-        "_left",
         "_may_stay",
         "_memories",
+        "_read_in_place",
         "_targets",
         "copied",
         "inputs",
     )
 
     def __init__(self, session: Session, description: Description, regions: Sequence[Region]) -> None:
-        """Raises InvalidParameter or UnknownHandle for regions that there aren't, or that don't fit."""
+        """Check the regions; raise InvalidParameter or UnknownHandle for one that doesn't exist or doesn't fit."""
         model, given = description.model, iter(regions)
         self._description = description
         self._may_stay = may_stay(model) and not description.profile
@@ -154,14 +161,14 @@ class Placed(FromRegions):
         if description.writes_regions:
             written = [next(given) if tensor.place == REGION else None for tensor in description.outputs]
             self._targets = OutputRegions(session, model.outputs, written, self._may_stay)
-        # The memory of the device that the run reads or writes.
+        # Memory of the device that the run reads or writes.
         self._memories: set[DeviceMemory] = set(self._targets.memories) if self._targets is not None else set()
-        # Indexes of those that each run copies first, and their bytes.
+        # Indexes of the inputs that each run copies first, and their size.
         self.copied: list[int] = []
         self._copied_bytes = 0
-        # Those that the run reads where the client may go on writing.
-        self._left: list[Array] = []
-        # Inputs where they are, None for those that are in no region.
+        # Inputs that the run reads in place, where the client may write meanwhile.
+        self._read_in_place: list[Array] = []
+        # All inputs, as arrays at their regions; None for an input in no region.
         self.inputs: list[Array | None] = []
         for index, region in enumerate(read):
             try:
@@ -171,27 +178,33 @@ class Placed(FromRegions):
 
     @property
     def targets(self) -> OutputRegions | None:
-        """Where the outputs of one run go; None where none goes to a region."""
+        """Regions of the outputs of one run, or None if none goes to a region."""
         targets = self._targets
-        return targets if targets is None or targets.are_known else copy(targets)  # It learns of one run only.
+        # `learn` changes them for one run, so each run gets a copy.
+        return targets if targets is None or targets.are_known else copy(targets)
 
     @property
-    def holds(self) -> bool:
-        """Tell if a run is to `hold` something: each input may name the same gigabyte."""
+    def needs_reserve(self) -> bool:
+        """True if a run has to call `reserve`, as it uses the device's memory or large copies.
+
+        (Copies can be large although the budget counts their regions: each input may name the same region.)
+        """
         return self._copied_bytes >= UNCOUNTED_BYTES or bool(self._memories)
 
-    def hold(self, session: Session, held: ExitStack) -> None:
-        """Take what one run uses until `held` is closed: memory of the device, and copies, which count in the session.
+    def reserve(self, session: Session, resources: ExitStack) -> None:
+        """Keep the device's memory and reserve bytes for the copies of one run, until the exit stack is closed.
 
-        Raises UnknownHandle where a buffer has been released, OutOfMemory.
+        Raises UnknownHandle if a buffer has been released, and OutOfMemory.
         """
         for memory in self._memories:
-            held.enter_context(memory)
-        held.enter_context(session.budget.reserved(self._copied_bytes))
+            resources.enter_context(memory)
+        resources.enter_context(session.budget.reserved(self._copied_bytes))
 
     def _input(self, session: Session, index: int, region: Region) -> Array:
-        """Find an input: the tensor where it is. Raises InvalidParameter or UnknownHandle for a region that there
-        isn't, or that has another size."""
+        """Return an input as an array at its region.
+
+        Raises InvalidParameter or UnknownHandle for a region that doesn't exist or has another size.
+        """
         tensor = self._description.inputs[index]
         place = session.buffers.region(region.buffer_id, region.offset, region.data_size)
         if place.nbytes != tensor.size_bytes:
@@ -205,10 +218,10 @@ class Placed(FromRegions):
             if stays and (there := place.to_run(tensor.form)) is not None:
                 return there
             return self._copy(index, place.to_copy(tensor.form))
-        # Of no bytes numpy makes no array, not even an empty one.
+        # numpy makes no array from an empty buffer, not even an empty one.
         array: Array = np.ndarray(tensor.shape, tensor.dtype, place if place.nbytes else bytes(tensor.dtype.itemsize))
         if is_read_in_place and array.flags.aligned and not (self._targets and self._targets.may_touch(region)):
-            self._left.append(array)
+            self._read_in_place.append(array)
             return array
         return self._copy(index, array)
 
@@ -217,34 +230,38 @@ class Placed(FromRegions):
         self._copied_bytes += tensor.nbytes
         return tensor
 
-    def sendable(self, outputs: Sequence[Array], is_written: bool) -> Sequence[Array]:
-        """Make outputs such that none that is still to be sent lies in an input, where the client may write again, nor
-        in memory of the device. Raises UnavailableDevice where the device fails."""
-        if not (self._left or self._memories):
+    def make_sendable(self, outputs: Sequence[Array], is_written: bool) -> Sequence[Array]:
+        """Return the outputs, with copies of those to be sent that share memory with an input or lie on the device.
+
+        (The client may write to its inputs before the reply is sent.) Raises UnavailableDevice if the device fails.
+        """
+        if not (self._read_in_place or self._memories):
             return outputs
         described = self._description.outputs
         return [
-            output if is_written and described[index].place == REGION else _apart(_on_host(output), self._left)
+            output if is_written and described[index].place == REGION else _apart(_on_host(output), self._read_in_place)
             for index, output in enumerate(outputs)
         ]
 
 
-def placed_in(session: Session, description: Description, regions: Sequence[int], key: bytes) -> Placed:
-    """Find the tensors of a run in regions, of each of which there are three numbers. Where there is a `key` for them,
-    they are looked for once. Raises as `Placed`."""
+def find_tensors(session: Session, description: Description, regions: Sequence[int], key: bytes) -> RegionTensors:
+    """Return the tensors of a run that lie in regions, each given by three numbers.
+
+    With a `key` the result is kept for later runs with the same description and regions. Raises as `RegionTensors`.
+    """
     buffers = session.buffers
     kept = buffers.kept((description.token, key)) if key else None
-    if isinstance(kept, Placed):
+    if isinstance(kept, RegionTensors):
         return kept
     releases = buffers.releases
-    placed = Placed(session, description, list(map(Region, regions[::3], regions[1::3], regions[2::3])))
+    tensors = RegionTensors(session, description, list(map(Region, regions[::3], regions[1::3], regions[2::3])))
     if key:
-        buffers.keep((description.token, key), placed, len(regions) // 3, releases)
-    return placed
+        buffers.keep((description.token, key), tensors, len(regions) // 3, releases)
+    return tensors
 
 
 def frozen_copy(tensor: Array) -> Array:
-    """Copy a tensor, which nobody changes any more then. Raises UnavailableDevice where the device fails."""
+    """Return a read-only copy of a tensor; raise UnavailableDevice if the device fails."""
     copy: Array = tensor.copy()
     copy.flags.writeable = False
     return copy
@@ -255,8 +272,10 @@ def _apart(output: Array, left: Sequence[Array]) -> Array:
 
 
 def _on_host(tensor: Array) -> Array:
-    """Read a tensor that is in memory of the device. What the backend gives for a result is not guarded by the
-    daemon."""
+    """Return a tensor as an array on the host, copied if it lies in the device's memory.
+
+    An output may lie in a buffer of the backend's own, whose errors nobody else translates.
+    """
     if isinstance(tensor, DeviceRegion):
         with device_faults("read a result"):
             return tensor.copy()

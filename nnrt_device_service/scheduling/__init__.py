@@ -1,1 +1,1 @@
-"""The order of runs on the device, and the gate that new work passes."""
+"""Order of runs on the device, and the drain gate."""

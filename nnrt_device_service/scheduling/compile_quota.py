@@ -1,4 +1,4 @@
-"""The seconds of compiling that one identity may take."""
+"""Limit of the seconds that the daemon compiles for one identity."""
 
 import threading
 import time
@@ -10,26 +10,26 @@ _HOUR_S = 3600.0
 
 
 class CompileQuota:
-    """So many seconds for each identity, which come back evenly within an hour.
+    """Number of compile seconds that each identity may spend; spent seconds come back evenly within an hour.
 
-    What is under way counts when it has ended, for nobody knows before how long it takes: one identity passes the limit
-    by what is compiled at a time.
+    A compilation counts when it has ended, as its duration is not known before. So one identity can exceed its limit by
+    the compilations that it has under way.
     """
 
     def __init__(self, limit_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """`limit_s` may be 0, for no limit."""
+        """Set a limit of `limit_s` seconds for each identity; 0 means no limit."""
         self._limit_s = limit_s
         self._clock = clock
         self._lock = threading.Lock()
-        # Of identities, when the last of what they have spent comes back. Those who have spent nothing are not here.
-        self._whole_again: dict[str, float] = {}
+        # Maps an identity to the time when its last spent second comes back. Identities that owe nothing are absent.
+        self._repaid_at: dict[str, float] = {}
 
     def require_room(self, identity: str) -> None:
-        """Raises OutOfMemory for an identity that has nothing left."""
+        """Raise OutOfMemory if the identity has no compile seconds left."""
         if not self._limit_s:
             return
         with self._lock:
-            owes_s = self._whole_again.get(identity, 0.0) - self._clock()
+            owes_s = self._repaid_at.get(identity, 0.0) - self._clock()
         if owes_s >= _HOUR_S:
             raise LimitReached(
                 f"{identity} has had the daemon compile for {owes_s / _HOUR_S * self._limit_s:.1f} s within an hour;"
@@ -38,11 +38,11 @@ class CompileQuota:
             )
 
     def spend(self, identity: str, seconds: float) -> None:
-        """Count what has been compiled for an identity."""
+        """Count the seconds that a compilation for the identity took."""
         if not self._limit_s:
             return
         with self._lock:
             now = self._clock()
-            self._whole_again = {name: at for name, at in self._whole_again.items() if at > now}
-            owes_from = self._whole_again.get(identity, now)
-            self._whole_again[identity] = owes_from + seconds * _HOUR_S / self._limit_s
+            self._repaid_at = {name: at for name, at in self._repaid_at.items() if at > now}
+            owes_from = self._repaid_at.get(identity, now)
+            self._repaid_at[identity] = owes_from + seconds * _HOUR_S / self._limit_s

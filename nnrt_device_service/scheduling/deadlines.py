@@ -1,4 +1,4 @@
-"""The deadlines of runs for which no thread waits."""
+"""Deadlines of runs for which no thread waits."""
 
 import math
 import threading
@@ -9,21 +9,23 @@ from nnrt_hdi.backend import Cancellation
 
 
 class Deadlines:
-    """Cancels runs when their time is over, in a thread that there is from the first one on.
+    """Thread that cancels runs at their deadlines; it starts with the first run that has one.
 
-    There are about as many as slots on the device, so looking at each costs less than keeping them in order.
+    There are about as many runs as slots on the device, so searching all of them costs less than sorting them.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._runs: dict[Cancellation, float] = {}
-        # When the thread looks next.
-        self._looks_at = -math.inf
+        # When the thread wakes next.
+        self._wakes_at = -math.inf
         self._has_thread = self._is_over = False
 
     def add(self, run: Cancellation) -> None:
-        """Cancel a run at its deadline, if it has one, unless it is discarded before. Raises OutOfMemory where no
-        thread can be started."""
+        """Cancel a run at its deadline, unless it has none or `discard` comes first.
+
+        Raises OutOfMemory if the thread can't be started.
+        """
         deadline = run.deadline
         if deadline is None:
             return
@@ -32,32 +34,32 @@ class Deadlines:
                 start_thread(self._watch, "deadlines")
                 self._has_thread = True
             self._runs[run] = deadline
-            if deadline < self._looks_at:
+            if deadline < self._wakes_at:
                 self._changed.notify()
 
     def discard(self, run: Cancellation) -> None:
-        """Leave a run alone."""
+        """Forget a run and its deadline."""
         if run.deadline is not None:
             with self._changed:
                 self._runs.pop(run, None)
 
     def close(self) -> None:
-        """End the thread. No run is cancelled any more."""
+        """End the thread; no run is cancelled afterwards."""
         with self._changed:
             self._is_over = True
             self._changed.notify()
 
     def _watch(self) -> None:
-        while (overdue := self._next()) is not None:
+        while (overdue := self._pop_overdue()) is not None:
             overdue.expire()
 
-    def _next(self) -> Cancellation | None:
-        """Wait for the next run whose time is over, and discard it; None at the end."""
+    def _pop_overdue(self) -> Cancellation | None:
+        """Wait for the next run whose deadline has passed, forget and return it; return None after `close`."""
         with self._changed:
             while not self._is_over:
                 run = min(self._runs, key=self._runs.__getitem__, default=None)
-                self._looks_at = math.inf if run is None else self._runs[run]
-                left_s = self._looks_at - time.monotonic()
+                self._wakes_at = math.inf if run is None else self._runs[run]
+                left_s = self._wakes_at - time.monotonic()
                 if run is not None and left_s <= 0:
                     del self._runs[run]
                     return run

@@ -1,4 +1,4 @@
-"""The gate that new work passes, until the daemon drains."""
+"""Drain gate: new work passes it until the daemon drains."""
 
 import threading
 from collections.abc import Iterator
@@ -8,9 +8,9 @@ from nnrt_hdi.errors import UnavailableDevice
 
 
 class DrainGate:
-    """Counts the work under way, and closes when the daemon shuts down.
+    """Gate that counts the work under way and closes when the daemon shuts down.
 
-    Work is inside until it has ended and gRPC has handed its reply to the transport, or knows that it never will.
+    Work leaves when it has ended and its reply has been handed to the transport, or can't be sent any more.
     """
 
     def __init__(self) -> None:
@@ -20,12 +20,12 @@ class DrainGate:
         self.is_closed = False
 
     def require_open(self) -> None:
-        """Raises UnavailableDevice once the gate is closed."""
+        """Raise UnavailableDevice if the gate is closed."""
         if self.is_closed:
             raise UnavailableDevice("the daemon is shutting down and takes no new work")
 
     def enter(self) -> None:
-        """Be counted until `leave`. Raises UnavailableDevice once the gate is closed."""
+        """Count one more piece of work until `leave`; raise UnavailableDevice if the gate is closed."""
         with self._lock:
             if self.is_closed:
                 self.require_open()
@@ -39,7 +39,7 @@ class DrainGate:
 
     @contextmanager
     def admit(self) -> Iterator[None]:
-        """Be counted while the block lasts. Raises UnavailableDevice once the gate is closed."""
+        """Count the block as work; raise UnavailableDevice if the gate is closed."""
         self.enter()
         try:
             yield
@@ -47,7 +47,7 @@ class DrainGate:
             self.leave()
 
     def close(self, timeout_s: float) -> bool:
-        """Let nobody in any more and wait until all are out; whether they were in time."""
+        """Admit no more work and return whether all work left within `timeout_s`."""
         with self._lock:
             self.is_closed = True
             return self._empty.wait_for(lambda: not self._inside, timeout_s)

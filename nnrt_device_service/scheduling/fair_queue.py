@@ -1,13 +1,14 @@
-"""Even shares of the device's time among those who want it, by the time they really take."""
+"""Fair queue: equal shares of the device's time, measured by the time that runs really take."""
 
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 
 class Flow:
-    """One of those who share: how many of its runs wait, how many are on the device, and what it has spent there.
+    """One sharer of the device: the numbers of its waiting and running runs, and the seconds it has spent.
 
-    Seconds `spent` lack, for each run on the device, the moment it began: `spent_by` is right at any time.
+    While a run is on the device, `spent` is reduced by the time at which the run began, so only `spent_by` gives the
+    seconds spent at a given time.
     """
 
     __slots__ = ("__weakref__", "last_start", "running", "spent", "waiting")
@@ -16,64 +17,65 @@ class Flow:
         self.waiting = 0
         self.running = 0
         self.spent = 0.0
-        self.last_start = 0  # Which of all starts was its last.
+        self.last_start = 0  # Number of its latest start, in the queue's count of all starts.
 
     def spent_by(self, now: float) -> float:
-        """Seconds that its runs have spent on the device, those that are there included."""
+        """Return the seconds that its runs have spent on the device until `now`, running ones included."""
         return self.spent + self.running * now
 
 
-# Of the clock, where 1 is the pace of an even share. With that, a client that has one run at a time would pay for the
-# moments in which it reads the result and sends the next; the less it is, the more can newcomers take from the others.
+# Speed of the clock, as a fraction of the speed at which an equal share grows. At 1, a client with one run at a time
+# would pay for the moments in which it reads a result and sends the next run. The lower the value, the more device time
+# newcomers can take from the others.
 _PACE = 0.5
 
 FlowT = TypeVar("FlowT", bound=Flow)
 
 
 class FairQueue(Generic[FlowT]):
-    """Flows that wait, of which the one that has spent least goes next. Not safe for threads.
+    """Queue of flows with waiting runs; the flow that has spent least is next. Not thread-safe.
 
-    That is start-time fair queueing (Goyal, Vin, Cheng 1996). A flow that comes, or had nothing waiting when others
-    were served, has spent at least what the clock says: nobody saves up by idling. The clock never stands behind who is
-    served, and goes on by itself, slower than an even share grows: it overtakes what anybody has spent, so that not
-    even an endless row of newcomers holds up a flow that waits.
+    This is start-time fair queueing (Goyal, Vin, Cheng 1996). A clock counts in seconds spent. A flow that is new, or
+    had no run waiting while others were served, is set to at least the clock's value, so an idle flow gains no credit.
+    The clock is never behind the flow that starts a run. It also advances by itself, slower than an equal share grows,
+    and so overtakes every flow in the end: even an endless series of new flows can't keep a waiting flow from its turn.
     """
 
-    __slots__ = ("_active", "_clock", "_looked_at", "_running", "_starts", "_waiting")
+    __slots__ = ("_active", "_advanced_at", "_clock", "_running", "_starts", "_waiting")
 
     def __init__(self) -> None:
         self._clock = 0.0
-        self._looked_at = 0.0
-        self._active = 0  # Flows with a run that waits or is on the device.
+        self._advanced_at = 0.0
+        self._active = 0  # Number of flows with a run that waits or is on the device.
         self._running = 0
         self._starts = 0
-        self._waiting: dict[FlowT, None] = {}  # A set in the order in which they began to wait.
+        self._waiting: dict[FlowT, None] = {}  # Used as a set, in the order in which flows began to wait.
 
     def __bool__(self) -> bool:
-        """True while anybody waits."""
+        """Return whether any flow waits."""
         return bool(self._waiting)
 
     def __iter__(self) -> Iterator[FlowT]:
-        """The flows that wait."""
+        """Iterate over the flows that wait."""
         return iter(self._waiting)
 
     def next(self, now: float) -> FlowT:
-        """Find the flow whose run starts next, of those with one that waits."""
+        """Return the waiting flow whose run starts next."""
         return min(self._waiting, key=lambda flow: flow.spent_by(now))
 
     def is_ahead(self, flow: FlowT) -> bool:
-        """Tell whether a flow that is idle has spent more than it would begin with if it was new."""
+        """Return whether an idle flow has spent more than a new flow would start with."""
         return flow.spent > self._clock
 
-    def wait(self, flow: FlowT, now: float) -> None:
-        """A run of the flow begins to wait."""
+    def enqueue(self, flow: FlowT, now: float) -> None:
+        """Count one more waiting run of the flow."""
         self._advance(now)
-        self._join(flow, now)
+        self._catch_up(flow, now)
         flow.waiting += 1
         self._waiting[flow] = None
 
-    def leave(self, flow: FlowT, now: float) -> None:
-        """A run of the flow waits no more; if it was granted a slot, after `start`."""
+    def dequeue(self, flow: FlowT, now: float) -> None:
+        """Count one waiting run of the flow less. Call `start` first if the run was granted a slot."""
         self._advance(now)
         flow.waiting -= 1
         if not flow.waiting:
@@ -82,9 +84,9 @@ class FairQueue(Generic[FlowT]):
                 self._active -= 1
 
     def start(self, flow: FlowT, now: float) -> None:
-        """A run of the flow starts."""
+        """Count time of one more run of the flow that is on the device."""
         self._advance(now)
-        self._join(flow, now)
+        self._catch_up(flow, now)
         spent = flow.spent_by(now)
         if spent > self._clock:
             self._clock = spent
@@ -95,7 +97,7 @@ class FairQueue(Generic[FlowT]):
         flow.last_start = self._starts
 
     def stop(self, flow: FlowT, now: float) -> None:
-        """A run of the flow leaves the device."""
+        """Stop counting time of a run of the flow, which leaves the device."""
         self._advance(now)
         flow.spent += now
         flow.running -= 1
@@ -104,7 +106,10 @@ class FairQueue(Generic[FlowT]):
             self._active -= 1
 
     def charge(self, flow: FlowT, seconds: float, now: float) -> None:
-        """Count time of a run that another flow was on the device with; below 0 what that one was there for others."""
+        """Add seconds to what the flow has spent, for a run that was computed in the slot of another flow.
+
+        A negative number takes them back from the flow that had the slot.
+        """
         self._advance(now)
         if not (flow.running or flow.waiting):
             flow.spent = max(flow.spent, self._clock)
@@ -112,10 +117,10 @@ class FairQueue(Generic[FlowT]):
 
     def _advance(self, now: float) -> None:
         if self._running:
-            self._clock += _PACE * (now - self._looked_at) * self._running / self._active
-        self._looked_at = now
+            self._clock += _PACE * (now - self._advanced_at) * self._running / self._active
+        self._advanced_at = now
 
-    def _join(self, flow: FlowT, now: float) -> None:
+    def _catch_up(self, flow: FlowT, now: float) -> None:
         if flow.waiting or (flow.running and flow.last_start == self._starts):
             return
         if not flow.running:

@@ -1,4 +1,4 @@
-"""Whose runs wait for the device, and whose are on it: identities, their users, and the sessions of these."""
+"""Flows that share the device: identities, the users of an identity, and the sessions of a user."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -13,45 +13,45 @@ from nnrt_hdi.enums import Priority
 
 
 def _nothing() -> None:
-    """Nobody else is to know of a grant."""
+    """Do nothing: the default of `QueuedRun.on_grant`."""
 
 
 class PriorityClass:
-    """The runs of one user that have the same rank, and since when none of those waiting got a slot."""
+    """Runs of one user that have the same priority rank, and since when none of the waiting ones got a slot."""
 
-    __slots__ = ("flows", "rank", "since")
+    __slots__ = ("flows", "rank", "waits_since")
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self.flows: FairQueue[SessionFlow] = FairQueue()
-        self.since = 0.0
+        self.waits_since = 0.0
 
 
 class IdentityFlow(Flow):
-    """The runs of one identity, which its users share."""
+    """Runs of one identity, whose share of the device its users divide."""
 
-    __slots__ = ("ahead", "lacking", "named", "users")
+    __slots__ = ("lacking", "users", "users_ahead", "users_by_name")
 
     def __init__(self) -> None:
         super().__init__()
-        # How many of its runs wait for memory.
+        # Number of its runs that wait for memory.
         self.lacking = 0
         self.users: FairQueue[UserFlow] = FairQueue()
-        # A user lives as long as a session has an account with it, or has spent more than its share.
-        self.named: WeakValueDictionary[str, UserFlow] = WeakValueDictionary()
-        self.ahead: set[UserFlow] = set()
+        # A user stays while a session's account refers to it, or while it is in `users_ahead`.
+        self.users_by_name: WeakValueDictionary[str, UserFlow] = WeakValueDictionary()
+        self.users_ahead: set[UserFlow] = set()
 
     def user(self, name: str) -> "UserFlow":
-        """The user of that name."""
-        self.ahead = set(filter(self.users.is_ahead, self.ahead))
-        known = self.named.get(name)
+        """Return the user of that name, a new one if it is not known."""
+        self.users_ahead = set(filter(self.users.is_ahead, self.users_ahead))
+        known = self.users_by_name.get(name)
         if known is None:
-            known = self.named[name] = UserFlow(self)
+            known = self.users_by_name[name] = UserFlow(self)
         return known
 
 
 class UserFlow(Flow):
-    """The runs of one user, which priorities order among each other."""
+    """Runs of one user, which are ordered by their priorities."""
 
     __slots__ = ("classes", "identity")
 
@@ -62,11 +62,11 @@ class UserFlow(Flow):
 
     def next_class(self, now: float, ageing_s: float) -> PriorityClass:
         waiting = [each for each in self.classes if each.flows]
-        return max(waiting, key=lambda each: (each.rank + (now - each.since) // ageing_s, now - each.since))
+        return max(waiting, key=lambda each: (each.rank + (now - each.waits_since) // ageing_s, now - each.waits_since))
 
 
 class SessionFlow(Flow):
-    """The runs of one session in one class, first come first served."""
+    """Runs of one session in one priority class, served in the order in which they came."""
 
     __slots__ = ("priority_class", "queued", "tally", "user")
 
@@ -77,23 +77,23 @@ class SessionFlow(Flow):
         self.priority_class = priority_class
         self.queued: deque[QueuedRun] = deque()
 
-    def spent_in_all(self, now: float) -> tuple[float, float]:
-        """What its identity has spent, and its user."""
+    def spent_by_owners(self, now: float) -> tuple[float, float]:
+        """Return the seconds that its identity and its user have spent."""
         return self.user.identity.spent_by(now), self.user.spent_by(now)
 
 
 class Account:
-    """On whom the device time of a session counts."""
+    """Flows on which the device time of a session counts, one for each priority."""
 
     __slots__ = ("flows",)
 
     def __init__(self, user: UserFlow, tally: Tally) -> None:
-        # By the ranks of priorities.
+        # Indexed by priority rank.
         self.flows = tuple(SessionFlow(user, each, tally) for each in user.classes)
 
 
 class QueuedRun:
-    """A run that waits for a slot, and for memory too if it lacks bytes."""
+    """Run that waits for a slot, and also for memory if `lacks_bytes` is not 0."""
 
     __slots__ = ("cancellation", "flow", "is_granted", "lacks_bytes", "on_grant", "signals", "wake")
 
@@ -102,100 +102,102 @@ class QueuedRun:
         self.cancellation = cancellation
         self.lacks_bytes = lacks_bytes
         self.is_granted = False
-        # Called when it is granted a slot, before `wake`.
+        # Called before `wake` when the run is granted a slot.
         self.on_grant: Callable[[], object] = _nothing
-        # Has something when the thread that waits is to go on; an event, which is Python, costs fifteen times as much.
+        # Gets an item to wake the waiting thread. (threading.Event, written in Python, takes 15 times longer.)
         self.signals: SimpleQueue[None] = SimpleQueue()
-        # Wakes that thread, or another one that waits for it.
+        # Wakes the thread that waits for the run; callers may replace it.
         self.wake: Callable[[], None] = partial(self.signals.put, None)
 
 
 class Flows:
-    """Keeps the shares of identities, users and sessions even. Not safe for threads.
+    """Fair queues of identities, users and sessions. Not thread-safe.
 
-    Identities get even shares of the device's time, and of that of an identity its users. Of a user's runs those of the
-    highest class go first, where a class rises by one for every `ageing_s` that it waits for a slot. Within a class the
-    user's sessions get even shares, and within a session who came first is first.
+    Identities get equal shares of the device's time, and the users of an identity get equal shares of its time. Of a
+    user's runs, those of the highest priority class go first; a class rises by one rank for every `ageing_s` without a
+    slot. Within a class the user's sessions get equal shares. Within a session runs go in the order in which they came.
     """
 
     def __init__(self, ageing_s: float) -> None:
         self._ageing_s = ageing_s
         self._identities: FairQueue[IdentityFlow] = FairQueue()
-        # They live as their users do.
-        self._named: WeakValueDictionary[str, IdentityFlow] = WeakValueDictionary()
-        self._ahead: set[IdentityFlow] = set()
+        # An identity stays while one of its users does.
+        self._identities_by_name: WeakValueDictionary[str, IdentityFlow] = WeakValueDictionary()
+        self._identities_ahead: set[IdentityFlow] = set()
 
     def account(self, identity: str, user: str, tally: Tally) -> Account:
-        """Open an account for a session of that user, of those that the identity has."""
-        self._ahead = set(filter(self._identities.is_ahead, self._ahead))
-        known = self._named.get(identity)
+        """Return a new account for a session of one of the identity's users."""
+        self._identities_ahead = set(filter(self._identities.is_ahead, self._identities_ahead))
+        known = self._identities_by_name.get(identity)
         if known is None:
-            known = self._named[identity] = IdentityFlow()
+            known = self._identities_by_name[identity] = IdentityFlow()
         return Account(known.user(user), tally)
 
     @property
     def most_of_identity(self) -> int:
-        """The runs of that identity of which most wait."""
-        return max((each.waiting + each.lacking for each in self._named.values()), default=0)
+        """Number of waiting runs of the identity that has the most."""
+        return max((each.waiting + each.lacking for each in self._identities_by_name.values()), default=0)
 
     def __iter__(self) -> Iterator[QueuedRun]:
-        """The runs that wait for a slot."""
+        """Iterate over the runs that wait for a slot."""
         for identity in self._identities:
             for user in identity.users:
                 for priority_class in user.classes:
                     for flow in priority_class.flows:
                         yield from flow.queued
 
-    def wait(self, flow: SessionFlow, now: float) -> None:
-        """A run of the flow begins to wait."""
+    def enqueue(self, flow: SessionFlow, now: float) -> None:
+        """Count one more waiting run of the flow."""
         if not flow.priority_class.flows:
-            flow.priority_class.since = now
-        flow.priority_class.flows.wait(flow, now)
-        flow.user.identity.users.wait(flow.user, now)
-        self._identities.wait(flow.user.identity, now)
+            flow.priority_class.waits_since = now
+        flow.priority_class.flows.enqueue(flow, now)
+        flow.user.identity.users.enqueue(flow.user, now)
+        self._identities.enqueue(flow.user.identity, now)
 
-    def leave(self, flow: SessionFlow, now: float) -> None:
-        """A run of the flow waits no more; if it was granted a slot, after `start`."""
-        flow.priority_class.flows.leave(flow, now)
-        flow.user.identity.users.leave(flow.user, now)
-        self._identities.leave(flow.user.identity, now)
-        self._remember(flow.user)
+    def dequeue(self, flow: SessionFlow, now: float) -> None:
+        """Count one waiting run of the flow less. Call `start` first if the run was granted a slot."""
+        flow.priority_class.flows.dequeue(flow, now)
+        flow.user.identity.users.dequeue(flow.user, now)
+        self._identities.dequeue(flow.user.identity, now)
+        self._remember_spending(flow.user)
 
     def start(self, flow: SessionFlow, now: float) -> None:
-        """A run of the flow gets onto the device."""
+        """Count time of one more run of the flow that is on the device."""
         flow.priority_class.flows.start(flow, now)
         flow.user.identity.users.start(flow.user, now)
         self._identities.start(flow.user.identity, now)
 
     def stop(self, flow: SessionFlow, now: float) -> None:
-        """A run of the flow leaves the device."""
+        """Stop counting time of a run of the flow, which leaves the device."""
         flow.priority_class.flows.stop(flow, now)
         flow.user.identity.users.stop(flow.user, now)
         self._identities.stop(flow.user.identity, now)
-        self._remember(flow.user)
+        self._remember_spending(flow.user)
 
     def charge(self, flow: SessionFlow, seconds: float, now: float) -> None:
-        """Count time that a run of another flow was on the device for one of this; below 0 what this was there for
-        others."""
+        """Add seconds to what the flow has spent, for a run that was computed in the slot of another flow.
+
+        A negative number takes them back from the flow that had the slot.
+        """
         flow.priority_class.flows.charge(flow, seconds, now)
         flow.user.identity.users.charge(flow.user, seconds, now)
         self._identities.charge(flow.user.identity, seconds, now)
-        self._remember(flow.user)
+        self._remember_spending(flow.user)
 
-    def next_of(self, identity: IdentityFlow, now: float) -> QueuedRun:
-        """Take the run of an identity that starts next."""
+    def take_next(self, identity: IdentityFlow, now: float) -> QueuedRun:
+        """Remove the identity's next run from its queue and return it."""
         chosen = identity.users.next(now).next_class(now, self._ageing_s)
-        chosen.since = now
+        chosen.waits_since = now
         return chosen.flows.next(now).queued.popleft()
 
     def next_identity(self, now: float) -> IdentityFlow | None:
-        """Find the identity whose run starts next, of those that wait for slots alone."""
+        """Return the identity whose run starts next, or None. Runs that wait for memory don't count here."""
         return self._identities.next(now) if self._identities else None
 
-    def _remember(self, user: UserFlow) -> None:
-        """Keep a user, and an identity, that becomes idle from coming back as a new one with less spent."""
+    def _remember_spending(self, user: UserFlow) -> None:
+        """Keep an idle user and identity that spent more than new ones start with, lest they return as new ones."""
         identity = user.identity
         if not (user.running or user.waiting) and identity.users.is_ahead(user):
-            identity.ahead.add(user)
+            identity.users_ahead.add(user)
         if not (identity.running or identity.waiting) and self._identities.is_ahead(identity):
-            self._ahead.add(identity)
+            self._identities_ahead.add(identity)

@@ -1,4 +1,4 @@
-"""Runs that may be computed together, while they wait for the device."""
+"""Runs that wait for the device and may be computed together as a batch."""
 
 import threading
 from collections.abc import Iterable, Sequence
@@ -11,90 +11,92 @@ from nnrt_hdi.batching import Batching
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.tensor import Array, Shape
 
-# Runs of one member with so many different shapes are joined; those with more run alone, unless others have runs of the
-# same.
+# Number of different shapes for which a member may create buckets. Runs with other shapes run alone, unless another
+# member already has a bucket for them.
 MOST_SHAPES = 64
-# The shapes of a run's inputs, but for their rows.
-Rests = tuple[Shape, ...]
+# Shapes of a run's inputs without their first dimension, the rows.
+RowShapes = tuple[Shape, ...]
 
 
 class Group:
-    """The models of sessions whose runs may be computed together if their shapes agree: they are compiled alike, and
-    belong to those who may share."""
+    """Models of sessions whose runs may be computed together if their shapes agree.
+
+    The models are compiled in the same way, and --batch-across allows their identities to share batches.
+    """
 
     __slots__ = ("__weakref__", "_buckets", "_lock", "batching")
 
     def __init__(self, batching: Batching) -> None:
         self.batching = batching
         self._lock = threading.Lock()
-        # They live as long as a member, a plan or a run has them.
-        self._buckets: WeakValueDictionary[Rests, Bucket] = WeakValueDictionary()
+        # A bucket stays while a member, a description or a run refers to it.
+        self._buckets: WeakValueDictionary[RowShapes, Bucket] = WeakValueDictionary()
 
-    def bucket(self, rests: Rests, *, is_new: bool) -> "Bucket | None":
-        """The bucket of runs with these shapes; a new one, if it may be, where there is none."""
+    def find_bucket(self, row_shapes: RowShapes, *, is_new: bool) -> "Bucket | None":
+        """Return the bucket of runs with these shapes; if there is none, a new one if `is_new`, else None."""
         with self._lock:
-            found = self._buckets.get(rests)
+            found = self._buckets.get(row_shapes)
             if found is None and is_new:
-                found = self._buckets[rests] = Bucket(self.batching)
+                found = self._buckets[row_shapes] = Bucket(self.batching)
             return found
 
 
 class Member:
-    """A session's model in a group."""
+    """Model of a session in a group."""
 
     __slots__ = ("_buckets", "_group", "batching")
 
     def __init__(self, group: Group) -> None:
         self.batching = group.batching
         self._group = group
-        self._buckets: dict[Rests, Bucket] = {}
+        self._buckets: dict[RowShapes, Bucket] = {}
 
-    def bucket(self, shapes: Sequence[Shape]) -> "Bucket | None":
-        """The bucket of a run with inputs of these shapes; None where it can't be joined with any."""
+    def find_bucket(self, shapes: Sequence[Shape]) -> "Bucket | None":
+        """Return the bucket of a run with inputs of these shapes, or None if the run can't join a batch."""
         rows = shapes[0][0]
         if not 0 < rows <= self.batching.max_size:
             return None
-        rests = []
+        row_shapes = []
         for shape in shapes:
             if shape[0] != rows:
                 return None
-            rests.append(shape[1:])
-        key = tuple(rests)
+            row_shapes.append(shape[1:])
+        key = tuple(row_shapes)
         found = self._buckets.get(key)
         if found is None:
             has_room = len(self._buckets) < MOST_SHAPES
-            found = self._group.bucket(key, is_new=has_room)
+            found = self._group.find_bucket(key, is_new=has_room)
             if found is not None and has_room:
                 self._buckets[key] = found
         return found
 
 
 class Bucket:
-    """The runs of a group whose rows have the same shapes."""
+    """Runs of a group whose rows have the same shapes."""
 
     __slots__ = ("__weakref__", "batching", "gathering", "waiting")
 
     def __init__(self, batching: Batching) -> None:
         self.batching = batching
-        # Those that wait for a slot, first come first: the scheduler's.
+        # Runs that wait for a slot, in the order in which they came. Guarded by the scheduler's lock.
         self.waiting: dict[Joinable, None] = {}
-        # Those that wait for others, although there is a slot.
+        # Runs that wait for other runs although a slot may be free. Guarded by the lock of `Batches`.
         self.gathering: list[Joinable] = []
 
-    def gathered(self, least: int = 1) -> "list[Joinable]":
-        """Take those that wait for others, if they have so many rows."""
+    def take_gathered(self, least: int = 1) -> "list[Joinable]":
+        """Remove and return all gathering runs if they have at least `least` rows, else an empty list."""
         if sum(run.rows for run in self.gathering) < least:
             return []
         gathered, self.gathering = self.gathering, []
         return gathered
 
 
-# What became of a run that may be joined: its outputs, or its error; None: it is to run alone.
+# Outputs or error of a joinable run; None means that it is to run alone.
 Outcome = Sequence[Array] | NnrtError | None
 
 
 class Joinable:
-    """A run as the scheduler knows it that may join others. It has one outcome: the first that is given."""
+    """Run that may join a batch, as the scheduler sees it. The first outcome that it is given counts."""
 
     __slots__ = ("_outcomes", "bucket", "cancellation", "flow", "queued", "rows", "wakes")
 
@@ -103,21 +105,21 @@ class Joinable:
         self.cancellation = cancellation
         self.bucket = bucket
         self.rows = rows
-        # What the scheduler has of it while it waits.
+        # Its entry in the scheduler's queue while it waits.
         self.queued: QueuedRun | None = None
-        # Of the threads that wait for it.
+        # Events that wake the threads that wait for it.
         self.wakes: list[threading.Event] = []
         self._outcomes: list[Outcome] = []
 
     def begin_to_wait(self, queued: QueuedRun, wake: threading.Event) -> None:
-        """Wait for a slot in a thread that this event wakes, or to be taken along by others."""
+        """Note that the run waits for a slot of its own or to join a batch; `wake` wakes its thread."""
         self.queued, queued.wake = queued, wake.set
         queued.on_grant = partial(self.bucket.waiting.pop, self)
         self.bucket.waiting[self] = None
 
     @property
     def is_granted(self) -> bool:
-        """It has a slot of its own."""
+        """True if the run has a slot of its own."""
         return self.queued is not None and self.queued.is_granted
 
     @property
@@ -126,17 +128,17 @@ class Joinable:
 
     @property
     def outcome(self) -> Outcome:
-        """What has been given first."""
+        """First outcome that was given."""
         return self._outcomes[0]
 
     def settle(self, outcome: Outcome) -> None:
-        """Give it an outcome, from any thread."""
+        """Give the run an outcome. Any thread may call this."""
         self._outcomes.append(outcome)
         for wake in self.wakes:
             wake.set()
 
     def settle_if_over(self) -> None:
-        """Give it the error that it ends with where it was cancelled, or its time is over."""
+        """Give the run its error as the outcome if it was cancelled or its deadline has passed."""
         if self.is_settled or not self.is_over:
             return
         try:
@@ -146,18 +148,18 @@ class Joinable:
 
     @property
     def is_over(self) -> bool:
-        """Whether it was cancelled, or its time is over."""
+        """True if the run was cancelled or its deadline has passed."""
         return self.cancellation.is_cancelled or self.cancellation.remaining == 0.0
 
 
 def await_outcomes(runs: Iterable[Joinable]) -> None:
-    """Wait until each of these has an outcome, which other threads give, or its time is over."""
+    """Wait until other threads have given each run an outcome, or the run's deadline has passed."""
     left = [run for run in runs if not run.is_settled]
     if not left:
         return
     wake = threading.Event()
     for run in left:
-        run.wakes.append(wake)  # Before the next look at its outcome.
+        run.wakes.append(wake)  # Before `is_settled` is checked again, so that no outcome is missed.
         run.cancellation.on_cancel(wake.set)
     while not all(run.is_settled for run in left):
         await_change(left, wake)
@@ -166,7 +168,7 @@ def await_outcomes(runs: Iterable[Joinable]) -> None:
 
 
 def await_change(runs: Iterable[Joinable], wake: threading.Event) -> None:
-    """Wait for one of the threads' events, or until the time of one of these is over that has no outcome yet."""
+    """Wait for `wake`, or until the first deadline of a run without an outcome; then clear `wake`."""
     known = [run.cancellation.remaining for run in runs if not run.is_settled]
     wake.wait(min((seconds for seconds in known if seconds is not None), default=None))
     wake.clear()

@@ -1,4 +1,4 @@
-"""The memory that runs may make at a time, all together."""
+"""Memory that all runs together may allocate at a time."""
 
 from collections.abc import Hashable
 
@@ -6,23 +6,23 @@ from nnrt_device_service.settings import LimitReached
 
 
 class RunMemory:
-    """A number of bytes, of which runs take what they are going to make. Not safe for threads."""
+    """Number of bytes of which each run takes what it is going to allocate. Not thread-safe."""
 
     __slots__ = ("left_bytes", "limit_bytes", "taken")
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.left_bytes = limit_bytes
-        # By the runs that have taken some.
+        # Bytes taken, by run.
         self.taken: dict[Hashable, int] = {}
 
     @property
     def taken_bytes(self) -> int:
-        """The memory that runs have taken."""
+        """Bytes that runs have taken."""
         return self.limit_bytes - self.left_bytes
 
     def require_possible(self, size_bytes: int) -> None:
-        """Raises OutOfMemory for more than there are."""
+        """Raise OutOfMemory if the size exceeds the limit."""
         if size_bytes > self.limit_bytes:
             raise LimitReached(
                 f"the run makes {size_bytes} bytes at a time; the daemon's limit (--run-bytes) is {self.limit_bytes}:"
@@ -34,10 +34,10 @@ class RunMemory:
         return size_bytes <= self.left_bytes
 
     def take(self, run: Hashable, size_bytes: int) -> None:
-        """Take bytes, which are left, for a run that has none."""
+        """Take bytes for a run that has none; `has_left` must be true for them."""
         self.taken[run] = size_bytes
         self.left_bytes -= size_bytes
 
     def give_back(self, run: Hashable) -> None:
-        """Give back what a run has taken, if anything."""
+        """Give back the bytes that a run has taken, if any."""
         self.left_bytes += self.taken.pop(run, 0)

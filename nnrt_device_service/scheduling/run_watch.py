@@ -1,4 +1,4 @@
-"""Bounds of what runs and compilations may do to the device."""
+"""Time limits of runs and compilations on the device."""
 
 import time
 from collections.abc import Iterable
@@ -8,24 +8,24 @@ from nnrt_hdi.errors import TimedOut
 
 
 class CompileWatch:
-    """Looks now and then at what is being compiled: ends what takes too long, and finds what doesn't end.
+    """Watch that cancels compilations that take too long and finds those that don't end.
 
-    What its client has given up may go on up to the bound: a library that compiles for minutes can't be asked to stop,
-    and somebody who changes his mind must not end the daemon.
+    A compilation that its client has cancelled may go on up to the limit. A library that compiles for minutes can't be
+    stopped, and a client that cancels must not end the daemon.
     """
 
     def __init__(self, max_compile_s: float, stuck_s: float) -> None:
-        """Either may be 0, for no bound."""
+        """Cancel after `max_compile_s`, and count as stuck `stuck_s` after that; 0 means no limit."""
         self._max_compile_s = max_compile_s
         self._stuck_s = stuck_s
 
-    def look(self, compiling: Iterable[Cancellation]) -> str:
-        """End what takes too long; why the device counts as stuck, if it does."""
-        found = (self.look_at(cancellation, cancellation.on_device_s) for cancellation in compiling)
+    def end_overdue(self, compiling: Iterable[Cancellation]) -> str:
+        """Cancel compilations that take too long; return why the device counts as stuck, or an empty string."""
+        found = (self.end_if_overdue(cancellation, cancellation.on_device_s) for cancellation in compiling)
         return next(filter(None, found), "")
 
-    def look_at(self, cancellation: Cancellation, taken_s: float) -> str:
-        """Look at one that has taken so long."""
+    def end_if_overdue(self, cancellation: Cancellation, taken_s: float) -> str:
+        """Do the same for one compilation, which has taken `taken_s` so far."""
         overdue_s = taken_s - self._max_compile_s
         if not self._max_compile_s or overdue_s <= 0:
             return ""
@@ -41,24 +41,30 @@ class CompileWatch:
 
 
 class RunWatch:
-    """Looks at the runs on the device in the same way, and at those that are compiling as at compilations."""
+    """Watch that cancels runs that take too long and finds those that don't end.
+
+    A run that is compiling counts as a compilation meanwhile.
+    """
 
     def __init__(self, max_run_s: float, stuck_s: float, compile_watch: CompileWatch) -> None:
-        """Either may be 0, for no bound."""
+        """Cancel after `max_run_s`; count as stuck `stuck_s` after a cancellation or deadline. 0 means no limit."""
         self._max_run_s = max_run_s
         self._stuck_s = stuck_s
         self._compile_watch = compile_watch
 
-    def look(self, running: Iterable[Cancellation], what: str = "a run") -> str:
-        """End the runs whose time is over, or `what` else it is; why the device counts as stuck, if it does."""
-        found = (self._look_at(cancellation, what) for cancellation in running)
+    def end_overdue(self, running: Iterable[Cancellation], what: str = "a run") -> str:
+        """Cancel runs that take too long; return why the device counts as stuck, or an empty string.
+
+        `what` is what the returned text calls one of them.
+        """
+        found = (self._end_if_overdue(cancellation, what) for cancellation in running)
         return next(filter(None, found), "")
 
-    def _look_at(self, cancellation: Cancellation, what: str) -> str:
-        # First: it may end meanwhile.
+    def _end_if_overdue(self, cancellation: Cancellation, what: str) -> str:
+        # Read once, and before the other times: the compilation may end meanwhile.
         since_ns = cancellation.compiling_since_ns
         if since_ns is not None:
-            return self._compile_watch.look_at(cancellation, (time.perf_counter_ns() - since_ns) / 1e9)
+            return self._compile_watch.end_if_overdue(cancellation, (time.perf_counter_ns() - since_ns) / 1e9)
         on_device_s, overdue_s = cancellation.on_device_s, cancellation.overdue_s
         if self._stuck_s and overdue_s > self._stuck_s:
             return (

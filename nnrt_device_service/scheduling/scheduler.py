@@ -1,4 +1,4 @@
-"""Which runs are on the device, and which of those that wait is next."""
+"""Scheduler: decides which runs are on the device, and which waiting run is next."""
 
 import sys
 import threading
@@ -14,22 +14,23 @@ from nnrt_device_service.host.steps import take_each
 from nnrt_device_service.scheduling.flows import Account, Flows, QueuedRun, SessionFlow
 from nnrt_device_service.scheduling.joinable import Bucket, Joinable, await_change
 from nnrt_device_service.scheduling.run_memory import RunMemory
-from nnrt_device_service.scheduling.waiting import Waiting
+from nnrt_device_service.scheduling.waiting import WaitingRuns
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.errors import NnrtError, TimedOut
 
 
 class Scheduler:
-    """Lets a number of runs onto the device at a time, and chooses among the others, as `Flows` says.
+    """Scheduler with a fixed number of slots on the device; `Flows` says in which order waiting runs get them.
 
-    Only time for which somebody waits counts: nobody owes for having been alone.
+    Device time counts only while some run waits: a client that had the device alone owes nothing for it.
 
-    A run with a slot takes the memory for what it makes. One that finds too little left gives its slot back and waits
-    for others to end. Of those the one is next whose identity has spent least, and none takes memory before it: smaller
-    runs that follow each other would keep a large one out for ever. Runs that take none go on meanwhile.
+    A run with a slot takes the memory that it is going to allocate. A run that finds too little memory gives its slot
+    back and waits. Of the runs that wait for memory, the one whose identity has spent least is next, and no other run
+    takes memory before it: a series of small runs could keep a large one waiting for ever. Runs that need no counted
+    memory go on meanwhile.
 
-    A run whose time is over or that is cancelled leaves the queue at once and never starts. Runs are known by their
-    cancellations. While it is suspended, it lets nobody onto the device but the privileged.
+    A waiting run that is cancelled, or whose deadline passes, leaves the queue at once and never starts. Runs are
+    identified by their cancellations. While the scheduler is suspended, only runs of the privileged account start.
     """
 
     def __init__(
@@ -41,24 +42,23 @@ class Scheduler:
         identity_runs: int = sys.maxsize,
         run_bytes: int = sys.maxsize,
     ) -> None:
-        """At most `queued_runs` wait, `identity_runs` of them of one identity. Runs take `run_bytes` in all."""
+        """Let at most `queued_runs` wait, `identity_runs` of one identity, and all runs together take `run_bytes`."""
         self._lock = threading.Lock()
         self._slots = slots
-        # Those that a run may take without a look at who it is; none while it is suspended.
-        self._free_for_all = slots
+        # Number of slots that a run may take without a check of its account: 0 while the scheduler is suspended.
+        self._open_slots = slots
         self._suspended_for: NnrtError | None = None
         self._running: dict[Cancellation, SessionFlow] = {}
-        # Those of them whose time counts, for somebody waits or has waited meanwhile.
+        # The running ones whose time counts, because a run waits or has waited since they started.
         self._counted: set[Cancellation] = set()
-        # Of those that are computed together, by what holds their slot.
+        # Runs that are computed together, by the cancellation that has their slot.
         self._joined: dict[Cancellation, Sequence[Joinable]] = {}
-        # Whether a run would not have to wait, as far as one can tell.
+        # Whether a run would probably not have to wait. May be read without the lock.
         self.has_free_slot = True
         self._clock = clock
-        # What runs take.
         self.memory = RunMemory(run_bytes)
         self._flows = Flows(ageing_s)
-        self._waiting = Waiting(self._flows, queued_runs, identity_runs)
+        self._waiting = WaitingRuns(self._flows, queued_runs, identity_runs)
 
     @property
     def running(self) -> int:
@@ -70,67 +70,68 @@ class Scheduler:
 
     @property
     def queue_full_ratio(self) -> float:
-        """The part of the places in the queue that is taken: of all, or of those of an identity if that is more."""
+        """Fraction of the queue in use: of the whole queue, or of one identity's share if that is more."""
         with self._lock:
             return self._waiting.full_ratio
 
     def on_device(self) -> list[Cancellation]:
-        """The runs that have a slot."""
+        """Return the runs that have a slot."""
         return list(self._running)
 
-    def under_way_ns(self) -> Mapping[Tally, int]:
-        """For how long the runs that have a slot have been on the device, by what will count them."""
+    def running_ns(self) -> Mapping[Tally, int]:
+        """Return the nanoseconds that the runs with a slot have been on the device, by the tally that counts them."""
         under_way, now_ns = Counter[Tally](), time.perf_counter_ns()
         with self._lock:
             for cancellation, flow in self._running.items():
                 if (began_ns := cancellation.began_ns) is None:
                     continue
                 joined = self._joined.get(cancellation)
-                for tally, on_device_ns in _shares(joined, flow, max(now_ns - began_ns, 0)):
+                for tally, on_device_ns in _split_busy_time(joined, flow, max(now_ns - began_ns, 0)):
                     under_way[tally] += on_device_ns
         return under_way
 
     def account(self, identity: str, user: str = "", tally: Tally | None = None) -> Account:
-        """An account for a session of that user, of those that the identity has. The tally counts what it runs."""
+        """Return a new account for a session of one of the identity's users; `tally` counts its device time."""
         with self._lock:
             return self._flows.account(identity, user, tally or Tally())
 
     def privilege(self, account: Account) -> None:
-        """Have the runs of this account be next, and no limit keep them from waiting for a slot, nor `suspend`."""
+        """Let runs of this account always go first, regardless of the queue's limits and of `suspend`."""
         self._waiting.privileged = account.flows
 
     def suspend(self, reason: NnrtError) -> None:
-        """Cancel all runs, those that wait and those on the device, and refuse new ones with the same reason, until
-        `resume`."""
+        """Cancel all waiting and running runs with this reason, and refuse new ones with it until `resume`.
+
+        Runs of the privileged account are not affected.
+        """
         with self._lock:
             self._suspended_for = reason
-            self._free_for_all = 0
+            self._open_slots = 0
             privileged = self._waiting.privileged
             runs = [run for run, flow in self._running.items() if flow not in privileged]
             runs += [each.cancellation for each in self._waiting if each.flow not in privileged]
         take_each([partial(run.cancel, reason) for run in runs], "ending the runs of the device")
 
     def resume(self) -> None:
-        """Let everybody onto the device again."""
+        """Let runs of all accounts onto the device again."""
         with self._lock:
             self._suspended_for = None
-            self._free_for_all = self._slots
+            self._open_slots = self._slots
 
     def acquire(self, flow: SessionFlow, cancellation: Cancellation) -> None:
-        """Wait for a slot on the device, to be held until `release`.
+        """Wait for a slot on the device, which the run keeps until `release`.
 
-        Raises OutOfMemory where too many wait already, TimedOut or OperationFailed (cancelled), and what it is
-        suspended for.
+        Raises OutOfMemory if the queue is full, TimedOut or OperationFailed (cancelled), and the reason of `suspend`.
         """
         queued = None
         with self._lock:
-            if len(self._running) < self._free_for_all:  # Then nobody waits for a slot alone.
+            if len(self._running) < self._open_slots:  # Then only runs that lack memory wait.
                 self._running[cancellation] = flow
                 self.has_free_slot = len(self._running) < self._slots
                 if self._waiting.count:
-                    self._start(cancellation, flow, self._clock())
+                    self._count_running(cancellation, flow, self._clock())
             else:
-                queued = self._enqueued(flow, cancellation)
+                queued = self._enqueue(flow, cancellation)
         if queued is not None:
             self._wait(queued)
         if cancellation.is_cancelled or cancellation.deadline is not None:
@@ -141,25 +142,26 @@ class Scheduler:
                 raise
 
     def acquire_together(self, runs: Sequence[Joinable], slot: Cancellation) -> list[Joinable]:
-        """Wait until one of these runs, which are of one bucket and fit into a batch, gets a slot on the device.
+        """Wait until one of these runs gets a slot on the device, and return the runs to compute in it.
 
-        `slot` holds it then until `release`, for the runs that this gives: these, and of those of the bucket that wait
-        in other threads as many as there is room for. Gives none where all of these have been settled meanwhile,
-        because their time was over, or have been computed by other threads.
+        The given runs must be of one bucket and fit into a batch. `slot` has the slot then, until `release`. The
+        returned runs are the given ones, and as many of the bucket's runs that wait in other threads as the batch has
+        room for. Returns an empty list if all given runs have an outcome by then, because their deadlines have passed
+        or other threads have computed them.
         """
         with self._lock:
-            if len(self._running) < self._free_for_all:
+            if len(self._running) < self._open_slots:
                 self._running[slot] = runs[0].flow
                 self.has_free_slot = len(self._running) < self._slots
                 if self._waiting.count:
-                    self._start(slot, runs[0].flow, self._clock())
+                    self._count_running(slot, runs[0].flow, self._clock())
                 self._joined[slot] = taken = list(runs)
                 return taken
             wake = threading.Event()
             for run in runs:
                 run.wakes.append(wake)
                 try:
-                    run.begin_to_wait(self._enqueued(run.flow, run.cancellation), wake)
+                    run.begin_to_wait(self._enqueue(run.flow, run.cancellation), wake)
                 except NnrtError as error:
                     run.settle(error)
         for run in runs:
@@ -168,11 +170,11 @@ class Scheduler:
             while True:
                 with self._lock:
                     for run in runs:
-                        if run.is_over and not run.is_granted:  # For a slot or a thread that computes it.
+                        if run.is_over and not run.is_granted:
                             _leave_queue(self._waiting, run, self._clock())
                             run.settle_if_over()
                     if any(run.is_granted for run in runs):
-                        return self._take(runs, slot)
+                        return self._take_batch(runs, slot)
                 if all(run.is_settled for run in runs):
                     return []
                 await_change(runs, wake)
@@ -186,8 +188,8 @@ class Scheduler:
                 self.release(run.cancellation)
             raise
 
-    def _take(self, runs: Sequence[Joinable], slot: Cancellation) -> list[Joinable]:
-        """Have `slot` hold the slot that one of the runs has got; those that are computed on it."""
+    def _take_batch(self, runs: Sequence[Joinable], slot: Cancellation) -> list[Joinable]:
+        """Move the slot that one of the runs was granted to `slot`; return the runs to compute in it."""
         now = self._clock()
         leader: Joinable | None = None
         taken = []
@@ -209,20 +211,20 @@ class Scheduler:
             taken.append(run)
         assert leader is not None
         room = leader.bucket.batching.max_size - sum(run.rows for run in taken)
-        for other in _fairly(leader.bucket):
+        for other in _in_fair_order(leader.bucket):
             if other.rows <= room and not other.is_over:
                 room -= other.rows
                 _leave_queue(self._waiting, other, now)
                 taken.append(other)
         self._joined[slot] = taken
-        self._fill(now)
+        self._fill_slots(now)
         return taken
 
     def reserve(self, cancellation: Cancellation, size_bytes: int) -> None:
-        """Take memory for a run that has a slot, until `release`. Its time on the device so far is counted.
+        """Take memory for a run that has a slot, until `release`, and count its time on the device so far.
 
-        Where too little is left the run waits, without a slot, for both. Raises OutOfMemory for more than there is at
-        all, and TimedOut or OperationFailed (cancelled); a run that waited has no slot then.
+        If too little memory is left, the run gives its slot back and waits for both. Raises OutOfMemory if the size
+        exceeds the limit, and TimedOut or OperationFailed (cancelled); a run that waited has no slot after these.
         """
         self.memory.require_possible(size_bytes)
         with self._lock:
@@ -233,17 +235,16 @@ class Scheduler:
                 self.memory.take(cancellation, size_bytes)
                 return
             now = self._clock()
-            self._count_all(now)
+            self._count_all_running(now)
             flow = self._running.pop(cancellation)
             self._counted.remove(cancellation)
             self._flows.stop(flow, now)
             queued = self._waiting.add_lacking(flow, cancellation, size_bytes)
-            self._fill(now)
+            self._fill_slots(now)
         self._wait(queued)
 
     def release(self, cancellation: Cancellation, busy_ns: int = 0) -> None:
-        """Free the slot and the memory of a run, for those who wait, and count its time. One without a slot has
-        nothing."""
+        """Free the slot and the memory of a run and count its time; does nothing for a run without a slot."""
         with self._lock:
             flow = self._running.pop(cancellation, None)
             if flow is None:
@@ -252,24 +253,24 @@ class Scheduler:
             joined = None
             if self._joined:
                 joined = self._joined.pop(cancellation, None)
-                for tally, its_ns in _shares(joined, flow, busy_ns):
+                for tally, its_ns in _split_busy_time(joined, flow, busy_ns):
                     tally.busy_ns += its_ns
             else:
                 flow.tally.busy_ns += busy_ns
             self.has_free_slot = True
             if self.memory.taken:
                 self.memory.give_back(cancellation)
-            if cancellation not in self._counted:  # Then nobody waits.
+            if cancellation not in self._counted:  # Then no run waits.
                 return
             self._counted.remove(cancellation)
             now = self._clock()
             self._flows.stop(flow, now)
             if joined is not None:
-                _share(self._flows, joined, flow, busy_ns, now)
-            self._fill(now)
+                _charge_by_rows(self._flows, joined, flow, busy_ns, now)
+            self._fill_slots(now)
 
     def _wait(self, queued: QueuedRun) -> None:
-        """Wait until a run is granted a slot. Raises TimedOut or OperationFailed (cancelled)."""
+        """Wait until the run is granted a slot; raise TimedOut or OperationFailed (cancelled)."""
         has_waited = False
         try:
             queued.cancellation.on_cancel(queued.wake)
@@ -282,44 +283,44 @@ class Scheduler:
                     now = self._clock()
                     self._waiting.remove(queued, now)
                     if queued.lacks_bytes:
-                        self._fill(now)  # Others may find what it lacked.
+                        self._fill_slots(now)  # Runs that need less memory may start now.
             if queued.is_granted and not has_waited:
                 self.release(queued.cancellation)
         if not queued.is_granted:
             queued.cancellation.check()
             raise TimedOut("the run's time was over before its turn came")
 
-    def _enqueued(self, flow: SessionFlow, cancellation: Cancellation) -> QueuedRun:
-        """Have a run wait for a slot. Raises OutOfMemory, and what this is suspended for."""
+    def _enqueue(self, flow: SessionFlow, cancellation: Cancellation) -> QueuedRun:
+        """Add a run to the queue; raise OutOfMemory, and the reason of `suspend`."""
         if flow not in self._waiting.privileged:
             if self._suspended_for is not None:
                 raise self._suspended_for.copy()
             self._waiting.require_room(flow)
         now = self._clock()
-        self._count_all(now)
+        self._count_all_running(now)
         queued = self._waiting.add(flow, cancellation, now)
-        if self._suspended_for is not None:  # There may be slots.
-            self._fill(now)
+        if self._suspended_for is not None:  # A privileged run: slots may be free.
+            self._fill_slots(now)
         return queued
 
-    def _count_all(self, now: float) -> None:
-        """Have the time of all runs on the device count from now on, for somebody waits."""
+    def _count_all_running(self, now: float) -> None:
+        """Start counting the time of all runs on the device, because a run is about to wait."""
         if not self._waiting.count:
             for running, its_flow in self._running.items():
                 if running not in self._counted:
-                    self._start(running, its_flow, now)
+                    self._count_running(running, its_flow, now)
 
-    def _start(self, cancellation: Cancellation, flow: SessionFlow, now: float) -> None:
-        """Count the time of a run that is on the device."""
+    def _count_running(self, cancellation: Cancellation, flow: SessionFlow, now: float) -> None:
+        """Start counting the time of a run that is on the device."""
         self._counted.add(cancellation)
         self._flows.start(flow, now)
 
-    def _fill(self, now: float) -> None:
-        """Give the free slots to those who wait, as far as they can start."""
+    def _fill_slots(self, now: float) -> None:
+        """Give free slots to waiting runs that can start."""
         waiting = self._waiting
         while waiting.count and len(self._running) < self._slots and (queued := waiting.next(self.memory, now)):
             self._running[queued.cancellation] = queued.flow
-            self._start(queued.cancellation, queued.flow, now)
+            self._count_running(queued.cancellation, queued.flow, now)
             waiting.leave(queued, now)
             if queued.lacks_bytes:
                 self.memory.take(queued.cancellation, queued.lacks_bytes)
@@ -329,8 +330,8 @@ class Scheduler:
         self.has_free_slot = len(self._running) < self._slots
 
 
-def _shares(runs: Sequence[Joinable] | None, flow: SessionFlow, busy_ns: int) -> Iterable[tuple[Tally, int]]:
-    """On whom time on the device counts: where runs are computed together by their rows."""
+def _split_busy_time(runs: Sequence[Joinable] | None, flow: SessionFlow, busy_ns: int) -> Iterable[tuple[Tally, int]]:
+    """Return the tallies that count time on the device; runs of a batch share it by their rows."""
     if runs is None:
         return ((flow.tally, busy_ns),)
     rows, counted, shares = sum(run.rows for run in runs), 0, []
@@ -340,8 +341,8 @@ def _shares(runs: Sequence[Joinable] | None, flow: SessionFlow, busy_ns: int) ->
     return shares
 
 
-def _share(flows: Flows, runs: Sequence[Joinable], leader: SessionFlow, busy_ns: int, now: float) -> None:
-    """Have each of the runs that were computed together pay for its rows, of what the leader has paid for all."""
+def _charge_by_rows(flows: Flows, runs: Sequence[Joinable], leader: SessionFlow, busy_ns: int, now: float) -> None:
+    """Charge each run of a batch for its rows, and take back what the leader has paid for the others."""
     rows = sum(run.rows for run in runs)
     for run in runs:
         if run.flow is not leader:
@@ -350,17 +351,17 @@ def _share(flows: Flows, runs: Sequence[Joinable], leader: SessionFlow, busy_ns:
             flows.charge(leader, -seconds, now)
 
 
-def _leave_queue(waiting: Waiting, run: Joinable, now: float) -> None:
-    """Have a run that may be joined wait no more for a slot of its own, if it does."""
+def _leave_queue(waiting: WaitingRuns, run: Joinable, now: float) -> None:
+    """Remove a joinable run from the queue, if it waits for a slot of its own."""
     if run.queued is not None:
         queued, run.queued = run.queued, None
         del run.bucket.waiting[run]
-        queued.flow.priority_class.since = now
+        queued.flow.priority_class.waits_since = now
         waiting.remove(queued, now)
 
 
-def _fairly(bucket: Bucket) -> list[Joinable]:
-    """Those that wait, in the order in which they are taken along: by priority, then one of each session in turn."""
+def _in_fair_order(bucket: Bucket) -> list[Joinable]:
+    """Return the bucket's waiting runs in the order in which they join a batch: by priority, then sessions in turn."""
     turns = Counter[SessionFlow]()
     order = []
     for place, run in enumerate(bucket.waiting):

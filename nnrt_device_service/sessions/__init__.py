@@ -1,1 +1,1 @@
-"""Sessions, and all that clients own in the daemon until these end."""
+"""Sessions, and what clients own in the daemon until their sessions end."""

@@ -1,4 +1,4 @@
-"""The calls and connections of a session, which are so many at most, and end with it."""
+"""Calls and connections of a session: limited in number, and ended with the session."""
 
 import threading
 from collections import Counter
@@ -8,13 +8,13 @@ from contextlib import AbstractContextManager, contextmanager
 from nnrt_device_service.settings import LimitReached, Settings
 from nnrt_hdi.errors import UnavailableDevice
 
-# How long a stream that was cancelled may take to end before it counts against the limit.
+# Seconds that a new stream waits for cancelled ones to end before the limit counts.
 _STREAM_END_S = 1.0
 _STREAMS = "streams open"
 
 
 class Calls:
-    """Counts what is under way of a session, of each kind by itself."""
+    """Counts the calls and connections of a session that are under way, by kind."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -26,14 +26,18 @@ class Calls:
         self._under_way: Counter[str] = Counter()
         self._streams_waiting = 0
 
-    def plain(self, end: Callable[[], object]) -> AbstractContextManager[None]:
-        """Count a call that is no stream, and call `end` if the session ends first. Raises OutOfMemory beyond the
-        limit."""
+    def count_call(self, end: Callable[[], object]) -> AbstractContextManager[None]:
+        """Count a call that is not a stream while the block lasts; `end` is called if the session ends first.
+
+        Raises OutOfMemory beyond the limit.
+        """
         return self._counted("calls under way", self._settings.session_calls, "--session-calls", end)
 
-    def control(self, end: Callable[[], object]) -> AbstractContextManager[None]:
-        """Count a call that awaits or cancels runs, as `plain` does. There are as many places as runs on streams,
-        so that they depend on no other call."""
+    def count_control_call(self, end: Callable[[], object]) -> AbstractContextManager[None]:
+        """Count a call that awaits or cancels runs, as `count_call` does.
+
+        These calls have a limit of their own, equal to that of streams, so that no other calls can keep them out.
+        """
         return self._counted("control calls under way", self._settings.session_streams, "--session-streams", end)
 
     @property
@@ -41,9 +45,12 @@ class Calls:
         return len(self._local_connections)
 
     @contextmanager
-    def local_connection(self, end: Callable[[], object]) -> Iterator[None]:
-        """Count a connection of the local socket, as `plain` does: one for each stream, and one to share
-        memory on. One that `break_off` has ended counts no more, though a run on it may go on."""
+    def count_local_connection(self, end: Callable[[], object]) -> Iterator[None]:
+        """Count a connection of the local socket, as `count_call` does.
+
+        The limit is one for each stream, and one for sharing memory. A connection that `break_off` has returned doesn't
+        count any more, though a run on it may go on.
+        """
         place = (end,)
         with self._lock:
             self._require_open()
@@ -60,9 +67,11 @@ class Calls:
             with self._lock:
                 self._local_connections.discard(place)
 
-    def stream(self, end: Callable[[], object]) -> AbstractContextManager[None]:
-        """Count a stream of any kind, as `plain` does. A client may open one the moment it has cancelled another, which
-        is still on its way out here: that is waited for."""
+    def count_stream(self, end: Callable[[], object]) -> AbstractContextManager[None]:
+        """Count a stream of any kind, as `count_call` does.
+
+        At the limit this waits for streams that end: a client may open one right after it has cancelled another.
+        """
         return self._counted(_STREAMS, self._settings.session_streams, "--session-streams", end)
 
     @contextmanager
@@ -95,7 +104,7 @@ class Calls:
             self._streams_waiting -= 1
 
     def break_off(self, *, for_good: bool = False) -> list[Callable[[], object]]:
-        """Give what ends the calls under way; `for_good` lets no more begin."""
+        """Return functions that end the calls and connections under way; with `for_good` no more may begin."""
         with self._lock:
             endings = [*self._on_close, *(end for (end,) in self._local_connections)]
             self._local_connections.clear()

@@ -1,4 +1,4 @@
-"""The descriptions of a session: what its runs of one kind have in common, by the numbers that its client gave them."""
+"""Descriptions of a session: what runs of one kind have in common, by the numbers that the client chose."""
 
 import threading
 from collections.abc import Sequence
@@ -15,17 +15,17 @@ from nnrt_hdi.limits import MAX_DESCRIPTIONS
 from nnrt_hdi.tensor import Array, Shape, TensorForm
 from nnrt_hdi.wire.packet import FrameLayout
 
-# Where a tensor is, by the numbers of the wire: in the frame, in a region of a buffer, in chunks behind the frame, or
-# nowhere, for nobody wants it.
+# Where a tensor is (TensorPlace in prepared_model.proto): in the frame, in a region of a buffer, in chunks behind the
+# frame, or nowhere, because the client doesn't want it.
 INLINE, REGION, CHUNKS, NOWHERE = range(4)
 
-# What a description takes, and each of its tensors.
+# Estimated size of a description, and of each of its tensors.
 _DESCRIPTION_BYTES = 2048
 _TENSOR_BYTES = 512
 
 
 class DescribedInput(NamedTuple):
-    """An input of runs of one kind."""
+    """Input of runs of one kind."""
 
     form: TensorForm
     shape: Shape
@@ -35,18 +35,18 @@ class DescribedInput(NamedTuple):
 
 
 class DescribedOutput(NamedTuple):
-    """An output of runs of one kind, as the client expects it."""
+    """Output of runs of one kind, as the client expects it."""
 
     shape: Shape
     dtype: np.dtype[np.generic] | None
     place: int
     size_bytes: int = 0
-    # Its shape is not known before the run has ended.
+    # Whether its shape is known only when the run has ended.
     is_open: bool = False
 
 
 class Description:
-    """What runs of one kind have in common: the model, and the type, the shape and the place of each tensor."""
+    """What runs of one kind have in common: the model, and the type, shape and place of each tensor."""
 
     __slots__ = (
         "bucket",
@@ -79,42 +79,43 @@ class Description:
         traceparent: str = "",
         profile: bool = False,
     ) -> None:
-        """Take tensors that are the model's."""
+        """Make a description; its tensors must have been checked against the model."""
         self.model_id = model_id
         self.model = model
         self.inputs = inputs
         self.outputs = outputs
         self.traceparent = traceparent
         self.profile = profile
-        # Where everything is in frames, once `lay_out` has been called.
+        # Layout of frames, set by `lay_out`.
         self.layout = NO_LAYOUT
-        # The inputs that a frame has, as numpy takes them.
+        # Inline inputs: shape, dtype and offset of each.
         self.inline: list[tuple[Shape, np.dtype[np.generic], int]] = []
-        # The shapes and types of the outputs; None where the client doesn't want, or know, all of them.
+        # Shapes and types of the outputs; None if the client doesn't know all of them, or doesn't want all outputs.
         self.promised: list[tuple[Shape, np.dtype[np.generic] | None]] | None = None
         if not any(tensor.is_open or tensor.place == NOWHERE for tensor in outputs):
             self.promised = [(tensor.shape, tensor.dtype) for tensor in outputs]
-        # A reply that is as promised says nothing but its outputs, of so many bytes.
+        # Whether a reply consists only of outputs if these are as promised; `out_bytes` is their size.
         self.is_plain = self.promised is not None and not (profile or traceparent)
         self.out_bytes = sum([tensor.size_bytes for tensor in outputs])
         read = [tensor.place for tensor in inputs]
         self.writes_regions = REGION in [tensor.place for tensor in outputs]
         self.has_regions = self.writes_regions or REGION in read
         self.has_chunks = CHUNKS in read
-        # Stands for the description where something outlives it.
+        # Identifies the description in keys of objects that may outlive it.
         self.token = object()
-        # Of the runs that this one may be computed with. What lies in regions is read when its turn has come.
+        # Bucket of runs that may be computed together with these. None for runs with regions, which are read only when
+        # the run's turn has come.
         self.bucket: Bucket | None = None
         if model.group is not None and not (self.has_regions or self.has_chunks or profile):
-            self.bucket = model.group.bucket([tensor.shape for tensor in inputs])
-        # Whether its runs need no thread while they are on the device.
+            self.bucket = model.group.find_bucket([tensor.shape for tensor in inputs])
+        # Whether runs need no thread while they are on the device.
         is_startable = isinstance(model.prepared, StartableModel) and model.group is None
         self.is_startable = is_startable and not (self.has_chunks or profile)
         self.in_bytes = sum([tensor.size_bytes for tensor in inputs])
         self.held_bytes = _DESCRIPTION_BYTES + _TENSOR_BYTES * (len(inputs) + len(outputs))
 
     def lay_out(self) -> None:
-        """Work out where everything is in frames."""
+        """Compute the layout of frames."""
         output_bytes = [
             tensor.size_bytes if tensor.place == INLINE and not tensor.is_open else None for tensor in self.outputs
         ]
@@ -128,7 +129,7 @@ class Description:
         ]
 
     def is_kept_by(self, outputs: Sequence[Array], *, is_written: bool) -> bool:
-        """Tell whether outputs are as the client expects them, of which those for regions may be there."""
+        """Return whether outputs are as the client expects them; `is_written` says that those for regions are there."""
         return all(
             expected.place == NOWHERE
             or (
@@ -144,9 +145,9 @@ NO_LAYOUT = FrameLayout((), (), 0)
 
 
 class Descriptions:
-    """Finds descriptions by their numbers: the latest MAX_DESCRIPTIONS, as far as the session has memory for them.
+    """Latest MAX_DESCRIPTIONS descriptions by their numbers, as far as the session's budget has room for them.
 
-    `get` is on the way of every run and takes no lock.
+    Every run calls `get`, so it takes no lock.
     """
 
     def __init__(self, budget: MemoryBudget) -> None:
@@ -157,9 +158,9 @@ class Descriptions:
         self.get = self._descriptions.get
 
     def keep(self, number: int, description: Description) -> None:
-        """Keep a description in place of the oldest, if there is room for it."""
+        """Keep a description in place of the oldest, unless the budget has no room for it."""
         try:
-            self._budget.reserve(description.held_bytes)  # Without the lock: others may have to give memory back.
+            self._budget.reserve(description.held_bytes)  # Without the lock: it may call back into other pools.
         except OutOfMemory:
             return
         with self._lock:
@@ -175,18 +176,18 @@ class Descriptions:
                 self._budget.release(each.held_bytes)
 
     def forget(self, model: LoadedModel) -> None:
-        """Forget all of a model that the session has no more."""
+        """Forget all descriptions of a model that has been released."""
         with self._lock:
             for number in [number for number, each in self._descriptions.items() if each.model is model]:
                 self._budget.release(self._descriptions.pop(number).held_bytes)
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that descriptions take."""
+        """Bytes that the kept descriptions take."""
         return sum(each.held_bytes for each in list(self._descriptions.values()))
 
     def close(self) -> None:
-        """Forget all descriptions. There can be no more of them."""
+        """Forget all descriptions and keep no more."""
         with self._lock:
             self._is_open = False
             while self._descriptions:

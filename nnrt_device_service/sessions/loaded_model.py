@@ -1,4 +1,4 @@
-"""A model of a session, from its compilation to the end of its last run."""
+"""Loaded model: a model of a session, from its compilation to the end of its last run."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from nnrt_hdi.tensor import Array, TensorForm
 
 
 class _Released(PreparedModel):
-    """Stands for a model that is closed. Plans and replies may outlive it, and are to keep nothing of the backend's."""
+    """Placeholder of a closed model: descriptions and replies that outlive it must keep nothing of the backend's."""
 
     inputs = outputs = ()
 
@@ -30,9 +30,9 @@ _RELEASED = _Released()
 
 
 class LoadedModel:
-    """A prepared model of a session. Closed, soon, when it has been released and its last run has ended.
+    """Prepared model of a session, closed after it has been released and its last run has ended.
 
-    A context manager that keeps it open for a block, any number of them at a time.
+    As a context manager it keeps the model open for a block; any number of blocks may be under way.
     """
 
     __slots__ = (
@@ -60,21 +60,21 @@ class LoadedModel:
         size_bytes: int = 0,
         is_signable: bool = False,
     ) -> None:
-        """`freeing` closes it, and calls `on_closed` then."""
+        """Make a loaded model that `freeing` closes in the end; `on_closed` is called after that."""
         self.prepared = prepared
-        # The bytes that it was made of.
+        # Bytes that the model was made of.
         self.size_bytes = size_bytes
-        # Whether the daemon may sign what it exports: it was compiled of NNRt's operators, or restored from what had a
-        # signature. Else a client that may bring code would have it signed for those that may not.
+        # Whether the daemon may sign what the model exports: only if it was compiled from NNRt's operators, or restored
+        # from a signed export. Else a client that may send code could get it signed for clients that may not.
         self.is_signable = is_signable
         self.inputs = tuple(map(TensorForm, prepared.inputs))
         self.outputs = tuple(map(TensorForm, prepared.outputs))
         self.rank = priority.rank
-        # By which its runs may be computed with those of others; None where they run alone.
+        # Membership in a group whose runs may be computed together; None if its runs run alone.
         self.group: Member | None = None
-        # Time that its runs take on the device; None before the first has ended.
+        # Nanoseconds that its runs usually take on the device; None before the first has ended.
         self.usual_ns: int | None = None
-        # What the latest took.
+        # What the latest run took.
         self._latest_ns = 0
         self._freeing = freeing
         self._on_closed = on_closed
@@ -83,18 +83,18 @@ class LoadedModel:
         freeing.expect()
 
     def acquire(self) -> None:
-        """Keep it open until `release`. Raises UnknownHandle once it has been released for good."""
+        """Keep the model open until `release`; raise UnknownHandle if it is closed or about to be."""
         with self._lock:
             if not self._users:
                 raise UnknownHandle(_GONE)
             self._users += 1
 
     def release(self, computed_ns: int = 0) -> None:
-        """Give up one use; the session itself is the first. A run says how long it was on the device."""
+        """End one use of the model: the session's, or that of a run, which was on the device for `computed_ns`."""
         with self._lock:
             if computed_ns:
-                # The longest time counts, and half of it is forgotten with every ten or so runs that are shorter. One
-                # run alone that takes long does not count: others may have had the processor meanwhile.
+                # The longest time counts, and decays by a sixteenth with every shorter run: by half in about ten. A
+                # single long run doesn't count: other processes may have had the processor meanwhile.
                 twice_ns = min(computed_ns, self._latest_ns or computed_ns)
                 usual_ns = self.usual_ns or 0
                 self.usual_ns = max(twice_ns, usual_ns - (usual_ns >> 4))

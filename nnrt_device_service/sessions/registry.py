@@ -1,4 +1,4 @@
-"""The sessions of a daemon: who is attached, who may come back, and whose time is over."""
+"""Registry of the daemon's sessions: attached ones, detached ones whose clients may come back, expired ones."""
 
 import logging
 import math
@@ -20,14 +20,14 @@ from nnrt_hdi.errors import OperationForbidden, UnknownHandle
 
 _log = logging.getLogger(__name__)
 
-# Of so many places for sessions one is reserved.
+# One of so many sessions is reserved for clients that administer the daemon.
 _PLACES_PER_RESERVED = 16
-# What closings under way get to end when the daemon does.
+# Seconds that a daemon that ends waits for sessions that other threads are closing.
 CLOSE_S = 1.0
 
 
 class _Entry:
-    """A session and the stream its client is attached by."""
+    """Session, and what ends the stream that its client is attached by."""
 
     __slots__ = ("detached_at", "hang_up", "session")
 
@@ -38,7 +38,7 @@ class _Entry:
 
 
 class SessionRegistry:
-    """All sessions of a daemon, by their unguessable id.
+    """All sessions of a daemon, by their unguessable ids.
 
     A session is attached to one stream, or detached and kept for its client until the lease is over.
     """
@@ -47,44 +47,45 @@ class SessionRegistry:
         self._settings = settings
         self._freeing = freeing
         self.counters = Counters()
-        # What all sessions hold, and those of each identity.
+        # Budget of all sessions together, with a part for each identity.
         self.held = SharedBudget(held_bytes, settings.share_of(held_bytes))
         self._lock = threading.Lock()
         self._sessions: dict[bytes, _Entry] = {}
-        # Those that are to be closed, each with the cause.
+        # Sessions that are to be closed, each with the cause.
         self._cut_off: deque[tuple[Session, str]] = deque()
-        # How many of those are being closed.
+        # Number of sessions that threads are closing now.
         self._closing = 0
         self._has_closed = threading.Condition(self._lock)
-        # The last places are for those who administer the daemon.
+        # Number of sessions that clients may open that don't administer the daemon.
         self._places = settings.max_sessions - settings.max_sessions // _PLACES_PER_RESERVED
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def all(self) -> list[Session]:
-        """The sessions that there are now."""
+        """Return the sessions that exist now."""
         return [entry.session for entry in list(self._sessions.values())]
 
     def held_by_kind(self) -> dict[str, int]:
-        """The bytes that sessions hold, by what they are. They change meanwhile, so the sum is about what all hold."""
-        held = Counter[str]()
+        """Return the bytes in use by kind; their sum is approximate, as sessions change meanwhile."""
+        sizes = Counter[str]()
         for entry in list(self._sessions.values()):
-            held.update(entry.session.held_by_kind())
-        kinds = {kind: held[kind] for kind in HELD_KINDS}
-        return {**kinds, "other": max(self.held.used_bytes - held.total(), 0)}
+            sizes.update(entry.session.held_by_kind())
+        kinds = {kind: sizes[kind] for kind in HELD_KINDS}
+        return {**kinds, "other": max(self.held.used_bytes - sizes.total(), 0)}
 
     def open(self, client: str, hang_up: Callable[[], object], identity: Identity = ANYBODY) -> Session:
-        """A new session; `hang_up` ends its stream. The detached session that has waited longest makes room for it.
+        """Open a session, whose stream `hang_up` ends.
 
-        Raises OutOfMemory beyond the limits.
+        If a limit is reached, the session that has been detached longest is closed for it. Raises OutOfMemory if there
+        is none.
         """
         with self._lock:
-            evicted = self._in_the_way(identity)
+            evicted = self._find_evicted(identity)
             if evicted is not None:
                 del self._sessions[evicted.session.id]
             usage = self.counters.open(identity)
-            session = Session(self._settings, client, self._freeing, self.held.of(str(identity)), identity, usage)
+            session = Session(self._settings, client, self._freeing, self.held.share(str(identity)), identity, usage)
             session.on_closed = partial(self.counters.close, usage)
             self._sessions[session.id] = _Entry(session, hang_up)
         if evicted is not None:
@@ -97,15 +98,18 @@ class SessionRegistry:
         return session
 
     def own_session(self, identity: Identity) -> Session:
-        """A session of the daemon itself, which no stream leads to and no limit of clients counts."""
+        """Return a session of the daemon itself, which has no stream and doesn't count in the limits of sessions."""
         usage = self.counters.open(identity)
-        budget = self.held.of(str(identity))
+        budget = self.held.share(str(identity))
         session = Session(self._settings, f"the {identity}", self._freeing, budget, identity, usage)
         session.on_closed = partial(self.counters.close, usage)
         return session
 
-    def told_counters(self, usage: Usage | None, under_way_ns: Mapping[Tally, int]) -> DeviceCounters:
-        """What has been counted of one identity, or of all, with the time that what is on the device has been there."""
+    def snapshot_counters(self, usage: Usage | None, under_way_ns: Mapping[Tally, int]) -> DeviceCounters:
+        """Return the counters of one identity, or of all if `usage` is None.
+
+        `under_way_ns` are the times of what is on the device now, which the counters include.
+        """
         connections: Counter[str] = Counter()
         held_bytes: Counter[str] = Counter()
         with self._lock:
@@ -116,8 +120,8 @@ class SessionRegistry:
             connections[session.usage.identity] += session.calls.local_connection_count + (entry.hang_up is not None)
         return self.counters.told(usage, connections, held_bytes, under_way_ns)
 
-    def _in_the_way(self, identity: Identity) -> _Entry | None:
-        """The session that has to go for one more of an identity. Raises OutOfMemory where none may."""
+    def _find_evicted(self, identity: Identity) -> _Entry | None:
+        """Return the session to close before the identity opens one, or None; raise OutOfMemory if all are attached."""
         most, everybody = self._settings.max_sessions, list(self._sessions.values())
         own = [entry for entry in everybody if entry.session.identity.is_same(identity)]
         is_full = len(everybody) >= (most if identity.role is Role.ADMINISTER else self._places)
@@ -128,20 +132,21 @@ class SessionRegistry:
         if longest_away.hang_up is None:
             return longest_away
         if is_full:
-            said, setting = f"the daemon serves {len(everybody)} clients, its limit (--max-sessions)", "--max-sessions"
+            setting = "--max-sessions"
+            why = f"the daemon serves {len(everybody)} clients, its limit ({setting})"
         else:
-            said = f"{identity} has {len(own)} sessions, its limit (--identity-share of --max-sessions)"
+            why = f"{identity} has {len(own)} sessions, its limit (--identity-share of --max-sessions)"
             setting = "--identity-share"
-        raise LimitReached(f"{said}; close sessions, try again later, or raise it", setting)
+        raise LimitReached(f"{why}; close sessions, try again later, or raise it", setting)
 
-    def of(self, session_id: bytes) -> Session:
+    def find(self, session_id: bytes) -> Session:
         return self._entry(session_id).session
 
     def resume(self, session_id: bytes, hang_up: Callable[[], object], identity: Identity = ANYBODY) -> Session:
-        """Attach a session to a new stream; a stream it is still attached to is hung up, and calls are broken off.
+        """Attach a session to a new stream; end its former stream and its calls under way.
 
-        Raises UnknownHandle, or OperationForbidden for another identity than that which opened it. (A client that is
-        known by its host only may come from another address of it.)
+        Raises UnknownHandle, and OperationForbidden if another identity opened the session. (An identity that is only a
+        host is not proven, and may change: the client may come from another address.)
         """
         with self._lock:
             entry = self._entry(session_id)
@@ -153,12 +158,12 @@ class SessionRegistry:
             entry.session.touch()
         if former is not None:
             former()
-        for end in entry.session.calls.break_off():  # Its client may not be able to end them itself.
+        for end in entry.session.calls.break_off():  # The client may not be able to end them itself.
             end()
         return entry.session
 
     def detach(self, session: Session, hang_up: Callable[[], object]) -> None:
-        """The session's stream is over: wait for its client, unless that is attached to another one already."""
+        """Detach a session whose stream is over, unless its client is attached to another stream already."""
         with self._lock:
             entry = self._sessions.get(session.id)
             if entry is None or entry.hang_up != hang_up:
@@ -169,23 +174,23 @@ class SessionRegistry:
             self.close(session, "the connection was lost")
 
     def close(self, session: Session, cause: str = "closed") -> None:
-        """End a session; the cause is for the audit log."""
+        """Close a session; `cause` is for the audit log."""
         with self._lock:
             self._sessions.pop(session.id, None)
         session.close(cause)
 
     def forgive_silence(self) -> None:
-        """Nobody could be heard: this process itself stood still."""
+        """Count all clients as heard now, because this process itself stood still."""
         for entry in list(self._sessions.values()):
             entry.session.touch()
 
-    def tend_chunked_inputs(self) -> None:
-        """End the streams on which the rest of an input doesn't come, and free memory that was for others."""
+    def end_stalled_inputs(self) -> None:
+        """End the streams on which the rest of an input doesn't come, and free spare memory of chunked inputs."""
         for entry in list(self._sessions.values()):
-            entry.session.chunked_inputs.tend(self._settings.heartbeat_timeout_s)
+            entry.session.chunked_inputs.end_stalled(self._settings.heartbeat_timeout_s)
 
     def hang_up_silent(self) -> Sequence[Session]:
-        """End the streams of sessions that have been silent for too long; which ones."""
+        """End the streams of sessions that have been silent for too long, and return these sessions."""
         horizon = time.monotonic() - self._settings.heartbeat_timeout_s
         silent = [
             (entry.session, hang_up)
@@ -193,12 +198,13 @@ class SessionRegistry:
             if (hang_up := entry.hang_up) is not None and entry.session.last_heard < horizon
         ]
         for session, hang_up in silent:
-            # Whoever learns of the end finds no session: what it calls then is refused, not broken off.
+            # Detach first: without a lease that ends the session, so calls of a client that sees its stream end are
+            # refused, not broken off.
             take_each((partial(self.detach, session, hang_up), hang_up), f"hanging up on client {session.client}")
         return [session for session, _ in silent]
 
     def close_expired(self) -> Sequence[Session]:
-        """End the sessions whose clients have not come back in time; which ones."""
+        """Close the sessions whose leases are over, and return them."""
         horizon = time.monotonic() - self._settings.lease_s
         with self._lock:
             expired = [entry.session for entry in self._sessions.values() if entry.detached_at < horizon]
@@ -209,10 +215,10 @@ class SessionRegistry:
         return expired
 
     def cut_off(self, is_over: Callable[[Session], bool], cause: str) -> Sequence[Session]:
-        """Cut off the sessions that `is_over` names; return them.
+        """Cut off the sessions for which `is_over` is true, and return them.
 
-        Their connections and runs end, and nothing more begins in them. `close_cut_off` frees what they have: nobody's
-        end waits for that of another one.
+        Their connections and runs end, and nothing more begins in them. `close_cut_off` frees what they own later, so
+        cutting off one session doesn't wait until another is freed.
         """
         over = [entry for entry in list(self._sessions.values()) if is_over(entry.session)]
         for entry in over:
@@ -224,7 +230,7 @@ class SessionRegistry:
         return [entry.session for entry in over]
 
     def close_cut_off(self) -> None:
-        """Close the sessions that have been cut off."""
+        """Close all sessions that have been cut off."""
         while True:
             with self._lock:
                 if not self._cut_off:
@@ -239,8 +245,10 @@ class SessionRegistry:
                     self._has_closed.notify_all()
 
     def hang_up_all(self) -> None:
-        """End every session, also those that another thread is closing, for which it waits CLOSE_S at most; new ones
-        may still come."""
+        """Close every session, and wait at most CLOSE_S for those that other threads are closing.
+
+        New sessions may still be opened.
+        """
         self.cut_off(lambda _: True, "the daemon ended")
         self.close_cut_off()
         with self._lock:

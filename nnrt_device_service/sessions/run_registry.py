@@ -1,4 +1,4 @@
-"""The runs of a session by the ids that its client gave them, so that they outlive their streams."""
+"""Run registry: the runs of a session by the ids that its client gave them. Runs outlive their streams in it."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -8,37 +8,37 @@ from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.errors import ConnectionFailed, InvalidParameter, OperationFailed, OutOfMemory, UnknownHandle
 from nnrt_hdi.tensor import Array
 
-# Of the cancellations that came before their runs, the latest so many are remembered.
+# Number of latest cancellations that are remembered, because they may come before their runs.
 _EARLY_CANCELLATIONS = 1024
 
 
 class KnownRun:
-    """What the registry knows of a run: under way, or ended and its reply perhaps not yet with the client."""
+    """Run as the registry sees it: under way, or ended while its client may not have the reply yet."""
 
     __slots__ = ("awaiter", "cancellation", "chunked", "held_bytes", "id", "reply", "was_too_long")
 
     id: int
     cancellation: Cancellation
-    # The frame of the reply, None until the run has ended; and the outputs that follow it in chunks.
+    # Frame of the reply, None until the run has ended, and the outputs that follow it in chunks.
     reply: bytes | None
     chunked: Sequence[Array]
     # Token of the latest call that waits for the reply.
     awaiter: object
-    # What the reply takes of the session's memory, once it is kept.
+    # Bytes of the session's budget that the reply takes once it is kept, else None.
     held_bytes: int | None
-    # Whether it was too long for the local socket: then its client is on this host, and wants nothing compressed.
+    # Whether the reply was too long for the local socket; its client is on this host then and needs no compression.
     was_too_long: bool
 
     @property
     def reply_bytes(self) -> int:
-        """Memory that the reply takes."""
+        """Bytes that the reply takes."""
         return len(self.reply or b"") + sum(array.nbytes for array in self.chunked)
 
 
 class RunRegistry:
-    """Finds runs by their ids, for clients that have lost the streams they were on.
+    """Runs of a session by their ids, for clients that have lost the streams of their runs.
 
-    `begin`, `finish` and `forget` are on the way of every run and take no lock.
+    Every run calls `begin`, `finish` and `forget`, so these take no lock.
     """
 
     def __init__(self, budget: MemoryBudget) -> None:
@@ -46,13 +46,15 @@ class RunRegistry:
         self._changed = threading.Condition()
         self._runs: dict[int, KnownRun] = {}
         self._early: dict[int, None] = {}
-        # Calls of `reply_of` under way.
+        # Number of calls of `reply_of` under way.
         self.awaiters = 0
         self._is_open = True
 
     def begin(self, run: KnownRun, former: Sequence[KnownRun] = ()) -> None:
-        """Know a run from now on, in place of `former` ones, whose replies the client has. It is cancelled if `cancel`
-        came first. Raises InvalidParameter for no id, or one in use."""
+        """Add a run, and forget `former` runs, whose replies the client has.
+
+        If `cancel` came first, the run is cancelled. Raises InvalidParameter if the run has no id or one in use.
+        """
         run_id = run.id
         for each in former:
             if each.held_bytes is None and self._runs.get(each.id) is each:
@@ -66,26 +68,26 @@ class RunRegistry:
             run.cancellation.cancel()
 
     def finish(self, run: KnownRun, reply: bytes, chunked: Sequence[Array] = ()) -> None:
-        """Note that the run has ended; whoever awaits its reply gets it."""
+        """Note the reply of a run that has ended, and wake the calls that wait for it."""
         run.chunked, run.reply = chunked, reply
         if self.awaiters:
             self.wake()
 
     def forget(self, run: KnownRun) -> None:
-        """Forget a run whose reply the client has. One that is kept stays."""
+        """Forget a run whose reply the client has, unless the reply is kept."""
         if run.held_bytes is None and self._runs.get(run.id) is run:
             self._runs.pop(run.id, None)
 
     def keep(self, run: KnownRun) -> None:
-        """Keep the reply of a run for `reply_of` if memory allows, until `cancel` or `close`."""
+        """Keep the reply of a run for `reply_of` until `cancel` or `close`; forget the run if the budget is used up."""
         if not self._is_known(run) or run.reply is None:
             return
-        # What is a part of a batch's outputs would keep the whole of them.
+        # A view of a batch's outputs would keep all of these in memory.
         run.chunked = [array if array.base is None else array.copy() for array in run.chunked]
         size_bytes = run.reply_bytes
         has_room = True
         try:
-            self._budget.reserve(size_bytes)  # Without the lock: others may have to give memory back.
+            self._budget.reserve(size_bytes)  # Without the lock: it may call back into other pools.
         except OutOfMemory:
             has_room = False
         with self._changed:
@@ -102,14 +104,15 @@ class RunRegistry:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of replies that are kept."""
+        """Bytes of the kept replies."""
         return sum(run.held_bytes or 0 for run in list(self._runs.values()))
 
     def reply_of(self, run_id: int, is_wanted: Callable[[], bool]) -> KnownRun:
-        """Wait until a run has its reply, until another call does so or `wake` finds this one no longer wanted.
+        """Wait until a run has its reply, and return the run.
 
-        Raises ConnectionFailed for an unknown run, and UnknownHandle when the session is over: to its client a run
-        that is cut off then is a death, not a run that the device cancelled.
+        Raises ConnectionFailed for an unknown run, and OperationFailed if another call begins to wait for the same
+        reply or `is_wanted` returns False after a `wake`. Raises UnknownHandle if the session has ended: to the client
+        that is a lost session, not a run that was cancelled.
         """
         with self._changed:
             run = self._runs.get(run_id)
@@ -133,17 +136,19 @@ class RunRegistry:
             return run
 
     def wake(self) -> None:
-        """Have every `reply_of` look whether it is still wanted."""
+        """Let every waiting `reply_of` check again whether it is still wanted."""
         with self._changed:
             self._changed.notify_all()
 
     def cancel(self, run_ids: Sequence[int]) -> list[int]:
-        """Stop these runs and forget them; return those that were under way. One that is unknown and comes later
-        doesn't begin."""
+        """Cancel runs and forget them; return the ids of those that were under way.
+
+        An id that is unknown is remembered: its run is cancelled when it comes.
+        """
         runs = []
         with self._changed:
             for run_id in run_ids:
-                self._early[run_id] = None  # First of all: `begin` looks here last.
+                self._early[run_id] = None  # Before `_runs` is read: `begin` uses the opposite order, without a lock.
                 if run := self._runs.pop(run_id, None):
                     runs.append(run)
                     self._release(run)
@@ -155,7 +160,7 @@ class RunRegistry:
         return stopping
 
     def close(self) -> None:
-        """Forget everything; the session is over, which cancels what is under way next."""
+        """Forget all runs; `Session.end` has cancelled those under way."""
         with self._changed:
             self._is_open = False
             for run in self._runs.values():

@@ -1,4 +1,4 @@
-"""One client's session: it owns what the client made and frees it when the client goes."""
+"""Session of one client: owns what the client made, and frees it when the session ends."""
 
 import logging
 import secrets
@@ -35,40 +35,41 @@ from nnrt_hdi.tensor import TensorSpec
 
 _log = logging.getLogger(__name__)
 
-# What of a session holds bytes, as metrics name it.
+# Kinds of what a session keeps in memory, as metrics name them.
 HELD_KINDS = ("buffers", "constants", "models", "replies")
 _LABEL_LENGTH = 8
 
-# Models that a session may build at a time without any being checked twice.
+# Number of models that a session may build at a time without checking one of them twice.
 _MOST_CHECKED = 4
-# Of the compilations that were given up, the latest so many are remembered, for they may still end.
+# Number of latest given-up compilations that are remembered, because they may still end.
 _REMEMBERED_REQUESTS = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A model in a session, ready to run."""
+    """What a client gets about a model that is ready to run."""
 
     model_id: int
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     origin: Origin
-    # As in CheckedModel.
+    # Number of nodes for each note, as in CheckedModel.
     notes: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedModel:
-    """A graph that the device runs, and the notes of its nodes with how many have each."""
+    """Graph that the device can run, and the number of its nodes for each note."""
 
     graph: Graph
     notes: Mapping[str, int]
 
 
 class Session:
-    """Models, buffers, uploads and runs of one client."""
+    """Session of one client, with its models, buffers, uploads and runs."""
 
-    # Of runs, and of compilations. Given when the client has said whose it is; no call can name the session before.
+    # Accounts of its runs and of its compilations. `Device.open_account` sets them when the client has named its user;
+    # before that no call can name the session.
     account: Account
     compilations: Account
 
@@ -77,29 +78,31 @@ class Session:
         settings: Settings,
         client: str,
         freeing: Freeing,
-        held: MemoryBudget | None = None,
+        whole_budget: MemoryBudget | None = None,
         identity: Identity = ANYBODY,
         usage: Usage | None = None,
     ) -> None:
-        """`freeing` closes its models, `held` bounds what all sessions hold together, `usage` counts what those of the
-        identity do."""
+        """Make a session.
+
+        `freeing` closes its models. `whole_budget` is the budget of the identity's sessions, `usage` their counters.
+        """
         self.id = secrets.token_bytes(16)
-        # What it is called where its id, which is a secret, must not stand: too little of it to guess the rest.
+        # Name in logs. The id is a secret; these few digits are too few to guess the rest.
         self.label = self.id.hex()[:_LABEL_LENGTH]
-        # Called with it and the cause when it ends.
+        # Called with the session and the cause when it ends.
         self.on_end: Callable[[Session, str], object] = lambda session, cause: None
-        # Called when it has ended.
+        # Called when the session has ended.
         self.on_closed: Callable[[], object] = lambda: None
         self.client = client
         self.usage = usage or Usage()
-        # Settled when its client opens or resumes it.
+        # Set anew when the client resumes the session.
         self.identity = identity
-        # Whether its client asks for that; what it sends compressed is taken in any case.
+        # Whether the client asks for compressed replies. What it sends compressed is accepted in any case.
         self.wants_compression = False
-        # The process at the other end of the local socket, once it has attached itself.
+        # Process at the other end of the local socket, once it has attached itself.
         self.local_peer: Peer | None = None
         self.last_heard = time.monotonic()
-        self.budget = MemoryBudget(settings.session_bytes, held)
+        self.budget = MemoryBudget(settings.session_bytes, whole_budget)
         self.constants = ConstantPool(self.budget)
         self.buffers = BufferPool(self.budget, settings.session_buffers)
         self.files = FilePool(self.budget)
@@ -109,32 +112,32 @@ class Session:
         self._settings = settings
         self._freeing = freeing
         self._lock = threading.Lock()
-        # Whether anything may begin in it, and whether it has been freed.
+        # Whether anything may still begin in the session, and whether `close` has been called.
         self.is_open = True
         self._is_closed = False
         self._model_ids = count(1)
-        # By their ids, to look one up; `add_model` and `release_model` change it.
+        # By id. To be read only; `add_model` and `release_model` change it.
         self.models: dict[int, LoadedModel] = {}
-        # What they take besides uploaded constants.
+        # Bytes that models take besides uploaded constants.
         self._model_bytes = 0
         self.prepared_by: dict[bytes, Prepared] = {}
         self._given_up: dict[bytes, None] = {}
-        # The latest models that were found sound and lack constants, by the digests they were asked for by.
+        # Latest models that were checked and lack constants, by the digests of their requests.
         self._checked: OrderedDict[bytes, CheckedModel] = OrderedDict()
-        # Of the runs and compilations under way, which end with the session: whoever adds one looks at `is_open`
+        # Runs and compilations under way, which end with the session. A thread that adds one must check `is_open`
         # afterwards.
         self.cancellations: set[Cancellation] = set()
         self.calls = Calls(settings)
 
     @property
     def names(self) -> dict[str, object]:
-        """What lines of the log call it, and whose it is."""
+        """Fields of log entries that name the session and its identity."""
         return {"session": self.label, "identity": str(self.identity)}
 
     def attach(self, peer: Peer) -> None:
-        """The process that the session's local socket leads to.
+        """Note the process at the other end of the session's local socket.
 
-        Raises OperationForbidden for another one later, and for another user's than the session's.
+        Raises OperationForbidden if another process is attached already, or if it belongs to another user.
         """
         with self._lock:
             if self.identity.user_id not in (None, peer.user_id):
@@ -144,13 +147,13 @@ class Session:
             self.local_peer = peer
 
     def held_by_kind(self) -> dict[str, int]:
-        """The bytes of its budget that are in use, as far as something of a kind holds them."""
+        """Return the bytes of the budget in use, by kind."""
         models = self._model_bytes + self.descriptions.held_bytes
         sizes = (self.buffers.held_bytes, self.constants.held_bytes, models, self.runs.held_bytes)
         return dict(zip(HELD_KINDS, sizes, strict=True))
 
     def touch(self) -> None:
-        """The client has given a sign of life."""
+        """Note that the client gave a sign of life now."""
         self.last_heard = time.monotonic()
 
     # ---- models
@@ -163,8 +166,11 @@ class Session:
         size_bytes: int = 0,
         is_signable: bool = False,
     ) -> int:
-        """Own a prepared model, made of so many bytes; its id. Raises OutOfMemory beyond the limit, UnavailableDevice
-        after the end."""
+        """Take ownership of a prepared model, made of `size_bytes` bytes, and return its id.
+
+        Raises OutOfMemory beyond the limit of models, and UnavailableDevice after the end of the session; the model is
+        closed then.
+        """
         loaded = LoadedModel(prepared, self._freeing, on_closed, priority, size_bytes, is_signable)
         try:
             with self._lock:
@@ -183,42 +189,42 @@ class Session:
         return model_id
 
     def discard(self, prepared: PreparedModel, undo: ExitStack) -> None:
-        """Close a model that nobody gets, and only then undo what was done for it."""
-        with self._freeing.awaited():
+        """Close a model that no client gets, and close `undo` after it."""
+        with self._freeing.await_own():
             LoadedModel(prepared, self._freeing, undo.pop_all().close).release()
 
     def hold_for_model(self, size_bytes: int, undo: ExitStack) -> None:
-        """Count the bytes that a model takes besides uploaded constants, until `undo`. Raises OutOfMemory."""
+        """Reserve the bytes that a model takes besides uploaded constants, until `undo`; raise OutOfMemory."""
         self.budget.reserve(size_bytes)
-        undo.callback(self._let_go_of_model, size_bytes)
+        undo.callback(self._release_model_bytes, size_bytes)
         with self._lock:
             self._model_bytes += size_bytes
 
-    def _let_go_of_model(self, size_bytes: int) -> None:
+    def _release_model_bytes(self, size_bytes: int) -> None:
         self.budget.release(size_bytes)
         with self._lock:
             self._model_bytes -= size_bytes
 
     def model(self, model_id: int) -> LoadedModel:
-        """The model of an id. Raises UnknownHandle."""
+        """Return the model of an id; raise UnknownHandle if there is none."""
         if (loaded := self.models.get(model_id)) is None:
             raise UnknownHandle(f"this session has no model {model_id}")
         return loaded
 
     def keep_checked(self, digest: bytes, checked: CheckedModel) -> None:
-        """Keep a model that was found sound until its client has sent the constants and asks again."""
+        """Keep a checked model until its client has sent the missing constants and asks again."""
         with self._lock:
             self._checked[digest] = checked
             if len(self._checked) > _MOST_CHECKED:
                 self._checked.popitem(last=False)
 
     def take_checked(self, digest: bytes) -> CheckedModel | None:
-        """Give, and forget, the model of this digest that was found sound."""
+        """Remove and return the checked model of a digest, or return None."""
         with self._lock:
             return self._checked.pop(digest, None)
 
     def release_model(self, model_id: int) -> None:
-        """Forget a model, if it exists."""
+        """Release a model and what belongs to it, if it exists."""
         with self._lock:
             loaded = self.models.pop(model_id, None)
             self.prepared_by = {key: made for key, made in self.prepared_by.items() if made.model_id != model_id}
@@ -228,7 +234,7 @@ class Session:
             self.buffers.release_all_of(model_id)
 
     def adopt_exported(self, model_id: int, parts: Sequence[memoryview]) -> list[int]:
-        """Buffers that hold what a model exported, at most as long as the session holds the model."""
+        """Return the ids of new buffers with what a model exported; they are released with the model at the latest."""
         buffer_ids = self.buffers.adopt_all(parts, owner=model_id)
         if model_id not in self.models:
             self.buffers.release_all_of(model_id)
@@ -236,12 +242,12 @@ class Session:
         return buffer_ids
 
     def release_buffer(self, buffer_id: int) -> None:
-        """Forget a buffer or a file, if it exists."""
+        """Release a buffer or a file, if it exists."""
         self.buffers.release(buffer_id)
         self.files.release(buffer_id)
 
     def remember(self, request_id: bytes, made: Prepared) -> None:
-        """Which compilation made a model, for a client that asks again because it lost the answer, or gives it up."""
+        """Note which request made a model, for a client that asks again because it lost the reply, or gives it up."""
         with self._lock:
             if request_id and made.model_id in self.models:
                 self.prepared_by[request_id] = made
@@ -250,7 +256,7 @@ class Session:
             self.release_model(made.model_id)
 
     def give_up(self, request_id: bytes) -> None:
-        """Release what a compilation has made, or is about to make."""
+        """Release the model that a compilation has made, or is about to make."""
         with self._lock:
             made = self.prepared_by.get(request_id)
             self._given_up[request_id] = None
@@ -262,20 +268,22 @@ class Session:
     # ---- its end
 
     def end(self) -> None:
-        """Let nothing more begin, end the calls and connections under way, and cancel the runs; waits for nothing.
-        Idempotent."""
+        """Let nothing more begin, end calls and connections, and cancel runs and compilations, without waiting.
+
+        Idempotent.
+        """
         with self._lock:
             self.is_open = False
         endings = self.calls.break_off(for_good=True)
-        # Calls first: to its client a run cut off is a death, not a run that the device cancelled.
+        # Calls first: to the client a run that ends with its session is a lost session, not a run that was cancelled.
         cancels = [cancellation.cancel for cancellation in list(self.cancellations)]
         take_each((*endings, *cancels), f"ending the session of client {self.client}")
 
     def close(self, cause: str = "closed") -> None:
-        """Free everything; what is the backend's, soon. Runs in flight are cancelled; what they use is freed when they
-        end. Idempotent.
+        """End the session and free everything that it owns; another thread frees what the backend made.
 
-        Raises nothing: what goes wrong is logged, and the rest is freed.
+        What runs under way use is freed when they have ended. Idempotent. Raises nothing: an error is logged, and the
+        rest is freed.
         """
         self.end()
         with self._lock:

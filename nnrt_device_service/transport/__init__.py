@@ -1,1 +1,1 @@
-"""The ways on which calls and runs reach the daemon: gRPC, and the local socket."""
+"""Transports by which calls and runs reach the daemon: gRPC and the local socket."""

@@ -1,4 +1,4 @@
-"""Addresses to listen on, of which gRPC doesn't say why they can't be had."""
+"""Checks of addresses to listen on, because gRPC doesn't say why it can't listen on one."""
 
 import os
 import socket
@@ -10,12 +10,15 @@ from nnrt_hdi.limits import TICKET_SUFFIX
 
 _MAX_PORT = 65535
 _MOST_DIGITS = 5
-# sockaddr_un holds that and a zero at the end.
+# Size of sun_path in sockaddr_un, without the terminating zero.
 _MAX_UNIX_PATH_BYTES = {"darwin": 103}.get(sys.platform, 107)
 
 
 def require_free_path(path: str) -> None:
-    """gRPC replaces a Unix socket that is there; one that still answers belongs to another daemon."""
+    """Raise InvalidParameter if a Unix socket can't be bound at the path, or a process listens there.
+
+    gRPC itself would replace a socket at the path, even one of another daemon.
+    """
     place = f"address 'unix:{path}'"
     if not path:
         raise InvalidParameter("its path is empty; use unix:PATH", place=place)
@@ -35,7 +38,10 @@ def require_free_path(path: str) -> None:
 
 
 def require_free_port(address: str, place: str) -> None:
-    """gRPC takes a port modulo 65536, and doesn't tell why it can't listen."""
+    """Raise InvalidParameter if a TCP port can't be bound.
+
+    gRPC itself takes the port modulo 65536, and doesn't say why it can't listen.
+    """
     host, colon, port = address.rpartition(":")
     if not colon:
         raise InvalidParameter("it has no port; use HOST:PORT", place=place)
@@ -48,6 +54,6 @@ def require_free_port(address: str, place: str) -> None:
         with socket.socket(family, kind, protocol) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(target)
-    except (OSError, ValueError) as error:  # A name may be none that could be looked up.
+    except (OSError, ValueError) as error:  # ValueError: the host name has an invalid form.
         why = error.strerror if isinstance(error, OSError) else error
         raise InvalidParameter(f"can't listen there: {why}", place=place) from error

@@ -1,4 +1,4 @@
-"""A running daemon: the gRPC server around a device, from its addresses to its orderly end."""
+"""Running daemon: the gRPC server of a device, from listening to an orderly end."""
 
 import logging
 import threading
@@ -48,32 +48,32 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# The name by which health says that the process lives, whatever becomes of its device.
+# Service name for which the health service always answers SERVING, whatever the state of the device.
 ALIVE = "alive"
 
-# More than a host has ports.
+# Upper limit of connections: the number of ports.
 _MANY = 1 << 16
-# What calls get to end by themselves when the daemon stops.
+# Seconds that calls get to end by themselves when the daemon stops.
 _STOP_GRACE_S = 0.5
-# What gRPC gets to end them.
+# Seconds that gRPC gets to end the calls.
 _STOP_S = 5.0
-# What the interpreter gets to end.
+# Seconds that the interpreter gets to exit.
 _END_S = 5.0
-# Threads for calls that belong to no session: to other services, with their methods, or to be refused.
+# Threads for calls that belong to no session: of other services, such as health, or to be refused.
 _OTHER_THREADS = 6 * FOREIGN_CALLS
 _MIN_WATCH_INTERVAL_S, _MAX_WATCH_INTERVAL_S = 0.02, 1.0
-# What clients get to hear, with their next beats, that the device is stuck.
+# Seconds in which clients can learn, with their next beats, that the device is stuck.
 _TELL_S = 3.0
-# What a connection gets to speak HTTP/2, and how long it may go without a call.
+# Seconds that a connection gets to begin HTTP/2, and that it may stay without a call.
 _HANDSHAKE_S, _IDLE_S = 5.0, 30.0
-# Connections may take that part of the process's descriptors; the rest is for shared memory and files.
+# Fraction of the process's descriptors that connections may take; the rest is for shared memory and files.
 _CONNECTIONS_SHARE = 0.5
 # A protobuf message is a little larger than the tensors in it.
 _MESSAGE_OVERHEAD_BYTES = 64 * 1024
 
 
 class Daemon:
-    """One device, served on one or more addresses."""
+    """Server of one device on one or more addresses."""
 
     def __init__(self, device: Device, settings: Settings) -> None:
         self._device = device
@@ -82,13 +82,13 @@ class Daemon:
         self._traces = _traces(device) if settings.traces else None
         replies = Replies(settings.message_bytes, self._traces)
         self._local_socket = None if settings.no_shared_memory else _local_socket(device, replies)
-        # The threads of gRPC's that serve.
+        # gRPC's own threads that serve calls.
         self._serving: set[threading.Thread] = set()
         self._health = health.HealthServicer(experimental_non_blocking=False)
         self._health_port: HealthPort | None = None
         self._metrics_port: MetricsPort | None = None
-        # Sessions at all their limits still fit. A session's own stream has two threads: of the stream that resumes it
-        # and of the one it takes over from. Another has three: open, waiting for one to end, and for AwaitRun.
+        # Enough for sessions at all their limits. A session takes two threads for its own stream, as it may be resumed
+        # while the former one still ends; three for each other stream: open, waiting for one to end, and AwaitRun.
         session_threads = 2 + 3 * settings.session_streams + settings.session_calls
         self._most_threads = settings.max_sessions * session_threads + _OTHER_THREADS
         self._calls = CallThreads(device.threads)
@@ -106,17 +106,17 @@ class Daemon:
                 *([] if self._traces is None else [self._traces.interceptor]),
                 CodecInterceptor(),
             ],
-            # A burst of calls has room to be refused for what it is.
+            # Twice as many, so that calls beyond the limits reach the interceptors, which say why they are refused.
             maximum_concurrent_rpcs=2 * self._most_threads,
             options=[
                 ("grpc.max_receive_message_length", message_bytes),
                 ("grpc.max_send_message_length", message_bytes),
-                ("grpc.so_reuseport", 0),  # A second daemon on the same port must fail, not share it.
+                ("grpc.so_reuseport", 0),  # Else a second daemon could share the port instead of failing.
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", 5000),
                 ("grpc.keepalive_permit_without_calls", 1),
                 ("grpc.server_handshake_timeout_ms", int(_HANDSHAKE_S * 1000)),
                 ("grpc.max_connection_idle_ms", int(_IDLE_S * 1000)),
-                # Of each address. It has no limit for each host.
+                # For each address; gRPC has no limit for each host.
                 ("grpc.max_allowed_incoming_connections", most_connections),
             ],
         )
@@ -137,9 +137,9 @@ class Daemon:
         self._announcer = Announcer(device.info, settings.announce_interface) if settings.announce else None
 
     def start(self, addresses: Sequence[str]) -> list[str]:
-        """Listen; the addresses really bound.
+        """Start to serve on these addresses, and return them with the ports that were really bound.
 
-        Raises InvalidParameter for one that can't be, or can't be announced, and OutOfMemory where the process has no
+        Raises InvalidParameter for an address that can't be bound or announced, and OutOfMemory if the process has no
         threads left.
         """
         bound = [self._listen(address) for address in addresses]
@@ -152,13 +152,13 @@ class Daemon:
         self._warn_of_few_threads()
         if self._local_socket is not None:
             self._local_socket.start()
-        self._device.start_canary(self._change_condition)
+        self._device.start_canary(self._report_condition)
         self._device.telemetry.start()
         before = set(threading.enumerate())
         self._server.start()
         self._serving = set(threading.enumerate()) - before
         self._health.set(ALIVE, health_pb2.HealthCheckResponse.SERVING)
-        self._tell_health()
+        self._update_health()
         if self._settings.health_listen:
             self._health_port = HealthPort(self._settings.health_listen, self._health, self._calls)
         if self._settings.metrics_listen:
@@ -171,7 +171,7 @@ class Daemon:
         return bound
 
     def drain(self) -> bool:
-        """Finish what is under way within the drain time, refuse everything new, stop; whether all work has ended."""
+        """Refuse new work, wait for work under way within the drain time, and stop; return whether all work ended."""
         _log.info("draining")
         tell_stopping(self._settings.drain_timeout_s + _STOP_S + 2 * _STOP_GRACE_S + CLOSE_S + FREE_S + _END_S)
         if self._announcer is not None:
@@ -183,7 +183,7 @@ class Daemon:
         return self.stop()
 
     def stop(self) -> bool:
-        """Stop now; work under way is cut off. Whether all of it has ended."""
+        """Stop now and cut off work under way; return whether all of it has ended."""
         self._stopped.set()
         if self._announcer is not None:
             self._announcer.close()
@@ -196,7 +196,7 @@ class Daemon:
                 port.stop()
         try:
             has_stopped = self._server.stop(_STOP_GRACE_S).wait(_STOP_S)
-        except RuntimeError:  # gRPC ends calls from a thread, and can start none.
+        except RuntimeError:  # gRPC needs a thread for it, and can't start one.
             has_stopped = False
         self._calls.shutdown()
         if self._traces is not None:
@@ -237,13 +237,13 @@ class Daemon:
     def _has_lost_its_rights(self, session: Session) -> bool:
         return not self._identities.still_holds(session.identity)
 
-    def _change_condition(self) -> None:
-        """The device has gone out, or has come back."""
-        self._tell_health()
+    def _report_condition(self) -> None:
+        """Report that the canary has taken the device out of service, or has put it back."""
+        self._update_health()
         tell_condition(self._device.info.device_name, self._device.out)
 
-    def _tell_health(self) -> None:
-        """Have health say whether the device takes work."""
+    def _update_health(self) -> None:
+        """Let the health service say whether the device takes work."""
         is_out = self._device.status is DeviceStatus.OFFLINE
         reply = health_pb2.HealthCheckResponse
         self._set_health(reply.NOT_SERVING if is_out else reply.SERVING)
@@ -253,7 +253,7 @@ class Daemon:
             self._health.set(name, status)
 
     def _watch(self, addresses: list[str]) -> None:
-        """Take the steps of the watch from now on. Raises OutOfMemory where no threads are left."""
+        """Start the periodic steps of the watch; raise OutOfMemory if the process has no threads left."""
         sessions, timeout_s, lease_s = self._device.sessions, self._settings.heartbeat_timeout_s, self._settings.lease_s
         interval_s = min(max(min(timeout_s, lease_s or timeout_s) / 4, _MIN_WATCH_INTERVAL_S), _MAX_WATCH_INTERVAL_S)
         sign_s = sign_of_life_s()
@@ -263,7 +263,7 @@ class Daemon:
         rounds.take("store", self._require_whole_store)
         rounds.take("work", self._look_after_work, after_standstill=lambda: None)
         rounds.take("memory", lambda: memory.look(len(sessions), time.monotonic()))
-        rounds.take("inputs", sessions.tend_chunked_inputs)
+        rounds.take("inputs", sessions.end_stalled_inputs)
         rounds.take("rights", self._cut_off_those_without_rights)
         rounds.take("cut-off", sessions.close_cut_off)
         rounds.take("silence", self._hang_up_silent, after_standstill=sessions.forgive_silence)
@@ -288,31 +288,30 @@ class Daemon:
 
     def _cut_off_those_without_rights(self) -> None:
         over = self._device.sessions.cut_off(self._has_lost_its_rights, "its identity was taken away")
-        _log_of_each(over, "client %s is no more let in as it was; its session is over")
+        _log_clients(over, "the access file no longer admits client %s as before; its session is over")
 
     def _hang_up_silent(self) -> None:
         silent = self._device.sessions.hang_up_silent()
-        _log_of_each(silent, "client %s has been silent for too long; its connection counts as lost")
+        _log_clients(silent, "client %s has been silent for too long; its connection counts as lost")
 
     def _close_expired(self) -> None:
         expired = self._device.sessions.close_expired()
-        _log_of_each(expired, "client %s has not come back; its session is over")
+        _log_clients(expired, "client %s has not come back; its session is over")
 
     def _give_up(self, why: str) -> NoReturn:
-        """Tell the clients, and end the process: nothing else ends what the device is doing."""
+        """Tell the clients that the device is stuck, and end the process: nothing else stops the device's work."""
         _log.critical("the device is stuck: %s", why)
         self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         until = time.monotonic() + _TELL_S
         while len(self._device.sessions) and time.monotonic() < until:
             self._stopped.wait(_MIN_WATCH_INTERVAL_S)
-        self._server.stop(_STOP_GRACE_S).wait(_STOP_GRACE_S)  # What clients were told last is still to be sent.
+        self._server.stop(_STOP_GRACE_S).wait(_STOP_GRACE_S)  # So that the last replies are sent.
         exit_at_once(ExitCode.STUCK, why)
 
 
-def _log_of_each(sessions: Sequence[Session], said: str) -> None:
-    """Log something of the client of each session."""
+def _log_clients(sessions: Sequence[Session], message: str) -> None:
     for session in sessions:
-        _log.info(said, session.client, extra=session.names)
+        _log.info(message, session.client, extra=session.names)
 
 
 def _traces(device: Device) -> "Traces":

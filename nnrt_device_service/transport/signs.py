@@ -1,4 +1,4 @@
-"""What a daemon looks after besides its device: its signs of life, and memory that nobody uses."""
+"""Steps of the daemon's watch besides its device: signs of life, and memory that is no longer used."""
 
 import logging
 import time
@@ -9,18 +9,23 @@ from nnrt_device_service.host.rounds import Rounds
 
 _log = logging.getLogger(__name__)
 
-# Seconds after which a step counts as hanging, without a supervisor.
+# Seconds after which a step counts as hanging if no supervisor sets a time.
 _HANGING_S = 15.0
-# After so long without a client, when the threads of calls have ended as well, free memory goes back to the host.
+# Seconds without a client after which free memory goes back to the host; the threads of calls have ended by then.
 _GIVE_BACK_S = 35.0
 
 
 class SignsOfLife:
-    """Tells the supervisor that the daemon lives as long as all steps of its watch do, so that it replaces a daemon of
-    which one hangs."""
+    """Sends signs of life to the supervisor as long as no step of the daemon's watch hangs.
+
+    The supervisor replaces a daemon that sends none.
+    """
 
     def __init__(self, rounds: Rounds, every_s: float | None, tell: Callable[[], None]) -> None:
-        """Where nobody wants signs, what hangs is logged all the same."""
+        """Call `tell` about every `every_s` seconds; None means that no supervisor wants signs.
+
+        Steps that hang are logged in either case.
+        """
         self._rounds = rounds
         self._every_s = every_s
         self._tell = tell
@@ -30,7 +35,7 @@ class SignsOfLife:
     def look(self) -> None:
         hanging = self._rounds.hanging(self._every_s or _HANGING_S)
         if hanging and hanging != self._hanging:
-            _log.critical("a step of the watch hangs (%s): the daemon gives no sign of life", ", ".join(hanging))
+            _log.critical("a step of the watch hangs (%s): the daemon sends no signs of life", ", ".join(hanging))
         self._hanging, now = hanging, time.monotonic()
         if not hanging and self._every_s and now - self._told_at >= self._every_s - self._rounds.interval_s / 2:
             self._told_at = now
@@ -38,7 +43,7 @@ class SignsOfLife:
 
 
 class IdleMemory:
-    """Gives free memory back to the host, once, when there has been no client for a while."""
+    """Gives free memory back to the host once after each time in which no client came for `_GIVE_BACK_S`."""
 
     def __init__(self) -> None:
         self._idle_since: float | None = None

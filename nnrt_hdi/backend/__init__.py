@@ -1,20 +1,21 @@
-"""The interface that an accelerator vendor implements, and the way in which a daemon finds it.
+"""Interface that the vendor of an accelerator implements, and how a daemon finds it.
 
 A backend is a package that names a factory in the entry-point group `nnrt.backends`:
 
     [project.entry-points."nnrt.backends"]
     acme = "nnrt_backend_acme:create"
 
-`create(options)` returns a Backend, or raises BackendSkipped where its library or hardware is not here. A backend that
-uses what a later version of this interface added has that version's number behind the group, `nnrt.backends.2`, and is
-imported only where there is that version.
+`create(options)` returns a Backend, or raises BackendSkipped if its library or hardware is not on this host. A backend
+that needs version 2 of this interface uses the group `nnrt.backends.2`; a daemon with an older interface doesn't import
+it.
 
-Where one backend serves several kinds of devices or several of a kind, a function `devices()` says which this host has:
+A backend for several devices names a function `devices()` that lists those of this host:
 
     [project.entry-points."nnrt.devices"]
     acme = "nnrt_backend_acme:devices"
 
-It returns a FoundDevice for each, and soon: it starts none of them. Without it there is what `create({})` makes.
+It returns a FoundDevice for each device, quickly: it starts none. Without it, the backend has the device of
+`create({})`.
 """
 
 from nnrt_hdi.backend.cancellation import Cancellation

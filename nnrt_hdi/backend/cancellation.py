@@ -1,4 +1,4 @@
-"""The cancellation of a run, by which a backend learns that the run is to stop."""
+"""Cancellation of a run: how a backend learns that the run must stop."""
 
 import logging
 import math
@@ -17,20 +17,24 @@ _OUT_OF_TIME = TimedOut("the run took longer than it was given")
 
 
 def _nothing() -> None:
-    """Take back what has been called already."""
+    """Do nothing: the listener was called already."""
 
 
 class Cancellation:
-    """Tells a run to stop: it was cancelled, or its time is over. A backend asks at least between operators."""
+    """Signal that a run must stop: it was cancelled, or is late. A backend checks it at least between operators."""
 
     def __init__(self, deadline: float | None = None, reason: NnrtError = _CANCELLED) -> None:
-        """`deadline` on the clock of time.monotonic, None for no limit; `reason` is what `check` raises where `cancel`
-        gives none."""
+        """Create a signal.
+
+        Args:
+            deadline: Time of time.monotonic() at which the run is late; None: never.
+            reason: What `check` raises if `cancel` gets no reason.
+        """
         self.deadline = deadline
         self.is_cancelled = False
-        # When the run got onto the device, on the clock of time.perf_counter_ns; None before that.
+        # When the run started on the device, of time.perf_counter_ns(); None before.
         self.began_ns: int | None = None
-        # When the compilation within the run began that is under way, on the same clock; None while there is none.
+        # When the compilation within the run started, of the same clock; None if none is under way.
         self.compiling_since_ns: int | None = None
         self._compiled_s = 0.0
         self._compiled_at = -math.inf
@@ -40,8 +44,13 @@ class Cancellation:
         self._listeners: list[Callable[[], None]] = []
 
     def cancel(self, reason: NnrtError | None = None) -> None:
-        """Ask the run to stop; `reason` is what `check` raises then. Any thread, any number of times: the first one
-        counts. What a listener raises is logged."""
+        """Ask the run to stop. Any thread may call this, any number of times: the first call counts.
+
+        An exception of a listener is logged.
+
+        Args:
+            reason: What `check` raises from now on; None: the constructor's reason.
+        """
         with self._lock:
             if not self.is_cancelled:
                 self._reason = reason or self._reason
@@ -50,14 +59,17 @@ class Cancellation:
         while listener := self._next_listener():
             try:
                 listener()
-            except BaseException:  # Whoever cancels isn't to blame, and others listen, too.
+            except BaseException:  # It isn't the fault of the thread that cancels, and others listen, too.
                 _log.exception("a listener failed to stop a run that was cancelled")
 
     def on_cancel(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call this once when the run is cancelled, from the thread that cancels; at once if it already was.
+        """Add a listener, which the canceling thread calls once; at once if the run was cancelled before.
 
-        Gives what takes the listener back: after that it is not called any more, though another thread may just be
-        calling it.
+        Args:
+            listener: Called without arguments.
+
+        Returns:
+            A function that removes the listener. Another thread may just be calling the listener then.
         """
         with self._lock:
             if not self.is_cancelled:
@@ -67,7 +79,7 @@ class Cancellation:
         return _nothing
 
     def _take_back(self, listener: Callable[[], None]) -> None:
-        with self._lock, suppress(ValueError):  # It has been called, or taken back before.
+        with self._lock, suppress(ValueError):  # It was called, or removed before.
             self._listeners.remove(listener)
 
     def _next_listener(self) -> Callable[[], None] | None:
@@ -76,15 +88,23 @@ class Cancellation:
 
     @property
     def remaining(self) -> float | None:
-        """Seconds until the deadline, as long as a thread can wait at most; None without a deadline."""
+        """Seconds until the deadline, at most as long as a thread can wait; None without a deadline."""
         if self.deadline is None:
             return None
         return min(max(self.deadline - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
 
     @contextmanager
     def compiling(self) -> Iterator[None]:
-        """Compile something for the run in this block, or wait for that: the daemon's bound for compilations counts
-        there, and not that for runs. One block at a time. At its end it raises what `check` raises."""
+        """Mark a block that compiles something for the run, or waits for that; one block at a time.
+
+        There the daemon's limit of compilations counts, and not that of runs.
+
+        Yields:
+            Nothing.
+
+        Raises:
+            NnrtError: At the end of the block, what `check` raises.
+        """
         began_ns = self.compiling_since_ns = time.perf_counter_ns()
         try:
             yield
@@ -96,18 +116,18 @@ class Cancellation:
 
     @property
     def on_device_s(self) -> float:
-        """Seconds that the run has been on the device, without its compilations that are over."""
+        """Seconds that the run has been on the device, without finished compilations."""
         now_ns = time.perf_counter_ns()
         return (now_ns - (self.began_ns or now_ns)) / 1e9 - self._compiled_s
 
     @property
     def overdue_s(self) -> float:
-        """Seconds since when the run should have stopped, or could after a compilation; negative while it need not."""
+        """Seconds since the run should have stopped, not counting a compilation; negative before."""
         stops_at = self._cancelled_at if self.deadline is None else min(self._cancelled_at, self.deadline)
         return time.monotonic() - max(stops_at, self._compiled_at)
 
     def check(self) -> None:
-        """Raise TimedOut or OperationFailed if the run must stop, or what it was cancelled for."""
+        """Raise TimedOut, OperationFailed, or the reason of the cancellation, if the run must stop."""
         if self.is_cancelled:
             raise self._reason.copy()
         if self.deadline is not None and time.monotonic() >= self.deadline:

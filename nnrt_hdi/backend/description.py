@@ -1,4 +1,4 @@
-"""A device in words and numbers: its identity and capabilities, its state, and what it measures of itself."""
+"""Description of a device: identity, capabilities, state, and its own measurements."""
 
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ NumberT = TypeVar("NumberT", int, float)
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """The settings of a ModelConfig that have an effect on a device, and the kinds of models that it takes."""
+    """Settings of a ModelConfig that have an effect on a device, and kinds of models that it takes."""
 
     float16_precision: bool = False
     performance_mode: bool = False
@@ -28,7 +28,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:
-    """The identity of a device. The device and vendor names together are unique in a fleet."""
+    """Identity of a device. Device and vendor name together are unique in a fleet."""
 
     device_name: str
     vendor_name: str
@@ -39,7 +39,7 @@ class DeviceInfo:
 
     @property
     def problem(self) -> str:
-        """The first field that clients couldn't read, what it is, and what would be right; empty where all can be."""
+        """The first wrong field, its value, and what would be right; empty if all are right."""
         capabilities = self.capabilities
         if not isinstance(capabilities, Capabilities):
             return f"capabilities is {capabilities!r}; give a Capabilities"
@@ -62,12 +62,23 @@ class DeviceInfo:
 
 
 def _is_shown(text: object) -> bool:
-    """Tell whether this is a text that people can read."""
+    """Return whether this is printable text."""
     return isinstance(text, str) and text.strip() != "" and text.isprintable()
 
 
 def require_description(described: object, backend: str) -> DeviceInfo:
-    """Return what `describe` of a backend gave. Raises InvalidParameter where clients couldn't read it."""
+    """Return a checked description.
+
+    Args:
+        described: What `describe` of a backend returned.
+        backend: The backend's name, for messages.
+
+    Returns:
+        The description.
+
+    Raises:
+        InvalidParameter: A field is wrong.
+    """
     if not isinstance(described, DeviceInfo):
         problem = f"it is a {type(described).__name__}; give a DeviceInfo"
     else:
@@ -79,9 +90,10 @@ def require_description(described: object, backend: str) -> DeviceInfo:
 
 @dataclass(frozen=True, slots=True)
 class Telemetry:
-    """Figures that a device measures of itself; None where it doesn't.
+    """Measurements of a device by itself; None for what it doesn't measure.
 
-    Memory is the accelerator's own, whoever uses it. `utilization` is the part of the time that it computes, 0 to 1.
+    Memory is the accelerator's own, whoever uses it. `utilization` is the fraction of time in which it computes, 0 to
+    1.
     """
 
     temperature_celsius: float | None = None
@@ -92,7 +104,7 @@ class Telemetry:
     utilization: float | None = None
 
     def plausible(self) -> "Telemetry":
-        """The figures without those that can't be: what is no number, not finite, below zero, or more than all."""
+        """Return a copy without impossible values: not a number, not finite, negative, or above the maximum."""
         return Telemetry(
             temperature_celsius=_plausible(self.temperature_celsius, float, least=-273.15),
             power_watts=_plausible(self.power_watts, float),
@@ -104,18 +116,18 @@ class Telemetry:
 
 
 def _plausible(figure: Any, kind: type[NumberT], least: float = 0.0, most: float = 2.0**63) -> NumberT | None:
-    """A figure as a number of Python's, whatever number it is."""
+    """Return a value as a Python number, or None if it is impossible."""
     is_number = isinstance(figure, int | float | np.integer | np.floating)
     return kind(figure) if is_number and least <= figure <= most else None
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """The state of a device that changes while its daemon lives, as of the last heartbeat.
+    """State of a device as of the last heartbeat.
 
-    `running` and `queued` are runs, `held_bytes` constants and buffers, of all `sessions`. `out` says why the device
-    takes no runs until its canary is right again; empty while it isn't out. `telemetry` is None where the device
-    measures nothing, or has not told for a while.
+    `running` and `queued` are numbers of runs, `held_bytes` are bytes of constants and buffers of all `sessions`. `out`
+    says why the canary has taken the device out; empty if it hasn't. `telemetry` is None if the device measures nothing
+    or has not answered for a while.
     """
 
     status: DeviceStatus = DeviceStatus.AVAILABLE
@@ -130,11 +142,11 @@ class DeviceState:
 
 @dataclass(frozen=True, slots=True)
 class CanaryState:
-    """The findings of a daemon about its device, on which it runs a small model with a known answer now and then.
+    """Findings of the canary, which regularly runs a small model with a known answer.
 
-    `why` says why it is out, and `for_s` for how many seconds it has been out, or hasn't. Of `runs`, the times that it
-    was tried, `wrong` gave a wrong answer, `late` one that took too long, and `failed` none; the others were right.
-    `last_ns` is what the latest answer took on the device and `usual_ns` what one usually takes; 0 before the first.
+    `why` says why the device is out; `for_s` is for how many seconds it has been out, or in service. Of `runs` trials,
+    `wrong` gave a wrong answer, `late` took too long, `failed` gave no answer; the others were right. `last_ns` is the
+    time of the latest answer on the device, `usual_ns` the usual time; 0 before the first.
     """
 
     is_out: bool = False

@@ -1,4 +1,4 @@
-"""The interface that a vendor implements: a backend, and the models that it prepares."""
+"""Interface that a vendor implements: a backend, and the models that it prepares."""
 
 import logging
 from abc import ABC, abstractmethod
@@ -26,12 +26,12 @@ DEFAULT_MAX_TENSOR_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """The settings of a compilation. The daemon has already refused what the device's capabilities exclude.
+    """Settings of a compilation. The daemon has refused everything that the device's capabilities exclude.
 
-    The last three are the daemon's own. `max_tensor_bytes`: refuse a run that would make a larger tensor before taking
-    the memory. `accepts_programs`: what `restore` gets may be a program, see `Backend.load_program`. `is_own`: what
-    `restore` gets is nothing but what this backend compiled or loaded, and then exported, for it is from the daemon's
-    own store, or the backend `has_opaque_exports` and the daemon has signed it; all else may be made up.
+    The last three fields come from the daemon. `max_tensor_bytes`: refuse a run that would make a larger tensor, before
+    allocating it. `accepts_programs`: the parts for `restore` may be a program, see `Backend.load_program`. `is_own`:
+    this backend itself exported the parts for `restore`: they come from the daemon's store, or the daemon has signed
+    them because the backend `has_opaque_exports`. Other parts may be anything.
     """
 
     enable_float16: bool = False
@@ -45,10 +45,10 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """The answer of a device about a node: it runs it, or it doesn't, for a reason in words a person can act on.
+    """Answer of a device about a node: it runs the node, or it doesn't, with a reason that a user can act on.
 
-    `note` is for a node that it runs, but not quite as asked: "computed in 32 bits". Nodes with the same note are told
-    as one, so let it say nothing of the node itself.
+    `note` is for a node that the device runs differently than asked: "computed in 32 bits". Nodes with the same note
+    are reported together, so the note should not name the node.
     """
 
     reason: str = ""
@@ -56,17 +56,17 @@ class Support:
 
     @property
     def supported(self) -> bool:
-        """True where there is no reason against it."""
+        """Whether the device runs the node."""
         return not self.reason
 
 
 class Origin(Enum):
-    """The way in which a prepared model came to be."""
+    """How a prepared model came to be."""
 
     COMPILED = "compiled"
-    # From the application's cache or offline model.
+    # From a cache or offline model of the application.
     RESTORED = "restored"
-    # By the daemon, from its own store.
+    # From the daemon's store.
     STORED = "stored"
 
 
@@ -79,83 +79,116 @@ class DimRange:
 
 
 class PreparedModel(ABC):
-    """A compiled model. `run` may be called from several threads at once."""
+    """Compiled model. Several threads may call `run` at once."""
 
-    # Inputs and outputs in the order of a run; -1 where a dimension is not known.
+    # Inputs and outputs in the order of a run; -1 for open dimensions.
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    # Inputs that `run` may get in memory to which the client writes meanwhile, with no worse outcome than wrong numbers
-    # (`nnrt_hdi.ops.in_place` tells which). Of all others the daemon makes copies.
+    # Inputs, by position, that `run` may get in memory which the client can write to meanwhile, with nothing worse than
+    # wrong numbers (`nnrt_hdi.ops.in_place` tells which). The daemon copies all others.
     reads_in_place: frozenset[int] = frozenset()
-    # Whether its runs take regions of `Backend.allocate`'s buffers (`nnrt_hdi.device_buffers`). An input in
-    # `reads_in_place` and any output is then a DeviceRegion, not an array, where it lies in such a buffer; what is
-    # written to an output's region is returned as that very region. `sizes` gets the same inputs. An input may overlap
-    # an output, and counts as it was before the run. Other models get copies of what lies in such buffers.
+    # Whether runs take regions of `Backend.allocate`'s buffers (`nnrt_hdi.device_buffers`). Then an output, and an
+    # input in `reads_in_place`, is a DeviceRegion instead of an array if it lies in such a buffer; return an output's
+    # region if the result is there. `sizes` gets the same inputs. An input may overlap an output, and counts as it was
+    # before the run. Models without this get copies.
     takes_device_buffers = False
-    # What the model keeps of runs at most, besides what it was made of. It counts as held by the session.
+    # Most bytes that the model keeps of runs, besides what it was made of. They count as held by the session.
     kept_bytes: int = 0
 
     @abstractmethod
     def run(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
     ) -> list[Array]:
-        """Run the model. Data types and shapes of `inputs` have been checked against `self.inputs`; the arrays are
-        read-only and valid only until the return.
+        """Run the model and return its outputs.
 
-        `outputs` is empty, or has for each output None, or memory of exactly its data type and shape: a result that is
-        written there, and returned as that very array, is not copied again. The client can write there too, so nothing
-        may be read back from it but values. Where no result has been returned, it may hold anything.
+        Args:
+            inputs: Read-only arrays, valid until the return. The daemon has checked data types and shapes.
+            cancellation: Tells whether the run must stop.
+            outputs: Empty; or for each output None, or memory of exactly its data type and shape. A result that is
+                written there, and returned as that very array, is not copied again. The client can write there, too, so
+                read back nothing but values. If no result is returned, the memory may hold anything.
 
-        Raises what `cancellation.check` raises, an NnrtError where the client can mend it, and anything else for a
-        fault of the device, which the client is told as UnavailableDevice.
+        Returns:
+            C-contiguous arrays with the declared data types and ranks.
+
+        Raises:
+            NnrtError: The client can mend it; or what `cancellation.check` raises.
+            Exception: Anything else is a fault of the device; the client gets UnavailableDevice.
         """
 
     def profile(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
     ) -> tuple[list[Array], list[OperatorTime]]:
-        """Run the model as `run` does, and tell what each operator took since the call.
+        """Run the model as `run` does, and measure each operator.
 
         It may take several times as long. Needed only with the capability profiling.
+
+        Args:
+            inputs: As for `run`.
+            cancellation: As for `run`.
+            outputs: As for `run`.
+
+        Returns:
+            The outputs, and a time for each operator, counted from the call.
+
+        Raises:
+            Unsupported: The device can't profile; the default.
         """
         raise Unsupported("this device does not profile runs")
 
     def sizes(self, inputs: Sequence[Array]) -> Sizes:
-        """The outputs of a run with these inputs and the memory that it takes, as far as they are known before.
+        """Return the outputs of a run with these inputs, and the memory that it needs, as far as known before.
 
-        So much is free when `run` is called, and outputs whose shapes are all known may be given memory.
+        The daemon calls `run` when so much memory is free, and may give memory for outputs if all of their shapes are
+        known.
 
-        By default what `self.outputs` says of all runs. Raises as `run`.
+        Args:
+            inputs: As for `run`.
+
+        Returns:
+            By default what `self.outputs` says.
         """
         return Sizes(self.outputs, sum(spec.byte_size for spec in self.outputs if not spec.is_dynamic))
 
     def export(self) -> Sequence[Part]:
-        """The compiled model as `Backend.restore` takes it: 1 to 100 parts.
+        """Return the compiled model for `Backend.restore`.
 
-        `Part.of` makes one where no digest is known. A part may be a view of what the model holds. Any thread may call
-        it, also while runs are under way; `close` comes after it.
-        Needed only with the capability model_cache.
+        Any thread may call this, also during runs; `close` comes after it. Needed only with the capability model_cache.
+
+        Returns:
+            1 to 100 parts, which may be views of the model's memory. `Part.of` makes a part without a known digest.
+
+        Raises:
+            Unsupported: The device can't export; the default.
         """
         raise Unsupported("this device does not export compiled models")
 
     def input_ranges(self) -> list[DimRange]:
-        """Smallest and largest shape of each input. Raises Unsupported, as by default, where the device doesn't say."""
+        """Return the smallest and largest shape of each input.
+
+        Returns:
+            One range per input.
+
+        Raises:
+            Unsupported: The device doesn't say; the default.
+        """
         raise Unsupported("this device does not say which shapes it takes")
 
     def close(self) -> None:
-        """Free what the model holds on the device. Not called while a run is under way."""
+        """Free what the model holds on the device. The daemon doesn't call this during a run."""
 
 
-# How a run ended: its outputs, or what it failed with.
+# End of a run: its outputs, or its exception.
 RunEnd = Sequence[Array] | BaseException
 
 
 class FirstEnd:
-    """Passes on the first end of a run, from whichever thread. Another one is logged."""
+    """Filter that passes on the first end of a run, from any thread, and logs another one."""
 
     __slots__ = ("_on_ends",)
 
     def __init__(self, on_end: Callable[[RunEnd], object]) -> None:
-        # In a list, of which one thread can take it; and a backend that keeps this keeps nothing of the run.
+        # In a list, from which one thread can take it. A backend that keeps this object then keeps nothing of the run.
         self._on_ends = [on_end]
 
     def __call__(self, end: RunEnd) -> None:
@@ -169,8 +202,10 @@ class FirstEnd:
 
 
 class StartableModel(PreparedModel):
-    """A compiled model of a device that works on several runs without a thread for each: `start` takes the place of
-    `run`, and a run's results come later."""
+    """Compiled model of a device that works on several runs without a thread for each.
+
+    `start` takes the place of `run`; the results of a run come later.
+    """
 
     @abstractmethod
     def start(
@@ -180,28 +215,29 @@ class StartableModel(PreparedModel):
         outputs: Sequence[Array | None],
         on_end: Callable[[RunEnd], None],
     ) -> None:
-        """Start a run, and return without waiting for the device. Called from several threads at once.
+        """Start a run and return without waiting for the device. Several threads may call this at once.
 
-        `inputs` and `outputs` are those of `run`, and stay valid until `on_end` is called.
+        A cancelled run must end soon, in whatever way: its results go nowhere. Listen to `cancellation`, which is also
+        cancelled at its deadline, and remove the listener before `on_end` if what it would stop is gone then. A run
+        that doesn't end counts as a stuck device. `close` comes after `on_end` of every run, never from within it.
 
-        `on_end` takes what `run` would return or raise. It is called exactly once for each run that has been started,
-        from any thread: also before this returns, and for a run that was cancelled. The device touches no memory of the
-        run any more then. The call reads and sends the results, waits for no client, and raises nothing. A second one
-        is ignored, and logged.
+        Args:
+            inputs: As for `run`, valid until `on_end` is called.
+            cancellation: As for `run`.
+            outputs: As for `run`, valid until `on_end` is called.
+            on_end: Takes what `run` would return or raise. Call it exactly once for each started run, from any thread,
+                also for a cancelled run; it may come before this returns. From then on the device must not touch memory
+                of the run. `on_end` reads and sends the results, waits for no client and raises nothing. A second call
+                is ignored and logged.
 
-        A cancelled run is to end soon, in whatever way: its results go nowhere. To learn of it, listen to
-        `cancellation`, which is cancelled at its deadline too; take the listener back before `on_end` if what it would
-        stop is gone by then. A run that doesn't end when it was to counts as a stuck device.
-
-        What this raises, it raises as `run` does, and has then started nothing: `on_end` is not called.
-
-        `close` comes after `on_end` of every run, never from within it.
+        Raises:
+            Exception: As `run`. Nothing was started then, and `on_end` must not be called.
         """
 
     def run(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
     ) -> list[Array]:
-        """Start a run, and wait for its end."""
+        """Start a run and wait until it ends."""
         ends: SimpleQueue[RunEnd] = SimpleQueue()
         self.start(inputs, cancellation, outputs, FirstEnd(ends.put))
         try:
@@ -211,78 +247,142 @@ class StartableModel(PreparedModel):
             end = ends.get()
         if isinstance(end, BaseException):
             raise end
-        # Whoever asked for it looks at what else it may be.
+        # The daemon checks what else it may be.
         return list(end) if isinstance(end, tuple) else cast("list[Array]", end)
 
 
 class Backend(ABC):
-    """One accelerator."""
+    """Accelerator."""
 
-    # As many runs at a time as make full use of it, where the operator of the daemon doesn't say.
+    # How many runs at a time make full use of the device; the daemon's operator may set another number.
     concurrent_runs = 1
-    # True where `restore` can't tell what its own models exported from what a client has made up: the daemon signs what
-    # they export then, in one part more of the 100, and gives `restore` nothing but what it has signed or stored.
+    # Whether `restore` can't tell its own exports from a client's inventions. The daemon then signs exports, in one of
+    # the 100 parts, and passes only signed or stored ones to `restore`.
     has_opaque_exports = False
 
     @abstractmethod
     def describe(self) -> DeviceInfo:
-        """The identity and the capabilities of the device. They never change."""
+        """Return identity and capabilities of the device. They never change."""
 
     @abstractmethod
     def supported(self, graph: Graph) -> list[Support]:
-        """Per node, whether the device runs it. The nodes have passed `nnrt_hdi.ops`; large constants may be absent."""
+        """Return for each node whether the device runs it.
+
+        The nodes have passed the checks of `nnrt_hdi.ops`. Large constants may lack their data. Several threads may
+        call this at once.
+
+        Args:
+            graph: The model.
+
+        Returns:
+            One answer per node, in the order of `graph.nodes`.
+        """
 
     @abstractmethod
     def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
-        """Compile a graph whose nodes are all supported. `progress` takes the fraction done."""
+        """Compile a graph whose nodes are all supported.
+
+        Args:
+            graph: The model, with the data of all constants.
+            config: Settings of the compilation.
+            progress: Takes the fraction done, 0 to 1; raises if nobody wants the model any more.
+
+        Returns:
+            The compiled model.
+        """
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
-        """Load what `PreparedModel.export` gave. Raises InvalidFile for anything else, whatever a client has made up.
+        """Load a model that `PreparedModel.export` returned. Its options stay as they were compiled.
 
-        Each part has the digest it comes with, or the model is closed before anybody gets it: there is no need to hash
-        it again. The parts never change, and the model may keep views of them; nothing else may be kept by a digest.
-        Options it was compiled with stay as they were.
+        Each part has the digest that it comes with, or the daemon closes the model before anybody gets it: don't hash
+        parts again. Parts never change, and the model may keep views of them; keep nothing else by a digest.
+
+        Args:
+            parts: What the export returned, or whatever a client made up.
+            config: Settings; only `priority` and the daemon's own fields count.
+
+        Returns:
+            The model.
+
+        Raises:
+            InvalidFile: The parts are no export of this backend.
+            Unsupported: The device can't restore; the default.
         """
         raise Unsupported("this device does not restore compiled models")
 
     def load_program(
         self, format: str, parts: Sequence[Part], config: ModelConfig, progress: Callable[[float], None]
     ) -> PreparedModel:
-        """Load a model file of a format that the device has of its own: one of the capability program_formats.
+        """Load a model file in a format of the device, one of the capability program_formats.
 
-        As with `restore` the parts never change, and come from anybody. Raises Unsupported for what the device doesn't
-        run, InvalidFile for what is no such file, or holds what no client may ask for, OutOfMemory beyond a limit.
+        As for `restore`, parts never change, and anybody may have made them.
+
+        Args:
+            format: The format.
+            parts: The file.
+            config: Settings of the compilation.
+            progress: As for `prepare`.
+
+        Returns:
+            The model.
+
+        Raises:
+            Unsupported: The device doesn't run the model, or takes no files; the default.
+            InvalidFile: It is no such file, or contains what no client may ask for.
+            OutOfMemory: It is beyond a limit.
         """
         raise Unsupported("this device takes no model files as they are")
 
     def loading_bytes(self, parts: Sequence[Part], config: ModelConfig) -> int:
-        """Bytes of the host that `load_program` or `restore` takes besides these parts until it returns, such as for a
-        copy in another process. The daemon reserves them before the call. 0 by default."""
+        """Return the bytes of the host that `load_program` or `restore` needs besides the parts until it returns.
+
+        The daemon reserves them before the call.
+
+        Args:
+            parts: The parts to load.
+            config: Settings of the compilation.
+
+        Returns:
+            Bytes, such as of a copy in another process; 0 by default.
+        """
         return 0
 
     def allocate(self, size_bytes: int) -> DeviceBuffer | None:
-        """Memory of the device for a client, all zero; None, as by default, where that is to be memory of the host.
+        """Allocate memory of the device for a client. Any thread may call this.
 
-        The daemon counts it in what the client may hold. Any thread may call it. Raises OutOfMemory where there is too
-        little; anything else but an NnrtError is a fault of the device.
+        The daemon counts it in what the client may hold.
+
+        Args:
+            size_bytes: Bytes of the buffer.
+
+        Returns:
+            A buffer full of zeros; None, the default, for memory of the host.
+
+        Raises:
+            OutOfMemory: There is too little memory.
+            Exception: Anything but an NnrtError is a fault of the device.
         """
         return None
 
     def start(self, run_bytes: int, *, accepts_programs: bool) -> None:
-        """Get ready for clients. A daemon calls it once, before anything that takes a model; it returns soon.
+        """Get ready for clients. The daemon calls this once, before anything that takes a model; it must return soon.
 
-        What all runs make at a time is to stay within `run_bytes`, also where `PreparedModel.sizes` can't tell it;
-        a run that would pass it ends with OutOfMemory. With `accepts_programs` clients may send what `load_program`
-        takes.
+        Args:
+            run_bytes: Most bytes that all runs together may make, even where `PreparedModel.sizes` can't tell: end a
+                run that would pass it with OutOfMemory.
+            accepts_programs: Whether clients may send files for `load_program`.
         """
 
     def telemetry(self) -> Telemetry | None:
-        """What the device measures of itself, at this moment; None where it can't tell now.
+        """Return what the device measures of itself now.
 
-        A daemon asks every few seconds, in a thread of its own, also while models are compiled and run. One that raises
-        or doesn't return harms nobody, but then nobody learns anything; by default it is never called.
+        The daemon asks every few seconds, in a thread of its own, also during compilations and runs. If this raises or
+        hangs, only the telemetry is missing. The daemon never calls the default.
+
+        Returns:
+            The measurements, or None if the device can't tell now.
         """
         return None
 
     def close(self) -> None:
-        """Let go of the device."""
+        """Release the device."""

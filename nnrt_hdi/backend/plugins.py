@@ -1,4 +1,4 @@
-"""The way in which a daemon finds the installed backends, and the devices that they have on this host."""
+"""Plug-ins: the installed backends, and their devices on this host."""
 
 import re
 import traceback
@@ -12,15 +12,14 @@ from nnrt_hdi.enums import DeviceType
 from nnrt_hdi.errors import InvalidParameter, Unsupported
 
 ENTRY_POINT_GROUP = "nnrt.backends"
-# It grows by one with a release in which there is more in this package, or in `nnrt_hdi.ops`, for
-# backends to use or to implement.
+# Version of the interface. A release that adds something for backends, here or in `nnrt_hdi.ops`, increments it.
 INTERFACE_VERSION = 2
 DEVICES_GROUP = "nnrt.devices"
 _GROUP = re.compile(re.escape(ENTRY_POINT_GROUP) + r"(?:\.([1-9]\d{0,8}))?")
 
 
 class BackendSkipped(Exception):
-    """Raised by a factory: the backend is sound, but its library or hardware is not here. The message says which."""
+    """Raised by a factory if the backend's library or hardware is not on this host. The message says which."""
 
 
 Factory = Callable[[Mapping[str, str]], Backend]
@@ -28,7 +27,7 @@ Factory = Callable[[Mapping[str, str]], Backend]
 
 @dataclass(frozen=True, slots=True)
 class FoundDevice:
-    """A device of this host: a name that tells it from others, and the options with which its backend serves it."""
+    """Device of this host: a unique name, and the options with which its backend serves it."""
 
     name: str
     device_type: DeviceType
@@ -37,62 +36,71 @@ class FoundDevice:
 
 @dataclass(frozen=True, slots=True)
 class BackendState:
-    """An installed backend: available with its description, skipped with a reason, broken with a traceback, or too new,
-    with what would be right."""
+    """State of an installed backend: available, skipped with a reason, broken with a traceback, or too new."""
 
     name: str
     info: DeviceInfo | None = None
     skipped: str = ""
     broken: str = ""
     too_new: str = ""
-    # The version of this interface that it needs.
+    # Version of the interface that the backend needs.
     interface: int = 1
-    # Those of this host, of an available backend.
+    # Devices on this host, if the backend is available.
     devices: tuple[FoundDevice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Plugin:
-    """Names the factory of an installed backend, which has not been imported, and the interface that it needs."""
+    """Factory of an installed backend, not imported yet, and the interface version that it needs."""
 
     point: EntryPoint
     interface: int
 
     @property
     def too_new(self) -> str:
-        """Why it can't be used with this interface, and what would be right; empty where it can."""
+        """Why the backend is too new for this interface, and what would be right; empty if it isn't."""
         if self.interface <= INTERFACE_VERSION:
             return ""
         return f"needs interface {self.interface}, this is {INTERFACE_VERSION}: update nnrt"
 
 
 def backend_names() -> list[str]:
-    """Names of the installed backends."""
+    """Return the names of the installed backends."""
     return sorted(_plugins())
 
 
 def load_backend(name: str, options: Mapping[str, str] | None = None) -> Backend:
-    """The backend of that name, ready for use.
+    """Load a backend by its name.
 
-    Raises InvalidParameter for a name that is not installed, Unsupported for one that needs a newer interface,
-    BackendSkipped where it can't work here, and whatever a broken one raises.
+    Args:
+        name: The name of the entry point.
+        options: Options of the backend.
+
+    Returns:
+        The backend, ready for use.
+
+    Raises:
+        InvalidParameter: No backend of that name is installed.
+        Unsupported: The backend needs a newer interface.
+        BackendSkipped: The backend can't work on this host.
+        Exception: The backend is broken.
     """
     factory: Factory = _usable(name).point.load()
     return factory(options or {})
 
 
 def require_backend(name: str) -> None:
-    """Raise what `load_backend` does for one that isn't installed, or needs a newer interface. Imports nothing."""
+    """Raise as `load_backend` if a backend isn't installed or is too new, without importing it."""
     _usable(name)
 
 
 def backend_states() -> list[BackendState]:
-    """Every installed backend, whether it works here, and the devices that it has."""
+    """Return the state of every installed backend, with its devices."""
     return [replace(_state(name, plugin), interface=plugin.interface) for name, plugin in sorted(_plugins().items())]
 
 
 def _plugins() -> dict[str, _Plugin]:
-    """The installed backends by name; of one with factories for several interfaces the newest that is known here."""
+    """Return the installed backends by name; of several factories of one, the newest that this version knows."""
     plugins: dict[str, _Plugin] = {}
     points = entry_points()
     for group in points.groups:

@@ -1,1 +1,1 @@
-"""Files that outlive a process: saved models, compiled models, and the directories they lie in."""
+"""Files: saved models, compiled models, and their directories."""

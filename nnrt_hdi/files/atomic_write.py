@@ -1,4 +1,4 @@
-"""Files that are complete when they appear: written beside their places, and then moved there."""
+"""Atomic writing: a file is written beside its place, then moved there."""
 
 import logging
 import os
@@ -15,12 +15,21 @@ _log = logging.getLogger(__name__)
 def atomic_write(
     path: Path, owner: str, mode: int, put: Callable[[Path, Path], None] = os.replace
 ) -> Iterator[BinaryIO]:
-    """Let the block write a file, bring it to the disk, and put it in its place. Raises OSError, and leaves nothing.
+    """Let the block write a file, sync it, and move it to its place.
 
-    It is made with a mode, of which the umask takes its part. `os.link` instead of `os.replace` leaves an earlier file
-    where it is, with FileExistsError. What a crash leaves behind is called after the owner: see `remove_leftovers`.
+    Args:
+        path: The place.
+        owner: Part of the temporary file's name, by which `remove_leftovers` finds what a crash left.
+        mode: Permissions, reduced by the umask.
+        put: `os.replace`; or `os.link`, which raises FileExistsError if there is a file already.
+
+    Yields:
+        The open file.
+
+    Raises:
+        OSError: The file can't be written. Nothing is left.
     """
-    # Not made from the name, which may be as long as names can be.
+    # Not derived from the name, which may have the greatest possible length.
     beside = path.with_name(temporary_name(owner, secrets.token_hex(16)))
     try:
         with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
@@ -32,19 +41,19 @@ def atomic_write(
 
 
 def sync(file: BinaryIO) -> None:
-    """Bring to the disk what has been written into a file."""
+    """Sync a file to the disk."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def temporary_name(owner: str, unique: str) -> str:
-    """The name of a file of an owner until it is complete."""
+    """Return the name of an owner's file until it is complete."""
     return f".nnrt-{owner}-{unique}.tmp"
 
 
 def remove_leftovers(directory: Path, owner: str) -> None:
-    """Remove what writers that died have left of the owner's files. For who knows that nobody is writing one."""
+    """Remove unfinished files of an owner. The caller knows that nobody is writing one."""
     for left in directory.glob(temporary_name(owner, "*")):
-        with suppress(OSError):  # Who can't remove it can write all the same.
+        with suppress(OSError):  # Writing works even if this can't be removed.
             left.unlink()
             _log.info("removed %s, which a crash left behind", left)

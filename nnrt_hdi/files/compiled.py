@@ -1,6 +1,6 @@
-"""Compiled models as files: what a device exported, and all that must be known to load it again.
+"""Compiled models as files: a device's export, and what is needed to load it again.
 
-A client's cache, an offline model and an entry of the daemon's store are such files.
+Client caches, offline models and entries of a daemon's store are such files.
 """
 
 import math
@@ -22,7 +22,7 @@ from nnrt_hdi.tensor import TensorSpec
 
 KIND = "compiled model"
 
-# Those of NNRt's cache files.
+# NNRt's limit for cache files.
 MAX_PARTS = 100
 MAX_VERSION = 2**32 - 1
 
@@ -31,9 +31,9 @@ ValueT = TypeVar("ValueT")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The device that a compiled model was made for, and so runs on."""
+    """Device for which a model was compiled."""
 
-    # The unique name of the device: device, vendor, HDI version.
+    # Unique name of the device: device, vendor, HDI version.
     device: str
     vendor: str
     device_type: DeviceType
@@ -52,35 +52,38 @@ class Target:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """The properties that devices have in common if they can load each other's models."""
+        """Properties that devices share if they can load each other's models."""
         return self.vendor, self.device_type, self.backend, self.backend_version
 
     def describe_kind(self) -> str:
-        """For messages."""
+        """Return the kind for messages."""
         return f"{self.backend} {self.backend_version} ({self.vendor}, {self.device_type.name})"
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledModel:
-    """A compiled model with its manifest."""
+    """Compiled model with its manifest."""
 
     target: Target
-    # SHA-256 of what it was compiled from: for clients the graph (see `graph_digest`), for daemons see their store.
+    # SHA-256 of what it was compiled from: in clients of the graph (`graph_digest`), in daemons see the store.
     source_digest: bytes
     config: ModelConfig
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    # The version that the application gave its cache.
+    # Version that the application gave its cache.
     version: int
     parts: Sequence[Part]
-    # What building it took: from the question what is supported to the compiled model. None where nobody knows.
+    # Seconds of the build, from the support check to the compiled model; None if unknown.
     build_s: float | None = None
-    # What the device said of nodes that it runs (`Support.note`), and of how many each time.
+    # Notes of the device about nodes (`Support.note`), with the number of nodes.
     notes: Mapping[str, int] = field(default_factory=dict)
 
     def packed(self, beside: Collection[bytes] = ()) -> list[Buffer]:
-        """A file, as pieces to be written one after the other; see `container.packed`. Raises InvalidParameter for
-        what can't be read back."""
+        """Return the file as consecutive pieces; see `container.packed`.
+
+        Raises:
+            InvalidParameter: It could not be read back.
+        """
         target, config = self.target, self.config
         about: dict[str, Any] = {
             "device": target.device,
@@ -89,7 +92,7 @@ class CompiledModel:
             "backend": target.backend,
             "backend_version": target.backend_version,
             "source": self.source_digest.hex(),
-            # The priority is that of a use, not of what was compiled.
+            # Without the priority, which belongs to a use and not to the compiled model.
             "float16": config.enable_float16,
             "mode": config.mode.name,
             "extensions": {name: value.hex() for name, value in config.extensions.items()},
@@ -108,25 +111,30 @@ class CompiledModel:
 
     @classmethod
     def unpacked(cls, data: Buffer, fetch: Fetch | None = None, *, checks_large: bool = True) -> "CompiledModel":
-        """The model in a file, its parts as views of `data`, or fetched where they lie beside it. Raises InvalidFile
-        unless every byte is as written; of large parts `require_whole` says so where they are not checked now."""
+        """Return the model in a file, with parts as views of `data`, or fetched from beside the file.
+
+        Without `checks_large`, `require_whole` checks large parts later.
+
+        Raises:
+            InvalidFile: A byte differs from what was written.
+        """
         about, parts = unpacked(KIND, data, fetch, checks_large=checks_large)
         return cls._of(about, _counted(parts))
 
     @classmethod
     def in_file(cls, path: Path) -> "CompiledModel":
-        """The model in a file, in which its large parts stay: see `container.opened`. Raises OSError or InvalidFile."""
+        """Return the model in a file, where large parts stay; see `container.opened`. Raise OSError or InvalidFile."""
         about, parts = opened(KIND, path)
         return cls._of(about, _counted(parts))
 
     def require_whole(self) -> None:
-        """Raise InvalidFile for a part that is not as written."""
+        """Raise InvalidFile if a part differs from what was written."""
         for number, part in enumerate(self.parts):
             require_whole(number, part)
 
     @classmethod
     def described(cls, path: Path) -> "CompiledModel":
-        """The model in a file without its parts, which are not looked at. Raises OSError or InvalidFile."""
+        """Return the model in a file without its parts, which aren't read. Raise OSError or InvalidFile."""
         return cls._of(read_about(KIND, path), ())
 
     @classmethod

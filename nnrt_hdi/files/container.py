@@ -1,4 +1,4 @@
-"""Files made of parts, of which no bit can change unnoticed.
+"""Container files of parts, in which no bit changes unnoticed.
 
     magic            8 bytes
     manifest size    8 bytes, little endian
@@ -6,9 +6,8 @@
     manifest         JSON: kind, format, the size and SHA-256 of every part, and what the kind adds
     parts            each at a multiple of 64 bytes; zeros in between
 
-In a directory that many such files share, large parts may lie beside them, each once (see `store_directory`).
-
-A file is complete or not there.
+In a directory that many files share, large parts may lie beside them, each once (see `store_directory`). A file is
+complete or missing.
 """
 
 import errno
@@ -33,26 +32,36 @@ from nnrt_hdi.tensor import flat_bytes
 MAGIC = b"NNRTPART"
 FORMAT = 1
 ALIGNMENT = 64
-# Of parts of so many bytes it matters how often they are read.
+# For parts of this size it matters how often they are read.
 LARGE_BYTES = 1 << 20
-# What of them is read at a time.
+# Bytes read at a time.
 _PIECE_BYTES = 1 << 20
-# What is written at a time, between two looks whether it is still wanted.
+# Bytes written between two checks whether the file is still wanted.
 _WRITTEN_BYTES = 16 << 20
-# Room for the largest graph (see nnrt_hdi.graph), and parsed in about a second.
+# Room for the largest graph (nnrt_hdi.graph); parsed in about a second.
 MAX_MANIFEST_BYTES = 64 << 20
-# How JSON spells what is a character only in pairs.
+# JSON's spelling of surrogates, which are characters only in pairs.
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _HEAD_BYTES = len(MAGIC) + 8 + SHA256_BYTES
 
-# Gives the part of a size and a digest that lies beside a file. Raises OSError or InvalidFile.
+# Returns the part beside a file by size and digest, or raises OSError or InvalidFile.
 Fetch = Callable[[int, bytes], Part]
 
 
 def packed(kind: str, about: Mapping[str, Any], parts: Sequence[Part], beside: Collection[bytes] = ()) -> list[Buffer]:
-    """A file, as pieces to be written one after the other. `about` is what the manifest says besides, as JSON.
+    """Return a file as consecutive pieces.
 
-    Parts with the digests `beside` are only named. Raises InvalidParameter for more than MAX_MANIFEST_BYTES of that.
+    Args:
+        kind: The kind of file.
+        about: More entries of the manifest, as JSON.
+        parts: The parts.
+        beside: Digests of parts that lie beside the file and are only named.
+
+    Returns:
+        The pieces.
+
+    Raises:
+        InvalidParameter: The manifest has more than MAX_MANIFEST_BYTES.
     """
     manifest = json.dumps(
         {
@@ -84,10 +93,19 @@ def packed(kind: str, about: Mapping[str, Any], parts: Sequence[Part], beside: C
 def unpacked(
     kind: str, data: Buffer, fetch: Fetch | None = None, *, checks_large: bool = True
 ) -> tuple[dict[str, Any], tuple[Part, ...]]:
-    """The rest of a file's manifest, and its parts as views of `data`; those that lie beside it are fetched.
+    """Return the additional entries of a file's manifest, and its parts as views of `data`.
 
-    Raises InvalidFile unless it is a whole file of this kind in which every byte is the one that was written. Who sends
-    the parts to somebody who checks them may leave the bytes of LARGE_BYTES and more to him; all others are copied.
+    Args:
+        kind: The expected kind.
+        data: The file.
+        fetch: Returns parts that lie beside the file.
+        checks_large: Whether to check parts of LARGE_BYTES and more. Without it somebody else must; others are copied.
+
+    Returns:
+        The entries and the parts.
+
+    Raises:
+        InvalidFile: It is no complete file of this kind, or a byte has changed.
     """
     view = flat_bytes(data)
 
@@ -101,10 +119,13 @@ def unpacked(
 
 
 def opened(kind: str, path: Path, fetch: Fetch | None = None) -> tuple[dict[str, Any], tuple[Part, ...]]:
-    """The rest of a file's manifest, and its parts; those of LARGE_BYTES and more stay in the file and are not checked,
-    for whoever sends them to somebody who does.
+    """Return the additional entries of a file's manifest, and its parts.
 
-    Raises OSError, and InvalidFile for what `unpacked` refuses in all other bytes.
+    Parts of LARGE_BYTES and more stay in the file and aren't checked; whoever receives them must.
+
+    Raises:
+        OSError: The file can't be read.
+        InvalidFile: As `unpacked`, for all other bytes.
     """
     file = OpenFile(path)
 
@@ -129,7 +150,7 @@ def _parts(
     *,
     checks_large: bool,
 ) -> tuple[Part, ...]:
-    """The parts of so many bytes, of which the manifest takes the first up to `end`."""
+    """Return the parts that follow the manifest, which ends at `end`."""
     parts = []
     for number, (size, sha256, is_beside) in enumerate(_listed(manifest)):
         if is_beside:
@@ -153,7 +174,7 @@ def _parts(
 
 
 def require_whole(number: int, part: Part) -> None:
-    """Refuse a part that isn't what its digest says, with InvalidFile."""
+    """Raise InvalidFile if a part doesn't have its digest."""
     digest = hashlib.sha256()
     for start in range(0, part.size_bytes, _PIECE_BYTES):
         digest.update(part.piece(start, _PIECE_BYTES))
@@ -162,17 +183,17 @@ def require_whole(number: int, part: Part) -> None:
 
 
 def damaged(number: int) -> InvalidFile:
-    """Say which part of a file is not as it was written."""
+    """Return the error for a part that has changed."""
     return InvalidFile(f"part {number} is not what was written; the file is damaged")
 
 
 def is_packed(data: Buffer) -> bool:
-    """The bytes begin like a file of this module."""
+    """Return whether the bytes begin like a container file."""
     return bytes(flat_bytes(data)[: len(MAGIC)]) == MAGIC
 
 
 def kind_of(data: Buffer) -> str:
-    """The kind of a file of this module. Raises InvalidFile unless the bytes begin like one."""
+    """Return the kind of a container file. Raise InvalidFile if the bytes don't begin like one."""
     manifest, _ = _manifest(flat_bytes(data))
     return str(manifest.get("kind"))
 
@@ -185,11 +206,13 @@ def write(
     is_private: bool = False,
     check: Callable[[], object] | None = None,
 ) -> None:
-    """Write a file that is complete when it appears, in place of an earlier one. Raises OSError, and leaves nothing.
+    """Write a file atomically, replacing an earlier one.
 
-    Only its owner may read a private one, others as far as the umask lets them. What a crash leaves behind is called
-    after the owner: see `atomic_write`. `check` is called whenever so much is on the disk that no disk takes long for
-    it, and before the file appears; what it raises ends the writing.
+    Only its owner may read a private file. `check` is called after every few megabytes and before the file appears; an
+    exception ends the writing. `owner` names what a crash leaves; see `atomic_write`.
+
+    Raises:
+        OSError: The file can't be written. Nothing is left.
     """
     if not is_private:
         require_place(path)
@@ -212,10 +235,10 @@ def write(
 
 
 def require_place(path: Path) -> None:
-    """Refuse a path where no file can be written, with OSError. To be asked before the work that makes the file."""
+    """Raise OSError if no file can be written there; called before the work that makes the file."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "it is a directory; give the name of a file", str(path))
-    if path.exists() and not path.is_file():  # Who may do everything would replace /dev/null.
+    if path.exists() and not path.is_file():  # Root would replace /dev/null.
         raise OSError(errno.EINVAL, "it is no regular file", str(path))
     directory = path.parent
     if not directory.is_dir():
@@ -226,9 +249,9 @@ def require_place(path: Path) -> None:
 
 
 def read(path: Path) -> memoryview:
-    """The bytes of a file, in memory aligned for any element type. Raises OSError, also for what is no file.
+    """Return the bytes of a file, aligned for any element type. Raise OSError, also for anything but a file.
 
-    They are copied, not mapped: who writes into the file later must not change what has been checked.
+    They are copied, not mapped: later writes to the file must not change what was checked.
     """
     file = OpenFile(path)
     memory = np.empty(file.size_bytes, np.uint8).data
@@ -236,15 +259,17 @@ def read(path: Path) -> memoryview:
 
 
 def read_about(kind: str, path: Path) -> dict[str, Any]:
-    """The rest of a file's manifest. Its parts are neither read nor checked.
+    """Return the additional entries of a file's manifest, without reading its parts.
 
-    Raises OSError, and InvalidFile unless it begins like a file of this kind.
+    Raises:
+        OSError: The file can't be read.
+        InvalidFile: It doesn't begin like a file of this kind.
     """
     return _about(kind, _read_manifest(path))
 
 
 def read_beside(path: Path) -> dict[bytes, int]:
-    """The sizes of the parts that lie beside a file, by their digests. Raises OSError or InvalidFile."""
+    """Return the sizes of parts beside a file, by digest. Raise OSError or InvalidFile."""
     manifest = _read_manifest(path)
     return {sha256: size for size, sha256, is_beside in _listed(manifest) if is_beside}
 
@@ -257,7 +282,7 @@ def _read_manifest(path: Path) -> Mapping[str, Any]:
 
 
 def _manifest_bytes(head: memoryview) -> int:
-    """How many bytes to read of the manifest of a file that begins like this."""
+    """Return the size of the manifest from the head of a file."""
     return min(int.from_bytes(head[len(MAGIC) : len(MAGIC) + 8], "little"), MAX_MANIFEST_BYTES)
 
 
@@ -277,7 +302,7 @@ def _manifest(view: memoryview) -> tuple[dict[str, Any], int]:
         manifest = json.loads(words)
         if _SURROGATE.search(words):
             json.dumps(manifest, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:  # Half of a pair of surrogates, which JSON can spell.
+    except UnicodeEncodeError as error:  # Half of a surrogate pair, which JSON can spell.
         raise InvalidFile(f"its manifest holds text that is not Unicode: {error}") from error
     except (ValueError, RecursionError) as error:
         raise InvalidFile(f"its manifest is not JSON: {error}") from error
@@ -297,7 +322,7 @@ def _about(kind: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _listed(manifest: Mapping[str, Any]) -> list[tuple[int, bytes, bool]]:
-    """Size and digest of each part, and whether it lies beside the file."""
+    """Return size and digest of each part, and whether it lies beside the file."""
     try:
         listed = [
             (entry["size"], bytes.fromhex(entry["sha256"]), entry.get("beside", False)) for entry in manifest["parts"]
@@ -312,7 +337,7 @@ def _listed(manifest: Mapping[str, Any]) -> list[tuple[int, bytes, bool]]:
 
 
 def _sync_directory(path: Path) -> None:
-    """Make a renaming last through a power failure."""
+    """Sync a directory, so that a renaming survives a power failure."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Directories into which many processes write, one at a time."""
+"""Lock of a directory into which many processes write, one at a time."""
 
 import fcntl
 import os
@@ -14,10 +14,19 @@ _POLL_S = 0.02
 
 @contextmanager
 def only_writer(directory: Path, owner: str, lock: int, remaining_s: Callable[[], float]) -> Iterator[None]:
-    """Be the only one who writes files of this owner into a directory. What writers that died have left is gone then.
+    """Hold the lock for writing an owner's files into a directory, and remove what dead writers left.
 
-    `lock` is the descriptor of what all writers lock; it is closed at the end. A process that dies lets go of it.
-    `remaining_s` raises when the wait is over. Raises OSError.
+    Args:
+        directory: The directory.
+        owner: The owner in names of temporary files.
+        lock: Descriptor of the file that all writers lock; closed at the end. A process that dies releases the lock.
+        remaining_s: Returns the seconds left to wait; raises when the wait is over.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        OSError: The file can't be locked.
     """
     try:
         while True:

@@ -1,4 +1,4 @@
-"""Parts that stay in their file until somebody needs their bytes."""
+"""Parts that stay in their file until somebody needs the bytes."""
 
 import errno
 import os
@@ -11,18 +11,18 @@ import numpy as np
 from nnrt_hdi.errors import InvalidFile
 from nnrt_hdi.part import Part
 
-# In Welcome.features: the daemon reads constants from files whose descriptors come on its local socket.
+# In Welcome.features: the daemon reads constants from files, given by descriptor on its local socket.
 FEATURE = "files"
-# A file that is in memory at such steps most probably is so as a whole.
+# A file that is in memory at these steps is probably in memory as a whole.
 _STEP_BYTES = 1 << 20
 
 
 class OpenFile:
-    """A file that is read, and open as long as somebody refers to this."""
+    """File that stays open as long as this object is referred to."""
 
     def __init__(self, path: Path, flags: int = 0) -> None:
-        """Raises OSError, also for what is no regular file."""
-        # A pipe that nobody writes to would be waited for.
+        """Open a regular file. Raise OSError, also for anything else."""
+        # Opening a pipe that nobody writes to would wait.
         self.descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | flags)
         weakref.finalize(self, os.close, self.descriptor).atexit = False
         status = os.fstat(self.descriptor)
@@ -34,14 +34,14 @@ class OpenFile:
         self.size_bytes = status.st_size
 
     def is_in_memory(self, start: int) -> bool:
-        """Tell if the host most probably has the byte there in memory, and tells; there is none behind the end."""
+        """Return whether the host probably has the byte in memory, if it tells; False behind the end."""
         try:
             return os.preadv(self.descriptor, [bytearray(1)], start, os.RWF_NOWAIT) == 1
-        except (OSError, AttributeError):  # Of a file system, or a host, that can only wait.
+        except (OSError, AttributeError):  # The file system or host can only wait.
             return False
 
     def fill(self, memory: memoryview, start: int) -> int:
-        """Read the bytes from `start` on into memory, as far as there are any; how many. Raises OSError."""
+        """Fill memory with the bytes from `start` on, and return how many there were. Raise OSError."""
         filled = 0
         while filled < memory.nbytes and (count := os.preadv(self.descriptor, [memory[filled:]], start + filled)):
             filled += count
@@ -49,8 +49,10 @@ class OpenFile:
 
 
 class FilePart(Part):
-    """A part of a file. It is read when it is needed, and never mapped: who cuts the file short meanwhile would end
-    this process."""
+    """Part of a file, read when needed.
+
+    It is never mapped: shortening a mapped file would end this process.
+    """
 
     __slots__ = ("_size_bytes", "file", "start")
 
@@ -64,7 +66,7 @@ class FilePart(Part):
 
     @property
     def data(self) -> memoryview:
-        """All its bytes, read now. Raises InvalidFile where they are not there any more."""
+        """All bytes, read now. Raises InvalidFile if they aren't there any more."""
         return self.piece(0, self._size_bytes)
 
     @property
@@ -72,7 +74,7 @@ class FilePart(Part):
         return self._size_bytes
 
     def is_in_memory(self, start: int) -> bool:
-        """Tell if it most probably can be read from there on without waiting for a disk."""
+        """Return whether it can probably be read from there on without waiting for a disk."""
         return all(self.file.is_in_memory(self.start + at) for at in range(start, self._size_bytes, _STEP_BYTES))
 
     def piece(self, start: int, size: int) -> memoryview:

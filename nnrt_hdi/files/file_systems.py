@@ -1,15 +1,15 @@
-"""Where files may be mapped: only where no other host can take them away."""
+"""File systems whose files may be mapped: those that no other host can change."""
 
 import os
 from pathlib import Path
 
-# A file that another host removes, or cuts off, ends whoever has it mapped.
+# If another host removes or shortens a mapped file, this process ends.
 _OF_NETWORKS = ("nfs", "cifs", "smb", "9p", "ceph", "afs", "lustre", "gpfs", "beegfs", "glusterfs", "fuse")
 _MOUNTS = Path("/proc/self/mountinfo")
 
 
 def is_of_this_host(directory: Path) -> bool:
-    """Tell whether no other host can change what is in a directory; false where nobody tells."""
+    """Return whether no other host can change a directory; False if unknown."""
     try:
         device = directory.stat().st_dev
         mounts = [line.split() for line in _MOUNTS.read_text(errors="replace").splitlines()]

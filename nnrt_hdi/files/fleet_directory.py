@@ -1,7 +1,7 @@
-"""Where the supervisor of a host's daemons writes which there are, and what clients read of it.
+"""Directory in which a host's supervisor lists its daemons for clients.
 
-The directory has a file daemons/NAME.json for each daemon, replaced as a whole whenever something changes. Clients know
-two of its entries: `state`, which is "ready" while the daemon takes work, and `addresses`.
+It has a file daemons/NAME.json for each daemon, replaced as a whole on every change. Clients read two entries: `state`,
+which is "ready" while the daemon takes work, and `addresses`.
 """
 
 import json
@@ -13,18 +13,18 @@ from pathlib import Path
 
 RECORDS = "daemons"
 READY = "ready"
-# Whatever somebody has put there.
+# Limits, whatever somebody has put there.
 _MOST_RECORDS, _MOST_BYTES = 1024, 1 << 20
 
 
 def fleet_directories() -> list[Path]:
-    """Where a supervisor has it by default: this user's own, and the host's."""
+    """Return the default directories: this user's and the host's."""
     own = os.environ.get("XDG_RUNTIME_DIR")
     return [*([Path(own, "nnrt")] if own else []), Path("/run/nnrt")]
 
 
 def ready_addresses(directory: Path) -> Iterator[str]:
-    """The addresses of the daemons that take work. Where this user may read nothing there are none."""
+    """Yield the addresses of daemons that take work; none if this user may not read the directory."""
     with suppress(OSError):
         for path in sorted(islice((directory / RECORDS).glob("*.json"), _MOST_RECORDS)):
             yield from _addresses(path)

@@ -1,4 +1,4 @@
-"""Graphs as bytes: their digest, and a file that holds one with its constants."""
+"""Graphs as bytes: their digest, and files of a graph with its constants."""
 
 import hashlib
 import json
@@ -28,10 +28,10 @@ from nnrt_hdi.tensor import Array, QuantParam, TensorSpec, flat_bytes
 
 KIND = "graph"
 
-# As much as messages quote of what is wrong in a manifest.
+# Characters of a wrong manifest that messages quote.
 MAX_QUOTED = 200
 
-# Integers are those that the wire carries.
+# Integers as on the wire.
 _INT32 = range(-(2**31), 2**31)
 _INT64 = range(-(2**63), 2**63)
 
@@ -39,22 +39,29 @@ ValueT = TypeVar("ValueT")
 
 
 def graph_digest(graph: Graph) -> bytes:
-    """SHA-256 of everything a graph says, constants by their digests: equal graphs, and only they, have equal ones."""
+    """Return the SHA-256 of a graph, with digests of constants. Only equal graphs have equal digests."""
     text = json.dumps(described_graph(graph), separators=(",", ":"), sort_keys=True)
     return hashlib.sha256(text.encode()).digest()
 
 
 def packed_graph(graph: Graph) -> list[Buffer]:
-    """A file that holds a graph, as pieces to be written one after the other. Each constant is in it once.
+    """Return a file of a graph as consecutive pieces, with each constant once.
 
-    Raises InvalidParameter where one is not here.
+    Args:
+        graph: The graph.
+
+    Returns:
+        The pieces; `b"".join` makes the file.
+
+    Raises:
+        InvalidParameter: A constant has no data.
     """
     parts = constant_parts(graph)
     return packed(KIND, described_graph(graph), list(parts.values()))
 
 
 def constant_parts(graph: Graph) -> dict[bytes, Part]:
-    """The different constants of a graph, by their digests. Raises InvalidParameter where one is not here."""
+    """Return the constants of a graph by digest. Raise InvalidParameter if one has no data."""
     parts: dict[bytes, Part] = {}
     for index, constant in graph.constants.items():
         if constant.data is None:
@@ -64,10 +71,18 @@ def constant_parts(graph: Graph) -> dict[bytes, Part]:
 
 
 def unpacked_graph(data: Buffer) -> Graph:
-    """The graph that `packed_graph` gave; its constants are read-only views of `data`.
+    """Return the graph of a file that `packed_graph` made, with constants as read-only views of `data`.
 
-    Raises InvalidFile for anything else. Nodes have the attributes of their operators; whether they take their operands
-    is not checked here: see `nnrt_hdi.ops`.
+    Nodes have the attributes of their operators; whether operands fit is not checked here: see `nnrt_hdi.ops`.
+
+    Args:
+        data: The file.
+
+    Returns:
+        The graph.
+
+    Raises:
+        InvalidFile: It is no such file.
     """
     about, listed = unpacked(KIND, data)
     parts = {part.sha256: part for part in listed}
@@ -77,7 +92,7 @@ def unpacked_graph(data: Buffer) -> Graph:
 
 
 def read_graph(described: Any, parts: Mapping[bytes, Part]) -> Graph:
-    """The graph that `described_graph` described, with views of these parts, no other ones. Raises InvalidFile."""
+    """Return the graph that `described_graph` wrote, with views of exactly these parts. Raise InvalidFile."""
     try:
         graph = _graph(described, parts)
     except InvalidFile:
@@ -92,7 +107,7 @@ def read_graph(described: Any, parts: Mapping[bytes, Part]) -> Graph:
 
 
 def described_spec(spec: TensorSpec) -> dict[str, Any]:
-    """A tensor spec as JSON."""
+    """Return a tensor spec as JSON."""
     return {
         "data_type": spec.data_type.name,
         "shape": list(spec.shape),
@@ -103,7 +118,7 @@ def described_spec(spec: TensorSpec) -> dict[str, Any]:
 
 
 def read_spec(described: Any) -> TensorSpec:
-    """The tensor spec that `described_spec` described. Raises a LookupError, TypeError, ValueError or NnrtError."""
+    """Return the spec that `described_spec` wrote. Raise LookupError, TypeError, ValueError or NnrtError."""
     return TensorSpec(
         DataType[described["data_type"]],
         _integers(described["shape"]),
@@ -114,7 +129,7 @@ def read_spec(described: Any) -> TensorSpec:
 
 
 def described_graph(graph: Graph) -> dict[str, Any]:
-    """A graph as JSON, its constants by their digests."""
+    """Return a graph as JSON, with constants by digest."""
     return {
         "name": graph.name,
         "tensors": [described_spec(spec) for spec in graph.tensors],
@@ -194,7 +209,7 @@ def _constant(tensors: Sequence[TensorSpec], index: int, size: int, part: Part) 
 
 
 def _attr(value: Any) -> AttrValue:
-    """Of what kind it must be, the operator knows."""
+    """Return an attribute's value; the operator checks its type."""
     if isinstance(value, list):
         count = sum(len(entry) for entry in value if isinstance(entry, list))
         require_at_most(MAX_ATTRIBUTE_VALUES, max(count, len(value)), "values in an attribute")
@@ -225,5 +240,5 @@ def _integer(value: Any, allowed: range = _INT64) -> int:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{reprlib.repr(value)} is no text")
-    value.encode()  # Refuses what is no Unicode, which JSON can spell.
+    value.encode()  # Refuses surrogates, which JSON can spell.
     return value

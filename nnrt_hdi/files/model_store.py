@@ -1,4 +1,4 @@
-"""A store of compiled models: which are looked up, kept and evicted."""
+"""Store of compiled models: look-up, writing, eviction."""
 
 import logging
 from collections import Counter
@@ -12,21 +12,22 @@ from nnrt_hdi.files.whole_parts import WholeParts
 
 _log = logging.getLogger(__name__)
 
-# In Welcome.features: the daemon has a store, so nobody else needs to keep what it compiles.
+# In Welcome.features: the daemon has a store, so clients need not keep what it compiles.
 FEATURE = "model-store"
 
 
 class ModelStore:
-    """The compiled models of all processes that share the directory.
+    """Compiled models of all processes that share a directory.
 
-    Nothing that happens to its files is an error to who asks: a model that can't be read is not there, one that can't
-    be written is not kept, and the log says so.
+    Trouble with files is no error for callers: a model that can't be read counts as missing, one that can't be written
+    is not kept, and the log says so.
     """
 
     def __init__(self, path: Path, quota_bytes: int, *, place: str, quota: str) -> None:
-        """Messages call the directory `place`, and the setting of the bytes it may take `quota`.
+        """Open a store. `place` and `quota` are how messages call the directory and the setting of its size.
 
-        Raises InvalidPath for a directory that can't be used.
+        Raises:
+            InvalidPath: The directory can't be used.
         """
         self._directory = StoreDirectory(path.absolute())
         self._whole = WholeParts(self._directory.path)
@@ -36,7 +37,7 @@ class ModelStore:
             self._directory.make()
             with self._directory.locked(at_once=True):
                 self._make_room(0, {})
-        except TimeoutError:  # Whoever writes makes room; a large model takes its time.
+        except TimeoutError:  # Another process writes a large model; it makes room, too.
             _log.info("the model store is not tidied up, for somebody writes to it")
         except (OSError, InvalidPath) as error:
             why = error.strerror if isinstance(error, OSError) else str(error)
@@ -45,16 +46,17 @@ class ModelStore:
             ) from error
 
     def find(self, key: str) -> Entry | None:
-        """Look a model up. None if it is not there."""
+        """Return the entry of a model, or None."""
         return self._directory.entry(key)
 
     def load(self, entry: Entry, *, in_files: bool = False) -> CompiledModel | None:
-        """Load a model, of which this is a use; None if it has gone meanwhile. Its large parts are those of
-        `WholeParts`, or not checked at all: see `Entry.model_in_files`. One that is not as it was written is removed.
+        """Load a model, which counts as a use; return None if it has gone meanwhile.
+
+        Large parts are those of `WholeParts`, or unchecked: see `Entry.model_in_files`. A damaged model is removed.
         """
         try:
             compiled = entry.model_in_files() if in_files else entry.model(self._whole)
-        except FileNotFoundError:  # Evicted just now.
+        except FileNotFoundError:  # Just evicted.
             return None
         except (OSError, InvalidFile) as error:
             self.remove(entry.key, str(error))
@@ -63,13 +65,13 @@ class ModelStore:
         return compiled
 
     def damage(self) -> str:
-        """Say which file has been cut short while a model of this process is mapped from it; empty mostly."""
+        """Return which mapped file was shortened; empty if none."""
         return self._whole.damage()
 
     def keep(self, compiled: CompiledModel, check: Callable[[], object] = lambda: None) -> None:
-        """Write a model to the disk; the least recently used ones make room for it.
+        """Write a model; evict the least recently used ones to make room.
 
-        `check` is called again and again; what it raises ends the writing, which leaves nothing then.
+        `check` is called repeatedly; an exception ends the writing and leaves nothing.
         """
         key = Recipe.of(compiled).key
         beside = parts_beside(compiled)
@@ -89,7 +91,7 @@ class ModelStore:
             )
             return
         try:
-            self._directory.make()  # Somebody may have removed it.
+            self._directory.make()  # Somebody may have removed the directory.
             with self._directory.locked(check):
                 self._make_room(file_bytes, beside)
                 try:
@@ -103,7 +105,7 @@ class ModelStore:
             _log.info("stored model %s, %d bytes", key[:SHOWN_KEY], size_bytes)
 
     def remove(self, key: str, why: str) -> None:
-        """Take away a model that can't be used."""
+        """Remove a model that can't be used."""
         _log.warning("the stored model %s is removed and will be compiled again: %s", key[:SHOWN_KEY], why)
         entry = self._directory.entry(key)
         try:
@@ -114,7 +116,7 @@ class ModelStore:
             _log.warning("the stored model %s can't be removed: %s", key[:SHOWN_KEY], error)
 
     def _make_room(self, file_bytes: int, parts: Mapping[bytes, int]) -> None:
-        """Evict models until there is room for a file, and for those of its parts that are not there yet."""
+        """Evict models until there is room for a file and its new parts."""
         self._directory.remove_parts_of_none()
         entries = self._directory.entries()
         users = Counter(

@@ -1,4 +1,4 @@
-"""What is in a model store, for people: told, and taken away."""
+"""Contents of a model store for people: lists and removals."""
 
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -10,7 +10,7 @@ from nnrt_hdi.tensor import TensorSpec
 
 
 def described(entry: Entry) -> dict[str, Any]:
-    """Tell of a model what JSON can say; of a damaged one little but that."""
+    """Return an entry as JSON; of a damaged one little more than that."""
     row: dict[str, Any] = {
         "key": entry.key,
         "size_bytes": entry.size_bytes,
@@ -30,17 +30,23 @@ def described(entry: Entry) -> dict[str, Any]:
 
 
 def used_bytes(entries: Sequence[Entry]) -> int:
-    """Bytes that models take on the disk together: what several have in common counts once."""
+    """Return the bytes of models on the disk; shared parts count once."""
     parts = {sha256: size for entry in entries for sha256, size in entry.parts.items()}
     return sum(entry.file_bytes for entry in entries) + sum(parts.values())
 
 
 def remove(directory: StoreDirectory, entries: Sequence[Entry], *, are_damaged: bool = False) -> tuple[int, int]:
-    """Remove models, and their parts that no other has, or that are damaged: how many there were left to remove, and
-    their bytes. Raises OSError."""
+    """Remove models, and parts that no other model has or that are damaged.
+
+    Returns:
+        The number of models removed, and their bytes.
+
+    Raises:
+        OSError: A file can't be removed.
+    """
     with directory.locked():
         before = used_bytes(directory.entries())
-        removed = sum(entry.remove() for entry in entries)  # Not those that have been evicted since.
+        removed = sum(entry.remove() for entry in entries)  # Without those that were evicted meanwhile.
         if are_damaged:
             for entry in entries:
                 entry.remove_damaged_parts()

@@ -1,12 +1,12 @@
-"""The directory of a model store: a file per compiled model, found by what it was compiled from.
+"""Directory of a model store: a file per compiled model, named after what it was compiled from.
 
-    .nnrt-store             by which a store is known, and which its writers lock
+    .nnrt-store             marks a store; writers lock it
     <key>.nnrtmodel         a compiled model: its manifest, and its small parts
     <SHA-256>.nnrtpart      a large part, such as weights, for all models that have it
 
-Any number of processes may share it. A file is complete or not there, so that reading needs no lock; who makes room and
-writes locks the first. The time at which a model's file was changed is that of its last use. A large part goes with the
-last model that has it.
+Any number of processes may share it. A file is complete or missing, so reading needs no lock; writers and evictions
+lock the first file. The modification time of a model's file is the time of its last use. A large part is removed with
+the last model that has it.
 """
 
 import hashlib
@@ -40,13 +40,13 @@ ReadT = TypeVar("ReadT")
 
 SUFFIX = ".nnrtmodel"
 PART_SUFFIX = ".nnrtpart"
-# As much of a key as logs and tables show.
+# Characters of a key that logs and tables show.
 SHOWN_KEY = 12
 LOCK_TIMEOUT_S = 10.0
 
 MARKER = ".nnrt-store"
 
-# The owner of the store's unfinished files.
+# Owner in the names of unfinished files.
 _OWNER = "store"
 _ENTRY = re.compile(f"([0-9a-f]{{64}}){re.escape(SUFFIX)}")
 _PART = re.compile(f"([0-9a-f]{{64}}){re.escape(PART_SUFFIX)}")
@@ -55,15 +55,15 @@ _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Everything that decides what a compiled model is. Equal recipes, and only they, have equal keys."""
+    """Everything that decides a compiled model. Only equal recipes have equal keys."""
 
     target: Target
-    # Of the model as it was asked for, with constants by their digests, and of the rules by which it was checked.
+    # Digest of the requested model, with digests of constants, and of the rules by which it was checked.
     source_digest: bytes
     config: ModelConfig
 
     def __post_init__(self) -> None:
-        # What has its effect when a model runs, and is given to Backend.restore.
+        # Without settings that only affect runs, which Backend.restore gets.
         neutral = replace(
             self.config, priority=Priority.NONE, max_tensor_bytes=DEFAULT_MAX_TENSOR_BYTES, accepts_programs=False
         )
@@ -75,7 +75,7 @@ class Recipe:
 
     @property
     def key(self) -> str:
-        """SHA-256 in hexadecimal digits."""
+        """SHA-256 of the recipe in hexadecimal."""
         decisive = {
             "format": FORMAT,
             "target": asdict(self.target),
@@ -89,11 +89,11 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A model of the store, as it was found."""
+    """Entry of the store, as it was found."""
 
     path: Path
     key: str
-    # Of its own file, and of each of its parts that have theirs, by digest.
+    # Bytes of its file, and of parts with files of their own, by digest.
     file_bytes: int
     parts: Mapping[bytes, int]
     # Nanoseconds since 1970.
@@ -101,7 +101,7 @@ class Entry:
 
     @classmethod
     def at(cls, path: Path) -> "Entry | None":
-        """The entry there; None if there is nothing, or something else. Links are not followed."""
+        """Return the entry at a path, or None if there is none. Links aren't followed."""
         name = _ENTRY.fullmatch(path.name)
         try:
             status = path.lstat()
@@ -111,34 +111,42 @@ class Entry:
             return None
         try:
             parts = read_beside(path)
-        except FileNotFoundError:  # Evicted just now.
+        except FileNotFoundError:  # Just evicted.
             return None
-        except (OSError, InvalidFile):  # Whoever wants the model will see.
+        except (OSError, InvalidFile):  # Loading will report it.
             parts = {}
         return cls(path, name[1], status.st_size, parts, status.st_mtime_ns)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the model, those that it has in common with others included."""
+        """Bytes of the model, including parts that it shares with others."""
         return self.file_bytes + sum(self.parts.values())
 
     def described(self) -> CompiledModel:
-        """Read what it says of itself, without its parts. Raises OSError or InvalidFile."""
+        """Return the model without its parts. Raise OSError or InvalidFile."""
         return self._checked(CompiledModel.described(self.path))
 
     def model(self, whole: WholeParts | None = None) -> CompiledModel:
-        """The model, its large parts read, or mapped as `whole` does it. Raises OSError, and InvalidFile unless every
-        byte is as written and under its own name."""
+        """Return the model, with large parts read, or mapped by `whole`.
+
+        Raises:
+            OSError: A file can't be read.
+            InvalidFile: A byte has changed, or the model has another name.
+        """
         fetch = self._part if whole is None else partial(self._whole_part, whole)
         return self._checked(CompiledModel.unpacked(read(self.path), fetch))
 
     def model_in_files(self) -> CompiledModel:
-        """The model, its large parts in their files, from which they are read when they are needed. These are not
-        checked: for who sends them to somebody who does. Raises OSError or InvalidFile."""
+        """Return the model, with large parts left in their files, unchecked; whoever receives them must check them.
+
+        Raises:
+            OSError: A file can't be read.
+            InvalidFile: A byte of the rest has changed.
+        """
         return self._checked(CompiledModel.unpacked(read(self.path), self._part_in_file))
 
     def damage(self) -> str:
-        """Find out what is wrong with it; empty if nothing is, or if it has been removed since."""
+        """Return what is wrong with the entry; empty if nothing is, or if it was removed."""
         try:
             self.model()
         except FileNotFoundError:
@@ -150,11 +158,11 @@ class Entry:
         return ""
 
     def remove(self) -> bool:
-        """Delete the file, if it is still there; whether it was. Its parts are not. Raises OSError."""
+        """Delete the entry's file, not its parts. Return whether it was there. Raise OSError."""
         return _removed(self.path)
 
     def remove_damaged_parts(self) -> None:
-        """Delete the parts that are there and not as they were written. Raises OSError."""
+        """Delete damaged parts. Raise OSError."""
         for sha256, size in self.parts.items():
             with suppress(FileNotFoundError):
                 try:
@@ -178,7 +186,7 @@ class Entry:
         try:
             return reading(part_path(self.path.parent, sha256))
         except FileNotFoundError as error:
-            self.path.lstat()  # Raises the like where the model has just been evicted.
+            self.path.lstat()  # Raises the same if the model was just evicted.
             raise InvalidFile(f"its part {sha256.hex()[:SHOWN_KEY]} is not there") from error
 
     def _checked(self, compiled: CompiledModel) -> CompiledModel:
@@ -188,15 +196,17 @@ class Entry:
 
 
 class StoreDirectory:
-    """The files of a store."""
+    """Files of a store."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def make(self) -> None:
-        """Make sure that it is there and a store, and that its owner and nobody else can write to it.
+        """Make the store if it is missing; check that only its owner can write to it.
 
-        Raises OSError or InvalidPath.
+        Raises:
+            OSError: It can't be made.
+            InvalidPath: It can't be used.
         """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = self.path.stat()
@@ -209,7 +219,7 @@ class StoreDirectory:
         os.close(self._opened_marker(os.O_CREAT))
 
     def require_store(self) -> None:
-        """Refuse a directory in which nobody has made a store. Raises OSError or InvalidPath, and makes nothing."""
+        """Raise OSError or InvalidPath if the directory is no store; make nothing."""
         try:
             is_store = stat.S_ISREG((self.path / MARKER).lstat().st_mode)
         except FileNotFoundError:
@@ -222,16 +232,23 @@ class StoreDirectory:
         return Entry.at(self.path / f"{key}{SUFFIX}")
 
     def entries(self) -> list[Entry]:
-        """All models, the least recently used first. Other files don't count. Raises OSError."""
+        """Return all entries, least recently used first. Raise OSError."""
         found = (Entry.at(path) for path in self.path.iterdir())
         return sorted((entry for entry in found if entry), key=lambda entry: (entry.last_use_ns, entry.key))
 
     @contextmanager
     def locked(self, check: Callable[[], object] = lambda: None, *, at_once: bool = False) -> Iterator[None]:
-        """Be the only one who makes room and writes. What a crash left is gone then.
+        """Hold the lock for evicting and writing; what a crash left is removed.
 
-        Raises what `check` raises while it waits, and TimeoutError, which is an OSError, where another holds the lock
-        for long, or at all.
+        Args:
+            check: Called while waiting; an exception ends the wait.
+            at_once: Don't wait.
+
+        Yields:
+            Nothing.
+
+        Raises:
+            TimeoutError: Another process holds the lock for long, or at all with `at_once`.
         """
         deadline = time.monotonic() + (0 if at_once else LOCK_TIMEOUT_S)
 
@@ -245,8 +262,13 @@ class StoreDirectory:
             yield
 
     def write(self, key: str, compiled: CompiledModel, check: Callable[[], object] = lambda: None) -> None:
-        """Write a model; it is used now. For who has it `locked`. Raises OSError, InvalidParameter for what can't be
-        read back, and what `check` raises, which is called again and again."""
+        """Write a model, which counts as a use. The caller holds the lock.
+
+        Raises:
+            OSError: It can't be written.
+            InvalidParameter: It could not be read back.
+            Exception: `check`, which is called repeatedly, raised it.
+        """
         beside = parts_beside(compiled)
         pieces = compiled.packed(beside)
         for part in compiled.parts:
@@ -260,7 +282,7 @@ class StoreDirectory:
         touch(path)
 
     def has_part(self, sha256: bytes, size: int) -> bool:
-        """Whether there is a file of a part."""
+        """Return whether a part has a file."""
         try:
             status = part_path(self.path, sha256).lstat()
         except OSError:
@@ -268,7 +290,7 @@ class StoreDirectory:
         return stat.S_ISREG(status.st_mode) and status.st_size == size
 
     def remove_parts_of_none(self) -> None:
-        """Delete the parts that no model has. For who has it `locked`. Raises OSError."""
+        """Delete parts that no model has. The caller holds the lock. Raise OSError."""
         used = {sha256.hex() for entry in self.entries() for sha256 in entry.parts}
         for path in list(self.path.iterdir()):
             if (name := _PART.fullmatch(path.name)) and name[1] not in used:
@@ -279,25 +301,24 @@ class StoreDirectory:
 
 
 def parts_beside(compiled: CompiledModel) -> dict[bytes, int]:
-    """The sizes of the parts that have files of their own in a store, by their digests."""
+    """Return the sizes of parts that get files of their own, by digest."""
     return {part.sha256: part.data.nbytes for part in compiled.parts if part.data.nbytes >= LARGE_BYTES}
 
 
 def part_path(directory: Path, sha256: bytes) -> Path:
-    """The file of a large part."""
+    """Return the path of a large part."""
     return directory / f"{sha256.hex()}{PART_SUFFIX}"
 
 
 def touch(path: Path) -> None:
-    """The file is used now. (The file system's own clock ticks every few milliseconds.)"""
+    """Set the time of the last use; the file system's own clock ticks every few milliseconds only."""
     now = time.time_ns()
     with suppress(OSError):
         os.utime(path, ns=(now, now))
 
 
 def _cleared(path: Path) -> bool:
-    """Remove a directory that is in the place of a file of ours, with all that is in it; whether there was one. Raises
-    OSError."""
+    """Remove a directory in the place of a file, with its contents; return whether there was one. Raise OSError."""
     if path.is_symlink() or not path.is_dir():
         return False
     _log.warning("a directory is in the place of %s of the model store, and is removed", path.name)

@@ -1,4 +1,4 @@
-"""Large parts in files of their own that are read through once, and used where they lie as long as nothing changes."""
+"""Large parts in files of their own, which are read through once and mapped as long as nothing changes."""
 
 import hashlib
 import mmap
@@ -15,25 +15,25 @@ from nnrt_hdi.files.file_systems import is_of_this_host
 from nnrt_hdi.files.fingerprint import Fingerprint
 from nnrt_hdi.part import Part
 
-# What is read at a time.
+# Bytes read at a time.
 _PIECE_BYTES = 1 << 20
-# A file that changed so shortly ago may change once more without another time of its last change.
+# A file that changed this recently may change again without a new modification time.
 _SETTLED_NS = 1_000_000_000
 
 
 class WholeParts:
-    """Maps the files of one directory, and remembers which of them it has read through, in which state."""
+    """Mapper of files in one directory; it remembers which files it has checked, in which state."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._may_map: bool | None = None
         self._states: dict[bytes, Fingerprint] = {}
         self._lock = threading.Lock()
-        # Where those lie that are in use, and their sizes.
+        # Paths and sizes of the mappings in use.
         self._mapped: WeakKeyDictionary[mmap.mmap, tuple[Path, int]] = WeakKeyDictionary()
 
     def damage(self) -> str:
-        """Name a mapped file whose size has changed; return '' if none has."""
+        """Return a mapped file whose size has changed; empty if none."""
         with self._lock:
             mapped = list(self._mapped.items())
         for memory, (path, size) in mapped:
@@ -42,9 +42,11 @@ class WholeParts:
         return ""
 
     def part(self, path: Path, size: int, sha256: bytes) -> Part:
-        """The part in a file: mapped, or read where the directory is of a file system that other hosts have too.
+        """Return the part in a file: mapped; or read, if other hosts have the file system, too.
 
-        Raises OSError, and InvalidFile unless every byte is as written, now or when the file was last changed.
+        Raises:
+            OSError: The file can't be read.
+            InvalidFile: A byte differs from what was written, now or when the file last changed.
         """
         if self._may_map is None:
             self._may_map = is_of_this_host(self._directory)
@@ -73,14 +75,14 @@ class WholeParts:
 
 
 def required(part: Part, size: int, sha256: bytes) -> Part:
-    """The part, if it is the one of this size and digest. Raises InvalidFile."""
+    """Return the part if it has this size and digest. Raise InvalidFile."""
     if part.sha256 != sha256 or part.data.nbytes != size:
         raise InvalidFile(f"its part {sha256.hex()[:12]} is not what was written; the file is damaged")
     return part
 
 
 def _require_whole(descriptor: int, size: int, sha256: bytes) -> None:
-    """Read a file through. What can't be read is an OSError here, and would end the process when it is mapped."""
+    """Read a file through. An unreadable block is an OSError here; in a mapping it would end the process."""
     digest, piece, at = hashlib.sha256(), bytearray(_PIECE_BYTES), 0
     while count := os.preadv(descriptor, [piece], at):
         digest.update(memoryview(piece)[:count])
@@ -90,7 +92,7 @@ def _require_whole(descriptor: int, size: int, sha256: bytes) -> None:
 
 
 def _state(descriptor: int) -> Fingerprint:
-    """Take the fingerprint of a file. Raises InvalidFile for what is no regular one."""
+    """Return the fingerprint of a regular file. Raise InvalidFile for anything else."""
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         raise InvalidFile("its part is no regular file")

@@ -1,6 +1,6 @@
-"""The operators, one for each NodeType: operands, attributes, constraints, and the shape and data type of its outputs.
+"""Operators, one for each NodeType: operands, attributes, constraints, and the shape and data type of the outputs.
 
-Operators are declared in the module of their family, in the language of `nnrt_hdi.ops.operator`.
+Each operator is declared in the module of its family, as `nnrt_hdi.ops.operator` describes.
 """
 
 from nnrt_hdi.ops.families import FAMILIES, family_modules

@@ -7,7 +7,7 @@ from nnrt_hdi.ops.operands import FLOATS, SIGNED_INTEGERS, Real, require_channel
 from nnrt_hdi.ops.operator import Accepts, Operand, operator, refuse
 from nnrt_hdi.tensor import UNKNOWN_DIM, TensorSpec
 
-# Functions that map integers to integers; all others need real numbers.
+# Functions that map integers to integers. All others need real numbers.
 INTEGER_FUNCTIONS = frozenset(
     {
         ActivationType.NO_ACTIVATION,
@@ -17,7 +17,7 @@ INTEGER_FUNCTIONS = frozenset(
         ActivationType.ABS,
     }
 )
-# What NNRt's FuseType can ask for behind another operator.
+# The activations that NNRt's FuseType can fuse behind another operator.
 FUSABLE = frozenset({ActivationType.NO_ACTIVATION, ActivationType.RELU, ActivationType.RELU6})
 
 
@@ -31,15 +31,15 @@ def activation(
     max_val: float = 0.0,
     approximate: bool = False,
 ) -> TensorSpec:
-    """y = f(x) element by element, f named by activation_type.
+    """y = f(x) element by element, where activation_type names f.
 
-    NO_ACTIVATION x; RELU max(x, 0); SIGMOID 1 / (1 + exp(-x)); RELU6 min(max(x, 0), 6); ELU x if x > 0 else
-    alpha (exp(x) - 1); LEAKY_RELU x if x >= 0 else alpha x; ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|);
-    SOFTPLUS log(1 + exp(x)); TANH; SELU 1.0507 (x if x > 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6)
-    / 6; HSIGMOID min(max((x + 3) / 6, 0), 1); THRESHOLDRELU min(max(x, 0), alpha); LINEAR x;
-    HARD_TANH min(max(x, min_val), max_val); SIGN; SWISH x sigmoid(x); GELU x Phi(x), with `approximate` the tanh form
-    0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). Of GELU the documents of NNRt differ: some print
-    0.5 x (1 + tanh(x / 2)), one x Phi(x), which is what is computed here, and by the frameworks.
+    NO_ACTIVATION x; RELU max(x, 0); SIGMOID 1 / (1 + exp(-x)); RELU6 min(max(x, 0), 6); ELU x if x > 0 else alpha
+    (exp(x) - 1); LEAKY_RELU x if x >= 0 else alpha x; ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|);
+    SOFTPLUS log(1 + exp(x)); TANH tanh(x); SELU 1.0507 (x if x > 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3,
+    0), 6) / 6; HSIGMOID min(max((x + 3) / 6, 0), 1); THRESHOLDRELU min(max(x, 0), alpha); LINEAR x; HARD_TANH
+    min(max(x, min_val), max_val); SIGN the sign of x; SWISH x sigmoid(x); GELU x Phi(x), or with `approximate` the tanh
+    form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). NNRt's documents differ about GELU: some print 0.5 x (1 +
+    tanh(x / 2)), one x Phi(x). This operator and the frameworks compute the latter.
     """
     if activation_type is ActivationType.UNKNOWN:
         refuse("activation_type is UNKNOWN; name a function")
@@ -65,10 +65,10 @@ def prelu(
     *,
     channel_shared: bool | None = None,
 ) -> TensorSpec:
-    """y = x if x > 0 else weight x: one weight for all, or one for each channel, which needs two dimensions or more.
+    """y = x if x > 0 else weight x, with one weight for all elements or one for each channel.
 
-    Channels are the last dimension, of an NCHW tensor dimension 1. The length of weight decides; channel_shared
-    may only say so too.
+    Channels are the last dimension, or dimension 1 of an NCHW tensor. A weight for each channel needs an x with two
+    dimensions or more. The length of weight decides which case applies; channel_shared must agree with it.
     """
     same_data_type(x, weight)
     count = weight.shape[0]
@@ -82,7 +82,7 @@ def prelu(
 
 
 def require_fusable(activation_type: ActivationType, data_type: DataType) -> None:
-    """Refuse an activation that can't be fused behind an operator with this result."""
+    """Refuse an activation that can't be fused behind an operator with a result of this type."""
     if activation_type not in FUSABLE:
         refuse(f"activation_type is {activation_type.name}; only RELU and RELU6 can be fused, add a node for others")
     if data_type is DataType.BOOL and activation_type is not ActivationType.NO_ACTIVATION:

@@ -23,37 +23,39 @@ from nnrt_hdi.tensor import TensorSpec
 
 @operator(NodeType.ADD_FUSION, quantized=True)
 def add(a: Logical, b: Logical, *, activation_type: ActivationType = ActivationType.NO_ACTIVATION) -> TensorSpec:
-    """y = f(a + b), f the fused activation; integers wrap around, of two BOOL it is "or"."""
+    """y = f(a + b), where f is the fused activation; integers wrap around; for two BOOL, + is "or"."""
     return _fused(a, b, activation_type)
 
 
 @operator(NodeType.SUB_FUSION, quantized=True)
 def sub(a: Logical, b: Logical, *, activation_type: ActivationType = ActivationType.NO_ACTIVATION) -> TensorSpec:
-    """y = f(a - b), f the fused activation; integers wrap around."""
+    """y = f(a - b), where f is the fused activation; integers wrap around."""
     return _fused_number(a, b, activation_type)
 
 
 @operator(NodeType.MUL_FUSION, quantized=True)
 def mul(a: Logical, b: Logical, *, activation_type: ActivationType = ActivationType.NO_ACTIVATION) -> TensorSpec:
-    """y = f(a b), f the fused activation; integers wrap around, of two BOOL it is "and"."""
+    """y = f(a b), where f is the fused activation; integers wrap around; for two BOOL, the product is "and"."""
     return _fused(a, b, activation_type)
 
 
 @operator(NodeType.DIV_FUSION, quantized=True)
 def div(a: Logical, b: Logical, *, activation_type: ActivationType = ActivationType.NO_ACTIVATION) -> TensorSpec:
-    """y = f(a / b), f the fused activation; integers round towards zero (TensorFlow Lite, MindSpore Lite), and an
-    integer divided by zero is 0."""
+    """y = f(a / b), where f is the fused activation.
+
+    Integers are rounded towards zero, as in TensorFlow Lite and MindSpore Lite. An integer divided by zero is 0.
+    """
     return _fused_number(a, b, activation_type)
 
 
-@operator(NodeType.MAXIMUM, "y = the larger of a and b, not a number where either is not.", quantized=True)
-@operator(NodeType.MINIMUM, "y = the smaller of a and b, not a number where either is not.", quantized=True)
+@operator(NodeType.MAXIMUM, "y = the larger of a and b; NaN if either is NaN.", quantized=True)
+@operator(NodeType.MINIMUM, "y = the smaller of a and b; NaN if either is NaN.", quantized=True)
 @operator(
     NodeType.MOD,
-    "y = the remainder of a / b, with the sign of a (C's %, fmod); an integer by 0 leaves 0.",
+    "y = the remainder of a / b, with the sign of a (C's %, fmod); 0 for an integer divided by 0.",
     quantized=True,
 )
-@operator(NodeType.REAL_DIV, "y = a / b; of integers as DIV_FUSION.", quantized=True)
+@operator(NodeType.REAL_DIV, "y = a / b; for integers as in DIV_FUSION.", quantized=True)
 def number_of_two(a: Logical, b: Logical) -> TensorSpec:
     _refuse_two_bool(a, b)
     return broadcast_spec(a, b, data_type=higher_precision(a, b))
@@ -61,15 +63,15 @@ def number_of_two(a: Logical, b: Logical) -> TensorSpec:
 
 @operator(NodeType.SQUARED_DIFFERENCE, quantized=True)
 def squared_difference(a: Logical, b: Logical) -> TensorSpec:
-    """y = (a - b)^2; integers wrap around, of two BOOL it is "exclusive or"."""
+    """y = (a - b)^2; integers wrap around; for two BOOL, y is "exclusive or"."""
     return broadcast_spec(a, b, data_type=higher_precision(a, b))
 
 
 @operator(NodeType.POW_FUSION, quantized=True)
 def power(x: Logical, y: Logical, *, scale: float = 1.0, shift: float = 0.0) -> TensorSpec:
-    """(scale x + shift)^y; integers wrap around, and round towards zero where y is negative: 0 to such a power is 0.
+    """y = (scale x + shift)^y; integers wrap around, and are rounded towards zero for negative powers.
 
-    Where the result is an integer, scale and shift must be, too.
+    For integers, 0 to a negative power is 0. Where the result is an integer, scale and shift must be integers too.
     """
     _refuse_two_bool(x, y)
     data_type = higher_precision(x, y)
@@ -80,7 +82,10 @@ def power(x: Logical, y: Logical, *, scale: float = 1.0, shift: float = 0.0) -> 
 
 @operator(NodeType.ELTWISE, quantized=True)
 def eltwise(a: Number, b: Number, *, mode: EltwiseMode = EltwiseMode.PROD) -> TensorSpec:
-    """y = a and b, of one shape and data type, combined by mode: PROD a b; SUM a + b; MAXIMUM the larger of both."""
+    """y = a and b combined by mode: PROD a b; SUM a + b; MAXIMUM the larger of both.
+
+    a and b have one shape and data type.
+    """
     if mode is EltwiseMode.UNKNOWN:
         refuse("mode is UNKNOWN; use PROD, SUM or MAXIMUM")
     return TensorSpec(same_data_type(a, b), common_shape(a, b), common_format(a, b))
@@ -95,9 +100,9 @@ def scale(
     axis: int,
     activation_type: ActivationType = ActivationType.NO_ACTIVATION,
 ) -> TensorSpec:
-    """y = f(x scale + bias), f the fused activation; integers wrap around.
+    """y = f(x scale + bias), where f is the fused activation; integers wrap around.
 
-    scale and bias have the shape of x from axis on, as far as they reach, and repeat over its other dimensions.
+    scale and bias have the dimensions of x from axis on, or the first of these, and repeat over the others.
     """
     require_fusable(activation_type, same_data_type(x, scale, bias))
     start = normalized_axis(axis, x.rank)
@@ -108,7 +113,7 @@ def scale(
 
 @operator(NodeType.BIAS_ADD, quantized=True)
 def bias_add(x: Number, bias: Number) -> TensorSpec:
-    """y = x + bias, one bias for each channel: the last dimension, of an NCHW tensor dimension 1."""
+    """y = x + bias, with one bias for each channel: the last dimension, or dimension 1 of an NCHW tensor."""
     if not 2 <= x.rank <= 5:
         refuse(f"{x} has rank {x.rank}; use rank 2..5")
     if bias.rank != 1:
@@ -119,7 +124,7 @@ def bias_add(x: Number, bias: Number) -> TensorSpec:
 
 
 def _fused(a: Operand, b: Operand, activation_type: ActivationType) -> TensorSpec:
-    """A broadcast result in the higher-precision type of the two, with a fused activation."""
+    """Return the spec of a broadcast result with a fused activation, in the higher-precision type of the operands."""
     data_type = higher_precision(a, b)
     require_fusable(activation_type, data_type)
     return broadcast_spec(a, b, data_type=data_type)

@@ -15,7 +15,7 @@ PoolImage = Annotated[Operand, Accepts(FLOATS | INTEGERS, min_rank=4, max_rank=4
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A sliding window, with everything an absent attribute means filled in. Pairs are (height, width)."""
+    """Sliding window, with the defaults of absent attributes filled in. Pairs are (height, width)."""
 
     kernel: tuple[int, int]
     stride: tuple[int, int]
@@ -34,7 +34,7 @@ class Window:
         pad_list: Ints,
         round_mode: RoundMode = RoundMode.FLOOR,
     ) -> "Window":
-        """The window that attributes describe. Refuses lengths and values that describe none."""
+        """Return the window that attributes describe. Refuses wrong lengths and values."""
         pads = pad_list if pad_mode is PadMode.PAD else ()
         top, bottom, left, right = _values("pad_list", pads, 4, default=0, least=0)
         return cls(
@@ -48,12 +48,12 @@ class Window:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """Height and width the window covers: (k - 1) dilation + 1."""
+        """Height and width that the window covers: (k - 1) dilation + 1."""
         (kernel_h, kernel_w), (dilation_h, dilation_w) = self.kernel, self.dilation
         return (kernel_h - 1) * dilation_h + 1, (kernel_w - 1) * dilation_w + 1
 
     def output_size(self, axis: int, size: int) -> int:
-        """Positions of the window along an axis (0 height, 1 width) of this size; -1 if the size is."""
+        """Return the number of window positions along an axis (0 height, 1 width), or -1 if its size is -1."""
         if size == UNKNOWN_DIM:
             return UNKNOWN_DIM
         stride = self.stride[axis]
@@ -76,7 +76,7 @@ class Window:
         return positions
 
     def padding(self, axis: int, size: int) -> tuple[int, int]:
-        """Elements to put before and after an axis of this size, so that every position of the window lies inside."""
+        """Return the padding before and after an axis of this size with which every window position is inside."""
         positions = self.output_size(axis, size)
         covered = (positions - 1) * self.stride[axis] + self.extent[axis]
         if self.pad_mode is PadMode.SAME:
@@ -86,7 +86,7 @@ class Window:
         return before, max(self.pad_list[2 * axis + 1], covered - size - before)
 
     def transposed_size(self, axis: int, size: int, output_padding: int) -> int:
-        """Size of an axis that the transposed window makes from one of this size; -1 if the size is."""
+        """Return the size that the transposed window makes of an axis of this size; -1 if the size is -1."""
         if size == UNKNOWN_DIM:
             return UNKNOWN_DIM
         stride = self.stride[axis]
@@ -96,7 +96,7 @@ class Window:
         return (size - 1) * stride + self.extent[axis] - before - after + output_padding
 
     def transposed_cut(self, axis: int, size: int) -> int:
-        """Elements that the full transposed result has in front of the first one that is kept; may be negative."""
+        """Return how many elements are cut off at the front of the full transposed result; may be negative."""
         if self.pad_mode is PadMode.SAME:
             full = (size - 1) * self.stride[axis] + self.extent[axis]
             return max(full - size * self.stride[axis], 0) // 2
@@ -105,7 +105,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class ImageShape:
-    """Batch, height, width and channels of an image, in whatever order its format has them."""
+    """Batch, height, width and channels of an image, in any format."""
 
     batch: int
     height: int
@@ -114,7 +114,7 @@ class ImageShape:
 
     @classmethod
     def of(cls, spec: TensorSpec) -> "ImageShape":
-        """NCHW only where the format says so; every other format reads as NHWC."""
+        """Return the sizes of an image, which is NCHW only if its format says so, and else NHWC."""
         if spec.format is Format.NCHW:
             batch, channels, height, width = spec.shape
         else:
@@ -143,14 +143,14 @@ def conv2d(
     out_channel: int = 0,
     activation_type: ActivationType = ActivationType.NO_ACTIVATION,
 ) -> TensorSpec:
-    """2-D convolution with groups and dilation, plus a bias per output channel, then the fused activation.
+    """y = f(conv2d(x, weight) + bias): a 2-D convolution with groups and dilation, a bias per output channel, and f.
 
-    weight is [out channels, kernel height, kernel width, in channels / group]; with format NCHW it is [out channels,
-    in channels / group, kernel height, kernel width]. kernel_size, in_channel and out_channel repeat what its shape
-    says. stride and dilation are (height, width), empty: 1. With pad_mode PAD zeros are put around x: pad_list is (top,
-    bottom, left, right), empty: none. SAME and VALID don't look at it: VALID pads nothing; SAME pads what is missing to
-    (out - 1) stride + (k - 1) dilation + 1, half of it in front, rounded down. Output sizes: SAME ceil(in / stride);
-    VALID and PAD floor((in + pads - (k - 1) dilation - 1) / stride) + 1.
+    f is the fused activation. weight is [out channels, kernel height, kernel width, in channels / group]; with format
+    NCHW it is [out channels, in channels / group, kernel height, kernel width]. kernel_size, in_channel and out_channel
+    repeat what its shape says. stride and dilation are (height, width); empty means 1. With pad_mode PAD, pad_list is
+    the zeros around x (top, bottom, left, right); empty means none. SAME and VALID ignore pad_list: VALID pads nothing;
+    SAME pads what is missing to (out - 1) stride + (k - 1) dilation + 1, half of it in front, rounded down. Output
+    sizes: SAME ceil(in / stride); VALID and PAD floor((in + pads - (k - 1) dilation - 1) / stride) + 1.
     """
     image, kernel = ImageShape.of(x.spec), ImageShape.of(weight.spec)
     window = Window.of(_kernel(weight, kernel_size), stride, dilation, pad_mode, pad_list)
@@ -177,13 +177,13 @@ def conv2d_transpose(
     activation_type: ActivationType = ActivationType.NO_ACTIVATION,
     output_paddings: Ints = (),
 ) -> TensorSpec:
-    """Transposed 2-D convolution (the gradient of a convolution), plus a bias per output channel, then the activation.
+    """y = f(transposed conv2d(x, weight) + bias): the gradient of a convolution, a bias per output channel, and f.
 
-    Attributes and weight are as for CONV2D_FUSION: weight begins with the channels of the output, and pads are cut off
-    from the result. SAME cuts off what (in - 1) stride + e has beyond in stride, half of it in front, rounded down.
-    output_paddings is (height, width), one number for both, or empty: 0. Output sizes, with e = (k - 1) dilation + 1:
-    SAME in stride + output padding; VALID and PAD (in - 1) stride + e - pads + output padding (TensorFlow Lite,
-    MindSpore Lite).
+    f is the fused activation. Attributes and weight are those of CONV2D_FUSION: weight begins with the channels of the
+    output, and pads are cut off from the result. SAME cuts off what (in - 1) stride + e has beyond in stride, half of
+    it in front, rounded down. output_paddings is (height, width), one number for both, or empty for 0. Output sizes,
+    with e = (k - 1) dilation + 1: SAME in stride + output padding; VALID and PAD (in - 1) stride + e - pads + output
+    padding. The rules are those of TensorFlow Lite and MindSpore Lite.
     """
     image, kernel = ImageShape.of(x.spec), ImageShape.of(weight.spec)
     window = Window.of(_kernel(weight, kernel_size), stride, dilation, pad_mode, pad_list)
@@ -215,12 +215,12 @@ def avg_pool(
     global_: bool = False,
     activation_type: ActivationType = ActivationType.NO_ACTIVATION,
 ) -> TensorSpec:
-    """Mean of each window over its real elements (the divisor counts no padding), then the fused activation.
+    """y = f(mean of each window over its elements without padding), where f is the fused activation.
 
-    The layout is that of x; the attribute `format` says nothing (NNRt always sends NCHW). kernel_size and strides are
-    (height, width), strides empty: 1; pad and pad_mode are pad_list and pad_mode of CONV2D_FUSION. global pools the
-    whole height and width, and looks at none of them. Output sizes as for CONV2D_FUSION; with round_mode CEIL the PAD
-    formula rounds up, but drops a window that would start behind the input.
+    x determines the layout; the attribute `format` is ignored, as NNRt always sends NCHW. kernel_size and strides are
+    (height, width); empty strides mean 1. pad and pad_mode are pad_list and pad_mode of CONV2D_FUSION. global pools the
+    whole height and width, and ignores these attributes. Output sizes are those of CONV2D_FUSION; with round_mode CEIL
+    the PAD formula rounds up, but drops a window that would start after the input.
     """
     return _pooled(x, pooling_window(x.spec, kernel_size, strides, pad, pad_mode, round_mode, global_), activation_type)
 
@@ -238,8 +238,10 @@ def max_pool(
     global_: bool = False,
     activation_type: ActivationType = ActivationType.NO_ACTIVATION,
 ) -> TensorSpec:
-    """Maximum of each window, padding never wins, then the fused activation. Attributes, layout and sizes as for
-    AVGPOOL_FUSION."""
+    """y = f(maximum of each window over its elements without padding), where f is the fused activation.
+
+    Attributes, layout and sizes are those of AVGPOOL_FUSION.
+    """
     return _pooled(x, pooling_window(x.spec, kernel_size, strides, pad, pad_mode, round_mode, global_), activation_type)
 
 
@@ -252,7 +254,7 @@ def pooling_window(
     round_mode: RoundMode,
     global_: bool,
 ) -> Window | None:
-    """The window of a pooling operator; None for a global one over an image whose size is not known yet."""
+    """Return the window of a pooling operator, or None for global pooling of an image of unknown size."""
     if global_:
         image = ImageShape.of(spec)
         if UNKNOWN_DIM in (image.height, image.width):
@@ -270,7 +272,7 @@ def pooling_window(
 
 
 def output_padding_pair(output_paddings: Ints) -> tuple[int, int]:
-    """(height, width) of output_paddings, which may be empty, one value for both, or two."""
+    """Return (height, width) of output_paddings, which may be empty, one value for both, or two."""
     if len(output_paddings) == 1:
         output_paddings = output_paddings * 2
     return _pair("output_paddings", output_paddings, 0, least=0)

@@ -23,7 +23,7 @@ from nnrt_hdi.tensor import TensorSpec, data_type_from_number
 
 @operator(NodeType.FILL)
 def fill(value: AnyTensor, shape: IndexVector) -> TensorSpec:
-    """A tensor of the given shape, every element of which is the only one of value."""
+    """y = the only element of value everywhere, in the given shape."""
     require_one_element(value)
     return TensorSpec(value.data_type, known_sizes(shape, known_rank(shape)))
 
@@ -36,10 +36,10 @@ def constant_of_shape(
     value: Floats = (),
     declared: tuple[TensorSpec, ...],
 ) -> TensorSpec:
-    """A tensor of the given shape, every element of which is value (a list of one; empty: 0).
+    """y = value everywhere, in the given shape; value is a list of one number, or empty for 0.
 
-    data_type is the number of a data type: 1 (BOOL) to 12 (FLOAT64), HDI's 30 to 44, or 0 for the one that the model
-    declares the output to have, else FLOAT32.
+    data_type is the number of a data type: 1 (BOOL) to 12 (FLOAT64), or HDI's 30 to 44. 0 means the type that the model
+    declares for the output, or else FLOAT32.
     """
     result = data_type_from_number(data_type) if data_type else declared_data_type(declared, DataType.FLOAT32)
     if len(value) > 1:
@@ -53,9 +53,9 @@ def constant_of_shape(
 
 @operator(NodeType.RANGE)
 def range_(x: Number, *, data_type: int = 0, start: int = 0, limit: int = 0, delta: int = 1) -> TensorSpec:
-    """start, start + delta, start + 2 delta, ... as long as they are before limit, in the data type of x.
+    """y = start, start + delta, start + 2 delta, ... as long as they are before limit, in the data type of x.
 
-    The attribute data_type is reserved: it stays 0, x counts.
+    The attribute data_type is reserved and must be 0.
     """
     if data_type:
         refuse(f"the attribute data_type is {data_type}; leave it 0, the data type of x counts")

@@ -1,4 +1,4 @@
-"""The families of operators. Each room has a module for each of them, with the same name."""
+"""Families of operators. Each package that knows operators has a module for each family, with the same name."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -11,5 +11,5 @@ FAMILIES = (
 
 
 def family_modules(room: str, names: Sequence[str] = FAMILIES) -> dict[str, ModuleType]:
-    """Import the modules of a room, which declare what they have, and return them by family."""
+    """Import the family modules of a package, which register their content, and return them by family."""
     return {name: import_module(f"{room}.{name}") for name in names}

@@ -1,8 +1,9 @@
-"""Inputs and outputs of a graph that may lie in memory to which a client writes while the graph is computed.
+"""Inputs and outputs of a graph that may be in memory to which a client can write during the run.
 
-Where operators only compute with the elements of a tensor, or move them, a change under way gives wrong numbers, to the
-client that made it. Where elements are indices, sizes, axes or keys to sort by, it can do worse: an index is checked,
-and then read again. So every operator is judged here, and what isn't named may not be shared.
+Some operators only compute with the elements of a tensor, or move them. If the client changes these elements meanwhile,
+it gets wrong numbers, but harms nobody else. Elements that are indices, sizes, axes or sort keys are different: an
+index is checked and then read again. So every operator is classified here, and operators in no class may not share
+memory.
 """
 
 import itertools
@@ -14,7 +15,7 @@ from nnrt_hdi.graph import Graph, Node
 from nnrt_hdi.ops.operands import FLOATS
 from nnrt_hdi.ops.operator import OPERATORS
 
-# Compute with the elements of all operands; their results never lie in the memory of an operand.
+# Operators that compute with the elements of all operands. Their results never share memory with an operand.
 COMPUTE = frozenset(
     {
         NodeType.AVGPOOL_FUSION,
@@ -36,7 +37,8 @@ COMPUTE = frozenset(
         NodeType.SOFTMAX,
     }
 )
-# Compute with the elements of all operands, or move them. What has nothing to do may give an operand back as it is.
+# Operators that compute with the elements of all operands, or move them. If there is nothing to do they may return an
+# operand itself.
 PASS = frozenset(
     {
         NodeType.ABS,
@@ -98,7 +100,7 @@ PASS = frozenset(
         NodeType.WHERE,
     }
 )
-# Compute with the elements of their first operand, or move them. Those of the others say where to.
+# Operators that compute with the elements of the first operand, or move them. The other operands say where to.
 PASS_FIRST = frozenset(
     {
         NodeType.ALL,
@@ -115,8 +117,8 @@ PASS_FIRST = frozenset(
         NodeType.TRANSPOSE,
     }
 )
-# Look up, sort or count. Operands that are only moved are named; what else goes on inside is a backend's own affair, so
-# results are not shared either.
+# Operators that look up, sort or count. The operands named here are only moved. How a backend uses memory inside is
+# unknown, so results are not shared either.
 DATA_DEPENDENT: dict[NodeType, frozenset[str]] = {
     NodeType.ARGMAX_FUSION: frozenset(),
     NodeType.ASSERT: frozenset(),
@@ -129,23 +131,23 @@ DATA_DEPENDENT: dict[NodeType, frozenset[str]] = {
     NodeType.SPARSE_TO_DENSE: frozenset({"values"}),
     NodeType.TOPK_FUSION: frozenset(),
 }
-# Of integers, a divisor that becomes 0 behind the check ends the process; a negative exponent is an error.
+# An integer divisor that becomes 0 after it was checked ends the process; a negative exponent is an error.
 FLOATS_ONLY = frozenset({NodeType.DIV_FUSION, NodeType.MOD, NodeType.POW_FUSION, NodeType.REAL_DIV})
 
 
 class InPlace(NamedTuple):
-    """Positions in a graph's inputs that may be read, and in its outputs that may be written, where a client can
-    write."""
+    """Inputs and outputs of a graph that may be in memory to which the client can write, by position."""
 
     inputs: frozenset[int] = frozenset()
     outputs: frozenset[int] = frozenset()
 
 
 class MemoryUse(NamedTuple):
-    """The tensors that one operator reads and writes; `values` says of each that it reads if only its values matter.
+    """Tensors that one operator reads and writes.
 
-    `makes_own` says that no result lies in the memory of an operand, `is_data_dependent` that the work depends on the
-    elements themselves, so that results are no client's business before they are complete.
+    `values` says for each tensor that it reads whether only its values matter. `makes_own` says that no result shares
+    memory with an operand. `is_data_dependent` says that the work depends on the elements themselves, so a client must
+    not see results before they are complete.
     """
 
     reads: Sequence[Hashable]
@@ -156,13 +158,13 @@ class MemoryUse(NamedTuple):
 
 
 def in_place(graph: Graph) -> InPlace:
-    """The inputs and outputs that may be shared, of a graph that has been inferred."""
-    return traced([_memory_use(graph, graph.nodes[index]) for index in graph.order], graph.inputs, graph.outputs)
+    """Return the inputs and outputs of an inferred graph that may be shared."""
+    return trace_memory([_memory_use(graph, graph.nodes[index]) for index in graph.order], graph.inputs, graph.outputs)
 
 
-def traced(uses: Sequence[MemoryUse], inputs: Sequence[Hashable], outputs: Sequence[Hashable]) -> InPlace:
-    """The inputs and outputs that may be shared where memory is used so, in this order."""
-    deciding: set[Hashable] = set()  # Their memory, under whatever name, is read for more than its values.
+def trace_memory(uses: Sequence[MemoryUse], inputs: Sequence[Hashable], outputs: Sequence[Hashable]) -> InPlace:
+    """Return the inputs and outputs that may be shared if operators use memory so, in this order."""
+    deciding: set[Hashable] = set()  # Tensors whose memory, under whatever name, is read for more than its values.
     for use in reversed(uses):
         if not use.makes_own and not deciding.isdisjoint(use.writes):
             deciding.update(use.reads)
@@ -170,7 +172,7 @@ def traced(uses: Sequence[MemoryUse], inputs: Sequence[Hashable], outputs: Seque
     private, written = set(deciding), set[Hashable]()
     for use in uses:
         written.update(use.writes)
-        # A result lies in the memory of an operand whose values it has, if in any.
+        # A result can share memory only with an operand whose values alone matter.
         passed = () if use.makes_own else itertools.compress(use.reads, use.values)
         if use.is_data_dependent or not private.isdisjoint(passed):
             private.update(use.writes)
@@ -185,7 +187,7 @@ def _memory_use(graph: Graph, node: Node) -> MemoryUse:
 
 
 def _values(graph: Graph, node: Node) -> list[bool]:
-    """For each operand, whether only its values matter."""
+    """Return for each operand whether only its values matter."""
     node_type, count = node.type, len(node.inputs)
     if node_type in FLOATS_ONLY:
         is_known = node_type in COMPUTE or node_type in PASS

@@ -1,4 +1,4 @@
-"""Elements picked or placed by their index. Indices count from 0; one outside the dimension is an error of the run."""
+"""Elements read or written by their index. Indices count from 0; a run fails if one is out of bounds."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,7 +30,7 @@ Comparable = Annotated[Operand, Accepts(ANY, min_rank=1)]
 
 @operator(NodeType.GATHER)
 def gather(x: AnyDimensioned, indices: Indices, axis: IndexVector) -> TensorSpec:
-    """y[..., i, ...] = x[..., indices[i], ...]: the dimensions of indices take the place of the one at axis."""
+    """y[..., i, ...] = x[..., indices[i], ...]: the dimensions of indices replace the one at axis."""
     layout = x.format if indices.rank == 1 else Format.NONE
     at = known_int(axis)
     if at is None:
@@ -41,7 +41,7 @@ def gather(x: AnyDimensioned, indices: Indices, axis: IndexVector) -> TensorSpec
 
 @operator(NodeType.GATHER_ND)
 def gather_nd(x: AnyDimensioned, indices: IndexTuples) -> TensorSpec:
-    """y[i] = x[indices[i]]: the last dimension of indices holds positions in the first dimensions of x."""
+    """y[i] = x[indices[i]]: the last dimension of indices has positions in the first dimensions of x."""
     depth = _depth(indices, x.rank)
     return replace(x.spec, shape=(*indices.shape[:-1], *x.shape[depth:]), format=Format.NONE)
 
@@ -50,9 +50,9 @@ def gather_nd(x: AnyDimensioned, indices: IndexTuples) -> TensorSpec:
 def scatter_nd(
     indices: Annotated[Operand, Accepts(INDICES, min_rank=2)], updates: Logical, shape: IndexVector
 ) -> TensorSpec:
-    """y[indices[i]] = the sum of all updates[i] with that index (of BOOL their "or"), 0 elsewhere.
+    """y[indices[i]] = the sum of all updates[i] with that index, or for BOOL their "or"; 0 elsewhere.
 
-    The last dimension of indices holds positions in the first dimensions of y, which has the given shape.
+    The last dimension of indices has positions in the first dimensions of y, which has the given shape.
     """
     result = known_sizes(shape, known_rank(shape))
     depth = _depth(indices, len(result))
@@ -68,7 +68,7 @@ def sparse_to_dense(
     values: Annotated[Operand, Accepts(ANY, min_rank=1, max_rank=1)],
     sparse_shape: IndexVector,
 ) -> TensorSpec:
-    """y[indices[i]] = values[i], of equal indices the last, 0 elsewhere: a matrix of shape sparse_shape."""
+    """y[indices[i]] = values[i], for equal indices the last one, 0 elsewhere: a matrix of shape sparse_shape."""
     if not _may_equal(indices.shape, (values.shape[0], 2)):
         wanted = format_shape((values.shape[0], 2))
         refuse(f"{indices} is not a row and a column for each of {values}; give it shape {wanted}")
@@ -82,7 +82,7 @@ def one_hot(
 ) -> TensorSpec:
     """y[..., j, ...] = on_value if indices[...] == j else off_value, for j from 0 to depth - 1.
 
-    The new dimension is where axis says in the output. An index outside 0..depth-1 gives off_value everywhere.
+    axis is the index of the new dimension in the output. An index outside of 0..depth-1 gives off_value everywhere.
     """
     for value in (on_value, off_value):
         require_one_element(value)
@@ -95,9 +95,9 @@ def one_hot(
 
 @operator(NodeType.TOPK_FUSION, quantized=True)
 def top_k(x: Comparable, k: IndexVector, *, sorted: bool = True, axis: int = -1) -> tuple[TensorSpec, TensorSpec]:
-    """The k largest elements along axis and their indices (INT32): the largest first or, unless sorted, last.
+    """y = the k largest elements along axis, and their indices (INT32): the largest first, or last unless sorted.
 
-    Of equal elements the one with the lower index comes first. Not a number counts as the largest.
+    Of equal elements the one with the lower index comes first. NaN counts as the largest.
     """
     at, count = normalized_axis(axis, x.rank), known_int(k)
     if count is not None:
@@ -116,10 +116,10 @@ def arg_max(
     out_max_value: bool = False,
     declared: tuple[TensorSpec, ...],
 ) -> TensorSpec:
-    """The indices of the top_k largest elements along axis, the largest first; with out_max_value the elements.
+    """y = the indices of the top_k largest elements along axis, the largest first; with out_max_value the elements.
 
-    The dimension becomes top_k long; of length 1 it goes, unless keep_dims. Indices are INT32, or INT64 if the model
-    declares the output so. Of equal elements the first counts. Not a number counts as the largest.
+    The dimension gets length top_k. Length 1 is removed, unless keep_dims. Indices are INT32, or INT64 if the model
+    declares the output so. Of equal elements the first counts. NaN counts as the largest.
     """
     at = normalized_axis(axis, x.rank)
     _require_enough("top_k", top_k, x, at, least=1)
@@ -132,7 +132,7 @@ def arg_max(
 
 
 def _depth(indices: Operand, rank: int) -> int:
-    """The number of positions in an index: the last dimension."""
+    """Return the number of positions in an index: the last dimension."""
     depth = indices.shape[-1]
     if depth == UNKNOWN_DIM:
         refuse(f"the last dimension of {indices} decides the output's shape, but is not known; fix it")
@@ -142,14 +142,14 @@ def _depth(indices: Operand, rank: int) -> int:
 
 
 def _may_equal(shape: Shape, other: Sequence[int]) -> bool:
-    """Two shapes are the same as far as they are known."""
+    """Return whether two shapes are equal as far as they are known."""
     return len(shape) == len(other) and all(
         dim == wanted or UNKNOWN_DIM in (dim, wanted) for dim, wanted in zip(shape, other, strict=True)
     )
 
 
 def _require_enough(name: str, count: int, x: Operand, at: int, least: int) -> None:
-    """Refuse to pick more elements than there are in a dimension, or too few."""
+    """Refuse a number of elements that is too small, or larger than the dimension."""
     size = x.shape[at]
     if count < least or count > size != UNKNOWN_DIM:
         allowed = f"{least} or more" if size == UNKNOWN_DIM else f"{least}..{size}"

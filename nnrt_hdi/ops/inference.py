@@ -1,4 +1,4 @@
-"""Shapes and data types of a whole graph."""
+"""Inference of shapes and data types for a whole graph."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,17 +13,17 @@ from nnrt_hdi.graph import Constant, Graph, Node
 from nnrt_hdi.ops.operator import OPERATORS, Operator
 from nnrt_hdi.tensor import UNKNOWN_DIM, Array, Shape, TensorSpec, format_shape
 
-# The application interface has no shape without dimensions, so there a scalar is declared [1].
+# The application interface has no shape without dimensions, so it declares a scalar as [1].
 SCALAR: Shape = ()
 ONE: Shape = (1,)
 
 
 @dataclass(frozen=True, slots=True)
 class Inference:
-    """Outcome for a graph: itself with every tensor as well as it can be known, and what is wrong with which node.
+    """Result of inference: the graph with inferred tensors, and the problems of nodes.
 
-    Behind its nodes the graph has a RESHAPE for each scalar that is declared [1], from one to the other, so that no
-    backend has to know of the difference: `added` names those, and the node that makes the scalar of each.
+    For each scalar that is declared [1], the graph ends with a RESHAPE from one shape to the other, so that no backend
+    has to know the difference. `added` has these nodes, each with the node that computes its scalar.
     """
 
     graph: Graph
@@ -42,14 +42,14 @@ def raise_first(problems: Mapping[int, NnrtError]) -> None:
 
 
 def inferred_graph(graph: Graph) -> Graph:
-    """The graph with every tensor as well as it can be known. Raises the problem of the first node that has one."""
+    """Return the graph with its tensors inferred as far as possible. Raises the first node's problem, if any."""
     inference = infer_graph(graph)
     inference.raise_first_problem()
     return inference.graph
 
 
 def operator_of(node: Node) -> Operator:
-    """The declaration of a node's type. Raises Unsupported where there is none."""
+    """Return the operator of a node's type. Raises Unsupported if there is none."""
     try:
         return OPERATORS[node.type]
     except KeyError:
@@ -61,10 +61,16 @@ def infer_node(
     operands: Sequence[tuple[TensorSpec, Array | None]],
     declared: tuple[TensorSpec, ...] = (),
 ) -> tuple[TensorSpec, ...]:
-    """Specs of a node's outputs from its operands, each a spec with its elements where they may be looked at.
+    """Infer the specs of a node's outputs.
 
-    `declared` are the specs the model gives the outputs; what they add to the inferred ones is kept, what contradicts
-    is refused. Raises InvalidParameter or Unsupported, without a place.
+    Args:
+        node: The node.
+        operands: The specs of its operands, with the elements of small constants.
+        declared: The specs that the model declares for the outputs. They complete the inferred ones.
+
+    Raises:
+        InvalidParameter: The node is wrong, or a declaration contradicts. The error has no place.
+        Unsupported: The node's type is unknown. The error has no place.
     """
     operator = operator_of(node)
     inferred = operator.infer(operands, operator.bind(node.attrs), declared)
@@ -72,16 +78,16 @@ def infer_node(
 
 
 def agreed(inferred: tuple[TensorSpec, ...], declared: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
-    """The inferred outputs of a node with what only the declared say. Raises InvalidParameter where they contradict."""
+    """Complete inferred outputs of a node with their declarations. Raises InvalidParameter if they contradict."""
     if len(declared) != len(inferred):
         raise InvalidParameter(f"it has {len(declared)} outputs; give {len(inferred)}")
     return tuple([_agreed(*pair) for pair in zip(inferred, declared, strict=True)])
 
 
 def infer_graph(graph: Graph) -> Inference:
-    """Infer every node in order. One with a problem leaves its outputs as declared, so that the others are checked.
+    """Infer every node in order. A node with a problem leaves its outputs as declared, so that later nodes are checked.
 
-    A graph that has been inferred is taken as it is.
+    A graph that has been inferred is returned as it is.
     """
     if graph.is_inferred:
         return Inference(graph, {})
@@ -93,8 +99,10 @@ def infer_graph(graph: Graph) -> Inference:
 
 
 class InferredTensors(NamedTuple):
-    """The tensors of a graph as well as they can be known, what is wrong with which node, the nodes with outputs of
-    which at most a declaration says some dimension, and by tensors that are declared [1] the nodes that make scalars.
+    """Tensors of a graph, inferred as far as possible, and the problems of nodes.
+
+    `undecided` are the nodes that have an output dimension which at most a declaration knows. `scalars` has the tensors
+    that are declared [1], with the nodes that compute them as scalars.
     """
 
     specs: list[TensorSpec]
@@ -104,14 +112,14 @@ class InferredTensors(NamedTuple):
 
 
 def with_known_tensors(graph: Graph, specs: Sequence[TensorSpec], undecided: frozenset[int]) -> Graph:
-    """A graph that has been inferred, with its tensors as a run has them."""
+    """Return an inferred graph with the tensors of one run."""
     copy = graph.with_tensors(specs)
     object.__setattr__(copy, "undecided", undecided)
     return copy
 
 
 def infer_tensors(graph: Graph, tensors: Sequence[TensorSpec], values: Mapping[int, Array]) -> InferredTensors:
-    """Infer the nodes of a graph in order, from these tensors and these elements of some of them."""
+    """Infer the nodes of a graph in order, given specs of all tensors and elements of some."""
     specs = list(tensors)
     problems: dict[int, NnrtError] = {}
     undecided, scalars = set[int](), dict[int, int]()
@@ -136,7 +144,7 @@ def infer_tensors(graph: Graph, tensors: Sequence[TensorSpec], values: Mapping[i
 
 
 def _with_scalars(graph: Graph, scalars: Mapping[int, int]) -> Graph:
-    """The graph with a RESHAPE, behind all other nodes, that makes each of these tensors [1] of what its node makes."""
+    """Return the graph with a final RESHAPE for each of these tensors, from its node's scalar to [1]."""
     if not scalars:
         return graph
     nodes, count = list(graph.nodes), len(graph.tensors)
@@ -155,7 +163,7 @@ def _with_scalars(graph: Graph, scalars: Mapping[int, int]) -> Graph:
 
 
 def _agreed(inferred: TensorSpec, declared: TensorSpec) -> TensorSpec:
-    """The inferred spec with what only the declaration knows. Raises InvalidParameter where they contradict."""
+    """Complete an inferred spec with its declaration. Raises InvalidParameter if they contradict."""
     if declared.data_type is not inferred.data_type and declared.data_type is not DataType.UNKNOWN:
         raise _contradiction(declared, declared.data_type.name, inferred.data_type.name)
     layout = declared.format if inferred.format is Format.NONE else inferred.format

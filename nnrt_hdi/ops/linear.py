@@ -1,4 +1,4 @@
-"""Matrix products, and the recurrence made of them."""
+"""Matrix products, and recurrences built on them."""
 
 from typing import Annotated
 
@@ -22,7 +22,7 @@ from nnrt_hdi.ops.operator import Accepts, Operand, operator, refuse
 from nnrt_hdi.tensor import UNKNOWN_DIM, Shape, TensorSpec
 
 Matrices = Annotated[Operand, Accepts(NUMBERS, min_rank=2)]
-# What LSTM has for each layer and direction; a single one may leave out that dimension.
+# The entries of LSTM, one for each layer and direction. If there is only one, its dimension may be left out.
 Entries = Annotated[Operand, Accepts(FLOATS, min_rank=2, max_rank=3)]
 EntryVectors = Annotated[Operand, Accepts(FLOATS, min_rank=1, max_rank=2)]
 
@@ -38,11 +38,11 @@ def full_connection(
     axis: int | None = None,
     activation_type: ActivationType = ActivationType.NO_ACTIVATION,
 ) -> TensorSpec:
-    """y = f(X W^T + bias), f the fused activation; W is [out features, in features].
+    """y = f(X W^T + bias), where f is the fused activation and W is [out features, in features].
 
-    X is x as a matrix with in features columns, and y is [rows, out features]. With use_axis, which an axis
-    implies, the dimensions from axis (absent: 0) on are the columns, and y keeps those before it: [..., out
-    features]. bias is [out features]; has_bias repeats whether there is one.
+    X is x as a matrix with in features columns, and y is [rows, out features]. With use_axis, which an axis implies,
+    the dimensions from axis (absent: 0) on are the columns, and y keeps those before it: [..., out features]. bias is
+    [out features]; has_bias repeats whether there is one.
     """
     given = (x, weight) if bias is None else (x, weight, bias)
     require_fusable(activation_type, same_data_type(*given))
@@ -72,11 +72,10 @@ def matmul(
     activation_type: ActivationType = ActivationType.NO_ACTIVATION,
     declared: tuple[TensorSpec, ...],
 ) -> TensorSpec:
-    """y = f(A B), f the fused activation; [..., M, K] by [..., K, N] is [..., M, N], batches broadcast.
+    """y = f(A B), where f is the fused activation: [..., M, K] by [..., K, N] is [..., M, N], and batches broadcast.
 
-    transpose_a and transpose_b swap the last two dimensions of an operand first. The result has the
-    higher-precision type of the two or a higher one that the model declares, and is computed in it; integers
-    wrap around.
+    transpose_a and transpose_b swap the last two dimensions of an operand first. The result has the higher-precision
+    type of the operands, or a higher one that the model declares, and is computed in it. Integers wrap around.
     """
     lowest = higher_precision(a, b)
     data_type = declared_data_type(declared, lowest)
@@ -119,11 +118,13 @@ def lstm(
     The gates i, o, f, g (in ONNX's order) are the quarters of w_ih x + w_hh h + bias. For each layer, and in it for
     each direction (forward, backward), there is an entry in w_ih [entries, 4 hidden, inputs], w_hh [entries, 4 hidden,
     hidden], bias [entries, 8 hidden] (those of x before those of h; not applied without has_bias) and the first states
-    hx and cx [entries, batch, hidden]. A layer reads what the one before it gives, forward and backward side by side.
+    hx and cx [entries, batch, hidden]. A layer reads the outputs of the one before it, forward and backward side by
+    side.
 
-    Outputs: the h of the last layer [steps, batch, directions hidden]; the last h and the last c of all entries. With
-    z = zoneout_cell the next step gets z c + (1 - z) c', with zoneout_hidden h likewise (Krueger et al. 2016). dropout
-    is for training. Sizes, num_layers and num_directions of 0 are not given: the operands, 1, bidirectional say them.
+    Outputs: the h of the last layer [steps, batch, directions hidden]; the last h and the last c of all entries. With z
+    = zoneout_cell the next step gets z c + (1 - z) c', and with zoneout_hidden h likewise (Krueger et al. 2016).
+    dropout is for training. Sizes of 0 follow from the operands, num_layers 0 means 1, and num_directions 0 follows
+    from bidirectional.
     """
     same_data_type(x, w_ih, w_hh, bias, hx, cx)
     if proj_size:
@@ -148,7 +149,7 @@ def lstm(
 
 
 def lstm_depth(num_layers: int, num_directions: int, bidirectional: bool) -> tuple[int, int]:
-    """Layers and directions. Refuses numbers that contradict."""
+    """Return the numbers of layers and directions. Refuses contradictory numbers."""
     directions = 2 if bidirectional else 1
     if num_directions not in (0, directions):
         refuse(f"num_directions is {num_directions} but bidirectional {bidirectional}; use {directions}, or 0")
@@ -164,7 +165,7 @@ def _require_fractions(**values: float) -> None:
 
 
 def _match(sizes: dict[str, int], operand: Operand, *dims: str) -> None:
-    """Learn sizes from an operand whose dimensions are multiples of them, "4 hidden"; refuse one that contradicts.
+    """Learn sizes from an operand whose dimensions are multiples of them ("4 hidden"), and refuse contradictory ones.
 
     The dimension of the entries may be left out.
     """
@@ -178,7 +179,7 @@ def _match(sizes: dict[str, int], operand: Operand, *dims: str) -> None:
 
 
 def _rows(x: Operand, weight: Operand) -> int:
-    """Rows of x as a matrix that fits the weight."""
+    """Return the number of rows of x as a matrix that fits the weight."""
     columns = weight.shape[1]
     if columns == 0:
         refuse(f"{weight} takes no elements; give it at least one column, or set axis")
@@ -191,7 +192,7 @@ def _rows(x: Operand, weight: Operand) -> int:
 
 
 def _matrix(operand: Operand, transposed: bool) -> Shape:
-    """The last two dimensions, as the product reads them."""
+    """Return the last two dimensions as the product reads them."""
     return operand.shape[:-3:-1] if transposed else operand.shape[-2:]
 
 

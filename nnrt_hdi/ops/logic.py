@@ -1,4 +1,4 @@
-"""Comparisons, logic, and choices by a condition. Whatever is not 0 is true."""
+"""Comparisons, logic, and choices by a condition. Everything but 0 is true."""
 
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.ops.operands import Logical, broadcast_spec, common_format, common_shape, same_data_type
@@ -6,12 +6,12 @@ from nnrt_hdi.ops.operator import Operand, operator, refuse
 from nnrt_hdi.tensor import UNKNOWN_DIM, Shape, TensorSpec, format_shape
 
 
-@operator(NodeType.EQUAL, "y = (a == b); not a number equals nothing.", quantized=True)
-@operator(NodeType.NOT_EQUAL, "y = (a != b), true where either is not a number.", quantized=True)
-@operator(NodeType.GREATER, "y = (a > b), false where either is not a number.", quantized=True)
-@operator(NodeType.GREATER_EQUAL, "y = (a >= b), false where either is not a number.", quantized=True)
-@operator(NodeType.LESS, "y = (a < b), false where either is not a number.", quantized=True)
-@operator(NodeType.LESS_EQUAL, "y = (a <= b), false where either is not a number.", quantized=True)
+@operator(NodeType.EQUAL, "y = (a == b); false if either is NaN.", quantized=True)
+@operator(NodeType.NOT_EQUAL, "y = (a != b); true if either is NaN.", quantized=True)
+@operator(NodeType.GREATER, "y = (a > b); false if either is NaN.", quantized=True)
+@operator(NodeType.GREATER_EQUAL, "y = (a >= b); false if either is NaN.", quantized=True)
+@operator(NodeType.LESS, "y = (a < b); false if either is NaN.", quantized=True)
+@operator(NodeType.LESS_EQUAL, "y = (a <= b); false if either is NaN.", quantized=True)
 @operator(NodeType.LOGICAL_AND, "y = a and b.")
 @operator(NodeType.LOGICAL_OR, "y = a or b.")
 def truth_of_two(a: Logical, b: Logical) -> TensorSpec:
@@ -26,7 +26,7 @@ def logical_not(x: Logical) -> TensorSpec:
 
 @operator(NodeType.WHERE, quantized=True)
 def where(condition: Logical, a: Logical, b: Logical) -> TensorSpec:
-    """y = a where condition is true, else b, with broadcasting of all three."""
+    """y = a where condition is true, else b; all three broadcast."""
     return broadcast_spec(a, b, condition, data_type=same_data_type(a, b))
 
 
@@ -34,7 +34,8 @@ def where(condition: Logical, a: Logical, b: Logical) -> TensorSpec:
 def select(condition: Logical, a: Logical, b: Logical) -> TensorSpec:
     """y = a where condition is true, else b, both of one shape.
 
-    The condition has that shape too, or is one element, or a vector that picks whole rows: the entries of dimension 0.
+    The condition has that shape too, or one element, or it is a vector that selects whole rows: the entries of
+    dimension 0.
     """
     data_type = same_data_type(a, b)
     shape = _picked(condition, a, b)
@@ -43,14 +44,14 @@ def select(condition: Logical, a: Logical, b: Logical) -> TensorSpec:
 
 @operator(NodeType.ASSERT)
 def assert_(condition: Logical, data: Logical, *, summarize: int = 0) -> TensorSpec:
-    """y = condition; the run fails where an element of it is false, and says the first `summarize` elements of data."""
+    """y = condition; the run fails if an element is false, and reports the first `summarize` elements of data."""
     if summarize < 0:
         refuse(f"summarize is {summarize}; use 0 or more")
     return condition.spec
 
 
 def _picked(condition: Operand, a: Operand, b: Operand) -> Shape:
-    """The shape of what SELECT picks. Refuses a condition that doesn't fit it."""
+    """Return the shape of SELECT's result. Refuses a condition that doesn't fit."""
     if condition.rank > 1:
         return common_shape(condition, a, b)
     shape = common_shape(a, b)

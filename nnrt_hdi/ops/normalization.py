@@ -31,9 +31,9 @@ def batch_norm(
     *,
     epsilon: float = 1e-4,
 ) -> TensorSpec:
-    """y = scale (x - mean) / sqrt(variance + epsilon) + offset, one of each for a channel.
+    """y = scale (x - mean) / sqrt(variance + epsilon) + offset, with one of each per channel.
 
-    Channels are the last dimension, of an NCHW tensor dimension 1.
+    Channels are the last dimension, or dimension 1 of an NCHW tensor.
     """
     _require_epsilon(epsilon)
     same_data_type(x, scale, offset, mean, variance)
@@ -43,7 +43,7 @@ def batch_norm(
 
 @operator(NodeType.SOFTMAX, quantized=True)
 def softmax(x: Annotated[Operand, Accepts(FLOATS, min_rank=1)], *, axis: Ints = ()) -> TensorSpec:
-    """y = exp(x) / sum(exp(x)), the sum taken along axis (a list of one; empty: the last)."""
+    """y = exp(x) / sum(exp(x)), with the sum along axis (a list of one; empty: the last)."""
     if len(axis) > 1:
         refuse(f"axis is {list(axis)}; use one dimension, or leave it empty for the last")
     normalized_axis(axis[0] if axis else -1, x.rank)
@@ -52,7 +52,7 @@ def softmax(x: Annotated[Operand, Accepts(FLOATS, min_rank=1)], *, axis: Ints = 
 
 @operator(NodeType.LOG_SOFTMAX, quantized=True)
 def log_softmax(x: Annotated[Operand, Accepts(FLOATS, min_rank=1)], *, axis: int = 0) -> TensorSpec:
-    """y = x - log(sum(exp(x))), the sum taken along axis."""
+    """y = x - log(sum(exp(x))), with the sum along axis."""
     normalized_axis(axis, x.rank)
     return x.spec
 
@@ -71,8 +71,8 @@ def layer_norm(
     """y = gamma (x - mean) / sqrt(variance + epsilon) + beta, over the dimensions from begin_norm_axis to the last.
 
     The variance is that of the population. gamma and beta have the shape of those dimensions; without
-    elementwise_affine they are not applied. begin_params_axis is where they begin: begin_norm_axis, or 1, which NNRt
-    sends where a model says nothing.
+    elementwise_affine they are not applied. begin_params_axis is the dimension where they begin: begin_norm_axis, or 1,
+    which NNRt sends for a model that doesn't set it.
     """
     _require_epsilon(epsilon)
     same_data_type(x, gamma, beta)
@@ -94,8 +94,8 @@ def instance_norm(
 ) -> TensorSpec:
     """y = scale (x - mean) / sqrt(variance + epsilon) + bias, over the positions of each channel of each sample.
 
-    The variance is that of the population. Channels are the last dimension, of an NCHW tensor dimension 1; where the
-    length of scale fits only one of these two, that one.
+    The variance is that of the population. Channels are the last dimension, or dimension 1 of an NCHW tensor. If the
+    length of scale fits only one of these two dimensions, that one has the channels.
     """
     _require_epsilon(epsilon)
     same_data_type(x, scale, bias)
@@ -105,7 +105,7 @@ def instance_norm(
 
 
 def instance_channel_axis(spec: TensorSpec, count: int) -> int:
-    """The dimension of the channels, as many as INSTANCE_NORM has scales."""
+    """Return the dimension of the channels of INSTANCE_NORM, which has `count` scales."""
     preferred = spec.channel_axis
     other = 1 if preferred == spec.rank - 1 else spec.rank - 1
     fits = (axis for axis in (preferred, other) if common_dim((count, spec.shape[axis])) is not None)
@@ -120,8 +120,10 @@ def l2_normalize(
     epsilon: float = 1e-6,
     activation_type: ActivationType = ActivationType.NO_ACTIVATION,
 ) -> TensorSpec:
-    """y = x / sqrt(max(sum(x^2), epsilon)), the sum taken over the dimensions in axis (empty: all), then the fused
-    activation."""
+    """y = f(x / sqrt(max(sum(x^2), epsilon))), where f is the fused activation.
+
+    The sum is taken over the dimensions in axis (empty: all).
+    """
     _require_epsilon(epsilon)
     require_fusable(activation_type, x.data_type)
     named_axes(axis, x.rank)
@@ -138,10 +140,10 @@ def lrn(
     beta: float = 0.5,
     norm_region: str = ACROSS_CHANNELS,
 ) -> TensorSpec:
-    """y = x / (bias + alpha sum(x^2))^beta, the sum taken over the channels c - depth_radius to c + depth_radius.
+    """y = x / (bias + alpha sum(x^2))^beta, with the sum over the channels c - depth_radius to c + depth_radius.
 
-    alpha counts for each of them, as in TensorFlow Lite (ONNX divides it by their number).
-    norm_region has no other value.
+    alpha multiplies each of them, as in TensorFlow Lite (ONNX divides it by their number). norm_region has no other
+    value.
     """
     if depth_radius < 0:
         refuse(f"depth_radius is {depth_radius}; use 0 or more")

@@ -1,8 +1,8 @@
-"""Dimensions that a run decides, as numbers that remember what is done with them.
+"""Dimensions that only a run knows, as numbers that record what is done with them.
 
-Inference calculates with `OpenDim`s as with integers. Each has the value that it has in the run at hand, and a `Tape`
-records the arithmetic, and how each comparison ends. In every run whose dimensions end all comparisons the same way
-inference takes the same branches: so what it says follows from the tape (`Tape.find`), and no operator is asked.
+Inference calculates with `OpenDim`s as with integers. Each has its value in the current run. A `Tape` records the
+arithmetic and the outcome of each comparison. In every run whose dimensions give the same outcomes inference takes the
+same branches, so `Tape.find` computes its results without calling an operator.
 """
 
 import operator
@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 _Function = Callable[[Any, Any], Any]
-# In a step: its result is a truth value, and must be this one.
+# Marks a step whose result is a truth value that must equal the recorded outcome.
 _IS_CHECK = -1
 
 
 class _Step(NamedTuple):
-    """Applies a function to the numbers in two places. Puts the result in a place, or demands an outcome."""
+    """Step of a tape: applies a function to two values, and stores the result or checks its outcome."""
 
     function: _Function
     left: int
@@ -25,21 +25,21 @@ class _Step(NamedTuple):
 
 
 class Tape:
-    """Records what is done with the open dimensions of one run."""
+    """Record of what is done with the open dimensions of one run."""
 
     def __init__(self) -> None:
-        # Numbers of this run by their places: dimensions first, then constants and results.
+        # The numbers of this run by index: dimensions first, then constants and results.
         self.values: list[int] = []
         self._steps: list[_Step] = []
         self._constants: dict[int, int] = {}
         self._results: dict[tuple[_Function, int, int], Any] = {}
 
     def dims(self, lengths: Sequence[int]) -> "list[OpenDim]":
-        """The dimensions of the run, of these lengths: what everything follows from."""
+        """Return the dimensions of the run, of these lengths. Everything follows from them."""
         return [OpenDim(self, self._place(length), length) for length in lengths]
 
     def find(self, lengths: Sequence[int]) -> list[int] | None:
-        """The values of a run with dimensions of these lengths; None if inference may take another branch there."""
+        """Return the values for a run with these dimensions, or None if inference may take another branch."""
         values = [*lengths, *self.values[len(lengths) :]]
         try:
             for function, left, right, place, outcome in self._steps:
@@ -53,7 +53,7 @@ class Tape:
         return values
 
     def apply(self, function: _Function, left: object, right: object) -> Any:
-        """The result of an operation, recorded."""
+        """Apply an operation, record it, and return its result."""
         if not isinstance(left, OpenDim | int) or not isinstance(right, OpenDim | int):
             return NotImplemented
         key = function, self.place_of(left), self.place_of(right)
@@ -69,7 +69,7 @@ class Tape:
         return result
 
     def place_of(self, number: "OpenDim | int") -> int:
-        """The place of a number in `values`."""
+        """Return the index of a number in `values`."""
         if isinstance(number, OpenDim):
             return number.place
         if number not in self._constants:
@@ -77,7 +77,7 @@ class Tape:
         return self._constants[number]
 
     def end(self) -> None:
-        """Forget what only recording needs."""
+        """Drop what only recording needs."""
         self._constants.clear()
         self._results.clear()
 
@@ -95,9 +95,9 @@ def _backward(function: _Function) -> Callable[["OpenDim", object], Any]:
 
 
 class OpenDim:
-    """An integer that follows from open dimensions.
+    """Integer that follows from open dimensions.
 
-    Who wants to have it as an `int`, or its hash, makes the tape one for runs in which it has this value.
+    Converting it to `int`, or hashing it, restricts the tape to runs in which it has this value.
     """
 
     __slots__ = ("place", "tape", "value")
@@ -137,7 +137,7 @@ class OpenDim:
 
 
 def larger(one: int, other: int) -> int:
-    """The larger one, recorded as a number: `max` compares, and would record which one it is."""
+    """Return the larger number, and record it as a number. `max` would record which of both is larger."""
     for number in (one, other):
         if isinstance(number, OpenDim):
             result: int = number.tape.apply(max, one, other)

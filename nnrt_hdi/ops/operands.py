@@ -1,4 +1,4 @@
-"""Operand kinds and shape rules that several operator families share."""
+"""Operand kinds and shape rules that several families of operators share."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -16,10 +16,10 @@ INTEGERS = SIGNED_INTEGERS | UNSIGNED_INTEGERS
 NUMBERS = FLOATS | INTEGERS
 ANY = NUMBERS | {DataType.BOOL}
 INDICES = frozenset({DataType.INT32, DataType.INT64})
-# What they may be in a vector of few, whatever their type.
+# The largest value in a small index vector, whatever its type.
 MAX_INDEX = 2**63 - 1
 
-# An operand that decides shapes has at most a pair of values for each dimension.
+# An operand that determines shapes has at most two values for each dimension.
 MAX_SHAPE_VALUES = 2 * MAX_RANK
 
 AnyTensor = Annotated[Operand, Accepts(ANY, quantized=True)]
@@ -29,24 +29,24 @@ Logical = Annotated[Operand, Accepts(ANY)]
 Real = Annotated[Operand, Accepts(FLOATS)]
 Image = Annotated[Operand, Accepts(FLOATS, min_rank=4, max_rank=4)]
 Vector = Annotated[Operand, Accepts(NUMBERS, min_rank=1, max_rank=1)]
-# A weight whose first dimension is that of the output's channels, and the bias of each of these.
+# A weight whose first dimension is the output's channels, and a bias for each channel.
 WeightImage = Annotated[Operand, Accepts(FLOATS, min_rank=4, max_rank=4, channel_axis=0)]
 WeightMatrix = Annotated[Operand, Accepts(FLOATS, min_rank=2, max_rank=2, channel_axis=0)]
 Bias = Annotated[Operand, Accepts(NUMBERS, min_rank=1, max_rank=1, is_bias=True)]
-# Axes, sizes, counts and positions: a few integers of any width, of which shapes are made.
+# Axes, sizes, counts and positions: a few integers of any width, from which shapes follow.
 IndexVector = Annotated[Operand, Accepts(INTEGERS, max_rank=1)]
 Indices = Annotated[Operand, Accepts(INDICES)]
 
 
 def normalized_axis(axis: int, rank: int, name: str = "axis") -> int:
-    """The axis counted from the front. Refuses one outside -rank..rank-1."""
+    """Return the axis counted from the front. Refuses an axis outside of -rank..rank-1."""
     if not -rank <= axis < rank:
         refuse(f"{name} is {axis} but the rank is {rank}; use {-rank}..{rank - 1}")
     return axis % rank
 
 
 def normalized_axes(axes: Sequence[int], rank: int, name: str = "axis") -> Shape:
-    """The axes counted from the front, in the order given. Refuses one that is outside or comes twice."""
+    """Return the axes counted from the front, in order. Refuses an axis that is out of bounds or comes twice."""
     result = tuple(normalized_axis(axis, rank, name) for axis in axes)
     if len(set(result)) < len(result):
         refuse(f"{name} is {list(axes)}, which names a dimension twice; name each once")
@@ -54,15 +54,17 @@ def normalized_axes(axes: Sequence[int], rank: int, name: str = "axis") -> Shape
 
 
 def named_axes(axes: Sequence[int], rank: int) -> Shape:
-    """The axes counted from the front, in the order given: of a fold and the like, where one that comes twice counts
-    once, as in TensorFlow and NNAPI. Refuses one that is outside."""
+    """Return the axes counted from the front, in the given order, without repetitions.
+
+    This is the rule of reductions in TensorFlow and NNAPI. Refuses an axis that is out of bounds.
+    """
     return tuple(dict.fromkeys(normalized_axis(axis, rank) for axis in axes))
 
 
 def broadcast_shape(*operands: Operand) -> Shape:
-    """The shape that operands have together, by numpy's rules; refuses shapes that don't fit.
+    """Return the shape that operands have after broadcasting by numpy's rules. Refuses shapes that don't fit.
 
-    An unknown dimension beside one above 1 can only be that or 1, so the result is known.
+    An unknown dimension beside one above 1 can only be equal or 1, so the result is known.
     """
     rank = max([operand.rank for operand in operands])
     result = []
@@ -82,7 +84,7 @@ def broadcast_shape(*operands: Operand) -> Shape:
 
 
 def common_shape(*operands: Operand) -> Shape:
-    """The one shape that operands have, known where any of them knows it; refuses shapes that differ."""
+    """Return the shape that all operands have, known where any of them knows it. Refuses different shapes."""
     known = [common_dim(dims) for dims in zip(*(operand.shape for operand in operands), strict=False)]
     if any(operand.rank != operands[0].rank for operand in operands) or None in known:
         shapes = " and ".join(f"{operand.name} {format_shape(operand.shape)}" for operand in operands)
@@ -91,7 +93,7 @@ def common_shape(*operands: Operand) -> Shape:
 
 
 def common_dim(dims: Sequence[int]) -> int | None:
-    """The one length that a dimension has, -1 where none of them is known; None where they differ."""
+    """Return the length that all dims have, or -1 if none is known, or None if they differ."""
     found = UNKNOWN_DIM
     for dim in dims:
         if UNKNOWN_DIM not in (dim, found) and dim != found:
@@ -101,7 +103,7 @@ def common_dim(dims: Sequence[int]) -> int | None:
 
 
 def same_data_type(*operands: Operand) -> DataType:
-    """The data type all operands have; refuses mixtures."""
+    """Return the data type that all operands have. Refuses different types."""
     first = operands[0]
     for other in operands[1:]:
         if other.data_type != first.data_type:
@@ -112,7 +114,7 @@ def same_data_type(*operands: Operand) -> DataType:
     return first.data_type
 
 
-# Precision as "the higher-precision type of the two inputs" orders it: floats above integers, then by width.
+# The order meant by "the higher-precision type of the two inputs": floats above integers, then by width.
 _PRECISION = {
     data_type: place
     for place, data_type in enumerate(
@@ -135,25 +137,25 @@ _PRECISION = {
 
 
 def higher_precision(*operands: Operand) -> DataType:
-    """The data type of an operand that loses least: what mixed operands are computed in."""
+    """Return the data type of the highest precision among the operands, in which mixed operands are computed."""
     types = {operand.data_type for operand in operands}
     return types.pop() if len(types) == 1 else max(types, key=precision)
 
 
 def precision(data_type: DataType) -> int:
-    """The place of a data type in the order of precision."""
+    """Return the rank of a data type in the order of precision."""
     return _PRECISION[data_type]
 
 
 def broadcast_spec(*operands: Operand, data_type: DataType | None = None) -> TensorSpec:
-    """Spec of an element-wise result: broadcast shape, and the layout of an operand that has the full rank."""
+    """Return the spec of an element-wise result: broadcast shape, and the layout of an operand of full rank."""
     shape = broadcast_shape(*operands)
     layouts = (operand.format for operand in operands if operand.rank == len(shape) and operand.format != Format.NONE)
     return TensorSpec(data_type or operands[0].data_type, shape, next(layouts, Format.NONE))
 
 
 def common_format(*operands: Operand) -> Format:
-    """The layout of operands of one rank: what any of them says, NONE where none does; refuses mixtures."""
+    """Return the layout that operands of one rank declare, or NONE. Refuses different layouts."""
     layouts = {operand.format for operand in operands} - {Format.NONE}
     if len(layouts) > 1:
         mixture = " and ".join(f"{operand.name} is {operand.format.name}" for operand in operands)
@@ -162,14 +164,14 @@ def common_format(*operands: Operand) -> Format:
 
 
 def declared_data_type(declared: Sequence[TensorSpec], default: DataType) -> DataType:
-    """The data type the model gives the first output, or the default where it leaves it open."""
+    """Return the data type that the model declares for the first output, or the default."""
     if declared and declared[0].data_type is not DataType.UNKNOWN:
         return declared[0].data_type
     return default
 
 
 def require_holds(data_type: DataType, value: float, name: str) -> None:
-    """Refuse a number that integers of this type can't be."""
+    """Refuse a number that integers of this type can't represent."""
     if data_type in FLOATS or data_type is DataType.BOOL:
         return
     limits = np.iinfo(data_type.name.lower())
@@ -185,7 +187,7 @@ def require_channels(channels: int, *vectors: Operand) -> None:
 
 
 def int_values(operand: Operand, why: str) -> tuple[int, ...]:
-    """The elements of a small constant operand. Refuses one whose elements are not known."""
+    """Return the elements of a small constant operand. Refuses an operand that isn't constant."""
     values = known_ints(operand)
     if values is None:
         refuse(f"{operand.name} must be a constant, for {why}")
@@ -193,9 +195,9 @@ def int_values(operand: Operand, why: str) -> tuple[int, ...]:
 
 
 def known_ints(operand: Operand) -> tuple[int, ...] | None:
-    """The elements of an integer operand, None where they are not known before the model runs.
+    """Return the elements of an integer operand, or None if they are unknown before the run.
 
-    Such an operand says something of each dimension, so one that is longer is refused before it is looked at.
+    Such an operand has values for each dimension, so a longer one is refused.
     """
     count = known_product(operand.shape)
     if count > MAX_SHAPE_VALUES:
@@ -211,14 +213,14 @@ def known_ints(operand: Operand) -> tuple[int, ...] | None:
 
 
 def known_int(operand: Operand) -> int | None:
-    """The only element of an integer operand, None where it is not known. Refuses another number of elements."""
+    """Return the only element of an integer operand, or None if it is unknown. Refuses other numbers of elements."""
     require_one_element(operand)
     values = known_ints(operand)
     return values[0] if values else None
 
 
 def require_one_element(operand: Operand) -> None:
-    """Refuse an operand that stands for one number, but has none or several."""
+    """Refuse an operand that must be one number, but has another number of elements."""
     count = known_product(operand.shape)
     if count not in (1, UNKNOWN_DIM):
         refuse(f"{operand} has {count} elements; give one")
@@ -232,7 +234,7 @@ def require_length(vector: Operand, count: int, each: str) -> None:
 
 
 def known_rank(vector: Operand) -> int:
-    """Number of elements of a vector that gives the output its dimensions. Refuses one that is not known."""
+    """Return the length of a vector that has a size for each output dimension. Refuses an unknown length."""
     count = known_product(vector.shape)
     if count == UNKNOWN_DIM:
         refuse(f"{vector} decides the output's rank, but has an unknown length; fix it")
@@ -242,7 +244,7 @@ def known_rank(vector: Operand) -> int:
 
 
 def known_sizes(vector: Operand, count: int) -> Shape:
-    """The dimensions that `count` elements of a vector name, -1 while they are not known. Refuses negative ones."""
+    """Return the sizes in a vector of `count` elements, -1 while they are unknown. Refuses negative ones."""
     values = known_ints(vector)
     if values is None:
         return (UNKNOWN_DIM,) * count
@@ -252,7 +254,7 @@ def known_sizes(vector: Operand, count: int) -> Shape:
 
 
 def known_product(dims: Sequence[int]) -> int:
-    """Product of dimensions; -1 as soon as one is unknown (unless another is 0)."""
+    """Return the product of dimensions: -1 if one is unknown, unless another is 0."""
     product = 1
     unknown = False
     for dim in dims:

@@ -1,4 +1,4 @@
-"""The language operators are declared in: a function signature is the schema, its body the rules.
+"""Declaration of operators: the signature of a function is the schema, its body checks rules and infers shapes.
 
     @operator(NodeType.SOFTMAX)
     def softmax(x: Real, *, axis: Ints = ()) -> TensorSpec:
@@ -7,28 +7,30 @@
         return x.spec
 
 * Parameters before `*` are the operands, in order. Their annotation, an `Annotated[Operand, Accepts(...)]`, says which
-  data types, ranks and quantization the operator takes; `| None` with a default of None makes an operand optional, and
-  `*parts` takes any number.
-* Parameters behind `*` are the attributes of HDI's struct, under their snake_case names, with the type they must have
-  and the value an absent one means; without a default it is required.
-* An underscore at the end of a name (`global_`, `type_`) keeps it apart from Python's own words and is not part of it.
-* A parameter named `declared`, if there is one, gets the specs that the model declares for the outputs.
-* `@operator(..., quantized=True)` says that the operator is defined on real numbers, so that quantized tensors will do:
-  the body gets FLOAT32 in their place (see `nnrt_hdi.ops.quantized`). Operands that `Accepts(quantized=True)` are
-  moved, not computed with: where all quantized tensors of a node have one parameter, their elements stay as they are.
-* The body checks what the annotations can't say (`require`), and returns the spec of the output, or a tuple of specs.
-  Dimensions may be -1: what can be known must be computed, what can't stays -1. For dynamic models they may be
-  `OpenDim`s in place of integers: calculate with + - * // % and compare, for whatever else looks at the number (an
-  index, a set) has the node inferred again for each length.
-* One function may declare several operators that take and give the same; then each brings its own documentation:
+data types, ranks and quantization the operator takes. `| None` with a default of None makes an operand optional, and
+`*parts` takes any number of operands.
+* Parameters after `*` are the attributes of HDI's struct, under their snake_case names, with their type and the value
+of an absent attribute. An attribute without a default is required.
+* An underscore at the end of a name (`global_`, `type_`) avoids a conflict with Python's own words and isn't part of
+it.
+* A parameter named `declared` gets the specs that the model declares for the outputs.
+* `@operator(..., quantized=True)` says that the operator is defined on real numbers, so it also takes quantized
+tensors: the body gets FLOAT32 specs instead of them (see `nnrt_hdi.ops.quantized`). Operands with
+`Accepts(quantized=True)` are only moved: if all quantized tensors of a node have one parameter, their elements stay as
+they are.
+* The body checks what the annotations can't express (`require`), and returns the spec of the output, or a tuple of
+specs. Dimensions may be -1: the body must compute what can be known, and returns -1 for the rest. In dynamic models,
+dimensions may be `OpenDim`s instead of integers: calculate with + - * // % and compare. Any other use of the number (an
+index, a set) makes inference run again for each length.
+* One function may declare several operators with the same operands and results. Then each gets its own documentation:
 
     @operator(NodeType.SIN, "y = sin(x), x in radians.")
     @operator(NodeType.COS, "y = cos(x), x in radians.")
     def of_real(x: Real) -> TensorSpec:
         return x.spec
 
-The function is called with what is known: while a model is built, when a device is asked, and, for dynamic models, with
-the real shapes before each kernel.
+The function is called with what is known: while a model is built, when a device is asked for support, and in dynamic
+models before each kernel, with the real shapes.
 """
 
 import inspect
@@ -60,15 +62,15 @@ IntLists = tuple[tuple[int, ...], ...]
 Infer = Callable[..., TensorSpec | tuple[TensorSpec, ...]]
 InferT = TypeVar("InferT", bound=Infer)
 
-# The parameter that is no attribute.
+# The name of the parameter that is no attribute.
 _DECLARED = "declared"
 
 
 class Operand:
-    """An operand as inference knows it: its spec always, its elements where they are a small constant.
+    """Operand as inference knows it: its spec, and its elements if it is a small constant.
 
-    `stands_for_real` says that the FLOAT32 tensor which the spec describes is that of a quantized one. What the spec
-    says is also here, for inference looks at it all the time.
+    `stands_for_real` says that the spec is the FLOAT32 spec that replaces a quantized one. The parts of the spec are
+    attributes too, because inference reads them all the time.
     """
 
     __slots__ = ("data_type", "format", "name", "quant", "rank", "shape", "spec", "stands_for_real", "value")
@@ -90,11 +92,11 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Accepts:
-    """The rule of an operand: data types (none: any), ranks, and how it may be quantized.
+    """Rule for an operand: data types (empty: any), ranks, and how it may be quantized.
 
-    `quantized` says that a quantized operand is moved as it is. `channel_axis` is the dimension along which several
-    quantization parameters run, where that is not the layout's. `is_bias` says that INT32 elements beside a quantized
-    input and weight, the first two operands, are multiples of the product of their scales.
+    `quantized` says that a quantized operand is only moved. `channel_axis` is the dimension of several quantization
+    parameters, where it isn't the layout's. `is_bias` says that INT32 elements beside a quantized input and weight, the
+    first two operands, are multiples of the product of their scales.
     """
 
     data_types: frozenset[DataType] = frozenset()
@@ -113,7 +115,7 @@ class Accepts:
 
     @property
     def takes_real(self) -> bool:
-        """The operand may be FLOAT32."""
+        """Whether the operand may be FLOAT32."""
         return not self.data_types or DataType.FLOAT32 in self.data_types
 
     @property
@@ -127,7 +129,7 @@ class Accepts:
 
 @dataclass(frozen=True, slots=True)
 class OperandRule:
-    """One declared operand."""
+    """Declared operand."""
 
     name: str
     accepts: Accepts
@@ -137,7 +139,7 @@ class OperandRule:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """The declaration of one NodeType."""
+    """Declaration of one NodeType."""
 
     node_type: NodeType
     family: str
@@ -148,10 +150,10 @@ class Operator:
     quantized: bool
     sees_quantization: bool
     function: Infer
-    # How many operands there are at least, and at most: None for any number.
+    # The least and the largest number of operands; None for any number.
     _least: int = field(init=False, repr=False)
     _most: int | None = field(init=False, repr=False)
-    # The attributes of a node that says none; None where it has to.
+    # The attributes of a node that sets none; None if one is required.
     _defaults: Mapping[str, Any] | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -164,7 +166,11 @@ class Operator:
         object.__setattr__(self, "_defaults", None if has_required else defaults)
 
     def bind(self, attrs: Mapping[str, AttrValue]) -> dict[str, Any]:
-        """All attributes by parameter, in their declared types, defaults for absent ones. Raises InvalidParameter."""
+        """Return all attributes by parameter, in their declared types, with defaults for absent ones.
+
+        Raises:
+            InvalidParameter: An attribute is unknown, missing, or has another type.
+        """
         if not attrs and self._defaults is not None:
             return dict(self._defaults)
         for name in attrs:
@@ -182,9 +188,15 @@ class Operator:
         attrs: Mapping[str, Any],
         declared: tuple[TensorSpec, ...] = (),
     ) -> tuple[TensorSpec, ...]:
-        """Check operands and bound attributes against the declaration and compute what the outputs are.
+        """Check operands and bound attributes, and return the specs of the outputs.
 
-        `operands` are specs with the elements where they may be looked at. Raises InvalidParameter.
+        Args:
+            operands: The specs, with the elements of small constants; None for an operand that is left out.
+            attrs: The attributes, as `bind` returns them.
+            declared: The specs that the model declares for the outputs.
+
+        Raises:
+            InvalidParameter: The operands, attributes or declarations don't fit the operator.
         """
         if len(operands) < self._least or (self._most is not None and len(operands) > self._most):
             self._refuse_count(len(operands))
@@ -206,9 +218,11 @@ class Operator:
         return self._quantized(self._call(bound, attrs, declared_real), declared, specs, scalings)
 
     def real_view(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> RealView | None:
-        """The view on a node of a backend that computes it on real numbers; None if on the elements as they are.
+        """Return the view of an inferred node for backends that compute real numbers; None if elements stay.
 
-        The specs are those of a node that has been inferred.
+        Args:
+            inputs: The specs of the inputs.
+            outputs: The specs of the outputs.
         """
         scalings = self._scalings(inputs)
         if scalings is None or (
@@ -218,7 +232,7 @@ class Operator:
         return RealView(scalings, tuple(scaling_of("output", spec) if spec.is_quantized else None for spec in outputs))
 
     def takes_quantized(self, rule: OperandRule) -> bool:
-        """An operand may be quantized."""
+        """Return whether an operand may be quantized."""
         return rule.accepts.quantized or (self.quantized and rule.accepts.takes_real) or self.sees_quantization
 
     def _call(
@@ -229,12 +243,12 @@ class Operator:
         return result if isinstance(result, tuple) else (result,)
 
     def _rule(self, position: int) -> tuple[OperandRule, str]:
-        """The rule of an operand, and what messages call it."""
+        """Return the rule of an operand, and its name in messages."""
         rule = self.operands[min(position, len(self.operands) - 1)]
         return rule, f"{rule.name}[{position - len(self.operands) + 1}]" if rule.variadic else rule.name
 
     def _operand(self, position: int, spec: TensorSpec, value: Array | None, is_real: bool = False) -> Operand:
-        """The operand as inference sees it, found acceptable."""
+        """Return the operand as inference sees it, after checking it."""
         rule, name = self._rule(position)
         operand = Operand(name, real_spec(spec), None, True) if is_real else Operand(name, spec, value)
         rule.accepts.check(operand)
@@ -245,12 +259,14 @@ class Operator:
         return any(rule.accepts.quantized for rule in self.operands)
 
     def _moved(self, specs: Sequence[TensorSpec | None]) -> list[TensorSpec]:
-        """The operands that are moved."""
+        """Return the operands that are only moved."""
         return [spec for at, spec in enumerate(specs) if spec and self._rule(at)[0].accepts.quantized]
 
     def _scalings(self, specs: Sequence[TensorSpec | None]) -> tuple[Scaling | None, ...] | None:
-        """A scaling for each operand that stands for real numbers, None for others; None where none does. Refuses what
-        can't be computed."""
+        """Return the scaling of each quantized operand, None for others; or None if no operand is quantized.
+
+        Refuses operands that can't be computed.
+        """
         if self.sees_quantization or not any(spec and spec.quant and spec.is_quantized for spec in specs):
             return None
         scalings: list[Scaling | None] = [None] * len(specs)
@@ -278,7 +294,7 @@ class Operator:
         specs: Sequence[TensorSpec | None],
         scalings: Sequence[Scaling | None],
     ) -> tuple[TensorSpec, ...]:
-        """The outputs, from those of the real numbers. What is only moved keeps its parameters."""
+        """Return the outputs, given the outputs for real numbers. If operands are only moved, their parameters stay."""
         first = next(spec for spec, scaling in zip(specs, scalings, strict=True) if spec and scaling)
         quant = common_params(self._moved(specs)) if self._is_moved else ()
         said = [*declared, *[None] * (len(results) - len(declared))]
@@ -300,9 +316,13 @@ OPERATORS: dict[NodeType, Operator] = {}
 def operator(
     node_type: NodeType, doc: str = "", *, quantized: bool = False, sees_quantization: bool = False
 ) -> Callable[[InferT], InferT]:
-    """Declare the operator of a node type; see the module's docstring. `doc` is that of one among several.
+    """Declare the operator of a node type (see the module).
 
-    `sees_quantization` is for the one that converts: its function gets quantized specs as they are.
+    Args:
+        node_type: The node type.
+        doc: The documentation, if the function declares several operators.
+        quantized: Whether the operator is defined on real numbers, and so takes quantized tensors.
+        sees_quantization: Whether the function gets quantized specs as they are; for operators that convert.
     """
 
     def declare(function: InferT) -> InferT:
@@ -329,12 +349,12 @@ def operator(
 
 
 def refuse(message: str) -> NoReturn:
-    """Say that the node at hand is wrong; the place is added by whoever asked."""
+    """Raise InvalidParameter for the current node. The caller adds its place."""
     raise InvalidParameter(message)
 
 
 def require(condition: bool, message: str) -> None:
-    """Refuse unless the condition holds. For messages that are costly to make, use `if` and `refuse`."""
+    """Refuse the node unless the condition holds. If the message is costly to make, use `if` and `refuse`."""
     if not condition:
         refuse(message)
 
@@ -346,7 +366,7 @@ def _accepts(hint: Any) -> Accepts:
 
 
 def _bound(attribute: DeclaredAttribute, value: AttrValue) -> Any:
-    """The value in its declared type. Refuses one of another."""
+    """Return the value in its declared type. Refuses other types."""
     declared = attribute.type
     is_enum = isinstance(declared, type) and issubclass(declared, IntEnum)
     if is_enum:
@@ -361,7 +381,7 @@ def _bound(attribute: DeclaredAttribute, value: AttrValue) -> Any:
 
 
 def _absent(attribute: DeclaredAttribute) -> Any:
-    """The value that an absent attribute stands for. Refuses to do without one that has none."""
+    """Return the default of an absent attribute. Refuses if it is required."""
     if attribute.is_required:
         refuse(f"{attribute.name} is missing; give {_type_name(attribute.type)}")
     return attribute.default

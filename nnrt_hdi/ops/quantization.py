@@ -17,12 +17,12 @@ Converted = Annotated[Operand, Accepts(FLOATS | QUANTIZED_TYPES.keys())]
 def quant_dtype_cast(
     x: Converted, *, src_t: int, dst_t: int, axis: int = 0, declared: tuple[TensorSpec, ...]
 ) -> TensorSpec:
-    """Real numbers r to q = clamp(round(r / scale + zero_point)), halves away from zero; q to r = (q - zero_point)
-    scale; and from one quantization to another by both.
+    """q = clamp(round(r / scale + zero_point)) with halves away from zero, r = (q - zero_point) scale, or both.
 
-    src_t and dst_t are the data types of x and y: FLOAT16, FLOAT32 or FLOAT64 for real, INT8 or UINT8 for quantized
-    ones. The parameters are those of the quantized tensor; a quantized y that has none takes those that a
-    floating-point x may carry. One counts for the whole tensor; several run along axis.
+    Both convert from one quantization to another. src_t and dst_t are the data types of x and y: FLOAT16, FLOAT32 or
+    FLOAT64 for real numbers r, INT8 or UINT8 for quantized q. The parameters are those of the quantized tensor; a
+    quantized y without parameters takes those of a floating-point x. One parameter counts for the whole tensor; several
+    run along axis.
     """
     source, target = _data_type("src_t", src_t), _data_type("dst_t", dst_t)
     if source != x.data_type:
@@ -42,7 +42,7 @@ def quant_dtype_cast(
 def quant_dtype_cast_of_whole_tensor(
     x: Converted, *, src_t: int, dst_t: int, declared: tuple[TensorSpec, ...]
 ) -> TensorSpec:
-    """QUANT_DTYPE_CAST_V2 with one parameter for the whole tensor."""
+    """q and r as in QUANT_DTYPE_CAST_V2, with one parameter for the whole tensor."""
     y = quant_dtype_cast(x, src_t=src_t, dst_t=dst_t, declared=declared)
     for name, spec in (("x", x.spec), ("the output", y)):
         if spec.is_quantized and len(spec.quant) > 1:
@@ -51,7 +51,7 @@ def quant_dtype_cast_of_whole_tensor(
 
 
 def cast_scalings(x: TensorSpec, y: TensorSpec, axis: int) -> tuple[Scaling | None, Scaling | None]:
-    """The scalings by which x is read and y is written; None for real numbers."""
+    """Return the scalings by which x is read and y is written; None for real numbers."""
     return _scaling("x", x, axis), _scaling("the output", y, axis)
 
 

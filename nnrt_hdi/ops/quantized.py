@@ -1,10 +1,10 @@
-"""Operators on quantized tensors: which real numbers the elements stand for.
+"""Rules for operators on quantized tensors: which real numbers the elements stand for.
 
-An operator is defined on real numbers. One that is declared with `quantized=True` is inferred, and computed by a
-backend, as if each of its quantized operands were the FLOAT32 tensor of the numbers (q - zero_point) scale, and its
-result is rounded to the parameters that the model declares for the output. No operator knows more of quantization.
+An operator is defined on real numbers. For an operator declared with `quantized=True`, inference and backends act as if
+each quantized operand were the FLOAT32 tensor of the numbers (q - zero_point) scale. The result is rounded to the
+parameters that the model declares for the output. Operators need to know nothing else about quantization.
 
-Several parameters run along the channels: dimension 0 of the weight of a convolution or full connection, else the
+Several parameters run along the channels: dimension 0 of the weight of a convolution or full connection, or the
 dimension that the layout says (`TensorSpec.channel_axis`). An INT32 bias beside a quantized input and weight has no
 parameters of its own: its scale is the product of theirs, its zero point 0.
 """
@@ -19,16 +19,16 @@ from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.tensor import UNKNOWN_DIM, QuantParam, TensorSpec
 
 NUM_BITS = 8
-# The data types of quantized tensors, and the elements they hold.
+# The data types of quantized tensors, and the range of their elements.
 QUANTIZED_TYPES = {DataType.INT8: range(-128, 128), DataType.UINT8: range(256)}
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """The real numbers that elements q of a tensor stand for: (q - zero_point) scale.
+    """Mapping of elements q to the real numbers (q - zero_point) scale.
 
-    One of `params` counts for the whole tensor; several run along dimension `axis`. A scale of 0 makes every element
-    stand for 0.
+    One of `params` counts for the whole tensor; several run along dimension `axis`. With a scale of 0 every element
+    stands for 0.
     """
 
     params: tuple[QuantParam, ...]
@@ -37,15 +37,20 @@ class Scaling:
 
 @dataclass(frozen=True, slots=True)
 class RealView:
-    """A node on real numbers: how its operands are read and its results are written; None for those left as is."""
+    """View of a node as one on real numbers: how operands are read and results written; None where elements stay."""
 
     inputs: tuple[Scaling | None, ...]
     outputs: tuple[Scaling | None, ...]
 
 
 def scaling_of(name: str, spec: TensorSpec, axis: int | None = None) -> Scaling:
-    """The scaling by which a quantized tensor is read. Several parameters run along `axis`, if it is absent along the
-    channels. Refuses parameters that say nothing."""
+    """Return the scaling by which a quantized tensor is read. Refuses invalid parameters.
+
+    Args:
+        name: The tensor's name in messages.
+        spec: The tensor.
+        axis: The dimension of several parameters; None for that of the channels.
+    """
     limits = QUANTIZED_TYPES.get(spec.data_type)
     if limits is None:
         _refuse(f"{name} is {spec.data_type.name} with quantization parameters; use INT8 or UINT8")
@@ -76,7 +81,7 @@ def scaling_of(name: str, spec: TensorSpec, axis: int | None = None) -> Scaling:
 
 
 def bias_scaling(name: str, x: Scaling | None, weight: Scaling | None) -> Scaling:
-    """The scaling of an INT32 bias: its scale is the product of those of x and weight."""
+    """Return the scaling of an INT32 bias, whose scale is the product of the scales of x and weight."""
     if x is None or weight is None:
         missing = "x" if x is None else "weight"
         _refuse(f"{name} is INT32, but {missing}, whose scale decides what it stands for, is not quantized")
@@ -86,21 +91,27 @@ def bias_scaling(name: str, x: Scaling | None, weight: Scaling | None) -> Scalin
 
 
 def real_spec(spec: TensorSpec) -> TensorSpec:
-    """The tensor of the real numbers."""
+    """Return the spec of a tensor's real numbers."""
     return replace(spec, data_type=DataType.FLOAT32, quant=())
 
 
 def real_declaration(declared: TensorSpec) -> TensorSpec:
-    """The declaration of an output, as one of real numbers."""
+    """Return the declaration of an output as one of real numbers."""
     return real_spec(declared) if declared.data_type in QUANTIZED_TYPES else declared
 
 
 def quantized_output(
     result: TensorSpec, declared: TensorSpec | None, data_type: DataType, quant: tuple[QuantParam, ...]
 ) -> TensorSpec:
-    """The spec of an output from that of its real numbers and its declaration.
+    """Return the spec of a quantized output, from the spec of its real numbers and its declaration.
 
-    `data_type` and `quant` are for one that declares none. Indices and truth values are no real numbers: they stay.
+    Indices and truth values aren't real numbers, and are returned unchanged.
+
+    Args:
+        result: The output for real numbers.
+        declared: The model's declaration, if any.
+        data_type: The data type if none is declared.
+        quant: The quantization parameters if none are declared.
     """
     if result.data_type is not DataType.FLOAT32:
         return result
@@ -122,7 +133,7 @@ def quantized_output(
 
 
 def common_params(specs: Sequence[TensorSpec]) -> tuple[QuantParam, ...]:
-    """The parameters that all tensors have, if they have one data type and one parameter for the whole tensor."""
+    """Return the parameters that all tensors share, if they have one data type and one parameter per tensor."""
     kinds = {(spec.data_type, spec.quant) for spec in specs}
     if len(kinds) != 1:
         return ()

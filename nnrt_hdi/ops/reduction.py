@@ -1,4 +1,4 @@
-"""Reductions: many elements folded into one."""
+"""Reductions of many elements to one."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,12 +20,12 @@ def reduce(
     reduce_to_end: bool = False,
     coeff: float = 0.0,
 ) -> TensorSpec:
-    """y = x folded over the dimensions in axis (empty: all), which go, or stay with length 1 by keep_dims.
+    """y = x reduced over the dimensions in axis (empty: all), which are removed, or stay with length 1 by keep_dims.
 
-    By mode: MEAN (integers round towards zero); MAX; MIN; PROD; SUM; SUM_SQUARE sum of x^2; ASUM sum of |x|; ALL
-    whether no element is 0, as 1 or 0; L2 sqrt(sum(x^2)). Integers wrap around. Of no elements a fold is its
-    neutral element (MAX the lowest value), MEAN not a number (of integers 0). reduce_to_end folds from the
-    first entry of axis to the last dimension, and multiplies the result by coeff unless it is (almost) 0.
+    By mode: MEAN (integers are rounded towards zero); MAX; MIN; PROD; SUM; SUM_SQUARE sum of x^2; ASUM sum of |x|; ALL
+    whether no element is 0, as 1 or 0; L2 sqrt(sum(x^2)). Integers wrap around. Reducing no elements gives the neutral
+    element (for MAX the lowest value), and for MEAN NaN (for integers 0). reduce_to_end reduces from the first entry of
+    axis to the last dimension, and multiplies the result by coeff unless it is (almost) 0.
     """
     if x.data_type is DataType.BOOL and mode is not ReduceMode.ALL:
         refuse(f"{mode.name} of BOOL is not defined; use ALL, or cast {x.name} to a number")
@@ -38,15 +38,15 @@ def reduce(
 
 @operator(NodeType.ALL)
 def all_of(x: Annotated[Operand, Accepts(ANY)], axis: IndexVector, *, keep_dims: int = 0) -> TensorSpec:
-    """y = whether no element of x is 0 over the dimensions in axis (empty: all), as BOOL; of no elements, true.
+    """y = whether no element of x is 0 over the dimensions in axis (empty: all), as BOOL; true for no elements.
 
-    The dimensions go, or stay with length 1 if keep_dims is not 0.
+    The dimensions are removed, or stay with length 1 if keep_dims is not 0.
     """
     return replace(_folded(x, axis, keep_dims != 0), data_type=DataType.BOOL)
 
 
 def reduced_axes(axes: Sequence[int], rank: int, reduce_to_end: bool) -> Shape:
-    """The dimensions that are folded, counted from the front."""
+    """Return the dimensions that are reduced, counted from the front."""
     if not axes:
         return tuple(range(rank))
     named = named_axes(axes, rank)
@@ -54,12 +54,12 @@ def reduced_axes(axes: Sequence[int], rank: int, reduce_to_end: bool) -> Shape:
 
 
 def reduction_factor(reduce_to_end: bool, coeff: float) -> float:
-    """The factor of the result (MindSpore Lite: a coeff up to 1e-5 stands for none)."""
+    """Return the factor of the result. In MindSpore Lite a coeff up to 1e-5 means none."""
     return coeff if reduce_to_end and abs(coeff) > 1e-5 else 1.0
 
 
 def _folded(x: Operand, axis: Operand, keep_dims: bool, reduce_to_end: bool = False) -> TensorSpec:
-    """Spec of x folded over the dimensions in axis."""
+    """Return the spec of x reduced over the dimensions in axis."""
     axes = known_ints(axis)
     if axes is not None:
         reduced = reduced_axes(axes, x.rank, reduce_to_end)
@@ -72,7 +72,7 @@ def _folded(x: Operand, axis: Operand, keep_dims: bool, reduce_to_end: bool = Fa
 
 
 def _kept_rank(x: Operand, axis: Operand, reduce_to_end: bool) -> int:
-    """Rank of the result where only the number of axes is known."""
+    """Return the rank of the result if only the number of axes is known."""
     count = axis.shape[0] if axis.rank else 1
     if count == UNKNOWN_DIM or reduce_to_end:
         refuse(f"the output's rank depends on {axis.name}, which is not known; make it a constant, or keep_dims")

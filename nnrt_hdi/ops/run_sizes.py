@@ -1,4 +1,4 @@
-"""Shapes, and the memory that a run takes, as they follow from its inputs before it starts."""
+"""Shapes and memory of a run, as far as they follow from its inputs before it starts."""
 
 import threading
 from collections import OrderedDict
@@ -16,22 +16,22 @@ from nnrt_hdi.ops.operator import OPERATORS
 from nnrt_hdi.sizes import Sizes
 from nnrt_hdi.tensor import UNKNOWN_DIM, Array, Shape, TensorSpec
 
-# The latest kinds of inputs of a dynamic model that are remembered.
+# The number of the latest kinds of inputs of a dynamic model that are remembered.
 MOST_REMEMBERED = 64
-# The latest branches of inference that are remembered, of one model, and their nodes together. When so many have been
-# recorded one after the other, and none was of use to a second kind of inputs, no more are: that costs as much as to
-# infer twice.
+# The number of the latest branches of inference that are remembered for one model, and of their nodes together. If so
+# many have been recorded in a row and none was used for a second kind of inputs, recording stops: it costs as much as
+# inferring twice.
 _MOST_BRANCHES = 8
 _BRANCHES_NODES = 1 << 14
-# About as many bytes as a branch takes for each node.
+# The approximate size of a branch for each node.
 BRANCH_BYTES = 1024
-# Shapes of inputs, and the elements of those that decide others.
+# The shapes of inputs, and the elements of inputs that determine shapes.
 _Decided = tuple[tuple[Shape, ...], tuple[bytes, ...]]
 KindT = TypeVar("KindT")
 
 
 class Branch:
-    """What inference says of the tensors of a graph in all runs whose open dimensions lead it the same way."""
+    """Result of inference for all runs whose open dimensions lead inference the same way."""
 
     def __init__(
         self,
@@ -41,14 +41,21 @@ class Branch:
         tape: Tape,
         elements: tuple[bytes, ...] = (),
     ) -> None:
-        """Some dimensions of `specs` are numbers of the tape, which ends here. `elements` are those of the inputs that
-        decide shapes."""
+        """Finish the tape of a run.
+
+        Args:
+            graph: The graph.
+            specs: The inferred tensors. Some of their dimensions are numbers of the tape.
+            undecided: The nodes that have an output dimension which at most a declaration knows.
+            tape: The tape, which ends here.
+            elements: The elements of the inputs that determine shapes.
+        """
         self.graph = graph
         self.undecided = undecided
         self.elements = elements
         self._tape = tape
         self._specs = specs
-        # The places on the tape of what is open: the dimensions of tensors, and the bytes.
+        # The indices on the tape of what is open: the dimensions of tensors, and the bytes.
         self._shapes = {
             at: tuple([tape.place_of(dim) for dim in spec.shape])
             for at, spec in enumerate(specs)
@@ -58,12 +65,12 @@ class Branch:
         tape.end()
 
     def known(self, lengths: Sequence[int]) -> "KnownTensors | None":
-        """The tensors of a run whose open dimensions are these; None if inference may take another branch."""
+        """Return the tensors of a run with these open dimensions, or None if inference may take another branch."""
         values = self._tape.find(lengths)
         return None if values is None else KnownTensors(self, values)
 
     def specs(self, tensors: Iterable[int], values: Sequence[int]) -> list[TensorSpec]:
-        """What these tensors are where the numbers on the tape are these."""
+        """Return the specs of these tensors, given the numbers on the tape."""
         specs, shapes = self._specs, self._shapes
         return [
             specs[at].with_sound_shape(tuple([values[place] for place in shapes[at]])) if at in shapes else specs[at]
@@ -71,40 +78,40 @@ class Branch:
         ]
 
     def peak_bytes(self, values: Sequence[int]) -> int:
-        """The most bytes that results take at a time where the numbers on the tape are these."""
+        """Return the most bytes that results take at a time, given the numbers on the tape."""
         return values[self._peak_bytes]
 
 
 class KnownTensors:
-    """The tensors of a graph in a run, as well as they can be known before it starts."""
+    """Tensors of a graph in one run, as far as they are known before it starts."""
 
     def __init__(self, branch: Branch, values: Sequence[int]) -> None:
-        """Made by a branch, from the numbers on its tape."""
+        """Made by Branch, from the numbers on its tape."""
         self.branch = branch
         self._values = values
 
     @cached_property
     def sizes(self) -> Sizes:
-        """The sizes of the run."""
+        """Sizes of the run."""
         branch, values = self.branch, self._values
         return Sizes(tuple(branch.specs(branch.graph.outputs, values)), branch.peak_bytes(values))
 
     @cached_property
     def specs(self) -> list[TensorSpec]:
-        """All tensors."""
+        """Specs of all tensors."""
         return self.branch.specs(range(len(self.branch.graph.tensors)), self._values)
 
     @property
     def graph(self) -> Graph:
-        """The graph with these tensors."""
+        """Graph with these tensors."""
         return with_known_tensors(self.branch.graph, self.specs, self.branch.undecided)
 
 
 class RunKinds(Generic[KindT]):
-    """What follows from the inputs of a run: worked out once for each kind of inputs, and kept for the latest kinds.
+    """Cache of what follows from the inputs of a run, for the latest kinds of inputs.
 
-    Inputs are of a kind that have the same shapes and, where elements decide shapes, the same elements. Nodes are
-    inferred for a kind only where that takes another branch than for the kinds before it.
+    Inputs of one kind have the same shapes and, where elements determine shapes, the same elements. Nodes are inferred
+    for a kind only if inference takes another branch than for earlier kinds.
     """
 
     def __init__(
@@ -115,10 +122,17 @@ class RunKinds(Generic[KindT]):
         work_out: Callable[[KnownTensors], KindT],
         most: int = MOST_REMEMBERED,
     ) -> None:
-        """Of `graph`, which has been inferred, the first inputs are those of a run; others stand for constants.
-        `work_out` says what follows from the graph's tensors as a run has them; of it the `most` latest are kept.
+        """Prepare the cache for a graph.
 
-        Raises OutOfMemory for a tensor that is always too large, and what `work_out` raises.
+        Args:
+            graph: An inferred graph. The first `input_count` inputs are those of a run, the others stand for constants.
+            input_count: The number of inputs of a run.
+            max_tensor_bytes: The most bytes that a tensor may have.
+            work_out: Computes the cached value from the tensors of a run.
+            most: The number of values that are cached.
+
+        Raises:
+            OutOfMemory: A tensor is too large whatever the inputs are. Errors of `work_out` are raised too.
         """
         self._graph = graph
         self._max_tensor_bytes = max_tensor_bytes
@@ -134,7 +148,7 @@ class RunKinds(Generic[KindT]):
         # The latest one first.
         self._branches: list[Branch] = []
         self._most_branches = max(1, min(_MOST_BRANCHES, _BRANCHES_NODES // max(len(graph.nodes), 1)))
-        # Those that have been recorded since one was of use.
+        # The number of branches recorded since one was used.
         self._unused = 0
         self._known: OrderedDict[_Decided, KindT] = OrderedDict()
         self._latest: tuple[_Decided, KindT] | None = None
@@ -142,7 +156,7 @@ class RunKinds(Generic[KindT]):
         require_fits(graph, graph.tensors, max_tensor_bytes)
         self.varies = bool(self._deciding) or any(spec.is_dynamic for spec in graph.tensors)
         self.kept_bytes = self._most_branches * len(graph.nodes) * BRANCH_BYTES if self.varies else 0
-        # What follows in every run, where they are all of one kind.
+        # The value of every run, if all are of one kind.
         self.always: KindT | None = None
         if not self.varies:
             tape = Tape()
@@ -150,12 +164,15 @@ class RunKinds(Generic[KindT]):
             self.always = work_out(KnownTensors(always, tape.values))
 
     def __len__(self) -> int:
-        """Give the number of kinds that are remembered, of a model with several."""
+        """Return the number of kinds that are cached, for a model with several."""
         return len(self._known)
 
     def of(self, inputs: Sequence[Array]) -> KindT:
-        """Raises OutOfMemory for inputs from which too large a tensor follows, what inference says of others, and what
-        `work_out` raises."""
+        """Return the value for these inputs.
+
+        Raises:
+            OutOfMemory: A tensor would be too large. Errors of inference and of `work_out` are raised too.
+        """
         if self.always is not None:
             return self.always
         shapes = tuple([array.shape for array in inputs])
@@ -170,7 +187,7 @@ class RunKinds(Generic[KindT]):
         if known is None:
             known = self._work_out(self._known_tensors(inputs, decided))
             with self._lock:
-                known = self._known.setdefault(decided, known)  # Of two that worked it out at once, the first one's.
+                known = self._known.setdefault(decided, known)  # Another thread's value stays.
                 while len(self._known) > self._most:
                     self._known.popitem(last=False)
         self._latest = decided, known
@@ -213,12 +230,12 @@ class RunKinds(Generic[KindT]):
 
 
 def sizes_of(graph: Graph, tensors: Sequence[TensorSpec]) -> Sizes:
-    """The sizes of a run in which the tensors of a graph are these."""
+    """Return the sizes of a run in which the graph has these tensors."""
     return Sizes(tuple([tensors[at] for at in graph.outputs]), peak_bytes(graph, tensors))
 
 
 def require_fits(graph: Graph, tensors: Sequence[TensorSpec], max_tensor_bytes: int) -> None:
-    """Raise OutOfMemory for a node with an output that is known to be larger than a tensor may be."""
+    """Raise OutOfMemory for a node with an output that is known to exceed the limit of a tensor."""
     for index, node in enumerate(graph.nodes):
         for at in node.outputs:
             size = tensors[at].known_bytes
@@ -227,8 +244,10 @@ def require_fits(graph: Graph, tensors: Sequence[TensorSpec], max_tensor_bytes: 
 
 
 def peak_bytes(graph: Graph, tensors: Sequence[TensorSpec]) -> int:
-    """The most bytes that results of nodes take at a time, where each is kept from its node to the last that reads it,
-    and outputs to the end. Results of unknown size count as none."""
+    """Return the most bytes that results of nodes take at a time. Results of unknown size count as 0.
+
+    Each result is kept until the last node that reads it, and outputs until the end.
+    """
     sizes: dict[int, int] = {}
     live = peak = 0
     for index, last_uses in zip(graph.order, graph.last_uses, strict=True):
@@ -242,18 +261,18 @@ def peak_bytes(graph: Graph, tensors: Sequence[TensorSpec]) -> int:
 
 
 def _elements(array: Array) -> bytes:
-    """The elements of an input at which inference may look."""
+    """Return the elements of an input if inference may read them, else b""."""
     return array.tobytes() if array.nbytes <= INLINE_CONSTANT_BYTES else b""
 
 
 def _deciding(graph: Graph, input_count: int) -> tuple[int, ...]:
-    """The inputs whose elements say shapes, axes or positions, and not only which elements to pick."""
+    """Return the inputs whose elements are shapes, axes or positions, and don't only select elements."""
     found = {tensor for node in graph.nodes for tensor in deciding_operands(node)}
     return tuple(at for at, tensor in enumerate(graph.inputs[:input_count]) if tensor in found)
 
 
 def deciding_operands(node: Node) -> Iterator[int]:
-    """The operands of a node whose elements say shapes, axes or positions."""
+    """Yield the operands of a node whose elements are shapes, axes or positions."""
     rules = OPERATORS[node.type].operands
     for position, tensor in enumerate(node.inputs):
         accepts = rules[min(position, len(rules) - 1)].accepts

@@ -1,4 +1,4 @@
-"""Data moved, not changed: new shapes, orders, joins, parts, repetitions and borders."""
+"""Data moved but not changed: new shapes, orders, joins, parts, repetitions and borders."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,7 +32,7 @@ from nnrt_hdi.ops.operator import Accepts, IntLists, Ints, Operand, operator, re
 from nnrt_hdi.ops.slicing import Masks, crop_starts, strided_cuts, window
 from nnrt_hdi.tensor import UNKNOWN_DIM, Shape, TensorSpec, format_shape
 
-# As many as an operation of NNRt may have.
+# The most outputs that an operation of NNRt may have.
 _MOST_OUTPUTS = 200
 
 _LAYOUT_CHANGES: dict[tuple[Format, Shape], Format] = {
@@ -45,7 +45,7 @@ _LAYOUT_CHANGES: dict[tuple[Format, Shape], Format] = {
 
 @operator(NodeType.RESHAPE)
 def reshape(x: AnyTensor, shape: IndexVector) -> TensorSpec:
-    """The elements of x, in their order, in another shape: 0 copies a dimension, one -1 takes the rest."""
+    """y = the elements of x, in their order, in another shape: 0 copies a dimension, one -1 takes the rest."""
     rank, wanted = known_rank(shape), known_ints(shape)
     if wanted is None:
         return _moved(x, (UNKNOWN_DIM,) * rank)
@@ -53,7 +53,7 @@ def reshape(x: AnyTensor, shape: IndexVector) -> TensorSpec:
 
 
 def reshaped(x: Operand, wanted: Sequence[int]) -> Shape:
-    """The shape that RESHAPE gives x. Dimensions that are copied need not be known for the -1 to be."""
+    """Return the shape that RESHAPE gives x. For a known -1, copied dimensions need not be known."""
     if any(dim < -1 for dim in wanted) or sum(dim == -1 for dim in wanted) > 1:
         refuse(f"shape is {list(wanted)}; use at most one -1, and 0 or more for the others")
     copied = [at for at, dim in enumerate(wanted) if dim == 0]
@@ -74,7 +74,7 @@ def reshaped(x: Operand, wanted: Sequence[int]) -> Shape:
 def transpose(x: AnyTensor, permutation: IndexVector) -> TensorSpec:
     """y[i0, i1, ...] = x with dimension permutation[n] as the n-th.
 
-    A layout survives only a change from NHWC to NCHW or back; after any other permutation the format is NONE.
+    The format survives only a change from NHWC to NCHW or back. After any other permutation it is NONE.
     """
     require_length(permutation, x.rank, f"dimensions of {x.name}")
     axes = known_ints(permutation)
@@ -86,7 +86,7 @@ def transpose(x: AnyTensor, permutation: IndexVector) -> TensorSpec:
 
 @operator(NodeType.CONCAT)
 def concat(*parts: AnyDimensioned, axis: int = 0) -> TensorSpec:
-    """The parts behind each other along axis; all else in their shapes agrees."""
+    """y = the parts joined along axis; their shapes agree in all other dimensions."""
     first = _first_of_like(parts)
     along = normalized_axis(axis, first.rank)
     shape = []
@@ -103,7 +103,7 @@ def concat(*parts: AnyDimensioned, axis: int = 0) -> TensorSpec:
 
 @operator(NodeType.STACK)
 def stack(*parts: AnyTensor, axis: int = 0) -> TensorSpec:
-    """The parts, all of one shape, behind each other along a new dimension: where axis says in the output."""
+    """y = the parts, all of one shape, joined along a new dimension, whose index in the output is axis."""
     first = _first_of_like(parts)
     at = normalized_axis(axis, first.rank + 1)
     shape = common_shape(*parts)
@@ -119,9 +119,9 @@ def split(
     axis: int = 0,
     declared: tuple[TensorSpec, ...],
 ) -> tuple[TensorSpec, ...]:
-    """x cut along axis into output_num pieces: of equal length, or of the lengths that size_splits lists.
+    """y = x cut along axis into output_num pieces, of equal length or of the lengths in size_splits.
 
-    An output_num of 0 stands for the length of size_splits or, if that is empty, the number of outputs.
+    An output_num of 0 means the length of size_splits or, if that is empty, the number of outputs.
     """
     along = normalized_axis(axis, x.rank)
     count = _output_count(output_num or len(size_splits) or len(declared), declared)
@@ -139,7 +139,7 @@ def split(
 
 @operator(NodeType.UNSTACK)
 def unstack(x: AnyDimensioned, *, axis: int = 0, declared: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
-    """The entries of x along axis, an output for each; that dimension goes."""
+    """y = the entries of x along axis, one output for each; that dimension is removed."""
     along = normalized_axis(axis, x.rank)
     count = x.shape[along]
     if count == UNKNOWN_DIM and not declared:
@@ -150,12 +150,12 @@ def unstack(x: AnyDimensioned, *, axis: int = 0, declared: tuple[TensorSpec, ...
 
 @operator(NodeType.SLICE_FUSION)
 def slice_(x: AnyDimensioned, begin: IndexVector, size: IndexVector, *, axes: Ints = ()) -> TensorSpec:
-    """size[i] elements of x from begin[i] on, in dimension axes[i] (axes empty: in dimension i, of all)."""
+    """y = size[i] elements of x from begin[i] on, in dimension axes[i] (axes empty: in dimension i, of all)."""
     along = normalized_axes(axes, x.rank, "axes") if axes else tuple(range(x.rank))
     for vector in (begin, size):
         require_length(vector, len(along), "dimensions that are cut")
     starts = known_ints(begin)
-    if starts is None:  # What fits anywhere fits at 0.
+    if starts is None:  # A window that fits anywhere fits at 0.
         starts = (0,) * len(along)
     cut = window(x.shape, along, starts, known_sizes(size, len(along)))
     return x.spec.with_shape([length for _, length in cut])
@@ -163,9 +163,10 @@ def slice_(x: AnyDimensioned, begin: IndexVector, size: IndexVector, *, axes: In
 
 @operator(NodeType.CROP)
 def crop(x: AnyDimensioned, shape: IndexVector, *, axis: int = 0, offset: Ints = ()) -> TensorSpec:
-    """A window into x: from dimension axis on, shape[i] elements of dimension i; the dimensions before stay whole.
+    """y = a window of x: from dimension axis on, shape[i] elements of dimension i; earlier dimensions stay whole.
 
-    It begins at 0, or at offset: one number for all dimensions that are cut, one for each, or one for each of x.
+    It begins at 0, or at offset: one number for all dimensions that are cut, one for each of them, or one for each of
+    x.
     """
     require_length(shape, x.rank, f"dimensions of {x.name}")
     along = range(normalized_axis(axis, x.rank), x.rank)
@@ -188,12 +189,13 @@ def strided_slice(
     shrink_axis_mask: int = 0,
     declared: tuple[TensorSpec, ...],
 ) -> TensorSpec:
-    """x[begin[0]:end[0]:strides[0], begin[1]:end[1]:strides[1], ...], in dimensions beyond those whole.
+    """y = x[begin[0]:end[0]:strides[0], begin[1]:end[1]:strides[1], ...], with later dimensions whole.
 
-    As in Python, negative positions count from the end, and what is outside is left out. Bit i of a mask changes
-    entry i. begin_mask and end_mask: from, or to, the edge. ellipsis_mask, in one place: whole dimensions, as many as
-    the other entries leave. new_axis_mask: no dimension of x, a new one of length 1. shrink_axis_mask: the element at
-    begin, which must exist, and no dimension; if the model declares that rank for the output, one of length 1.
+    As in Python, negative positions count from the end, and bounds outside of x are limited to it. Bit i of a mask
+    changes entry i. begin_mask and end_mask: from the start, or to the end. ellipsis_mask, for one entry: whole
+    dimensions, as many as the other entries leave. new_axis_mask: a new dimension of length 1. shrink_axis_mask: the
+    element at begin, which must exist, without its dimension; if the model declares the output with that dimension, it
+    has length 1.
     """
     count = known_rank(begin)
     for vector in (end, strides):
@@ -209,9 +211,9 @@ def strided_slice(
 
 @operator(NodeType.TILE_FUSION)
 def tile(x: AnyTensor, multiples: IndexVector, *, dims: Ints = ()) -> TensorSpec:
-    """x repeated multiples[i] times along dimension dims[i] (dims empty, or of another length: along dimension i).
+    """y = x repeated multiples[i] times along dimension dims[i] (dims empty, or of another length: along dimension i).
 
-    Where there are more multiples than dimensions, x gets dimensions of length 1 in front.
+    If there are more multiples than dimensions, x gets dimensions of length 1 in front.
     """
     count = known_rank(multiples)
     rank = max(count, x.rank)
@@ -226,9 +228,9 @@ def tile(x: AnyTensor, multiples: IndexVector, *, dims: Ints = ()) -> TensorSpec
 
 @operator(NodeType.BROADCAST_TO)
 def broadcast_to(x: AnyTensor, *, shape: Ints = ()) -> TensorSpec:
-    """x repeated along its dimensions of length 1, and along new ones in front, to fill a shape.
+    """y = x repeated along its dimensions of length 1, and along new ones in front, to fill a shape.
 
-    A dimension of -1 stays as it is in x.
+    A dimension of -1 keeps the length that it has in x.
     """
     added = len(shape) - x.rank
     if added < 0:
@@ -252,10 +254,10 @@ def pad(
     padding_mode: PaddingMode = PaddingMode.CONSTANT,
     constant_value: float = 0.0,
 ) -> TensorSpec:
-    """x with paddings[i, 0] elements before and paddings[i, 1] behind in dimension i.
+    """y = x with paddings[i, 0] elements before and paddings[i, 1] elements after it in dimension i.
 
-    They hold constant_value, or mirror x at its edge: REFLECT without the edge itself, SYMMETRIC with it. The
-    attribute paddings stays empty, the operand counts.
+    They are constant_value, or mirror x at its edge: REFLECT without the edge itself, SYMMETRIC with it. The attribute
+    paddings stays empty; the operand counts.
     """
     if paddings_:
         refuse(f"the attribute paddings is {paddings_}; leave it empty, the operand of that name counts")
@@ -274,9 +276,9 @@ def pad(
 
 @operator(NodeType.SQUEEZE)
 def squeeze(x: AnyTensor, *, axis: Ints = ()) -> TensorSpec:
-    """x without the dimensions of length 1 that axis names (empty: without any of length 1).
+    """y = x without the dimensions of length 1 that axis names (empty: without all of length 1).
 
-    One that is named but has another length stays.
+    A named dimension of another length stays.
     """
     named = named_axes(axis, x.rank) or range(x.rank)
     for at in named:
@@ -288,7 +290,7 @@ def squeeze(x: AnyTensor, *, axis: Ints = ()) -> TensorSpec:
 
 @operator(NodeType.UNSQUEEZE)
 def unsqueeze(x: AnyTensor, *, axis: Ints = ()) -> TensorSpec:
-    """x with dimensions of length 1 inserted, so that they are where axis says in the output."""
+    """y = x with dimensions of length 1 inserted, whose indices in the output are in axis."""
     if not axis:
         refuse("axis is empty; name the place of at least one new dimension")
     rank = x.rank + len(axis)
@@ -299,7 +301,7 @@ def unsqueeze(x: AnyTensor, *, axis: Ints = ()) -> TensorSpec:
 
 @operator(NodeType.EXPAND_DIMS)
 def expand_dims(x: AnyTensor, axis: IndexVector) -> TensorSpec:
-    """x with a dimension of length 1 inserted, so that it is where axis says in the output."""
+    """y = x with a dimension of length 1 inserted, whose index in the output is axis."""
     at = known_int(axis)
     if at is None:
         return _moved(x, (UNKNOWN_DIM,) * (x.rank + 1))
@@ -309,7 +311,7 @@ def expand_dims(x: AnyTensor, axis: IndexVector) -> TensorSpec:
 
 @operator(NodeType.FLATTEN)
 def flatten(x: AnyTensor, *, axis: int = 1) -> TensorSpec:
-    """The elements of x, in their order, as a matrix: the dimensions before axis become rows, the others columns."""
+    """y = the elements of x as a matrix: the dimensions before axis become rows, the others columns."""
     if not -x.rank <= axis <= x.rank:
         refuse(f"axis is {axis} but the rank is {x.rank}; use {-x.rank}..{x.rank}")
     at = axis if axis >= 0 else axis + x.rank
@@ -318,7 +320,7 @@ def flatten(x: AnyTensor, *, axis: int = 1) -> TensorSpec:
 
 @operator(NodeType.SHAPE)
 def shape_of(x: AnyTensor, *, declared: tuple[TensorSpec, ...]) -> TensorSpec:
-    """The dimensions of x, as INT32, or INT64 if the model declares the output so."""
+    """y = the dimensions of x, as INT32, or INT64 if the model declares the output so."""
     data_type = declared_data_type(declared, DataType.INT32)
     if data_type not in INDICES:
         refuse(f"the output is declared {data_type.name}; use INT32 or INT64")
@@ -327,12 +329,12 @@ def shape_of(x: AnyTensor, *, declared: tuple[TensorSpec, ...]) -> TensorSpec:
 
 @operator(NodeType.RANK)
 def rank_of(x: AnyTensor) -> TensorSpec:
-    """The number of dimensions of x, as an INT32 scalar."""
+    """y = the number of dimensions of x, as an INT32 scalar."""
     return TensorSpec(DataType.INT32, ())
 
 
 def _first_of_like(parts: Sequence[Operand]) -> Operand:
-    """The first of two or more parts. Refuses parts that differ in data type or rank."""
+    """Return the first of two or more parts. Refuses parts that differ in data type or rank."""
     first = parts[0]
     if len(parts) < 2:
         refuse("it has 1 input; give 2 or more")
@@ -344,7 +346,7 @@ def _first_of_like(parts: Sequence[Operand]) -> Operand:
 
 
 def _output_count(count: int, declared: Sequence[TensorSpec]) -> int:
-    """The number of outputs. Refuses one that NNRt's limit forbids, or another than there are."""
+    """Return the number of outputs. Refuses a number beyond NNRt's limit, or other than the declared outputs."""
     if not 1 <= count <= _MOST_OUTPUTS:
         refuse(f"it would have {count} outputs; use 1 to {_MOST_OUTPUTS}")
     if declared and count != len(declared):
@@ -353,12 +355,12 @@ def _output_count(count: int, declared: Sequence[TensorSpec]) -> int:
 
 
 def _moved(x: Operand, shape: Sequence[int], layout: Format = Format.NONE) -> TensorSpec:
-    """The spec of the elements of x in other dimensions."""
+    """Return the spec of the elements of x in other dimensions."""
     return replace(x.spec, shape=tuple(shape), format=layout)
 
 
 def _padded(x: Operand, at: int, pair: tuple[int, int], mode: PaddingMode) -> int:
-    """Length of dimension `at` with its padding."""
+    """Return the length of dimension `at` with its padding."""
     before, after = pair
     if min(pair) < 0:
         refuse(f"paddings[{at}] is {list(pair)}; use 0 or more")

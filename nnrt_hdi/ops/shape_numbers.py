@@ -1,7 +1,7 @@
-"""Numbers that follow from shapes: the arithmetic by which networks compute the shapes that they ask for.
+"""Numbers that follow from shapes: the arithmetic with which networks compute shapes.
 
-Where the shapes of a run's inputs are known, so are these, and what is shaped by them. A backend that runs graphs of
-any shapes has its kernels for that; for one that takes only known shapes the graph is decided here.
+If the shapes of a run's inputs are known, so are these numbers and the shapes that depend on them. A backend that runs
+graphs of any shapes computes them in its kernels. For a backend that needs known shapes, `decided_graph` computes them.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,9 +28,9 @@ Function = Callable[..., AnyArray | None]
 
 
 def decided_graph(graph: Graph) -> Graph:
-    """A graph with the numbers that follow from its inputs' shapes as constants, and the shapes that follow from those.
+    """Return the graph with all numbers that follow from its inputs' shapes as constants, and the shapes that follow.
 
-    It has the same inputs and outputs. Raises what is wrong with a node where the shapes are these.
+    It has the same inputs and outputs. Raises the problem of a node that is wrong for these shapes.
     """
     specs, values = list(graph.tensors), dict(graph.shape_values)
     for index in graph.order:
@@ -51,9 +51,12 @@ def decided_graph(graph: Graph) -> Graph:
 
 
 def late_nodes(graph: Graph) -> frozenset[int]:
-    """The nodes whose results have shapes that only a run can know: they follow from other numbers that nodes compute
-    than those that `decided_graph` finds. Where all shapes must be known, say of these that they aren't supported."""
-    # Tensors whose shapes are known before a run, and those whose numbers are, too.
+    """Return the nodes whose results have shapes that only a run can know.
+
+    They depend on other computed numbers than those that `decided_graph` finds. A backend that needs known shapes
+    should report these nodes as unsupported.
+    """
+    # Tensors whose shapes are known before a run, and tensors whose numbers are known too.
     shaped, numbers = {*graph.inputs, *graph.constants}, {*graph.shape_values}
     given = {*graph.inputs, *graph.constants}
     late = set()
@@ -71,7 +74,7 @@ def late_nodes(graph: Graph) -> frozenset[int]:
 
 
 def _follows(node: Node, tensors: Sequence[TensorSpec]) -> bool:
-    """Its result follows from numbers, or from the shape of a tensor, if these are known."""
+    """Return whether a node's result follows from numbers, or from the shape of a tensor, once these are known."""
     if node.type not in FUNCTIONS or node.attrs.get("activation_type", NOTHING) != NOTHING:
         return False
     read = () if node.type is N.SHAPE else node.inputs
@@ -80,7 +83,7 @@ def _follows(node: Node, tensors: Sequence[TensorSpec]) -> bool:
 
 
 def _number(node: Node, operands: Sequence[tuple[TensorSpec, Array | None]], output: TensorSpec) -> Array | None:
-    """The result of a node that follows from what is known, if there are few numbers in it."""
+    """Return the result of a node if it follows from known numbers and is small, else None."""
     if output.is_dynamic or output.byte_size > INLINE_CONSTANT_BYTES:
         return None
     if node.type is N.SHAPE:
@@ -96,7 +99,7 @@ def _number(node: Node, operands: Sequence[tuple[TensorSpec, Array | None]], out
 
 
 def _without(graph: Graph, specs: Sequence[TensorSpec], found: dict[int, Constant]) -> Graph:
-    """The graph with these tensors as constants, and of its nodes those that are still needed."""
+    """Return the graph with these tensors as constants, without the nodes that are no longer needed."""
     source = {at: index for index, node in enumerate(graph.nodes) for at in node.outputs}
     needed: set[int] = set()
     waiting = [*graph.outputs]
@@ -105,7 +108,7 @@ def _without(graph: Graph, specs: Sequence[TensorSpec], found: dict[int, Constan
         if at in source and at not in found and source[at] not in needed:
             needed.add(source[at])
             waiting += graph.nodes[source[at]].inputs
-    # A node with a result that nobody finds gives the others, too: they are no constants then.
+    # A node that still computes one output computes all of them, so all stay results.
     nodes = [node for index, node in enumerate(graph.nodes) if index in needed]
     given = {at for node in nodes for at in node.outputs}
     constants = {**graph.constants, **{at: constant for at, constant in found.items() if at not in given}}
@@ -133,7 +136,7 @@ def _reshaped(_: SimpleNamespace, output: TensorSpec, x: AnyArray, *__: AnyArray
 
 
 def _gathered(_: SimpleNamespace, __: TensorSpec, x: AnyArray, indices: AnyArray, axis: AnyArray) -> AnyArray | None:
-    """None, where the run will refuse an index."""
+    """Return the picked entries, or None if the run will refuse an index."""
     along = int(axis.item())
     is_inside = (indices >= 0).all() and (indices < x.shape[along]).all()
     return np.take(x, indices, axis=along) if is_inside else None
@@ -152,18 +155,18 @@ def _strided(attrs: SimpleNamespace, output: TensorSpec, x: AnyArray, *vectors: 
 
 
 def _on(function: Callable[..., AnyArray]) -> Function:
-    """A function of two operands in the type of the result."""
+    """Return a function of two operands that are cast to the type of the result."""
     return lambda _, output, a, b: function(a.astype(output.numpy_dtype), b.astype(output.numpy_dtype))
 
 
 def _quotient(a: AnyArray, b: AnyArray) -> AnyArray:
-    """Rounded towards zero, 0 where b is 0."""
+    """Compute the quotient rounded towards zero; 0 where b is 0."""
     divisor = np.where(b == 0, b.dtype.type(1), b)
     return np.asarray(np.where(b == 0, a.dtype.type(0), (a - np.fmod(a, divisor)) // divisor))
 
 
 FUNCTIONS: dict[NodeType, Function] = {
-    N.SHAPE: _reshaped,  # Of a shape, see `_number`.
+    N.SHAPE: _reshaped,  # Gets the shape as operand, see `_number`.
     **dict.fromkeys((N.SQUEEZE, N.UNSQUEEZE, N.EXPAND_DIMS, N.RESHAPE, N.FLATTEN), _reshaped),
     N.CAST: lambda _, output, x, __: x.astype(output.numpy_dtype),
     N.GATHER: _gathered,

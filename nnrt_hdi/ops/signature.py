@@ -1,7 +1,7 @@
-"""Functions whose signature is a schema: operands before `*`, attributes behind it.
+"""Signatures of functions as schemas: operands before `*`, attributes after it.
 
-Operators of the contract and of ONNX are declared so; see `nnrt_hdi.ops.operator` for the language. An underscore at
-the end of a name keeps it apart from Python's own words and is not part of it.
+The contract's operators and those of ONNX are declared so (see `nnrt_hdi.ops.operator`). An underscore at the end of a
+name avoids a conflict with Python's own words and isn't part of the name.
 """
 
 import inspect
@@ -16,7 +16,7 @@ from typing_extensions import Self
 
 @dataclass(frozen=True, slots=True)
 class DeclaredOperand:
-    """One parameter before `*`. It is optional if it may be None; `is_variadic` takes any number."""
+    """Parameter before `*`. It is optional if it may be None; `is_variadic` takes any number of operands."""
 
     name: str
     annotation: Any
@@ -26,7 +26,7 @@ class DeclaredOperand:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredAttribute:
-    """One parameter behind `*`: the name it has as an attribute and as a parameter, its type and default."""
+    """Parameter after `*`: its names as attribute and as parameter, its type and its default."""
 
     name: str
     parameter: str
@@ -40,9 +40,9 @@ class DeclaredAttribute:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The operands and attributes that a function takes.
+    """Operands and attributes of a function.
 
-    `groups` are parameters that are a dataclass of several attributes, by name.
+    `groups` has the parameters that are a dataclass of several attributes, by name.
     """
 
     function: Callable[..., Any]
@@ -52,7 +52,7 @@ class Signature:
 
     @classmethod
     def of(cls, function: Callable[..., Any], skipped: int = 0) -> Self:
-        """The signature of a function, but for so many of its first parameters."""
+        """Return the signature of a function without its first `skipped` parameters."""
         hints = get_type_hints(function, include_extras=True)
         operands: list[DeclaredOperand] = []
         attributes: dict[str, DeclaredAttribute] = {}
@@ -81,9 +81,9 @@ class Signature:
 
 @cache
 def type_check(declared: Any) -> Callable[[object], bool]:
-    """The function that says whether a value has the type that an attribute declares.
+    """Return a function that says whether a value has the type that an attribute declares.
 
-    An integer may stand for a float, a truth value for neither.
+    An integer is accepted as a float. BOOL is accepted as neither.
     """
     if declared is Any:
         return lambda value: True

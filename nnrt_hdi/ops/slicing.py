@@ -1,4 +1,4 @@
-"""Geometry of slices, which inference and kernels share: the elements they take. A dimension of -1 is not known."""
+"""Geometry of slices, which inference and kernels share. A dimension of -1 is unknown."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from nnrt_hdi.tensor import UNKNOWN_DIM, Shape, format_shape
 def window(
     shape: Shape, along: Sequence[int], starts: Sequence[int], sizes: Sequence[int]
 ) -> tuple[tuple[int, int], ...]:
-    """Start and length in each dimension of a window that is cut along some. Refuses one that is not inside."""
+    """Return start and length in each dimension of a window cut along some. Refuses one that is out of bounds."""
     result = [(0, dim) for dim in shape]
     for at, start, size in zip(along, starts, sizes, strict=True):
         end = start + max(size, 0)
@@ -21,7 +21,7 @@ def window(
 
 
 def crop_starts(offset: Sequence[int], along: range) -> Sequence[int]:
-    """The positions at which CROP begins, in each dimension from its axis on."""
+    """Return the positions at which CROP begins, in each dimension from its axis on."""
     rank, count = along.stop, len(along)
     if len(offset) in (0, 1):
         return (*offset, 0)[:1] * count
@@ -31,9 +31,9 @@ def crop_starts(offset: Sequence[int], along: range) -> Sequence[int]:
 
 
 class Masks(NamedTuple):
-    """The masks of STRIDED_SLICE, under the names of its attributes; bit i is about entry i of begin, end and strides.
+    """Masks of STRIDED_SLICE, named like its attributes; bit i concerns entry i of begin, end and strides.
 
-    An ellipsis counts before a new axis, that before a dimension that is shrunk.
+    An ellipsis takes precedence over a new axis, and a new axis over a shrunk dimension.
     """
 
     begin_mask: int
@@ -44,19 +44,19 @@ class Masks(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A dimension that STRIDED_SLICE gives: a part of one of the input, or none of it (a new one)."""
+    """Dimension of STRIDED_SLICE's result: a part of an input dimension, or None for a new one."""
 
     part: slice | None
     length: int
     is_shrunk: bool = False
 
 
-# Begin, end and stride, where they are known.
+# Begin, end and stride; None where one is unknown.
 Entry = tuple[int | None, int | None, int | None]
 
 
 def strided_cuts(shape: Shape, entries: Sequence[Entry], masks: Masks) -> list[Cut]:
-    """The cuts of STRIDED_SLICE, with dimensions that are shrunk still in their places."""
+    """Return the cuts of STRIDED_SLICE, including the dimensions that are shrunk."""
     cuts = []
     for number, at in strided_places(len(shape), len(entries), masks):
         if at is None:
@@ -75,9 +75,9 @@ def is_set(mask: int, bit: int) -> bool:
 
 
 def strided_places(rank: int, count: int, masks: Masks) -> list[tuple[int | None, int | None]]:
-    """The dimensions that STRIDED_SLICE gives, each a pair of an entry and a dimension of the input.
+    """Return the dimensions of STRIDED_SLICE's result as pairs of an entry and an input dimension.
 
-    There is no entry where a dimension stays whole, and no dimension where it is new.
+    The entry is None for a whole dimension, and the dimension is None for a new one.
     """
     ellipses = [number for number in range(count) if is_set(masks.ellipsis_mask, number)]
     if len(ellipses) > 1:
@@ -93,7 +93,7 @@ def strided_places(rank: int, count: int, masks: Masks) -> list[tuple[int | None
 
 
 def _element(shape: Shape, at: int, number: int, entry: Entry, masks: Masks) -> Cut:
-    """The one element at begin."""
+    """Return the cut of the element at begin."""
     begin, _, stride = entry
     _require_stride(number, stride)
     position, size = 0 if is_set(masks.begin_mask, number) else begin, shape[at]
@@ -106,7 +106,7 @@ def _element(shape: Shape, at: int, number: int, entry: Entry, masks: Masks) -> 
 
 
 def _stretch(size: int, number: int, entry: Entry, masks: Masks) -> Cut:
-    """The elements from begin to end, in steps of stride."""
+    """Return the cut from begin to end, in steps of stride."""
     begin, end, stride = entry
     _require_stride(number, stride)
     from_edge, to_edge = is_set(masks.begin_mask, number), is_set(masks.end_mask, number)
@@ -117,9 +117,9 @@ def _stretch(size: int, number: int, entry: Entry, masks: Masks) -> Cut:
 
 
 def _length(begin: int | None, end: int | None, stride: int, size: int) -> int:
-    """The number of elements, of so many, from begin to end; None stands for the edge.
+    """Return the number of elements from begin to end, of `size` elements; None means the edge.
 
-    `slice.indices` says the same, but of integers alone, which an `OpenDim` is not.
+    `slice.indices` computes the same, but takes only integers, no `OpenDim`.
     """
     first, last = (0, size) if stride > 0 else (size - 1, -1)
     least, most = (first, last) if stride > 0 else (last, first)

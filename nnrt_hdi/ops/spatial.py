@@ -1,7 +1,7 @@
-"""Images resized, rearranged and read: the operators that know height and width.
+"""Operators that know the height and width of images: resizing, rearranging, detection.
 
-Height and width are where the format of x says (see `ImageShape`); an attribute `format` says nothing, NNRt always
-sends NCHW.
+The format of x says which dimensions are height and width (see `ImageShape`). An attribute `format` is ignored, because
+NNRt always sends NCHW.
 """
 
 from dataclasses import replace
@@ -17,7 +17,7 @@ AnyImage = Annotated[Operand, Accepts(ANY, min_rank=4, max_rank=4, quantized=Tru
 
 Pair = tuple[int, int]
 
-# Of a box in DETECTION_POST_PROCESS so many numbers count.
+# The numbers of a box that DETECTION_POST_PROCESS reads.
 BOX_NUMBERS = 4
 
 
@@ -35,14 +35,14 @@ def resize(
     extrapolation_value: float = 0.0,
     nearest_mode: NearestMode = NearestMode.NORMAL,
 ) -> TensorSpec:
-    """x with new_height and new_width; with preserve_aspect_ratio the largest size in them that has the ratio of x.
+    """y = x resized to new_height and new_width; with preserve_aspect_ratio to the largest size in them with x's ratio.
 
-    Row i, and column i likewise, reads x at p = i old / new (ASYMMETRIC), i (old - 1) / (new - 1) (ALIGN_CORNERS) or
-    (i + 0.5) old / new - 0.5 (HALF_PIXEL), the last two at 0 where new is 1. LINEAR weights the two neighbours of p by
-    their nearness, CUBIC four of them by the kernel of R. Keys (1981) with a = cubic_coeff. NEAREST, which takes any
-    data type, rounds p down (FLOOR), up (CEIL) or to the nearest, halves down (ROUND_HALF_DOWN), up (ROUND_HALF_UP) or
-    away from 0 (NORMAL). Neighbours outside of x are its edge; with exclude_outside 1 only those inside count.
-    No mode reads an extrapolation_value.
+    Row i, and column i likewise, reads x at p = i old / new (ASYMMETRIC), i (old - 1) / (new - 1) (ALIGN_CORNERS) or (i
+    + 0.5) old / new - 0.5 (HALF_PIXEL), the last two at 0 where new is 1. LINEAR weights the two neighbours of p by
+    their nearness, CUBIC weights four of them by the kernel of R. Keys (1981) with a = cubic_coeff. NEAREST, which
+    takes any data type, rounds p down (FLOOR), up (CEIL) or to the nearest, with halves down (ROUND_HALF_DOWN), up
+    (ROUND_HALF_UP) or away from 0 (NORMAL). Neighbours outside of x are its edge; with exclude_outside 1 only those
+    inside count. extrapolation_value is ignored.
     """
     if method is ResizeMethod.UNKNOWN:
         refuse("method is UNKNOWN; use LINEAR, NEAREST or CUBIC")
@@ -66,7 +66,7 @@ def resize(
 def batch_to_space(x: AnyImage, *, block_shape: Ints = (), crops: IntLists = ()) -> TensorSpec:
     """y[b, h rows + r, w columns + c] = x[(r columns + c) batch + b, h, w], with block_shape [rows, columns].
 
-    Then crops [[top, bottom], [left, right]] (empty: none) are cut off. TensorFlow Lite's order of elements.
+    Then crops [[top, bottom], [left, right]] (empty: none) are cut off. The order of elements is TensorFlow Lite's.
     """
     image, (rows, columns) = ImageShape.of(x.spec), block_pair(block_shape)
     vertical, horizontal = borders("crops", crops)
@@ -78,7 +78,7 @@ def batch_to_space(x: AnyImage, *, block_shape: Ints = (), crops: IntLists = ())
 
 @operator(NodeType.SPACE_TO_BATCH_ND)
 def space_to_batch(x: AnyImage, *, block_shape: Ints = (), paddings: IntLists = ()) -> TensorSpec:
-    """The inverse of BATCH_TO_SPACE_ND: x with a border of zeros, cut into blocks whose pixels go to the batch.
+    """y = the inverse of BATCH_TO_SPACE_ND: x with a border of zeros, cut into blocks whose pixels go to the batch.
 
     paddings is [[top, bottom], [left, right]] (empty: none).
     """
@@ -92,9 +92,9 @@ def space_to_batch(x: AnyImage, *, block_shape: Ints = (), paddings: IntLists = 
 
 @operator(NodeType.DEPTH_TO_SPACE)
 def depth_to_space(x: AnyImage, *, block_size: int = 0, format: Format = Format.NONE, mode: str = "") -> TensorSpec:
-    """Each pixel's channels become a block of block_size by block_size pixels with the rest of them.
+    """y = x with the channels of each pixel rearranged to a block of block_size by block_size pixels.
 
-    Channels are read as (row, column, new channel) with mode DCR (or empty), as (new channel, row, column) with CRD.
+    With mode DCR (or empty) channels are (row, column, new channel), with CRD (new channel, row, column).
     """
     if mode not in ("", "DCR", "CRD"):
         refuse(f"mode is {mode!r}; use 'DCR' or 'CRD'")
@@ -106,7 +106,7 @@ def depth_to_space(x: AnyImage, *, block_size: int = 0, format: Format = Format.
 
 @operator(NodeType.SPACE_TO_DEPTH)
 def space_to_depth(x: AnyImage, *, block_size: int = 0, format: Format = Format.NONE) -> TensorSpec:
-    """Each block of block_size by block_size pixels becomes one, whose channels are (row, column, old channel)."""
+    """y = x with each block of block_size by block_size pixels as one, with channels (row, column, old channel)."""
     image, block = ImageShape.of(x.spec), _block(block_size)
     height, width = _divided(x, "a height", image.height, block), _divided(x, "a width", image.width, block)
     result = ImageShape(image.batch, height, width, _times(image.channels, block * block))
@@ -132,20 +132,19 @@ def detection_post_process(
     out_quantized: bool = False,
     declared: tuple[TensorSpec, ...],
 ) -> tuple[TensorSpec, ...]:
-    """The best of many overlapping boxes, as TensorFlow Lite's custom operator TFLite_Detection_PostProcess finds them.
+    """y = the best of many overlapping boxes, as TensorFlow Lite's operator TFLite_Detection_PostProcess finds them.
 
-    A box [y, x, h, w] of bbox [1, boxes, 4 or more], whose first four numbers count, has its center at
-    y / scale[0] anchor h + anchor y, and the height exp(h / scale[2]) anchor h; x and w likewise. scores [1, boxes,
+    A box [y, x, h, w] of bbox [1, boxes, 4 or more], of which the first four numbers count, has its center at y /
+    scale[0] anchor h + anchor y, and the height exp(h / scale[2]) anchor h; x and w likewise. scores [1, boxes,
     num_classes or one more in front, for the background]. From the highest score down to nms_score_threshold, a box is
-    taken unless it overlaps one taken before by more than nms_io_u_threshold (intersection / union). With
-    use_regular_nms that is done class by class, for at most detections_per_class (0: max_detections) of each, and the
-    max_detections best are kept; without, once for the best class of each box, which comes with its
+    selected unless it overlaps an earlier selected one by more than nms_io_u_threshold (intersection / union). With
+    use_regular_nms this is done class by class, for at most detections_per_class (0: max_detections) boxes of each, and
+    the max_detections best are kept. Without, it is done once for the best class of each box, and the box gets its
     max_classes_per_detection (0: 1) best classes.
 
-    Outputs, for n = max_detections max_classes_per_detection rows, those that are not needed 0: the corners
-    [1, n, (ymin, xmin, ymax, xmax)]; classes [1, n]; scores [1, n]; number of boxes taken [1]. They are FLOAT32, but
-    FLOAT16 where the operands are, unless the model declares them FLOAT32. input_size and out_quantized say nothing
-    here.
+    Outputs, for n = max_detections max_classes_per_detection rows, with unused rows 0: the corners [1, n, (ymin, xmin,
+    ymax, xmax)]; classes [1, n]; scores [1, n]; number of selected boxes [1]. They are FLOAT32, or FLOAT16 if the
+    operands are and the model doesn't declare FLOAT32. input_size and out_quantized are ignored.
     """
     is_half = same_data_type(bbox, scores, anchors) is DataType.FLOAT16
     allowed = (DataType.FLOAT16, DataType.FLOAT32) if is_half else (DataType.FLOAT32,)
@@ -169,7 +168,7 @@ def detection_post_process(
 
 
 def _require_boxes(bbox: Operand, scores: Operand, anchors: Operand) -> None:
-    """Refuse operands of DETECTION_POST_PROCESS that are not one image with one number of boxes."""
+    """Refuse operands of DETECTION_POST_PROCESS that aren't one image with one number of boxes."""
     for operand, axis, size in ((bbox, 0, 1), (scores, 0, 1), (anchors, 1, 4)):
         if operand.shape[axis] not in (UNKNOWN_DIM, size):
             refuse(f"dimension {axis} of {operand} is {operand.shape[axis]}; use {size}")
@@ -180,14 +179,14 @@ def _require_boxes(bbox: Operand, scores: Operand, anchors: Operand) -> None:
 
 
 def block_pair(block_shape: Ints) -> Pair:
-    """[rows, columns] of a block. Refuses what is none."""
+    """Return [rows, columns] of a block. Refuses other values."""
     if len(block_shape) != 2 or min(block_shape) < 1:
         refuse(f"block_shape is {list(block_shape)}; use 2 values of 1 or more, rows and columns")
     return block_shape[0], block_shape[1]
 
 
 def borders(name: str, pairs: IntLists) -> tuple[Pair, Pair]:
-    """[[top, bottom], [left, right]], empty for none. Refuses what is no border."""
+    """Return [[top, bottom], [left, right]], zeros for an empty one. Refuses other values."""
     if not pairs:
         return (0, 0), (0, 0)
     if [len(pair) for pair in pairs] != [2, 2] or min(map(min, pairs)) < 0:
@@ -227,7 +226,7 @@ def _divided(x: Operand, name: str, size: int, parts: int) -> int:
 
 
 def _with_ratio(image: ImageShape, new_height: int, new_width: int) -> Pair:
-    """The largest height and width inside the new ones that have the ratio of the image, rounded, at least 1."""
+    """Return the largest height and width within the new ones with the image's ratio, rounded, at least 1."""
     if UNKNOWN_DIM in (image.height, image.width):
         return UNKNOWN_DIM, UNKNOWN_DIM
     if new_height * image.width <= new_width * image.height:

@@ -1,8 +1,8 @@
-"""The only place where messages become values and values messages.
+"""Wire: the only room where messages become values, and values messages.
 
-What comes from a message is checked here as far as a single message can be: enums are known, sizes agree, shapes hold
-their bytes. Everything raises InvalidParameter with the place. Both ends of the wire read `wire.x` for what stands
-here; only `packet` and `run_messages`, which one imports by themselves, write and read bytes.
+This room checks what a single message can show: enums are known, sizes agree, shapes fit their bytes. Functions raise
+InvalidParameter with the place. Client and daemon use `wire.x`; only `packet` and `run_messages`, which are imported by
+themselves, write and read bytes.
 """
 
 from nnrt_hdi.wire.enums import known_enum, number

@@ -1,6 +1,6 @@
-"""How many messages lie in a serialized one, counted without making them.
+"""Counts of nested messages in a serialized one, without parsing it.
 
-Parsed, an empty message of two bytes takes forty times as much.
+Parsed, an empty message of two bytes takes forty times its size.
 """
 
 from collections.abc import Mapping
@@ -13,9 +13,9 @@ from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.graph import MAX_NODES, MAX_QUANT_PARAMS, MAX_TENSORS, require_at_most
 from nnrt_hdi.v2 import model_pb2, node_pb2
 
-# Serialized messages that are shorter can't hold enough others to harm anybody.
+# Shorter messages can't contain enough others to do harm.
 UNCOUNTED_BYTES = 64 * 1024
-# Messages of any other type.
+# Limit for messages of any other type.
 _MOST = 1 << 17
 _LIMITS: Mapping[str, int] = {
     node_pb2.Node.DESCRIPTOR.full_name: MAX_NODES,
@@ -24,7 +24,7 @@ _LIMITS: Mapping[str, int] = {
     model_pb2.ConstantRef.DESCRIPTOR.full_name: MAX_TENSORS,
     model_pb2.QuantParam.DESCRIPTOR.full_name: MAX_QUANT_PARAMS,
 }
-# Fields of any kind: those of all nodes and tensors, and as many again.
+# Limit for fields of any kind: those of all nodes and tensors, and as many again.
 _MOST_FIELDS = 1 << 22
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _FIXED_BYTES = {_FIXED64: 8, _FIXED32: 4}
@@ -33,8 +33,8 @@ _FIXED_BYTES = {_FIXED64: 8, _FIXED32: 4}
 def require_moderate(data: bytes, kind: type[Message]) -> None:
     """Raise InvalidParameter for a serialized message with more parts than any real one has.
 
-    So is whatever else can't be read to its end here, which nothing of ours has: what protobuf makes of the rest could
-    not be told. (It passes over groups whose fields are none.)
+    The same goes for anything that can't be read to its end here: nobody knows what protobuf would make of the rest.
+    (It skips groups whose fields are none.)
     """
     if len(data) < UNCOUNTED_BYTES:
         return
@@ -82,12 +82,12 @@ def _unreadable() -> InvalidParameter:
 
 @cache
 def _nested(kind: Any) -> dict[int, Any]:
-    """The types of those fields of a message that are messages, by their numbers."""
+    """Return the types of a message's fields that are messages, by number."""
     return {field.number: field.message_type for field in kind.fields if field.message_type is not None}
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """A number, and where it ends."""
+    """Return a number and where it ends."""
     number = data[at]
     at += 1
     if number < 0x80:

@@ -1,4 +1,4 @@
-"""Enum members and the numbers that messages have for them."""
+"""Enum members and their numbers in messages."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -11,7 +11,7 @@ EnumT = TypeVar("EnumT", bound=IntEnum)
 
 
 def known_enum(enum: type[EnumT], number: int, what: str) -> EnumT:
-    """The enum member of a number from a message. Raises InvalidParameter naming the field, `what`, and the members."""
+    """Return the member for a number in a message. Raise InvalidParameter that names the field and the members."""
     members: Mapping[int, EnumT] = _members(enum)
     member = members.get(number)
     if member is None:
@@ -21,17 +21,17 @@ def known_enum(enum: type[EnumT], number: int, what: str) -> EnumT:
 
 
 def enum_or(fallback: EnumT, number: int) -> EnumT:
-    """The enum member of a number from a message; the fallback for a number that this version doesn't know."""
+    """Return the member for a number in a message, or the fallback for an unknown number."""
     members = type(fallback).__members__.values()
     return next((member for member in members if member == number), fallback)
 
 
 def number(member: IntEnum) -> Any:
-    """An enum member as a message takes it: protobuf's stubs have a type for it that exists nowhere else."""
+    """Return a member as messages take it; the type in protobuf's stubs exists nowhere else."""
     return int(member)
 
 
 @cache
 def _members(enum: type[EnumT]) -> Mapping[int, EnumT]:
-    """The members of an enum by their numbers: a model has tens of thousands, and to ask the enum is slow."""
+    """Return an enum's members by number; asking the enum is slow for tens of thousands of values."""
     return {int(member): member for member in enum}

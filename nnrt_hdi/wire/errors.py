@@ -1,4 +1,4 @@
-"""Errors as gRPC statuses and ErrorDetail messages, and the places that they name."""
+"""Errors as gRPC statuses and ErrorDetail messages."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -24,7 +24,7 @@ from nnrt_hdi.errors import (
 from nnrt_hdi.v2 import error_pb2
 from nnrt_hdi.wire.enums import number
 
-# Errors travel in trailers, for which gRPC takes 8 KiB by default, encoded at a third or more above their size.
+# Errors travel in trailers, for which gRPC allows 8 KiB, encoded at a third or more above their size.
 _MAX_MESSAGE_BYTES = 2048
 _MAX_PLACE_BYTES = 512
 _MAX_STATUS_BYTES = 256
@@ -32,7 +32,7 @@ _MAX_REQUEST_ID_BYTES = 64
 
 ValueT = TypeVar("ValueT")
 
-# By status, for calls that carry no ErrorDetail.
+# Classes by status, for calls without an ErrorDetail.
 _ERROR_OF_STATUS: dict[grpc.StatusCode, type[NnrtError]] = {
     grpc.StatusCode.UNAVAILABLE: UnavailableDevice,
     grpc.StatusCode.DEADLINE_EXCEEDED: TimedOut,
@@ -63,7 +63,7 @@ def error_from_detail(detail: error_pb2.ErrorDetail) -> NnrtError:
 
 
 def rich_status(error: NnrtError) -> grpc.Status:
-    """The error as a status to abort a call with."""
+    """Return the error as the status that aborts a call."""
     status = status_pb2.Status(
         code=grpc.StatusCode[error.grpc_status].value[0], message=shortened(str(error), _MAX_STATUS_BYTES)
     )
@@ -72,7 +72,7 @@ def rich_status(error: NnrtError) -> grpc.Status:
 
 
 def shortened(text: str, most_bytes: int) -> str:
-    """The text if its UTF-8 is no longer than that, else its beginning and its end."""
+    """Return the text if its UTF-8 is short enough, else its beginning and end."""
     data = text.encode(errors="backslashreplace")
     if len(data) <= most_bytes:
         return data.decode()
@@ -81,7 +81,7 @@ def shortened(text: str, most_bytes: int) -> str:
 
 
 def error_detail_of(call: grpc.Call) -> NnrtError | None:
-    """The error that a daemon put into a failed call; None where the failure is gRPC's own, or can't be read."""
+    """Return the error that a daemon put into a failed call; None if the failure is gRPC's own or unreadable."""
     try:
         status = rpc_status.from_call(call)
         for entry in status.details if status else ():
@@ -94,12 +94,12 @@ def error_detail_of(call: grpc.Call) -> NnrtError | None:
 
 
 def error_of_status(call: grpc.Call) -> NnrtError:
-    """The error that a failed call stands for by its status alone, where the daemon put none into it."""
+    """Return the error of a failed call by its status alone."""
     return _ERROR_OF_STATUS.get(call.code(), OperationFailed)(f"{call.code().name}: {call.details()}")
 
 
 def at_place(place: str, convert: Callable[[], ValueT]) -> ValueT:
-    """The result of `convert`, whose errors get the place."""
+    """Return the result of `convert`; add the place to its errors."""
     try:
         return convert()
     except NnrtError as error:

@@ -1,4 +1,4 @@
-"""Models and what belongs to building them: graphs, constants, configurations, and what a device answers."""
+"""Messages of builds: graphs, constants, configurations, and answers of a device."""
 
 import hashlib
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ _ATTR_FIELD_OF_TYPE = {node_type: name for name, node_type in _TYPE_OF_ATTR_FIEL
 
 
 def graph(message: model_pb2.Model) -> Graph:
-    """The graph of a Model. Constants sent by digest come without their data."""
+    """Return the graph of a Model. Constants sent by digest have no data."""
     _require_moderate(message)
     tensors: list[TensorSpec] = []
     constants: dict[int, Constant] = {}
@@ -66,28 +66,28 @@ def graph(message: model_pb2.Model) -> Graph:
 
 
 class SentModel:
-    """A model as a client sent it, of which most is read only when it is needed."""
+    """Model as a client sent it, parsed only when needed."""
 
     def __init__(self, message: model_pb2.Model) -> None:
         self._message = message
 
     @cached_property
     def digest(self) -> bytes:
-        """SHA-256 of all that the message says, constants sent by digest included. Equal ones are of equal graphs."""
+        """SHA-256 of the message with the digests of constants; equal digests mean equal graphs."""
         return hashlib.sha256(self._message.SerializeToString(deterministic=True)).digest()
 
     def graph(self) -> Graph:
-        """See `graph`."""
+        """Return the graph; see `graph`."""
         return graph(self._message)
 
     def named_constants(self) -> list[Constant]:
-        """The constants sent by digest, of a model whose graph is known to be sound."""
+        """Return the constants sent by digest, of a model with a sound graph."""
         places = (tensor.data for tensor in self._message.all_tensors)
         return [named_constant(place.constant) for place in places if place.HasField("constant")]
 
 
 def model_message(graph: Graph) -> model_pb2.Model:
-    """The Model of a graph: small constants inline, the others by digest."""
+    """Return the Model of a graph, with small constants inline and the others by digest."""
     message = model_pb2.Model(
         name=graph.name,
         input_index=graph.inputs,
@@ -112,7 +112,7 @@ def model_message(graph: Graph) -> model_pb2.Model:
 
 
 def _require_moderate(message: model_pb2.Model) -> None:
-    require_moderate(len(message.all_tensors), len(message.nodes), 0, 0)  # Before they are walked through.
+    require_moderate(len(message.all_tensors), len(message.nodes), 0, 0)  # Before walking through them.
     references = len(message.input_index) + len(message.output_index)
     references += sum(len(node.input_index) + len(node.output_index) for node in message.nodes)
     quant_params = sum(len(tensor.quant_params) for tensor in message.all_tensors)
@@ -128,7 +128,7 @@ def _constant(message: model_pb2.Tensor, spec: TensorSpec) -> Constant:
     if place == "constant":
         constant = named_constant(message.data.constant)
         if constant.size_bytes <= INLINE_CONSTANT_BYTES:
-            # It may decide shapes, and then whether a node is supported must not depend on what is uploaded already.
+            # It may decide shapes; the support of a node must not depend on what was uploaded before.
             raise InvalidParameter(
                 f"it has {constant.size_bytes} bytes and is sent by digest; send up to {INLINE_CONSTANT_BYTES} inline"
             )
@@ -137,7 +137,7 @@ def _constant(message: model_pb2.Tensor, spec: TensorSpec) -> Constant:
 
 
 def named_constant(message: model_pb2.ConstantRef) -> Constant:
-    """The constant of a ConstantRef, without its data."""
+    """Return the constant of a ConstantRef, without data."""
     if len(message.sha256) != SHA256_BYTES:
         raise InvalidParameter(f"its digest has {len(message.sha256)} bytes; a SHA-256 has {SHA256_BYTES}")
     return Constant(message.sha256, message.size_bytes)
@@ -247,11 +247,11 @@ def dim_ranges_message(ranges: Sequence[DimRange]) -> prepared_model_pb2.GetInpu
 
 
 def origin(number: int) -> Origin:
-    """How a daemon got a model. One that this version doesn't know reads as COMPILED."""
+    """Return how a daemon got a model; unknown numbers count as COMPILED."""
     known = device_pb2.PreparedModelInfo.Origin
     return Origin[known.Name(number)] if number in known.values() else Origin.COMPILED
 
 
 def origin_number(origin: Origin) -> Any:
-    """The number that messages have for how a daemon got a model."""
+    """Return the number of an Origin in messages."""
     return device_pb2.PreparedModelInfo.Origin.Value(origin.name)

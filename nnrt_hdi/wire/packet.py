@@ -1,8 +1,8 @@
-"""Packets of runs: frames of requests and of replies, the same bytes on the local socket and over gRPC.
+"""Packets of runs: frames of requests and replies, the same bytes on the local socket and over gRPC.
 
-A packet is one frame or several. A frame has a head, perhaps a message, the places of tensors in regions of buffers,
-and the bytes of the others. The message of a request is its description (RunDescription), which the daemon keeps under
-the number in the head and a later frame leaves out; that of a reply says what is not as the description promises
+A packet has one or more frames. A frame has a head, perhaps a message, the regions of tensors in buffers, and the bytes
+of the other tensors. The message of a request is its description (RunDescription); the daemon keeps it under the number
+in the head, and later frames leave it out. The message of a reply says what differs from the description's promise
 (RunOutcome). protos/README.md has the layout, docs/adr/0021-one-run.md the reasons.
 """
 
@@ -16,22 +16,21 @@ from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.limits import MAX_FRAMES
 from nnrt_hdi.tensor import Array, flat_bytes
 
-# With what a frame begins, as a number of four bytes. No message of protobuf begins with a zero byte.
+# First four bytes of a frame, as a number. No protobuf message begins with a zero byte.
 REQUEST_MARK = 0x0100
 REPLY_MARK = 0x0200
-# What a packet with frames begins with, and no message does.
+# First byte of a packet with frames, and of no message.
 FIRST_BYTE = 0
 
-# Mark, length of the frame, run_id, timeout_ms, number of the description, length of the description or 0.
+# Mark, frame length, run_id, timeout_ms, number of the description, length of the description or 0.
 _REQUEST_HEAD = "<IIQIII4x"
-# Mark, length of the frame, run_id, the six numbers of the times (protos/README.md), length of the
-# outcome or 0.
+# Mark, frame length, run_id, six times (protos/README.md), length of the outcome or 0.
 _REPLY_HEAD = "<IIQ6QI4x"
-# buffer_id, offset, and the bytes that there are.
+# buffer_id, offset, size.
 _REGION = "QQQ"
-# Everything in a frame begins at a multiple of this, counted from the begin of the frame, and the frame ends at one.
+# Everything in a frame begins at a multiple of this, from the start of the frame; the frame ends at one.
 _ALIGNMENT = 8
-# Tensors that are longer together are copied once more by a struct than by who joins them.
+# For more bytes of tensors, joining copies less often than struct does.
 _JOINED_BYTES = 64 << 10
 
 request_head = Struct(_REQUEST_HEAD)
@@ -44,10 +43,10 @@ _bytes_of = methodcaller("tobytes")
 
 
 class FrameLayout:
-    """Where everything is in the frames of one description.
+    """Layout of the frames of one description.
 
-    `input_offsets` and `output_offsets` say where a tensor begins in a frame without a message, None for one that the
-    frame doesn't have; a message shifts them all by `padded(len(message))`.
+    `input_offsets` and `output_offsets` are offsets of tensors in a frame without a message, None for tensors that
+    aren't in the frame; a message shifts them by `padded(len(message))`.
     """
 
     __slots__ = (
@@ -65,7 +64,7 @@ class FrameLayout:
     def __init__(
         self, input_bytes: Sequence[int | None], output_bytes: Sequence[int | None], region_count: int
     ) -> None:
-        """Take the sizes of the tensors that frames have in them, None for the others, and how many lie in regions."""
+        """Create a layout from the sizes of inline tensors (None for others), and the numbers of regions."""
         regions = Struct("<" + _REGION * region_count)
         self._region_count = region_count
         self.read_regions = regions.unpack_from
@@ -84,8 +83,16 @@ class FrameLayout:
         tensors: Sequence[Array],
         description: bytes = b"",
     ) -> bytes:
-        """Make the frame of a run, with the three numbers of each region and the tensors that it has in it,
-        each exactly as long as the description says: struct would cut or fill others without a word."""
+        """Return the frame of a run.
+
+        Args:
+            number: Number of the description.
+            run_id: Id of the run.
+            timeout_ms: Milliseconds left; 0: no limit.
+            regions: buffer_id, offset and size of each region, one after the other.
+            tensors: Inline inputs, exactly as long as described: struct would silently cut or pad others.
+            description: The serialized description, or empty.
+        """
         if self.request_bytes <= _JOINED_BYTES and not description:
             return self._pack_request(
                 REQUEST_MARK, self.request_bytes, run_id, timeout_ms, number, 0, *regions, *map(_bytes_of, tensors)
@@ -96,22 +103,21 @@ class FrameLayout:
         return _joined(head, description, places, tensors)
 
     def reply(self, run_id: int, times: Sequence[int], tensors: Sequence[Array]) -> bytes:
-        """Make the frame of a reply that is as its description promises, with the tensors that it has in
-        it."""
+        """Return the frame of a reply that is as its description promises, with its inline outputs."""
         if self.reply_bytes <= _JOINED_BYTES:
             return self._pack_reply(REPLY_MARK, self.reply_bytes, run_id, *times, 0, *map(_bytes_of, tensors))
         return _joined(reply_head.pack(REPLY_MARK, self.reply_bytes, run_id, *times, 0), b"", b"", tensors)
 
 
 def reply_with_outcome(run_id: int, times: Sequence[int], outcome: bytes, tensors: Sequence[Array] = ()) -> bytes:
-    """Make the frame of a reply with a serialized RunOutcome, and the tensors that this says to be inline."""
+    """Return the frame of a reply with a serialized RunOutcome and the outputs that it lists as inline."""
     size = reply_head.size + padded(len(outcome)) + sum(padded(tensor.nbytes) for tensor in tensors)
     head = reply_head.pack(REPLY_MARK, size, run_id, *times, len(outcome))
     return _joined(head, outcome, b"", tensors)
 
 
 def frames_of(mark: int, packet: Bytes) -> list[tuple[int, int]]:
-    """Find where each frame of a packet begins and ends. Raises InvalidParameter for what can't be cut into frames."""
+    """Return start and end of each frame of a packet. Raise InvalidParameter if it doesn't consist of frames."""
     end = len(packet)
     head_bytes = request_head.size if mark == REQUEST_MARK else reply_head.size
     frames: list[tuple[int, int]] = []
@@ -135,12 +141,12 @@ def frames_of(mark: int, packet: Bytes) -> list[tuple[int, int]]:
 
 
 def padded(size: int) -> int:
-    """Round a length up to where the next thing in a frame begins."""
+    """Return a length rounded up to the frame's alignment."""
     return size + -size % _ALIGNMENT
 
 
 def _with_tensors(head: str, sizes: Sequence[int | None]) -> tuple[Struct, list[int | None]]:
-    """Append tensors to a layout; give it with where each one begins."""
+    """Return a struct with tensors appended to a head, and the offset of each tensor."""
     layout, offsets, end = head, list[int | None](), Struct(head).size
     for size in sizes:
         if size is None:
@@ -153,7 +159,7 @@ def _with_tensors(head: str, sizes: Sequence[int | None]) -> tuple[Struct, list[
 
 
 def _joined(head: bytes, message: bytes, places: bytes, tensors: Sequence[Array]) -> bytes:
-    """Join the parts of a frame. The bytes of each tensor are copied once."""
+    """Return the joined parts of a frame; each tensor is copied once."""
     parts: list[Bytes] = [head, message, bytes(-len(message) % _ALIGNMENT), places]
     for tensor in tensors:
         parts += (flat_bytes(np.ascontiguousarray(tensor)), bytes(-tensor.nbytes % _ALIGNMENT))

@@ -1,6 +1,6 @@
-"""Packets of the local socket at both of its ends: a message each, and perhaps descriptors (local_socket.proto).
+"""Packets of the local socket: a message each, perhaps with descriptors (local_socket.proto).
 
-Who expects no descriptor may as well call `recv`: what comes without one needs nothing of this.
+A receiver that expects no descriptor may call `recv` instead.
 """
 
 import array
@@ -16,7 +16,7 @@ from nnrt_hdi.limits import LOCAL_PACKET_BYTES
 
 IS_POSSIBLE = sys.platform == "linux"
 
-# Numbers, for operations on flags of the enum take microseconds.
+# Plain numbers: operations on the enum's flags take microseconds.
 AT_ONCE = int(socket.MSG_DONTWAIT) if IS_POSSIBLE else 0
 _CLOSE_ON_EXEC = int(socket.MSG_CMSG_CLOEXEC) if IS_POSSIBLE else 0
 PEEK = AT_ONCE | int(socket.MSG_PEEK)
@@ -24,12 +24,12 @@ _TOO_LONG = int(socket.MSG_TRUNC)
 _CUT_SHORT = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 _NO_ROOM = int(socket.MSG_CTRUNC)
 _DESCRIPTOR_BYTES = array.array("i").itemsize
-# Exactly one descriptor fits. The kernel closes any others that come with it.
+# Room for one descriptor. The kernel closes any others.
 _ANCILLARY_BYTES = socket.CMSG_LEN(_DESCRIPTOR_BYTES) if IS_POSSIBLE else 0
 
 
 def send_packet(connection: socket.socket, message: Message, descriptors: Sequence[int] = ()) -> None:
-    """Send a message, and descriptors that stay the caller's. Raises OSError where the other end is gone."""
+    """Send a message with descriptors, which stay the caller's. Raise OSError if the other end is gone."""
     if not descriptors:
         connection.send(message.SerializeToString())
         return
@@ -40,12 +40,18 @@ def send_packet(connection: socket.socket, message: Message, descriptors: Sequen
 def receive_packet(
     connection: socket.socket, flags: int = 0, *, takes_descriptor: bool = False
 ) -> tuple[bytes, int | None]:
-    """The bytes of the next packet, none at the end, and the descriptor with it, which is the caller's to close.
+    """Receive the next packet.
 
-    Descriptors that aren't taken the kernel drops, without telling the file systems that they are of: one of a peer's
-    own would have whoever closes them wait for it, and no signal would end that. `flags` are for recvmsg(2). Raises
-    InvalidParameter for a packet that is too long or has several descriptors, OutOfMemory where this process has no
-    room for a descriptor, OSError where the other end is gone or too slow.
+    The kernel drops descriptors that aren't taken, without calling their file systems. Closing a descriptor of a peer's
+    own file system could make this process wait for ever.
+
+    Returns:
+        The bytes, empty at the end; and a descriptor or None, which the caller must close.
+
+    Raises:
+        InvalidParameter: The packet is too long, or has several descriptors.
+        OutOfMemory: This process has no room for a descriptor.
+        OSError: The other end is gone or too slow.
     """
     room = _ANCILLARY_BYTES if takes_descriptor else 0
     data, ancillary, found, _ = connection.recvmsg(LOCAL_PACKET_BYTES, room, flags | _CLOSE_ON_EXEC)

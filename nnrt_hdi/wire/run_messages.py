@@ -1,7 +1,7 @@
-"""RunPackets, the messages of RunStream and AwaitRun, as bytes.
+"""RunPackets (messages of RunStream and AwaitRun) as bytes.
 
-What is written and read is the published protobuf. Protobuf itself would copy the bytes of a tensor several times, so
-the few bytes around them are written and looked for here.
+The bytes are the published protobuf. Protobuf itself would copy a tensor several times, so this module writes and reads
+the few bytes around it.
 """
 
 from typing import NamedTuple
@@ -12,37 +12,37 @@ from nnrt_hdi.compression import expanded
 from nnrt_hdi.v2.prepared_model_pb2 import RunPacket
 from nnrt_hdi.wire.packet import Bytes
 
-# Tags of length-delimited fields: number * 8 + 2; of a number: number * 8.
+# Tags: number * 8 + 2 for length-delimited fields, number * 8 for numbers.
 _PADDING = 1 * 8 + 2
 _FRAMES = 2 * 8 + 2
 _CHUNK = 3 * 8 + 2
 _EXPANDED = 4 * 8
-# Where frames begin in a message that is written here: a multiple of what processors like to compute with.
+# Offset of frames in a message that this module writes: aligned for fast computing.
 _FRAMES_AT = 16
 _ZEROS = bytes(_FRAMES_AT)
 
 
 class Chunk(NamedTuple):
-    """A message with the next bytes of a tensor, which may be compressed."""
+    """Message with the next bytes of a tensor, perhaps compressed."""
 
     data: Bytes
     expanded_bytes: int
 
     @property
     def piece(self) -> Bytes:
-        """The bytes of the tensor. Raises InvalidParameter for a chunk that isn't compressed as it says."""
+        """Bytes of the tensor. Raises InvalidParameter if the chunk isn't compressed as it says."""
         return expanded(self.data, self.expanded_bytes)
 
 
 def frames_message(frames: bytes) -> bytes:
-    """Make the message that has these frames."""
+    """Return the message with these frames."""
     size = _varint(len(frames))
     padding = _FRAMES_AT - 3 - len(size)
     return b"".join((bytes((_PADDING, padding)), _ZEROS[:padding], bytes((_FRAMES,)), size, frames))
 
 
 def chunk_message(piece: memoryview, packed: bytes | None = None) -> bytes:
-    """Make the message that has a chunk: the piece, or, where that is shorter, the same compressed."""
+    """Return the message with a chunk; `packed` is the compressed piece, if that is shorter."""
     if packed is None:
         return b"".join((bytes((_CHUNK,)), _varint(piece.nbytes), piece))
     expanded_bytes = bytes((_EXPANDED,)) + _varint(piece.nbytes)
@@ -50,9 +50,9 @@ def chunk_message(piece: memoryview, packed: bytes | None = None) -> bytes:
 
 
 def read_message(message: bytes) -> Bytes | Chunk:
-    """Read a RunPacket: the frames, where they arrived, or the chunk. Raises DecodeError.
+    """Return the frames or the chunk of a RunPacket. Raise DecodeError.
 
-    Of a message with both the frames count; one with neither is a chunk of no bytes, which nobody takes.
+    If a message has both, the frames count; a message with neither is an empty chunk, which nobody accepts.
     """
     view = _plain(message)
     if view is not None:
@@ -62,7 +62,7 @@ def read_message(message: bytes) -> Bytes | Chunk:
 
 
 def _plain(message: bytes) -> Bytes | Chunk | None:
-    """Read a message as this module writes it; None for one that is left to protobuf."""
+    """Read a message as this module writes it; return None for one that protobuf must parse."""
     at = 0
     if message[:1] == b"\x0a" and len(message) > 1 and message[1] < 0x80:
         at = 2 + message[1]
@@ -83,7 +83,7 @@ def _plain(message: bytes) -> Bytes | Chunk | None:
 
 
 def _varint(number: int) -> bytes:
-    """Write a number as protobuf has it."""
+    """Return a number as a varint of protobuf."""
     written = bytearray()
     while number >= 0x80:
         written.append(number & 0x7F | 0x80)
@@ -93,5 +93,5 @@ def _varint(number: int) -> bytes:
 
 
 def serialized(message: bytes | Message) -> bytes:
-    """Serialize a message for gRPC; one of this module is so already."""
+    """Serialize a message for gRPC; bytes of this module pass unchanged."""
     return message if isinstance(message, bytes) else message.SerializeToString()

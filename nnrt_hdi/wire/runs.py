@@ -1,4 +1,4 @@
-"""IOTensor messages of runs, and the times of a run."""
+"""Messages of runs: IOTensor, TensorDescription, operator times."""
 
 from collections.abc import Sequence
 
@@ -12,18 +12,18 @@ from nnrt_hdi.wire.enums import known_enum, number
 from nnrt_hdi.wire.errors import shortened
 from nnrt_hdi.wire.tensors import array_from_bytes, format_number, format_of, shape_of
 
-# Of a message, for each operator that it tells of: some times what it takes.
+# Bytes of a message reserved for each operator: several times what one needs.
 _BYTES_PER_OPERATOR = 2048
 
 
 def io_spec(message: model_pb2.IOTensor) -> TensorSpec:
-    """The description in an IOTensor message; all its dimensions are known."""
+    """Return the spec in an IOTensor; all dimensions are known."""
     data_type, shape = known_enum(DataType, message.data_type, "data_type"), shape_of(message.dimensions)
     return _of_run(TensorSpec(data_type, shape, format_of(message), (), message.name))
 
 
 def described_spec(message: prepared_model_pb2.TensorDescription) -> TensorSpec:
-    """The tensor of a TensorDescription; all its dimensions are known."""
+    """Return the spec in a TensorDescription; all dimensions are known."""
     return _of_run(TensorSpec(known_enum(DataType, message.data_type, "data_type"), shape_of(message.dimensions)))
 
 
@@ -34,8 +34,7 @@ def _of_run(spec: TensorSpec) -> TensorSpec:
 
 
 def described_form(message: prepared_model_pb2.TensorDescription, form: TensorForm) -> TensorForm | None:
-    """The form that a tensor has in a run, as its description says it; None where that is another one than is
-    expected."""
+    """Return a tensor's form in a run by its description, or None if it differs from the expected form."""
     if message.data_type != form.data_type:
         return None
     dims, latest = message.dimensions, form.latest
@@ -45,7 +44,7 @@ def described_form(message: prepared_model_pb2.TensorDescription, form: TensorFo
 
 
 def io_tensor_message(spec: TensorSpec, array: Array) -> model_pb2.IOTensor:
-    """The tensor with its bytes inline, by itself."""
+    """Return an IOTensor with the bytes inline."""
     return model_pb2.IOTensor(
         name=spec.name,
         data_type=number(spec.data_type),
@@ -56,12 +55,12 @@ def io_tensor_message(spec: TensorSpec, array: Array) -> model_pb2.IOTensor:
 
 
 def io_array(message: model_pb2.IOTensor) -> Array:
-    """The tensor whose bytes are inline."""
+    """Return the array of an IOTensor with inline bytes."""
     return array_from_bytes(message.data.inline, TensorForm(io_spec(message)))
 
 
 def operator_times(reply: prepared_model_pb2.RunReply | prepared_model_pb2.RunOutcome) -> list[OperatorTime]:
-    """What a reply tells of the operators of its run."""
+    """Return the operator times in a reply."""
     return [
         (Besides if one.is_besides else OperatorTime)(one.name, one.operator, one.began_ns, one.took_ns)
         for one in reply.operator_times
@@ -73,7 +72,7 @@ def add_operator_times(
     times: Sequence[OperatorTime],
     message_bytes: int,
 ) -> None:
-    """Have a RunReply tell of operators: of as many of the first ones as take a small part of a message."""
+    """Add operator times to a RunReply: as many of the first ones as need a small part of a message."""
     most = min(MAX_OPERATOR_TIMES, message_bytes // _BYTES_PER_OPERATOR)
     for one in times[:most]:
         name, operator = (shortened(text, OPERATOR_NAME_BYTES) for text in (one.name, one.operator))

@@ -1,4 +1,4 @@
-"""Sessions, and the device that they lead to."""
+"""Messages of sessions, and of the device."""
 
 from dataclasses import asdict
 
@@ -9,9 +9,9 @@ from nnrt_hdi.v2 import device_pb2, session_pb2
 from nnrt_hdi.wire.enums import enum_or, number
 from nnrt_hdi.wire.errors import shortened
 
-# Metadata of every call but DeviceSession.Open: the session it belongs to.
+# Metadata of every call except DeviceSession.Open: the session id.
 SESSION_METADATA = "nnrt-session-bin"
-# Metadata of DeviceSession.Open on a Unix socket: the ticket that says whose the client is.
+# Metadata of DeviceSession.Open on a Unix socket: the ticket with the client's identity.
 TICKET_METADATA = "nnrt-ticket-bin"
 
 _FLAGS = tuple(name for name in Capabilities.__slots__ if name != "program_formats")
@@ -21,7 +21,7 @@ _MAX_WHY_BYTES = 512
 
 
 def device_info(message: session_pb2.DeviceInfo) -> DeviceInfo:
-    """The identity of a device. A type this version doesn't know reads as OTHER, as NNRt asks."""
+    """Return the identity of a device. An unknown type counts as OTHER, as NNRt requires."""
     capabilities = message.capabilities
     return DeviceInfo(
         device_name=message.device_name,
@@ -37,7 +37,7 @@ def device_info(message: session_pb2.DeviceInfo) -> DeviceInfo:
 
 
 def device_status(number: int) -> DeviceStatus:
-    """A status this version doesn't know reads as UNKNOWN."""
+    """Return the status of a number; UNKNOWN for one that this version doesn't know."""
     return enum_or(DeviceStatus.UNKNOWN, number)
 
 
@@ -72,7 +72,7 @@ def device_state_message(state: DeviceState) -> session_pb2.DeviceState:
 
 
 def canary_state(message: device_pb2.GetDeviceStatusReply) -> CanaryState | None:
-    """What a daemon says of its canary; None where it has none."""
+    """Return the state of a daemon's canary, or None if it has none."""
     if not message.HasField("canary"):
         return None
     canary = message.canary

@@ -1,4 +1,4 @@
-"""Tensor messages of models, and what all messages of tensors have in common."""
+"""Tensor messages of models, and helpers for all messages of tensors."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from nnrt_hdi.wire.enums import known_enum, number
 
 
 def tensor_spec(message: model_pb2.Tensor) -> TensorSpec:
-    """The description in a Tensor message, without its data."""
+    """Return the spec in a Tensor message."""
     return TensorSpec(
         data_type=known_enum(DataType, message.data_type, "data_type"),
         shape=shape_of(message.dims),
@@ -38,32 +38,32 @@ def tensor_message(spec: TensorSpec) -> model_pb2.Tensor:
 
 
 def array_from_bytes(data: bytes | memoryview, form: TensorForm) -> Array:
-    """A read-only view of the bytes as the tensor they hold."""
+    """Return a read-only array over the bytes."""
     dtype = form.dtype if form.dtype is not None else form.spec.numpy_dtype
     require_size(len(data), form)
     if not data:
-        data = bytes(dtype.itemsize)  # Of none numpy makes no array, not even an empty one.
+        data = bytes(dtype.itemsize)  # numpy makes no array of no bytes, not even an empty one.
     view: Array = np.ndarray(form.shape, dtype, data.toreadonly() if isinstance(data, memoryview) else data)
     return view
 
 
 def require_size(size_bytes: int, form: TensorForm) -> None:
-    """Refuse, with InvalidParameter, another number of bytes than the tensor has."""
+    """Raise InvalidParameter if the number of bytes isn't the tensor's."""
     if size_bytes != form.size_bytes:
         raise InvalidParameter(f"there are {size_bytes} bytes of data; {form.spec} has {form.spec.byte_size}")
 
 
 def format_of(message: model_pb2.Tensor | model_pb2.IOTensor) -> Format:
-    """The format of a tensor, NONE where its message has none."""
+    """Return the format in a message; NONE if it has none."""
     return known_enum(Format, message.format, "format") if message.HasField("format") else Format.NONE
 
 
 def shape_of(dims: Sequence[int]) -> Shape:
-    """The dimensions, counted before they are copied."""
+    """Return the dimensions, counted before they are copied."""
     require_at_most(MAX_RANK, len(dims), "dimensions")
     return tuple(dims[:])
 
 
 def format_number(spec: TensorSpec) -> Any:
-    """The format as a message takes it: absent for NONE, which proto3 can't hold as a default."""
+    """Return the format for a message; absent for NONE, which proto3 can't have as a default."""
     return None if spec.format is Format.NONE else number(spec.format)

@@ -96,7 +96,7 @@ def test_a_daemon_that_is_open_to_strangers(start_daemon: StartDaemon, tmp_path:
     given = serve_flags(keys("server", tmp_path, "--host", "127.0.0.1"))
     keys("token", tmp_path, "alice", "--role", "run")
     chosen = [*(given[4:] if "access" in flags else ()), *(given[:4] if "tls" in flags else ())]
-    with pytest.raises(RuntimeError, match=r"address '0\.0\.0\.0:0': others than this host reach it.*or --insecure"):
+    with pytest.raises(RuntimeError, match=r"address '0\.0\.0\.0:0': other hosts can reach it.*or --insecure"):
         start_daemon(*chosen, listen="0.0.0.0:0")
     start_daemon(*chosen, "--insecure", listen="0.0.0.0:0")
 

@@ -126,7 +126,7 @@ def test_compile_seconds_come_back() -> None:
     now = 1801
     quota.require_room("a")
     quota.spend("a", 10)
-    assert list(quota._whole_again) == ["a"]
+    assert list(quota._repaid_at) == ["a"]
     with pytest.raises(OutOfMemory):
         quota.require_room("a")
 

@@ -86,7 +86,7 @@ def test_mistakes(
 def test_what_a_daemon_says_of_mistakes(
     start_daemon: StartDaemon, make_fleet: MakeFleet, fleet: Fleet, client: str, said: str
 ) -> None:
-    """gRPC does, on the daemon's standard error, in words that docs/security.md explains; it names no address."""
+    """gRPC does, on the daemon's standard error, in words that docs/guides/secure.md explains; it names no address."""
     daemon = start_daemon(*fleet.client_flags)
     certificate, key = {
         "foreign": lambda: make_fleet("other").authority.issue_client("mallory", DAYS),
@@ -96,7 +96,7 @@ def test_what_a_daemon_says_of_mistakes(
     trusting = Settings(tls_ca=fleet.ca, tls_cert=str(certificate), tls_key=str(key))
     refusal(daemon.address, Settings() if client == "plain" else trusting)
     until(lambda: f"OPENSSL_internal:{said}" in daemon.log(), daemon.log)
-    assert said in (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+    assert said in (Path(__file__).parents[2] / "docs/guides/secure.md").read_text()
 
 
 def test_an_expired_certificate(start_daemon: StartDaemon, fleet: Fleet) -> None:

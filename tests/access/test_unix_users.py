@@ -146,7 +146,7 @@ def test_tickets_of_the_absent_end(monkeypatch: pytest.MonkeyPatch) -> None:
         now += 1
         ticket = tickets._new(user)
     assert len(tickets._given) < 100
-    assert tickets.user_of(ticket) == 999
+    assert tickets.redeem(ticket) == 999
 
 
 def test_tickets_end(folder: Path) -> None:
@@ -156,11 +156,11 @@ def test_tickets_end(folder: Path) -> None:
     try:
         first, *others = (ticket_metadata(f"unix:{folder}/s", 10)[0][1] for _ in range(257))
         assert isinstance(first, bytes)
-        assert tickets.user_of(first) is None  # It gave way.
+        assert tickets.redeem(first) is None  # It gave way.
         for ticket in others:
             assert isinstance(ticket, bytes)
-            assert tickets.user_of(ticket) == os.getuid()
-            assert tickets.user_of(ticket) is None
+            assert tickets.redeem(ticket) == os.getuid()
+            assert tickets.redeem(ticket) is None
     finally:
         tickets.stop()
     assert not list(folder.iterdir())
@@ -198,5 +198,5 @@ def test_a_ticket_counts_on_unix_sockets_only(folder: Path) -> None:
         identities, shown = Identities(None, tickets), ticket_metadata(f"unix:{folder}/s", 10)
     finally:
         tickets.stop()
-    assert identities.of(Call("ipv4:192.0.2.1:1024", shown)) == Identity("host", "192.0.2.1")
-    assert identities.of(Call("unix:", shown)) == Identity("user", str(os.getuid()))
+    assert identities.identify(Call("ipv4:192.0.2.1:1024", shown)) == Identity("host", "192.0.2.1")
+    assert identities.identify(Call("unix:", shown)) == Identity("user", str(os.getuid()))

@@ -10,7 +10,7 @@ from nnrt_backend_onnxruntime import support
 from nnrt_backend_onnxruntime.processor import integer_kernels
 from nnrt_backend_onnxruntime.session import open_session
 from nnrt_onnx_lowering.lowering import LOWERINGS
-from nnrt_onnx_lowering.single_nodes import key_of
+from nnrt_onnx_lowering.single_nodes import support_key
 from onnxruntime_graphs import (
     backend,
     lowered,
@@ -384,7 +384,7 @@ def test_answers_are_kept_under_short_names() -> None:
         params = tuple(QuantParam(0.5 + at, 0) for at in range(1000))
         x = net.input(1, 1000, data_type=DataType.INT8, quant=params)
         graphs.append(net.graph(net.op(N.SQUEEZE, x, outputs=[spec], axis=(axis,) * 1000)))
-    keys = {key_of(graph, 0) for graph in (*graphs, *graphs)}
+    keys = {support_key(graph, 0) for graph in (*graphs, *graphs)}
     assert [len(key) for key in keys] == [32, 32]
 
 

@@ -269,7 +269,7 @@ def test_options_of_providers() -> None:
 
 
 def test_the_page_names_every_extension_and_provider_option() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs/onnxruntime.md").read_text()
+    page = (Path(__file__).resolve().parents[2] / "docs/reference/onnxruntime-backend.md").read_text()
     assert [name for name in SESSION_OPTIONS if f"`{name.removeprefix('session.')}`" not in page] == []
     assert [name for names in PROVIDER_OPTIONS.values() for name in names if f"`{name}`" not in page] == []
     assert [name for name in OPTIONS if f"| `{name}`" not in page] == []

@@ -159,16 +159,16 @@ def test_shapes_of_one_session_leave_others_theirs() -> None:
     """Whoever has runs with very many shapes is joined with those who have runs of the same."""
     group = Group(Batching(max_size=16))
     one, other = Member(group), Member(group)
-    known = [one.bucket(shapes(number)) for number in range(MOST_SHAPES)]
+    known = [one.find_bucket(shapes(number)) for number in range(MOST_SHAPES)]
     assert None not in known
-    assert one.bucket(shapes(MOST_SHAPES)) is None
-    theirs = other.bucket(shapes(MOST_SHAPES))
+    assert one.find_bucket(shapes(MOST_SHAPES)) is None
+    theirs = other.find_bucket(shapes(MOST_SHAPES))
     assert theirs is not None
-    assert one.bucket(shapes(MOST_SHAPES)) is theirs
-    assert other.bucket(shapes(0)) is known[0]
+    assert one.find_bucket(shapes(MOST_SHAPES)) is theirs
+    assert other.find_bucket(shapes(0)) is known[0]
 
 
 def test_shapes_are_forgotten_with_the_sessions_that_had_them() -> None:
     group = Group(Batching(max_size=16))
-    bucket = weakref.ref(Member(group).bucket(shapes(0)))
+    bucket = weakref.ref(Member(group).find_bucket(shapes(0)))
     assert bucket() is None

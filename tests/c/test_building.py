@@ -1,4 +1,4 @@
-"""The ways to build a program that docs/c.md names, and what they make of the examples."""
+"""The ways to build a program that docs/guides/c-programs.md names, and what they make of the examples."""
 
 import os
 import shutil

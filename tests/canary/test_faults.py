@@ -55,7 +55,7 @@ def test_a_fault_takes_the_device_out_until_it_is_gone(
         out = until_out(device)
         assert getattr(out, count) > 0
         assert device.status() is DeviceStatus.OFFLINE
-        with pytest.raises(UnavailableDevice, match=f"the device is out: {why}; have it done by another one"):
+        with pytest.raises(UnavailableDevice, match=f"the device is out: {why}; use another device"):
             executor.run_sync([MANY])
         with Compilation(identity_model(), device) as another, pytest.raises(UnavailableDevice, match="is out"):
             another.build()

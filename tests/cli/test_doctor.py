@@ -276,7 +276,7 @@ def test_refusals() -> None:
     [
         ("computed_ns", Verdict.OK, ""),
         ("queued_ns", Verdict.ADVICE, "nnrt top --by user says who else uses the device"),
-        ("outbound_ns", Verdict.ADVICE, "docs/operations.md, Why was a run slow, has what helps: outbound"),
+        ("outbound_ns", Verdict.ADVICE, "docs/guides/slow-runs.md says what helps: outbound"),
     ],
 )
 def test_where_the_time_of_a_run_goes(part: str, verdict: Verdict, advice: str) -> None:

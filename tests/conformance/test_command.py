@@ -98,7 +98,7 @@ def test_wrong_answers(wrong_daemon: DaemonProcess, tmp_path: Path) -> None:
         == sum(each["verdict"] == "wrong" for each in document["results"])
     )
     assert int(suite.attrib["tests"]) == len(document["results"])
-    assert first["look_at"].startswith("look at docs/operators.md")
+    assert first["look_at"].startswith("look at docs/reference/operators.md")
 
 
 def test_the_first_fault_is_kept_and_repeated(wrong_daemon: DaemonProcess, tmp_path: Path) -> None:
@@ -107,8 +107,8 @@ def test_the_first_fault_is_kept_and_repeated(wrong_daemon: DaemonProcess, tmp_p
     assert result.exit_code == 1
     (place,) = kept.iterdir()  # One for the operator.
     assert f"kept: {place}" in result.stdout
-    assert "look at docs/operators.md" in " ".join(result.stdout.split())
-    assert "look at docs/operators.md" in (place / "fault.txt").read_text()
+    assert "look at docs/reference/operators.md" in " ".join(result.stdout.split())
+    assert "look at docs/reference/operators.md" in (place / "fault.txt").read_text()
     again, run = [
         shlex.split(line) for line in (place / "fault.txt").read_text().splitlines() if line.startswith("nnrt ")
     ]

@@ -16,7 +16,7 @@ from part import examples
 
 from nnrt_client.conformance.cases.sample import Sample
 from nnrt_client.conformance.cases.samples import SAMPLES
-from nnrt_client.model.operations.record import carried_attrs
+from nnrt_client.model.operations.record import normalize_attrs
 from nnrt_hdi import wire
 from nnrt_hdi.enums import ActivationType, DataType, Format, NodeType, QuantType
 from nnrt_hdi.errors import InvalidFile, InvalidParameter
@@ -31,7 +31,7 @@ RELU = {"activation_type": ActivationType.RELU}
 
 def graph_from(sample: Sample) -> Graph:
     """Its attributes are those that a client's model would have."""
-    return graph_of(sample.node_type, pairs(sample, sample.arrays()), carried_attrs(sample.node_type, sample.attrs))
+    return graph_of(sample.node_type, pairs(sample, sample.arrays()), normalize_attrs(sample.node_type, sample.attrs))
 
 
 def file_of(graph: Graph) -> bytes:
@@ -351,11 +351,11 @@ def test_both_ends_of_the_wire_hold_the_same_graph() -> None:
 
 def test_attributes_as_they_are_carried() -> None:
     """Real numbers are those of FLOAT32, also where an integer or a number beyond its range is given."""
-    carried = carried_attrs(NodeType.LAYER_NORM_FUSION, {"epsilon": 1e-5, "begin_norm_axis": 1})
+    carried = normalize_attrs(NodeType.LAYER_NORM_FUSION, {"epsilon": 1e-5, "begin_norm_axis": 1})
     assert carried == {"epsilon": 9.999999747378752e-06, "begin_norm_axis": 1}
-    (huge,) = carried_attrs(NodeType.LAYER_NORM_FUSION, {"epsilon": 1e39}).values()
+    (huge,) = normalize_attrs(NodeType.LAYER_NORM_FUSION, {"epsilon": 1e39}).values()
     assert huge == float("inf")
-    (whole,) = carried_attrs(NodeType.LAYER_NORM_FUSION, {"epsilon": 1}).values()
+    (whole,) = normalize_attrs(NodeType.LAYER_NORM_FUSION, {"epsilon": 1}).values()
     assert type(whole) is float
-    assert carried_attrs(NodeType.SOFTMAX, {"axis": ()}) == {}
-    assert carried_attrs(NodeType.CONSTANT_OF_SHAPE, {"value": (0.1,)}) == {"value": (0.10000000149011612,)}
+    assert normalize_attrs(NodeType.SOFTMAX, {"axis": ()}) == {}
+    assert normalize_attrs(NodeType.CONSTANT_OF_SHAPE, {"value": (0.1,)}) == {"value": (0.10000000149011612,)}

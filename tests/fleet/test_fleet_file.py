@@ -115,7 +115,7 @@ def test_ports_of_metrics_and_health_are_counted(tmp_path: Path) -> None:
         ("[device.a]\naccept-programs = 'no'", "[device.a] accept-programs: 'no' is not one of"),
         ("[device.a]\nlisten = []", "[device.a] listen: it is []; use a text, or a list of texts"),
         ("[device.a]\nlisten = 'here'", "[device.a] listen: 'here' is no address; use HOST:PORT, HOST:PORT+ or unix:"),
-        ("[device.a]\nlisten = '0.0.0.0:1'", "[device.a] listen: address '0.0.0.0:1': others than this host reach it"),
+        ("[device.a]\nlisten = '0.0.0.0:1'", "[device.a] listen: address '0.0.0.0:1': other hosts can reach it"),
         ("[device.a]\ncpus = '0-'", "[device.a] cpus: it is '0-'; use numbers of processors, such as"),
         ("[device.a]\ncpus = []", "[device.a] cpus: it names no processor; leave it out, or name some"),
         ("[device.a]\ncpus = '65535'", "[device.a] cpus: this host lets it use"),

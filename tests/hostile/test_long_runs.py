@@ -161,8 +161,8 @@ def test_a_compilation_that_was_given_up_has_its_time() -> None:
     compiling = Cancellation()
     compiling.cancel()
     compiling.began_ns = time.perf_counter_ns() - int(100e9)
-    assert CompileWatch(max_compile_s=200, stuck_s=1).look([compiling]) == ""
-    assert "is not over 50." in CompileWatch(max_compile_s=50, stuck_s=1).look([compiling])
+    assert CompileWatch(max_compile_s=200, stuck_s=1).end_overdue([compiling]) == ""
+    assert "is not over 50." in CompileWatch(max_compile_s=50, stuck_s=1).end_overdue([compiling])
 
 
 @pytest.mark.slow

@@ -143,7 +143,7 @@ def prepared(backend: Backend, graph: Graph) -> PreparedModel | None:
 
 
 def has_another_meaning(case: Case) -> bool:
-    """Tell if docs/onnxruntime.md says that this differs: infinities and what is no number, and their like."""
+    """Return whether the backend's page says that this differs: infinities, NaN and the like."""
     if any(array.dtype.kind == "f" and not (np.abs(array.astype(np.float64)) < 1e15).all() for array in case.arrays):
         return True
     if any(param.scale > 1e15 for spec in case.specs for param in spec.quant):

@@ -43,9 +43,9 @@ def test_a_file_is_waited_for_without_the_lock_of_a_pool(tmp_path: Path) -> None
     pool, served = ConstantPool(MemoryBudget(2 << 10)), list[bool]()
 
     class SlowFile(SharedFile):
-        def settle(self, state: Hashable) -> None:
+        def write_back(self, state: Hashable) -> None:
             served.append(serves_another_thread(pool))
-            super().settle(state)
+            super().write_back(state)
 
         def state(self) -> Hashable:
             served.append(serves_another_thread(pool))

@@ -27,7 +27,7 @@ def test_runs_end_though_nobody_closes_the_session() -> None:
     session, run = sessions.open("alice", nothing), Cancellation()
     session.cancellations.add(run)
     run.on_cancel(lambda: said.append("the run"))
-    with session.calls.plain(lambda: said.append("the call")):
+    with session.calls.count_call(lambda: said.append("the call")):
         assert sessions.cut_off(lambda _: True, "a cause") == [session]
     assert said == ["the call", "the run"]
 

@@ -243,7 +243,7 @@ def test_a_compilation_counts_until_it_has_ended() -> None:
         raise OperationFailed("the client gave up")
 
     session = Session(DaemonSettings(), "client", freed_at_once())
-    replies = Builds(device, DaemonSettings())._prepared(session, StubContext(), prepare)
+    replies = Builds(device, DaemonSettings())._compile(session, StubContext(), prepare)
     assert next(replies).progress.stage == "compiling"
     closing = BlockedCall(replies.close)  # type: ignore[attr-defined]  # It is a generator.
     closing.require_blocked()

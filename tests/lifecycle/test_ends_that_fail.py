@@ -44,7 +44,7 @@ def with_failures(session: Session, closing: ExitStack) -> tuple[Cancellation, l
     session.on_end = fail
     session.cancellations.add(cancellation)
     for end in (fail, lambda: freed.append("call")):
-        closing.enter_context(session.calls.plain(end))
+        closing.enter_context(session.calls.count_call(end))
     session.add_model(Model(), lambda: freed.append("model"))
     session.buffers.allocate(1000, to_share=False)
     return cancellation, freed

@@ -22,7 +22,7 @@ class Device:
 
     def wait(self, flow: Flow, runs: int = 1) -> None:
         for _ in range(runs):
-            self.queue.wait(flow, self.now)
+            self.queue.enqueue(flow, self.now)
 
     def run_next(
         self, length_s: Callable[[Flow], float], meanwhile: Callable[[Flow], object] = lambda flow: None
@@ -30,7 +30,7 @@ class Device:
         """One run, to its end; whose it was. `meanwhile` is called in its middle."""
         flow = self.queue.next(self.now)
         self.queue.start(flow, self.now)
-        self.queue.leave(flow, self.now)
+        self.queue.dequeue(flow, self.now)
         length = length_s(flow)
         self.now += length / 2
         meanwhile(flow)
@@ -108,7 +108,7 @@ def test_idling_saves_nothing_up() -> None:
         device.wait(flow, runs=2000)
         device.run_next(lambda _: 1.0)
     for _ in range(late.waiting):
-        device.queue.leave(late, device.now)
+        device.queue.dequeue(late, device.now)
     for _ in range(1000):
         device.run_next(lambda _: 1.0)
     device.had.clear()
@@ -143,7 +143,7 @@ def test_coming_back_is_no_way_to_get_more() -> None:
 
     for _ in range(200):
         if device.run_next(lambda flow: 0.01 if flow is steady else 0.05, come_back) is jumpy:
-            device.queue.leave(jumpy, device.now)
+            device.queue.dequeue(jumpy, device.now)
     assert jain_index([device.had[steady], device.had[jumpy]]) >= 0.95
 
 
@@ -157,7 +157,7 @@ def test_a_run_on_the_device_saves_nothing_up() -> None:
         for _ in range(2):
             assert queue.next(device.now) is other
             queue.start(other, device.now)
-            queue.leave(other, device.now)
+            queue.dequeue(other, device.now)
         device.now += 1.0
         for _ in range(2):
             queue.stop(other, device.now)
@@ -175,7 +175,7 @@ def test_waiting_in_vain_costs_others_nothing() -> None:
 
     for _ in range(200):
         device.run_next(lambda _: 1.0, lambda _: device.wait(fickle))
-        device.queue.leave(fickle, device.now)
+        device.queue.dequeue(fickle, device.now)
     device.wait(late, runs=100)
     device.had.clear()
     for _ in range(20):

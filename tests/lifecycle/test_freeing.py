@@ -52,13 +52,13 @@ def test_one_that_takes_long(threads: FewThreads) -> None:
     freeing, may_end, freed = Freeing(threads), threading.Event(), list[str]()
     left_to(freeing, may_end.wait, partial(freed.append, "first"))
     left_to(freeing, lambda: None, partial(freed.append, "second"))
-    assert not freeing.settle(NO_TIME_S)
+    assert not freeing.await_queued(NO_TIME_S)
     assert not freed
-    assert [doing for _, doing in freeing.asked] == ["close a model"]
+    assert [doing for _, doing in freeing.backend_calls] == ["close a model"]
     may_end.set()
-    assert freeing.settle(DEADLINE_S)
+    assert freeing.await_queued(DEADLINE_S)
     assert freed == ["first", "second"]
-    assert not freeing.asked
+    assert not freeing.backend_calls
 
 
 @pytest.mark.parametrize("kind", [ZeroDivisionError, SystemExit, KeyboardInterrupt])
@@ -79,17 +79,17 @@ def test_who_left_nothing_waits_for_nobody(threads: FewThreads) -> None:
     """Neither for what others have left, nor for what its thread left before, when it did something else."""
     freeing, may_end, began = Freeing(threads), threading.Event(), time.monotonic()
     left_to(freeing, may_end.wait)
-    with freeing.awaited(DEADLINE_S):
+    with freeing.await_own(DEADLINE_S):
         pass
     assert time.monotonic() - began < DEADLINE_S
-    assert freeing.asked
-    with freeing.awaited(NO_TIME_S):
+    assert freeing.backend_calls
+    with freeing.await_own(NO_TIME_S):
         left_to(freeing, lambda: None)
-    assert not freeing.settle(NO_TIME_S)
-    with freeing.awaited(DEADLINE_S):
+    assert not freeing.await_queued(NO_TIME_S)
+    with freeing.await_own(DEADLINE_S):
         left_to(freeing, lambda: None)
         may_end.set()
-    assert freeing.settle(NO_TIME_S)
+    assert freeing.await_queued(NO_TIME_S)
 
 
 def test_what_is_in_use(threads: FewThreads) -> None:
@@ -97,7 +97,7 @@ def test_what_is_in_use(threads: FewThreads) -> None:
     freeing = Freeing(threads)
     freeing.expect()
     left_to(freeing, lambda: None)
-    assert freeing.settle(DEADLINE_S)
+    assert freeing.await_queued(DEADLINE_S)
     assert not freeing.await_all(NO_TIME_S)
     freeing.free("free a buffer", lambda: None, lambda: None)
     assert freeing.await_all(DEADLINE_S)
@@ -108,9 +108,9 @@ def test_no_thread_is_left(threads: FewThreads) -> None:
     freeing, freed = Freeing(threads), list[str]()
     threads.has_some = False
     left_to(freeing, lambda: None, partial(freed.append, "first"))
-    freeing.go_on()
+    freeing.ensure_thread()
     assert not freed
     threads.has_some = True
-    freeing.go_on()
+    freeing.ensure_thread()
     assert freeing.await_all(DEADLINE_S)
     assert freed == ["first"]

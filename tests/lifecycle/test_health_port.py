@@ -27,7 +27,7 @@ NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 def health_address(daemon: DaemonProcess) -> str:
     def told() -> re.Match[str] | None:
-        return re.search(r"telling health on (\S+)", daemon.log())
+        return re.search(r"health service on (\S+)", daemon.log())
 
     found = waiting.until(told)
     assert found is not None

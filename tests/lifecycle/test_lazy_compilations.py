@@ -106,16 +106,16 @@ def test_the_time_of_a_compilation_is_none_of_the_run(monkeypatch: pytest.Monkey
     now = 103.0
     with pytest.raises(OperationFailed, match="cancelled"), run.compiling():
         now = 140.0
-        assert watch.look([run]) == ""
+        assert watch.end_overdue([run]) == ""
         assert not run.is_cancelled
         run.cancel()
         now = 150.0
-        assert watch.look([run]) == ""
+        assert watch.end_overdue([run]) == ""
         now = 156.0
-        assert "a compilation is not over 3.0 s after its time" in watch.look([run])
-    assert watch.look([run]) == "", "it has its time to stop from now on"
+        assert "a compilation is not over 3.0 s after its time" in watch.end_overdue([run])
+    assert watch.end_overdue([run]) == "", "it has its time to stop from now on"
     now = 158.5
-    assert "is still on the device, for 5.5 s by now" in watch.look([run])
+    assert "is still on the device, for 5.5 s by now" in watch.end_overdue([run])
 
 
 def test_a_run_has_its_whole_time_after_a_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,9 +127,9 @@ def test_a_run_has_its_whole_time_after_a_compilation(monkeypatch: pytest.Monkey
     with run.compiling():
         now = 140.0
     now = 144.0
-    assert watch.look([run]) == ""
+    assert watch.end_overdue([run]) == ""
     assert not run.is_cancelled
     now = 146.0
-    watch.look([run])
+    watch.end_overdue([run])
     with pytest.raises(TimedOut, match="raise --max-run-s"):
         run.check()

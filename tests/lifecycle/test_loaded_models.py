@@ -155,14 +155,14 @@ def test_nothing_begins_in_a_closed_session() -> None:
     session.close()
     with pytest.raises(UnavailableDevice):
         session.add_model(prepared, lambda: None)
-    assert device.freeing.settle(DEADLINE_S)
+    assert device.freeing.await_queued(DEADLINE_S)
     assert prepared.closed == 1
     run = Run(session, 0, Cancellation())
     run.model = LoadedModel(prepared, freed_at_once(), lambda: None)
     device.executing.execute(run)
     assert isinstance(run.error, OperationFailed) and "cancelled" in str(run.error)
     assert not (device.scheduler.running or session.cancellations)
-    with pytest.raises(UnavailableDevice), session.calls.stream(lambda: None):
+    with pytest.raises(UnavailableDevice), session.calls.count_stream(lambda: None):
         pytest.fail("it was opened")
     assert device.close(DEADLINE_S)
 
@@ -171,7 +171,7 @@ def test_streams_end_before_runs_are_cancelled() -> None:
     """So that a client whose session is ended never hears of a run that the device cancelled."""
     session, order, cancellation = Session(Settings(), "client", freed_at_once()), list[str](), Cancellation()
     cancellation.on_cancel(lambda: order.append("run"))
-    with session.calls.stream(lambda: order.append("stream")):
+    with session.calls.count_stream(lambda: order.append("stream")):
         session.cancellations.add(cancellation)
         session.close()
     assert order == ["stream", "run"]
@@ -197,12 +197,12 @@ def test_stream_waits_for_one_that_is_ending() -> None:
     opened, may_end = threading.Event(), threading.Event()
 
     def first() -> None:
-        with session.calls.stream(lambda: None):
+        with session.calls.count_stream(lambda: None):
             opened.set()
             may_end.wait(DEADLINE_S)
 
     def second() -> None:
-        with session.calls.stream(lambda: None):
+        with session.calls.count_stream(lambda: None):
             pass
 
     with ThreadPoolExecutor(2) as pool:

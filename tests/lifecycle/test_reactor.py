@@ -25,7 +25,7 @@ from waiting import until
 from nnrt_client import Compilation, Executor, Runtime
 from nnrt_device_service.transport.local import turns
 from nnrt_device_service.transport.local.reactor import Reactor
-from nnrt_device_service.transport.local.served import HandOver, Joint, Served
+from nnrt_device_service.transport.local.served import Batcher, HandOver, ServedConnection
 
 DEADLINE_S = 20.0
 
@@ -35,7 +35,7 @@ class Connection:
     have taken a millisecond. Its joint answers one that is `joined`, or `stuck and joined`. One that says so is set
     aside, and answered by `answer_later`."""
 
-    def __init__(self, user: str = "user", session: object = None, joint: Joint | None = None) -> None:
+    def __init__(self, user: str = "user", session: object = None, joint: Batcher | None = None) -> None:
         self.user = user
         self.session = session or self
         self.joint = joint
@@ -56,7 +56,7 @@ class Connection:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def serve(self, hand_over: HandOver) -> bool | Joint:
+    def serve(self, hand_over: HandOver) -> bool | Batcher:
         assert self._serving.acquire(blocking=False), "two threads serve one connection"
         with self._socket.dup() as connection:
             request = connection.recv(100, socket.MSG_DONTWAIT)
@@ -132,10 +132,10 @@ class Together:
     def __init__(self, pace: str = "quick") -> None:
         self.pace = pace
         self.began, self.let_go = threading.Event(), threading.Event()
-        self.ended: Collection[Served] = ()
+        self.ended: Collection[ServedConnection] = ()
         self.failure: BaseException | None = None
 
-    def answer(self, connections: Sequence[Served], hand_over: HandOver) -> Collection[Served]:
+    def answer(self, connections: Sequence[ServedConnection], hand_over: HandOver) -> Collection[ServedConnection]:
         self.began.set()
         if self.pace == "slow":
             hand_over(None)
@@ -160,7 +160,7 @@ class Crowd:
     def start(self) -> None:
         self._reactor.start()
 
-    def connect(self, user: str = "user", session: object = None, joint: Joint | None = None) -> Connection:
+    def connect(self, user: str = "user", session: object = None, joint: Batcher | None = None) -> Connection:
         connection: Connection = self._closing.enter_context(Connection(user, session, joint))
         connection.reactor = self._reactor
         self._reactor.add(connection)

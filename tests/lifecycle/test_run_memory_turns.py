@@ -102,7 +102,7 @@ def test_who_waits_for_memory_holds_no_slot() -> None:
         assert runs.scheduler.on_device() == [first.cancellation]
         assert second.cancellation.began_ns is None
         watch = RunWatch(max_run_s=0.001, stuck_s=0.001, compile_watch=CompileWatch(0.001, 0.001))
-        assert watch.look([second.cancellation]) == ""
+        assert watch.end_overdue([second.cancellation]) == ""
         for name in ("small", "another"):
             runs.running(name).end()
         assert "second" not in runs.started

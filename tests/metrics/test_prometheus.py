@@ -174,8 +174,8 @@ def numbers(prometheus: PrometheusProcess, query: str) -> list[float]:
 
 
 def test_the_picture_shows_the_dashboard() -> None:
-    """docs/dashboard_picture.py draws it."""
-    picture = html.unescape((ROOT / "docs" / "dashboard.svg").read_text())
+    """docs/site/dashboard_picture.py draws it."""
+    picture = html.unescape((ROOT / "docs/assets/dashboard.svg").read_text())
     assert [panel["title"] for panel in panels() if panel["title"] not in picture] == []
 
 

@@ -1,6 +1,6 @@
 """Prove that the conformance kit bites: what it says of each defect.
 
-`make mutants` writes the table into docs/conformance.md. A defect names the part of the kit that concerns it. What this
+`make mutants` writes the table into caught.md beside it. A defect names the part of the kit that concerns it. What this
 part catches the whole kit catches, and what it misses is tried with all the rest. The right backend is tried, too, and
 so are changes that the contract leaves open: of these the kit has to say nothing.
 
@@ -34,8 +34,7 @@ from nnrt_client.conformance.outcome import Outcome
 from nnrt_client.conformance.target import Target
 from nnrt_client.conformance.trial import Trial
 
-PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
-BEGIN, END = "<!-- mutants: `make mutants` writes them -->\n", "<!-- end of mutants -->\n"
+PAGE = Path(__file__).parent / "caught.md"
 # How long a run, a build or a call may take. No trial takes the right backend a tenth of it.
 _BOUND_S = 20.0
 _SETTINGS = Settings(build_timeout_s=_BOUND_S, run_timeout_s=_BOUND_S, request_timeout_s=_BOUND_S)
@@ -210,10 +209,8 @@ def proof(wanted: Sequence[str], workers: int, *, whole: bool, daemons: bool, wi
 
 
 def write(text: str) -> None:
-    """Put the table into the page, in the place of the one that is there."""
-    before, rest = PAGE.read_text().split(BEGIN)
-    _, after = rest.split(END)
-    PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+    """Write the page of all defects."""
+    PAGE.write_text(f"# Defects that the conformance kit finds\n\nWritten by `make mutants`.\n\n{text}\n")
 
 
 def main() -> int:
@@ -222,7 +219,7 @@ def main() -> int:
     parser.add_argument("--part", action="store_true", help="try the part that concerns a defect, and no more")
     parser.add_argument("--daemons", action="store_true", help="try each defect in a daemon of its own")
     parser.add_argument("--workers", type=int, default=min(_WORKERS, os.cpu_count() or 1), help="try so many at a time")
-    parser.add_argument("--write", action="store_true", help=f"write the table into docs/{PAGE.name}")
+    parser.add_argument("--write", action="store_true", help=f"write the table into tests/mutants/{PAGE.name}")
     given = parser.parse_args()
     wanted = [
         name

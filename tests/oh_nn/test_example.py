@@ -41,8 +41,8 @@ def test_example_program_without_a_device() -> None:
 
 
 def test_example_of_the_page(shared_daemon: DaemonProcess, capsys: pytest.CaptureFixture[str]) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/api.md").read_text(), re.DOTALL)
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/reference/c-functions.md").read_text(), re.DOTALL)
     connect(shared_daemon.address)
-    exec(compile(example, "docs/api.md", "exec"), {})
+    exec(compile(example, "docs/reference/c-functions.md", "exec"), {})
     disconnect()
     assert capsys.readouterr().out == "SUCCESS 24\n"

@@ -15,7 +15,7 @@ from nnrt_client.onnx_import.operators.operator import OPERATORS, operator_of
 
 pytestmark = pytest.mark.table
 
-# What the ONNX Runtime backend does not run, as docs/onnxruntime.md says: a form of an operator by its constants.
+# Forms of operators that the ONNX Runtime backend does not run, as its page says, by their constants.
 _REFUSED = {
     ("ConvInteger", frozenset({2})): "ONNX Runtime has no Conv kernel for FLOAT64",
 }

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnrt_client.model_session.partition.grouping import grouped
+from nnrt_client.model_session.partition.grouping import group_nodes
 
 
 @st.composite
@@ -33,7 +33,7 @@ def has_cycle(groups: list[list[int]], before: list[set[int]]) -> bool:
 @given(graphs())
 def test_groups(graph: tuple[list[set[int]], list[bool | None]]) -> None:
     before, kinds = graph
-    groups = grouped(before, kinds)
+    groups = group_nodes(before, kinds)
     assert sorted(node for nodes in groups for node in nodes) == [
         at for at, kind in enumerate(kinds) if kind is not None
     ]
@@ -50,7 +50,7 @@ def test_groups(graph: tuple[list[set[int]], list[bool | None]]) -> None:
 def test_they_can_not_grow(graph: tuple[list[set[int]], list[bool | None]]) -> None:
     """Any two neighbours of one kind would wait for each other, if they were one."""
     before, kinds = graph
-    groups = grouped(before, kinds)
+    groups = group_nodes(before, kinds)
     for at, first in enumerate(groups):
         for second in groups[at + 1 :]:
             are_neighbours = any(before[node] & set(first) for node in second)
@@ -61,9 +61,9 @@ def test_they_can_not_grow(graph: tuple[list[set[int]], list[bool | None]]) -> N
 
 def test_neighbours_that_wait_for_a_third() -> None:
     """0 and 2 are of one kind; 2 waits for 1 too, which waits for nobody: all of 0 and 2 can be one group."""
-    assert grouped([set(), set(), {0, 1}], [True, False, True]) == [[1], [0, 2]]
+    assert group_nodes([set(), set(), {0, 1}], [True, False, True]) == [[1], [0, 2]]
 
 
 def test_a_diamond() -> None:
     """0 gives to 1 and 2, and 3 takes of both; 2 is of the other kind, so that 3 can't be with 0."""
-    assert grouped([set(), {0}, {0}, {1, 2}], [True, True, False, True]) == [[0, 1], [2], [3]]
+    assert group_nodes([set(), {0}, {0}, {1, 2}], [True, True, False, True]) == [[0, 1], [2], [3]]

@@ -203,7 +203,7 @@ def test_trials_count_as_compilations(monkeypatch: pytest.MonkeyPatch) -> None:
     compile_watch = RunWatch(0.0, 0.0, CompileWatch(1e-9, 0.0))
 
     def look(watch: RunWatch, cancellation: Cancellation) -> None:
-        watch.look([cancellation])
+        watch.end_overdue([cancellation])
         cancellation.check()
 
     for _ in range(2):

@@ -17,9 +17,9 @@ import onnx
 import pytest
 from mutation import mutate
 from nnrt_backend_onnxruntime.programs import tensors as part_tensors
-from nnrt_backend_onnxruntime.programs.foresight import foreseen
+from nnrt_backend_onnxruntime.programs.foresight import foresee
 from nnrt_backend_onnxruntime.programs.loading import compute
-from nnrt_backend_onnxruntime.programs.skeleton import MOST_DEPTH, MOST_NODES, MOST_SKELETON_BYTES, inlined
+from nnrt_backend_onnxruntime.programs.skeleton import MOST_DEPTH, MOST_NODES, MOST_SKELETON_BYTES, inline_functions
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from part import examples
 from program_models import CASES, OPSET, parsed, weights
@@ -94,7 +94,7 @@ def test_the_model_to_be_changed_is_taken(backend: Backend) -> None:
 
 
 def folds(model: onnx.ModelProto) -> bool:
-    return foreseen(model, compute).folding_is_bounded
+    return foresee(model, compute).folding_is_bounded
 
 
 # ---- nothing but computing
@@ -514,7 +514,7 @@ def test_constants_are_not_computed_without_bound(backend: Backend, name: str) -
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_sound_models_are_optimized_as_usual(case: Any) -> None:
-    assert folds(inlined(case.model))
+    assert folds(inline_functions(case.model))
 
 
 def test_lengths_that_are_computed_are_known(backend: Backend) -> None:

@@ -203,13 +203,13 @@ def test_a_shape_that_an_exporter_declares_inside_is_a_hint(onnxruntime_daemon: 
         """
     )
     model.graph.value_info.append(helper.make_tensor_value_info("r", TensorProto.FLOAT, [6]))
-    said = onnxruntime_daemon.log().count("by what the file declares inside")
+    said = onnxruntime_daemon.log().count("with the shapes in the file")
     with load(model.SerializeToString(), onnxruntime_daemon.address, ways=PROGRAM) as session:
         assert session.outputs[0].shape == (-1, 1)
         for shape in (2, 3), (4, 5):
             x = np.ones(shape, "f4")
             assert session.run({"x": x})["y"].shape == (x.size, 1)
-    assert onnxruntime_daemon.log().count("by what the file declares inside") == said + 1
+    assert onnxruntime_daemon.log().count("with the shapes in the file") == said + 1
 
 
 @pytest.mark.parametrize("way", [Way.OPERATORS, Way.PROGRAM])

@@ -104,7 +104,7 @@ def test_a_daemon_outlives_it(start_daemon: StartDaemon, tmp_path: Path) -> None
         case = CASES[0]
         with load(case.file, daemon.address, ways=[Way.PROGRAM]) as session:
             session.run(case.feeds[0])
-    assert daemon.log().count("without optimizations, for with them ONNX Runtime") == 1
+    assert daemon.log().count("without optimizations, because with them ONNX Runtime") == 1
 
 
 class NeverPlain(Trials):
@@ -254,6 +254,8 @@ def test_a_process_that_can_not_leave_the_network_says_so() -> None:
         pytest.skip("this host lets nobody make a namespace")
     daemon = DaemonProcess("--backend", "onnxruntime", through=through)
     try:
-        until(lambda: "WARNING" in daemon.log() and "can't leave it: No space left" in daemon.log(), daemon.log)
+        until(
+            lambda: "WARNING" in daemon.log() and "can't leave the network: No space left" in daemon.log(), daemon.log
+        )
     finally:
         daemon.kill()

@@ -11,11 +11,11 @@ from storing_backend import StoringBackend
 from waiting import until
 
 from nnrt_device_service.device import Device
-from nnrt_device_service.runs.frames import runs_of
+from nnrt_device_service.runs.frames import read_runs
 from nnrt_device_service.runs.replies import Replies
 from nnrt_device_service.settings import Settings
+from nnrt_device_service.transport.local.batchers import LocalBatchers
 from nnrt_device_service.transport.local.connection import LocalConnection
-from nnrt_device_service.transport.local.joints import Joints
 from nnrt_device_service.transport.local.reactor import Reactor
 from nnrt_hdi.wire.packet import REQUEST_MARK, request_head
 from started.conftest import DEADLINE_S
@@ -67,7 +67,7 @@ def test_a_client_that_goes_before_its_reply_is_sent(device: Device, reactor: Re
     connection = Told(fileno=ours.detach())
     resources = ExitStack()
     resources.enter_context(connection)
-    served = Watched(device, Replies(1 << 20), reactor, Mock(spec=Joints), session, connection, resources)
+    served = Watched(device, Replies(1 << 20), reactor, Mock(spec=LocalBatchers), session, connection, resources)
     numbers: list[int] = []
 
     def go() -> None:
@@ -78,7 +78,7 @@ def test_a_client_that_goes_before_its_reply_is_sent(device: Device, reactor: Re
     connection.before_send = go
     reactor.add(served)
     frame = request_head.pack(REQUEST_MARK, request_head.size, 1, 0, UNKNOWN, 0)
-    served._start_all(runs_of(session, frame, time.perf_counter_ns()), (), lambda usual_ns: None)
+    served._start_all(read_runs(session, frame, time.perf_counter_ns()), (), lambda usual_ns: None)
     assert numbers
     assert -1 not in numbers
     assert connection.fileno() == -1

@@ -1,4 +1,4 @@
-"""Graphs as models of ONNX, for backends whose library computes such models.
+"""Conversion of graphs to ONNX models, for backends whose library runs such models.
 
     class AcmeEngine(Engine):
         name = "Acme"
@@ -9,10 +9,10 @@
     lowered = lower(inferred_graph(graph), AcmeEngine(), float16=config.enable_float16)
     program = acme.compile(lowered.whole().SerializeToString())
 
-    results = program.run(dict(zip(lowered.inputs, inputs)), lowered.outputs)  # of a run
+    results = program.run(dict(zip(lowered.inputs, inputs)), lowered.outputs)  # in each run
     outputs = lowered.assertions.checked(results)
 
-docs/onnx-lowering.md says what it expects of the engine.
+docs/guides/backend-on-onnx.md lists what the conversion expects of the engine.
 """
 
 from nnrt_onnx_lowering.assertions import Assertions

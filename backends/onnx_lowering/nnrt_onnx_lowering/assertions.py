@@ -1,4 +1,7 @@
-"""The ASSERT nodes of a graph, which ONNX lacks: what they look at becomes outputs, and is looked at behind a run."""
+"""ASSERT nodes of a graph, which ONNX lacks.
+
+The model gives the operands of these nodes as additional outputs, and the backend checks them after each run.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,13 +15,13 @@ from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops import OPERATORS
 from nnrt_hdi.tensor import Array, TensorSpec
 
-# Most elements that a failed assertion shows: messages are short.
+# The most elements that a failed assertion shows, so that messages stay short.
 MOST_SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """A node, the condition and the data that it looks at, and how many elements of these a message shows."""
+    """ASSERT node: its place in the graph, its operands, and how many elements of its data a message shows."""
 
     place: str
     tensors: tuple[int, ...]
@@ -26,7 +29,7 @@ class Assertion:
     shown: int
 
     def check(self, condition: Array, data: Array) -> None:
-        """Raise OperationFailed where an element of the condition is false."""
+        """Raise OperationFailed if an element of the condition is false."""
         if np.all(condition):
             return
         shown = data.reshape(-1)[: self.shown]
@@ -38,13 +41,13 @@ class Assertion:
 
 @dataclass(frozen=True, slots=True)
 class Assertions:
-    """The assertions of a graph with so many outputs, in the order in which they are computed."""
+    """Assertions of a graph in execution order, and the number of outputs that the graph itself has."""
 
     outputs: int
     assertions: tuple[Assertion, ...]
 
     @classmethod
-    def of(cls, graph: Graph) -> Self:
+    def from_graph(cls, graph: Graph) -> Self:
         found = []
         for index in graph.order:
             node = graph.nodes[index]
@@ -54,16 +57,23 @@ class Assertions:
         return cls(len(graph.outputs), tuple(found))
 
     def __bool__(self) -> bool:
-        """Tell if there are any."""
+        """Return whether the graph has assertions."""
         return bool(self.assertions)
 
     @property
     def tensors(self) -> tuple[int, ...]:
-        """The tensors of the graph that are outputs of the model behind those of the graph."""
+        """Tensors that the model gives as additional outputs: condition and data of each assertion."""
         return tuple(at for assertion in self.assertions for at in assertion.tensors)
 
     def checked(self, results: Sequence[Array]) -> list[Array]:
-        """Of all that a model gives the outputs of its graph. Raises OperationFailed where an assertion fails."""
+        """Check the assertions and return the graph's outputs.
+
+        Args:
+            results: All outputs of the model: the graph's, then those for the assertions.
+
+        Raises:
+            OperationFailed: An assertion fails.
+        """
         looked_at = iter(results[self.outputs :])
         for assertion in self.assertions:
             assertion.check(next(looked_at), next(looked_at))

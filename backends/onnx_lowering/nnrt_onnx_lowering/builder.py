@@ -1,14 +1,14 @@
-"""The language lowerings are written in: ONNX operators as methods, tensors as values that can be calculated with.
+"""Builder of ONNX models: ONNX operators are its methods, and tensors are values that support arithmetic.
 
     def swish(op: Onnx, call: Call, x: Value) -> Value:
         return x * op.Sigmoid(x)
 
-A value may lie in memory in another layout: with its dimensions in another order. Transposing one only changes how it
-is read; operators that can do with any layout are given what lies there (see `layouts`), and only for one that can't is
-an ONNX Transpose added, of a constant by numpy. So the transposes between two images in NCHW that an NHWC graph asks
-for never come to be.
+A value may have its dimensions in another order in memory. Transposing a value only changes its layout. Operators that
+can compute in any layout read the memory as it is (see `layouts`). For the others the builder adds an ONNX Transpose,
+or has numpy transpose a constant. So an NHWC graph needs no transposes between two image operators, which ONNX computes
+in NCHW.
 
-Where the engine has no kernel for a data type, operands are cast to one that holds their elements (see `data_types`).
+Where the engine has no kernel for a data type, the builder casts the operands to a wider one (see `data_types`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,25 +21,25 @@ from onnx import helper
 
 from nnrt_hdi.tensor import UNKNOWN_DIM, Shape
 from nnrt_onnx_lowering import layouts, vectors
-from nnrt_onnx_lowering.data_types import computed_in, widened
+from nnrt_onnx_lowering.data_types import computation_type, widened_operands
 from nnrt_onnx_lowering.engine import IR_VERSION, OPSETS, AnyDType, Engine, Operator
-from nnrt_onnx_lowering.memory_order import between
+from nnrt_onnx_lowering.memory_order import permutation_between
 from nnrt_onnx_lowering.value import BOOL, FLOAT32, INT64, AnyArray, Given, Operators, Value, element_type
 
-# Constants of up to this many bytes stand in the model itself, larger ones beside it. ONNX Runtime infers shapes before
-# it has these, and must know the sizes of as many parts as SPLIT may have.
+# Constants of up to this many bytes are embedded in the model, larger ones stay outside. ONNX Runtime infers shapes
+# before it gets the latter, and needs the sizes of Split's parts by then: as many as SPLIT may have fit.
 EMBEDDED_BYTES = 2048
-# Where a model says that they are: no file, for the engine is given them.
+# The location of large constants in the model. It is no file: the engine gets the arrays by name.
 WEIGHTS = "weights"
 
 _TRUTH = frozenset({"And", "Equal", "Greater", "GreaterOrEqual", "IsNaN", "Less", "LessOrEqual", "Not", "Or", "Xor"})
 _NUMBERS = frozenset({"ArgMax", "NonMaxSuppression", "Shape", "Size"})
-# The operand whose data type the result has, where it isn't the first.
+# The index of the operand whose data type the result has, where that isn't the first.
 _LEADING = {"Where": 1, "QuantizeLinear": 2, "DequantizeLinear": 1}
 
 
 class Onnx(Operators):
-    """An ONNX model under construction."""
+    """ONNX model under construction."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -52,28 +52,28 @@ class Onnx(Operators):
         self._transposes: dict[tuple[str, Shape], str] = {}
         self._names = 0
 
-    def _one(self, op_type: str, *inputs: Given | None, domain: str = "", **attrs: Any) -> Value:
-        values = self._values(op_type, inputs)
-        known = vectors.folded(op_type, values, attrs)
-        return self._made(op_type, 1, values, attrs, domain)[0] if known is None else known
+    def _add_single(self, op_type: str, *inputs: Given | None, domain: str = "", **attrs: Any) -> Value:
+        values = self._as_values(op_type, inputs)
+        known = vectors.fold(op_type, values, attrs)
+        return self._add_node(op_type, 1, values, attrs, domain)[0] if known is None else known
 
-    def several(self, op_type: str, outputs: int, *inputs: Given | None, **attrs: Any) -> tuple[Value, ...]:
-        return self._made(op_type, outputs, self._values(op_type, inputs), attrs)
+    def multi_output(self, op_type: str, outputs: int, *inputs: Given | None, **attrs: Any) -> tuple[Value, ...]:
+        return self._add_node(op_type, outputs, self._as_values(op_type, inputs), attrs)
 
-    def _made(
+    def _add_node(
         self, op_type: str, outputs: int, values: list[Value | None], attrs: dict[str, Any], domain: str = ""
     ) -> tuple[Value, ...]:
-        values, attrs, layout, rank = layouts.arranged(op_type, values, attrs)
+        values, attrs, layout, rank = layouts.arrange(op_type, values, attrs)
         lead = values[_LEADING.get(op_type, 0)] if values else None
         dtype = wide = lead.dtype if lead else FLOAT32
         if lead is not None and op_type != "Cast":
             dtypes = tuple([value.dtype if value is not None else None for value in values])
             operator = Operator(op_type, dtypes, attrs, outputs, domain)
-            wide = computed_in(self.engine, operator, dtype)
+            wide = computation_type(self.engine, operator, dtype)
             if wide != dtype:
-                wanted = widened(operator, dtype, wide)
+                wanted = widened_operands(operator, dtype, wide)
                 values = [value and value.cast(to or wide) for value, to in zip(values, wanted, strict=True)]
-        names = [self._memory(value) if value is not None else "" for value in values]
+        names = [self._tensor_name(value) if value is not None else "" for value in values]
         results = [self._new_name(op_type) for _ in range(outputs)]
         node_name = f"{self.place}/{results[0]}"
         self.nodes.append(helper.make_node(op_type, names, results, name=node_name, domain=domain or None, **attrs))
@@ -86,7 +86,7 @@ class Onnx(Operators):
         return tuple([value.cast(_result_type(op_type, number, dtype, attrs)) for number, value in enumerate(made)])
 
     def input(self, dtype: AnyDType, shape: Shape) -> Value:
-        """A tensor that a run is given."""
+        """Add an input to the model."""
         name = self._new_name("input")
         dims = [f"{name}_{axis}" if dim == UNKNOWN_DIM else dim for axis, dim in enumerate(shape)]
         self.inputs.append(helper.make_tensor_value_info(name, element_type(dtype), dims))
@@ -95,25 +95,28 @@ class Onnx(Operators):
     def in_layout(self, x: Value, layout: Shape) -> Value:
         if x.layout == layout:
             return x
-        permutation = between(x.layout, layout)
+        permutation = permutation_between(x.layout, layout)
         if x.data is not None:
             return replace(x, data=x.data.transpose(permutation), layout=layout)
         key = x.name, permutation
         if key not in self._transposes:
-            self._transposes[key] = self._moved(x, permutation, layout)
+            self._transposes[key] = self._add_transpose(x, permutation, layout)
         return replace(x, name=self._transposes[key], layout=layout)
 
-    def lies_in(self, x: Value, layout: Shape) -> bool:
-        is_made = (x.name, between(x.layout, layout)) in self._transposes
+    def has_layout(self, x: Value, layout: Shape) -> bool:
+        is_made = (x.name, permutation_between(x.layout, layout)) in self._transposes
         return x.layout == layout or x.data is not None or is_made
 
-    def _moved(self, x: Value, permutation: Shape, layout: Shape) -> str:
-        """The name of a tensor with the dimensions in memory permuted; where only such of length 1 move, reshaped."""
+    def _add_transpose(self, x: Value, permutation: Shape, layout: Shape) -> str:
+        """Add a node that permutes the dimensions in memory, and return the name of its result.
+
+        Where only dimensions of length 1 move, the node is a Reshape.
+        """
         name = self._new_name("Transpose")
         if x.shape and _is_in_place([x.shape[axis] for axis in x.layout or range(len(x.shape))], permutation):
             sizes = [x.shape[axis] for axis in layout or range(len(x.shape))]
             if sizes.count(UNKNOWN_DIM) < 2 and 0 not in sizes:
-                shape = self._memory(self.ints(sizes))
+                shape = self._tensor_name(self.ints(sizes))
                 self.nodes.append(helper.make_node("Reshape", [x.name, shape], [name], name=f"{self.place}/{name}"))
                 return name
         node = helper.make_node("Transpose", [x.name], [name], name=f"{self.place}/{name}", perm=permutation)
@@ -121,23 +124,26 @@ class Onnx(Operators):
         return name
 
     def model(self, outputs: Sequence[tuple[Value, Shape]]) -> onnx.ModelProto:
-        """The model with these outputs, each with what is known of its shape; large constants are `weights`."""
+        """Return the model with these outputs, and with what is known of their shapes.
+
+        Large constants are in `weights`.
+        """
         given = {info.name for info in self.inputs}
         infos: list[onnx.ValueInfoProto] = []
         for value, shape in outputs:
             plain = self.plain(value)
-            name = self._memory(plain)
-            if value.data is not None or name in given:  # An output has a tensor of its own.
-                name = self._memory(self.Identity(plain))
+            name = self._tensor_name(plain)
+            if value.data is not None or name in given:  # Each output needs a tensor of its own.
+                name = self._tensor_name(self.Identity(plain))
             given.add(name)
             dims = [None if dim == UNKNOWN_DIM else dim for dim in shape]
             infos.append(helper.make_tensor_value_info(name, element_type(value.dtype), dims))
-        nodes = self._needed({info.name for info in infos})
+        nodes = self._needed_nodes({info.name for info in infos})
         graph = helper.make_graph(nodes, "nnrt", self.inputs, infos, self._initializers)
         return helper.make_model(graph, opset_imports=OPSETS, ir_version=IR_VERSION)
 
-    def _needed(self, wanted: set[str]) -> list[onnx.NodeProto]:
-        """The nodes that these tensors depend on."""
+    def _needed_nodes(self, wanted: set[str]) -> list[onnx.NodeProto]:
+        """Return the nodes that these tensors depend on."""
         kept = []
         for node in reversed(self.nodes):
             if not wanted.isdisjoint(node.output):
@@ -145,28 +151,28 @@ class Onnx(Operators):
                 kept.append(node)
         return kept[::-1]
 
-    def _values(self, op_type: str, inputs: Sequence[Given | None]) -> list[Value | None]:
-        """Operands as values: arrays are constants, and so are numbers, of the data type of the first tensor."""
+    def _as_values(self, op_type: str, inputs: Sequence[Given | None]) -> list[Value | None]:
+        """Return operands as values: arrays and numbers become constants; numbers get the type of the first tensor."""
         if all(given is None or isinstance(given, Value) for given in inputs):
-            return list(inputs)  # type: ignore[arg-type]  # as has been looked at
+            return list(inputs)  # type: ignore[arg-type]  # the condition above says so
         tensors = inputs[1:] if op_type == "Where" else inputs
         dtype = next((given.dtype for given in tensors if isinstance(given, Value)), FLOAT32)
         return [given if given is None else self._value(given, dtype) for given in inputs]
 
-    def _memory(self, value: Value) -> str:
-        """The name of the ONNX tensor that holds what lies in memory."""
+    def _tensor_name(self, value: Value) -> str:
+        """Return the name of the ONNX tensor with the value's elements in their order in memory."""
         data = value.data
         if data is None:
             return value.name
         key = (data.__array_interface__["data"][0], data.shape, data.strides, data.dtype)
         if key not in self._constants:
             name = self._new_name("constant")
-            self._constants[key] = name, data  # The array, too, for another one may not come to lie there.
+            self._constants[key] = name, data  # Keeps the array too, so that no other array can get its address.
             self._initializers.append(self._initializer(name, data))
         return self._constants[key][0]
 
     def _initializer(self, name: str, data: AnyArray) -> onnx.TensorProto:
-        # Copied only if it was transposed.
+        # Copies only transposed arrays.
         array = np.ascontiguousarray(data).reshape(data.shape)
         if array.nbytes <= EMBEDDED_BYTES:
             return onnx.TensorProto(
@@ -181,13 +187,13 @@ class Onnx(Operators):
 
 
 def _is_in_place(sizes: Sequence[int], permutation: Shape) -> bool:
-    """A permutation leaves dimensions longer than 1 in their order, and so all elements."""
+    """Return whether the permutation moves only dimensions of length 1, so that all elements stay where they are."""
     kept = [axis for axis in permutation if sizes[axis] != 1]
     return kept == sorted(kept)
 
 
 def _result_type(op_type: str, number: int, lead: AnyDType, attrs: Mapping[str, Any]) -> AnyDType:
-    """The data type of an operator's result, from that of its leading operand."""
+    """Return the data type of an operator's result, which follows from the type of its leading operand."""
     if op_type == "Cast":
         return np.dtype(helper.tensor_dtype_to_np_dtype(attrs["to"]))
     if op_type in _TRUTH:
@@ -200,7 +206,7 @@ def _result_type(op_type: str, number: int, lead: AnyDType, attrs: Mapping[str, 
 
 
 def external_tensor(name: str, array: AnyArray, location: str = WEIGHTS, offset: int = 0) -> onnx.TensorProto:
-    """An initializer whose elements are beside the model."""
+    """Return an initializer whose elements are stored outside of the model."""
     tensor = onnx.TensorProto(
         name=name,
         data_type=element_type(array.dtype),

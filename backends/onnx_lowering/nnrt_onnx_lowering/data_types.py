@@ -1,7 +1,8 @@
-"""The data type to compute an operator in.
+"""Choice of the data type in which an operator is computed.
 
-Engines lack kernels for some types, mostly narrow integers. Elements of those are cast to a type that holds them and
-for which there is a kernel, where the result is the same: integers that wrap around do so on the way back.
+Engines lack kernels for some types, mostly narrow integers. Then operands are cast to a type that can represent all
+their elements, and for which there is a kernel, provided that the result is the same. Integers wrap around when they
+are cast back.
 """
 
 from dataclasses import replace
@@ -12,7 +13,7 @@ from nnrt_hdi.errors import Unsupported
 from nnrt_hdi.tensor import data_type_of
 from nnrt_onnx_lowering.engine import AnyDType, Engine, Operator, names
 
-# Types that hold every element of another, in the order to try them.
+# For each type, the types that can represent all its elements, in the order to try them.
 _WIDER = {
     "bool": ("uint8", "int32", "float32"),
     "int8": ("int32", "int64", "float32"),
@@ -24,7 +25,7 @@ _WIDER = {
     "uint64": ("int64",),
     "float16": ("float32",),
 }
-# Results are elements of the operands, or say how these compare: integers may be real numbers on the way.
+# Operators whose results are elements of the operands, or compare them: integers may be cast to floats.
 _SELECTS = names(
     """
     ArgMax Concat DepthToSpace Equal Expand Flatten Gather GatherElements GatherND Greater GreaterOrEqual Identity Less
@@ -32,7 +33,7 @@ _SELECTS = names(
     TopK Transpose Unsqueeze Where
     """
 )
-# What doesn't depend on which numbers the bits of an integer stand for: UINT64 may be INT64 on the way.
+# Operators that don't depend on how the bits of an integer are interpreted: UINT64 may be cast to INT64.
 _OF_BITS = names(
     """
     Add Concat DepthToSpace Equal Expand Flatten Gather GatherElements GatherND Identity MatMul Mul Neg Pad ReduceProd
@@ -42,9 +43,15 @@ _OF_BITS = names(
 )
 
 
-def computed_in(engine: Engine, operator: Operator, dtype: AnyDType) -> AnyDType:
-    """The type in which an engine computes an operator whose leading operands are of a type: that one if it takes it,
-    else one that holds its elements. Raises Unsupported where there is none."""
+def computation_type(engine: Engine, operator: Operator, dtype: AnyDType) -> AnyDType:
+    """Return the type in which the engine computes an operator whose leading operand has type `dtype`.
+
+    Returns:
+        `dtype` if the engine supports it, else a type that can represent its elements.
+
+    Raises:
+        Unsupported: There is no such type.
+    """
     if engine.takes(operator):
         return dtype
     for candidate in _WIDER.get(dtype.name, ()):
@@ -53,13 +60,13 @@ def computed_in(engine: Engine, operator: Operator, dtype: AnyDType) -> AnyDType
         if dtype.kind in "iub" and candidate.startswith("float") and operator.type not in _SELECTS:
             continue
         wide: AnyDType = np.dtype(candidate)
-        if engine.takes(replace(operator, operands=widened(operator, dtype, wide))):
+        if engine.takes(replace(operator, operands=widened_operands(operator, dtype, wide))):
             return wide
     raise Unsupported(f"{engine.name} has no {operator.type} kernel for {data_type_of(dtype).name}")
 
 
-def widened(operator: Operator, dtype: AnyDType, wide: AnyDType) -> tuple[AnyDType | None, ...]:
-    """The types of operands where those of one type are cast to another; the condition of a choice stays BOOL."""
+def widened_operands(operator: Operator, dtype: AnyDType, wide: AnyDType) -> tuple[AnyDType | None, ...]:
+    """Return the types of the operands with `dtype` replaced by `wide`, except for the BOOL condition of Where."""
     return tuple(
         wide if known is not None and known == dtype and not (operator.type == "Where" and position == 0) else known
         for position, known in enumerate(operator.operands)

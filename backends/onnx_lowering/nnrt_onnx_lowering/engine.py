@@ -1,4 +1,4 @@
-"""The lowering asks these things of the engine that is to run its models."""
+"""Interface that the lowering needs of an engine that runs its models."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,9 +12,9 @@ from nnrt_hdi.enums import DataType
 
 AnyDType = np.dtype[Any]
 
-# The highest one in which ONNX Runtime's optimizations of quantized models don't break UINT8 ones.
+# The highest opset in which ONNX Runtime's optimizations of quantized models don't break UINT8 ones.
 OPSET = 20
-# The domain of MatMulNBits, the one operator that isn't of ONNX itself.
+# The domain of MatMulNBits, the only operator that isn't part of ONNX itself.
 MICROSOFT = "com.microsoft"
 OPSETS = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]
 IR_VERSION = 10
@@ -22,7 +22,7 @@ IR_VERSION = 10
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """An operator of ONNX with operands of these data types, None in the place of one that is left out."""
+    """ONNX operator with the data types of its operands; None stands for an operand that is left out."""
 
     type: str
     operands: tuple[AnyDType | None, ...]
@@ -32,12 +32,15 @@ class Operator:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """All that an answer about it depends on: attributes that are numbers say how it computes, not whether."""
+        """Key of all that support depends on. It leaves out numeric attributes, which change only what is computed."""
         texts = tuple(sorted(value for value in self.attrs.values() if isinstance(value, str)))
         return self.domain, self.type, texts, self.operands, self.outputs
 
     def model(self) -> onnx.ModelProto:
-        """A model of it alone, for an engine that has to be tried. Its operands are inputs of any shape."""
+        """Return a model of this operator alone, whose operands are inputs of any shape.
+
+        An engine that can't be asked is tested with it.
+        """
         names = [f"x{number}" if dtype else "" for number, dtype in enumerate(self.operands)]
         inputs = [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), None)
@@ -52,32 +55,33 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class IntegerTypes:
-    """The data types of 8 bits, INT8 or UINT8, that the integer kernels of an engine take; None for both."""
+    """8-bit types, INT8 or UINT8, that the engine's integer kernels take; None where they take both."""
 
     activations: DataType | None = None
     weights: DataType | None = None
 
 
 class Engine(Protocol):
-    """An engine that runs ONNX models, as the lowering sees it. A class that names it as its base has the defaults."""
+    """Engine that runs ONNX models. A subclass inherits the defaults."""
 
-    # Its name in messages to the client: "ONNX Runtime has no Mod kernel for INT8".
+    # The name in messages to the client: "ONNX Runtime has no Mod kernel for INT8".
     name: str
-    # FLOAT16 is computed as such; else in FLOAT32, and rounded where a tensor is kept or leaves the model.
+    # Whether the engine computes FLOAT16 itself. Else the model computes in FLOAT32 and rounds tensors that it keeps or
+    # outputs.
     computes_float16: bool = True
-    # Quantized tensors inside of a model come in these types. What the model reads and gives stays as it is declared.
+    # The types of quantized tensors inside of a model. Inputs and outputs keep the types of the graph.
     integers: IntegerTypes = IntegerTypes()
 
     def takes(self, operator: Operator) -> bool:
-        """Tell if it computes an operator with operands of these types.
+        """Return whether the engine computes an operator with operands of these types.
 
-        Where it doesn't, the operands are cast to types that hold their elements, if it takes one of these, and what
-        is lowered as a whole is lowered node by node. Asked for each operator that is lowered: answers that take long
-        are worth keeping, by `Operator.kind`.
+        Where it doesn't, the lowering casts the operands to types that can represent their elements, if the engine
+        takes these, and lowers a composition node by node. The lowering calls this for each operator: an engine that
+        needs long to answer should cache answers by `Operator.kind`.
         """
         ...
 
 
 def names(text: str) -> frozenset[str]:
-    """Names of ONNX operators, as a set."""
+    """Return the names of ONNX operators in a text as a set."""
     return frozenset(text.split())

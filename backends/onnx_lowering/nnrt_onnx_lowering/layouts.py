@@ -1,7 +1,6 @@
-"""Operators of ONNX on tensors whose dimensions lie in another order in memory.
+"""Rules for ONNX operators on tensors whose dimensions are in another order in memory.
 
-The one place where layouts are dealt with. An operator that is not named here gets its operands in their own
-order, transposed if need be.
+Only this module knows them. An operator without a rule gets its operands in their own order, transposed where needed.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,20 +10,20 @@ import numpy as np
 
 from nnrt_hdi.tensor import Shape
 from nnrt_onnx_lowering.engine import names
-from nnrt_onnx_lowering.memory_order import axis_in_memory, normal
+from nnrt_onnx_lowering.memory_order import axis_in_memory, normalized_layout
 from nnrt_onnx_lowering.value import Value
 
 Values = list[Value | None]
 Attrs = dict[str, Any]
-# Operands and attributes as they are for memory; layout and rank of the results.
+# Operands and attributes in the order of memory; layout and rank of the results.
 Arrangement = tuple[Values, Attrs, Shape, int | None]
 # Batch, channels, height and width.
 IMAGE_RANK = 4
 Rule = Callable[[Values, Attrs, Shape], Arrangement]
 
 
-def arranged(op_type: str, values: Values, attrs: Attrs) -> Arrangement:
-    """Operands and attributes of an operator for its work on memory, and what is known of the results."""
+def arrange(op_type: str, values: Values, attrs: Attrs) -> Arrangement:
+    """Return an operator's operands and attributes in the order of memory, and the layout and rank of its results."""
     layout = next((value.layout for value in values if value is not None and value.layout), ())
     if not layout:
         return values, attrs, (), _rank(op_type, values)
@@ -52,18 +51,19 @@ def _pointwise(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
 
 
 def _common(values: Sequence[Value]) -> Shape:
-    """The layout for operands of one rank: of theirs the one with the fewest transposes, not their own in doubt.
+    """Return the layout for operands of one rank: the one among theirs that needs the fewest transposes.
 
-    Sequences come into their own, for what reads them is not made for any other layout as images are.
+    If several need equally few, a changed layout is preferred to the dimensions' own order. Operands that aren't images
+    get their own order: operators that read sequences expect it, while those that read images take other layouts too.
     """
     if len(values) > 1 and values[0].rank != IMAGE_RANK:
         return ()
     layouts = sorted({value.layout for value in values}, reverse=True)
-    return min(layouts, key=lambda layout: sum(not value.op.lies_in(value, layout) for value in values), default=())
+    return min(layouts, key=lambda layout: sum(not value.op.has_layout(value, layout) for value in values), default=())
 
 
 def _spread(value: Value, rank: int, layout: Shape) -> Value:
-    """An operand that broadcasts, in the layout of one with all dimensions."""
+    """Return an operand that is broadcast, in the layout of an operand with all dimensions."""
     if value.rank == rank:
         return value.op.in_layout(value, layout)
     value = value.op.plain(value)
@@ -79,7 +79,7 @@ def _spread(value: Value, rank: int, layout: Shape) -> Value:
 
 
 def _along_axis(default: int) -> Rule:
-    """All tensors of full rank in one layout, which `axis` is counted in."""
+    """Return the rule for operators along `axis`: tensors of full rank get one layout, and `axis` counts in it."""
 
     def rule(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
         rank = len(layout)
@@ -94,7 +94,7 @@ def _along_axis(default: int) -> Rule:
 
 
 def _scaled(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
-    """Quantization: along an axis if there are several scales."""
+    """Return the arrangement of QuantizeLinear or DequantizeLinear, which has an axis if it has several scales."""
     scale = values[1]
     if scale is not None and scale.rank == 0:
         return values, attrs, layout, len(layout)
@@ -102,7 +102,7 @@ def _scaled(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
 
 
 def _reduced(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
-    """The dimensions in a constant operand folded."""
+    """Return the arrangement of a reduction. A constant operand names the dimensions."""
     x, axes = values
     assert x is not None
     if axes is None or axes.data is None:
@@ -115,7 +115,7 @@ def _reduced(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
 
 
 def _searched(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
-    """The dimension `axis` folded."""
+    """Return the arrangement of ArgMax, which reduces the dimension `axis`."""
     at = axis_in_memory(layout, attrs.get("axis", 0))
     attrs = {**attrs, "axis": at}
     if attrs.get("keepdims", 1):
@@ -124,14 +124,14 @@ def _searched(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
 
 
 def _without(layout: Shape, folded: Sequence[int]) -> Shape:
-    """The layout that is left where dimensions at these places in memory are gone."""
+    """Return the layout without the dimensions at these indices in memory."""
     kept = [axis for at, axis in enumerate(layout) if at not in folded]
     numbers = {axis: number for number, axis in enumerate(sorted(kept))}
-    return normal(tuple(numbers[axis] for axis in kept))
+    return normalized_layout(tuple(numbers[axis] for axis in kept))
 
 
 def _padded(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
-    """[all before, all behind] in a constant operand."""
+    """Return the arrangement of Pad, whose constant operand is [all borders before, all borders after]."""
     x, pads, *rest = values
     assert x is not None
     if pads is None or pads.data is None:
@@ -141,7 +141,7 @@ def _padded(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
 
 
 def _sliced(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
-    """Dimensions named in a constant operand."""
+    """Return the arrangement of Slice, whose constant operand names the dimensions."""
     x, starts, ends, axes, *steps = values
     assert x is not None
     if axes is None or axes.data is None:
@@ -151,7 +151,10 @@ def _sliced(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
 
 
 def _picked(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
-    """Entries named by a vector, along `axis`: as they lie in memory, unless each would be copied by itself."""
+    """Return the arrangement of Gather with a vector of indices along `axis`.
+
+    The operand stays as it is in memory, unless `axis` comes last there, so that each element would be copied alone.
+    """
     x, indices = values
     assert x is not None
     axis = attrs.get("axis", 0)
@@ -161,21 +164,21 @@ def _picked(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
 
 
 def _resized(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
-    """A size, or a scale, for each dimension."""
+    """Return the arrangement of Resize, which has a size or a scale for each dimension."""
     x, roi, *given = values
     assert x is not None
     return [x, roi, *(value and _permuted(value, layout) for value in given)], attrs, layout, len(layout)
 
 
 def _permuted(numbers: Value, layout: Shape) -> Value:
-    """A vector with a number for each dimension."""
+    """Return a vector that has a number for each dimension, in the order of memory."""
     if numbers.data is None:
         return numbers.op.Gather(numbers, numbers.op.ints(layout))
     return numbers.op.constant(numbers.data[list(layout)])
 
 
 def _tiled(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
-    """A number for each dimension in a constant operand."""
+    """Return the arrangement of Tile, whose constant operand has a number for each dimension."""
     x, repeats = values
     assert x is not None
     if repeats is None or repeats.data is None:

@@ -1,4 +1,4 @@
-"""A graph as an ONNX model: its nodes lowered one after the other."""
+"""Lowering of a graph to an ONNX model, node by node."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,14 +22,14 @@ from nnrt_onnx_lowering.engine import AnyDType, Engine
 from nnrt_onnx_lowering.lowering import LOWERINGS
 from nnrt_onnx_lowering.lowering.lowering import Call, Lowering
 from nnrt_onnx_lowering.quantized import clamped, dequantize, quantize
-from nnrt_onnx_lowering.signedness import flipped, in_types_of
+from nnrt_onnx_lowering.signedness import convert_integers, flipped
 from nnrt_onnx_lowering.value import FLOAT32, AnyArray, Value
 
 HALF = np.dtype(np.float16)
-# As much as protobuf serializes.
+# The most that protobuf serializes.
 MOST_WHOLE_BYTES = (1 << 31) - 1
 
-# Operators that make of numbers what is none. Quantized it is 0, which ONNX has no rule for.
+# Operators that make NaN of numbers. Quantized, NaN is 0, for which ONNX has no rule.
 UNDEFINED = frozenset(
     {
         NodeType.DIV_FUSION,
@@ -48,21 +48,21 @@ UNDEFINED = frozenset(
 )
 
 
-# A weight's location, as ONNX names it, and its first byte there.
+# Returns the location of a weight, as ONNX names it, and the offset of its first byte there.
 Place = Callable[[str, AnyArray], tuple[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """An ONNX model, and what one has to know to run it.
+    """ONNX model of a graph, and what a backend needs to run it.
 
-    `model` has the elements of small constants in it. The elements of the others are in `weights`, contiguous, by the
-    names of their initializers, whose location says "weights": give both to an engine that takes weights by their
-    names, keeping `weights` as long as it reads them, or ask for a model that says more: `whole` or `placed`.
+    Small constants are embedded in `model`. The elements of the others are in `weights`, contiguous, under the names of
+    their initializers, whose location is "weights". An engine that takes weights by name gets both, and `weights` has
+    to live as long as the engine reads it. Other engines use the models of `whole` or `placed`.
 
-    `inputs` are the names of the model's inputs, in the order of the graph's. `outputs` are those of its outputs:
-    first the graph's, in their order, then what its assertions look at. Give all of them to `assertions.checked`,
-    which gives the graph's outputs back.
+    `inputs` are the names of the model's inputs in the order of the graph's. `outputs` are the names of its outputs:
+    the graph's in their order, then those for assertions. Pass all of them to `assertions.checked`, which returns the
+    graph's.
     """
 
     model: onnx.ModelProto
@@ -72,66 +72,77 @@ class Lowered:
     assertions: Assertions
 
     def whole(self) -> onnx.ModelProto:
-        """The model with all elements in it. Raises OutOfMemory above 2 GiB, beyond which ONNX can't be serialized."""
+        """Return the model with all weights embedded.
+
+        Raises:
+            OutOfMemory: The model is larger than 2 GiB, the most that ONNX serializes.
+        """
         size = self.model.ByteSize() + sum(array.nbytes for array in self.weights.values())
         if size > MOST_WHOLE_BYTES:
             raise OutOfMemory(f"the model has {size} bytes; whole it may have {MOST_WHOLE_BYTES}: place its weights")
         model = onnx.ModelProto()
         model.CopyFrom(self.model)
-        for tensor in self._large(model):
+        for tensor in self._external_tensors(model):
             tensor.ClearField("data_location")
             tensor.ClearField("external_data")
             tensor.raw_data = self.weights[tensor.name].tobytes()
         return model
 
     def placed(self, place: Place) -> onnx.ModelProto:
-        """The model with the location and the offset that `place` gives for the name and the elements of each weight:
-        in a file, or where else the engine looks for it."""
+        """Return the model with weights in a file, or wherever the engine looks for them.
+
+        Args:
+            place: Returns location and offset of a weight, given its name and elements.
+        """
         model = onnx.ModelProto()
         model.CopyFrom(self.model)
-        for tensor in self._large(model):
+        for tensor in self._external_tensors(model):
             array = self.weights[tensor.name]
             tensor.CopyFrom(external_tensor(tensor.name, array, *place(tensor.name, array)))
         return model
 
-    def _large(self, model: onnx.ModelProto) -> list[onnx.TensorProto]:
+    def _external_tensors(self, model: onnx.ModelProto) -> list[onnx.TensorProto]:
         return [tensor for tensor in model.graph.initializer if tensor.name in self.weights]
 
 
 def lower(graph: Graph, engine: Engine, *, float16: bool = False) -> Lowered:
-    """The ONNX model of a graph, in operators that an engine takes.
+    """Return the ONNX model of a graph, in operators that an engine takes.
 
-    The graph has been inferred (`nnrt_hdi.ops.inferred_graph`) and has the data of all its constants. The model reads
-    and gives what the graph does, in the same data types and shapes; a dimension that isn't known has a name of its
-    own. Quantized nodes are written with QuantizeLinear and DequantizeLinear around them. With `float16`
-    (`ModelConfig.enable_float16`) all that the graph has as FLOAT32 inside is rounded to FLOAT16; what an engine that
-    computes in it (`computes_float16`) has then takes half of the memory.
+    The model has inputs and outputs of the same data types and shapes as the graph. Each unknown dimension gets a name
+    of its own. Quantized nodes become real ones between DequantizeLinear and QuantizeLinear.
 
-    Raises Unsupported, with the node's place, for one that ONNX or the engine's operators can't express, such as where
-    only a run knows what decides how a model is built.
+    Args:
+        graph: An inferred graph (`nnrt_hdi.ops.inferred_graph`) with the data of all constants.
+        engine: The engine that is to run the model.
+        float16: Whether FLOAT32 tensors inside of the model are rounded to FLOAT16 (`ModelConfig.enable_float16`). An
+            engine that computes in FLOAT16 (`computes_float16`) then needs half of the memory.
+
+    Raises:
+        Unsupported: ONNX or the engine can't express a node, for instance because its construction depends on a value
+            that only a run knows. The error has the node's place.
     """
-    return _Lowering(graph, engine, float16).lowered()
+    return _Lowering(graph, engine, float16).lower()
 
 
 class _Lowering:
-    """The lowering of a graph, its inputs and outputs as given, other quantized tensors in the types of kernels."""
+    """Lowering of one graph: quantized tensors get the types of the engine's kernels, except inputs and outputs."""
 
     def __init__(self, given: Graph, engine: Engine, float16: bool) -> None:
         self._interface = given
-        self._graph = in_types_of(engine.integers, given)
+        self._graph = convert_integers(engine.integers, given)
         self._engine = engine
         self._op = Onnx(engine)
         self._float16 = float16
         self._values: dict[int, Value] = {}
 
-    def lowered(self) -> Lowered:
+    def lower(self) -> Lowered:
         graph, op = self._graph, self._op
         for index in graph.inputs:
             spec = self._interface.tensors[index]
-            self._values[index] = self._in_type(op.input(spec.numpy_dtype, spec.shape), graph.tensors[index])
+            self._values[index] = self._as_stored_input(op.input(spec.numpy_dtype, spec.shape), graph.tensors[index])
         for index, constant in graph.constants.items():
             self._values[index] = self._constant(index, constant.data, constant.shape_value)
-        assertions = Assertions.of(graph)
+        assertions = Assertions.from_graph(graph)
         outputs = (*graph.outputs, *assertions.tensors)
         compositions = Compositions(graph, outputs, self._engine)
         for index in graph.order:
@@ -146,58 +157,58 @@ class _Lowering:
             except NnrtError as error:
                 raise error.at(graph.place(index)) from error
         op.place = ""
-        model = op.model([(self._given(at), graph.tensors[at].shape) for at in outputs])
+        model = op.model([(self._as_declared(at), graph.tensors[at].shape) for at in outputs])
         inputs, given = (tuple(info.name for info in infos) for infos in (model.graph.input, model.graph.output))
         return Lowered(model, op.weights, inputs, given, assertions)
 
     def _constant(self, index: int, data: AnyArray | None, small: AnyArray | None) -> Value:
         spec = self._graph.tensors[index]
-        stored = self._stored(spec)
+        stored = self._stored_type(spec)
         if data is None:
             raise InvalidParameter("its data is not here", place=self._graph.tensor_place(index))
         return replace(self._op.constant(data).cast(stored), elements=small)
 
-    def _given(self, index: int) -> Value:
-        """An output in the type that the graph gives it."""
+    def _as_declared(self, index: int) -> Value:
+        """Return an output in the type that the graph declares."""
         spec = self._interface.tensors[index]
         value = self._values[index]
-        return flipped(value) if _is_other(value, spec) else value.cast(spec.numpy_dtype)
+        return flipped(value) if _has_other_type(value, spec) else value.cast(spec.numpy_dtype)
 
-    def _in_type(self, value: Value, spec: TensorSpec) -> Value:
-        """An input in the type that it is kept in."""
-        if not _is_other(value, spec):
-            return value.cast(self._stored(spec))
+    def _as_stored_input(self, value: Value, spec: TensorSpec) -> Value:
+        """Return an input in the type in which the model keeps it."""
+        if not _has_other_type(value, spec):
+            return value.cast(self._stored_type(spec))
         return replace(flipped(value), shape=value.shape, rank=value.rank)
 
-    def _stored(self, spec: TensorSpec) -> AnyDType:
-        """The type of a tensor of inputs and constants, which others are in too where there are kernels for it."""
+    def _stored_type(self, spec: TensorSpec) -> AnyDType:
+        """Return the type in which the model keeps inputs and constants, and other tensors too if there are kernels."""
         return HALF if self._float16 and spec.numpy_dtype == FLOAT32 else spec.numpy_dtype
 
-    def _computed(self, dtype: AnyDType) -> AnyDType:
-        """The type to compute in what is kept in this one."""
+    def _compute_type(self, dtype: AnyDType) -> AnyDType:
+        """Return the type in which elements kept as `dtype` are computed."""
         return FLOAT32 if dtype == HALF and not self._engine.computes_float16 else dtype
 
-    def _kept(self, result: Value, spec: TensorSpec) -> Value:
-        """The result of a node, in the type that those behind it read."""
-        stored = self._stored(spec)
-        return result if result.dtype == self._computed(stored) else result.cast(stored)
+    def _as_stored(self, result: Value, spec: TensorSpec) -> Value:
+        """Return a node's result in the type that later nodes read."""
+        stored = self._stored_type(spec)
+        return result if result.dtype == self._compute_type(stored) else result.cast(stored)
 
-    def _alike(self, call: Call, operands: Sequence[Value]) -> Sequence[Value]:
-        """Operands that are only moved: FLOAT16 as it is, unless a part of it has been computed in FLOAT32."""
-        halves = [self._stored(spec) == HALF for spec in call.inputs]
+    def _unify(self, call: Call, operands: Sequence[Value]) -> Sequence[Value]:
+        """Return moved operands in one type: FLOAT16 as it is, unless one of them was computed in FLOAT32."""
+        halves = [self._stored_type(spec) == HALF for spec in call.inputs]
         types = {x.dtype for x, is_half in zip(operands, halves, strict=True) if is_half}
         if len(types) < 2:
             return operands
         return [x.cast(FLOAT32) if is_half else x for x, is_half in zip(operands, halves, strict=True)]
 
     def _compose(self, composition: Composition) -> None:
-        """Lower nodes that are one operator, with the first of them that gives one of its outputs."""
+        """Lower a composition when the first of its output nodes comes up."""
         if composition.outputs[0] in self._values:
             return
         results = composition.make(self._op, [self._values[at] for at in composition.inputs])
         for at, result in zip(composition.outputs, results, strict=True):
             spec = self._graph.tensors[at]
-            self._values[at] = self._kept(result, spec).known(spec.rank, spec.shape)
+            self._values[at] = self._as_stored(result, spec).with_inferred(spec.rank, spec.shape)
 
     def _lower(self, index: int) -> None:
         node, tensors = self._graph.nodes[index], self._graph.tensors
@@ -205,7 +216,7 @@ class _Lowering:
         outputs = tuple(tensors[at] for at in node.outputs)
         if all(0 in spec.shape and not spec.is_dynamic for spec in outputs) and node.type is not NodeType.ASSERT:
             for at, spec in zip(node.outputs, outputs, strict=True):
-                self._values[at] = self._op.constant(np.empty(spec.shape, self._stored(spec)))
+                self._values[at] = self._op.constant(np.empty(spec.shape, self._stored_type(spec)))
             return
         operator, rule = OPERATORS[node.type], LOWERINGS.get(node.type)
         if rule is None:
@@ -213,26 +224,26 @@ class _Lowering:
         attrs = SimpleNamespace(**operator.bind(node.attrs))
         operands = [self._values[at] for at in node.inputs]
         view = operator.real_view(inputs, outputs)
-        stored = self._stored(outputs[0])
-        call = Call(node.type, attrs, inputs, outputs, stored if rule.moves else self._computed(stored))
-        results = self._quantized(rule, call, operands, view) if view else self._plain(rule, call, operands)
+        stored = self._stored_type(outputs[0])
+        call = Call(node.type, attrs, inputs, outputs, stored if rule.moves else self._compute_type(stored))
+        results = self._lower_real(rule, call, operands, view) if view else self._lower_plain(rule, call, operands)
         for at, spec, result in zip(node.outputs, outputs, results, strict=True):
-            self._values[at] = result.known(spec.rank, spec.shape)
+            self._values[at] = result.with_inferred(spec.rank, spec.shape)
 
-    def _plain(self, rule: Lowering, call: Call, operands: Sequence[Value]) -> list[Value]:
-        """The results of a node on the elements as they are."""
-        given = self._alike(call, operands) if rule.moves else [x.cast(self._computed(x.dtype)) for x in operands]
+    def _lower_plain(self, rule: Lowering, call: Call, operands: Sequence[Value]) -> list[Value]:
+        """Return the results of a node that is computed on the elements themselves."""
+        given = self._unify(call, operands) if rule.moves else [x.cast(self._compute_type(x.dtype)) for x in operands]
         results = self._call(rule, call, given)
-        return [self._kept(result, spec) for result, spec in zip(results, call.outputs, strict=True)]
+        return [self._as_stored(result, spec) for result, spec in zip(results, call.outputs, strict=True)]
 
-    def _quantized(self, rule: Lowering, call: Call, operands: Sequence[Value], view: RealView) -> list[Value]:
-        """The results of a node on the real numbers that its quantized operands stand for."""
+    def _lower_real(self, rule: Lowering, call: Call, operands: Sequence[Value], view: RealView) -> list[Value]:
+        """Return the results of a node that is computed on the real numbers of its quantized operands."""
         outputs = tuple(map(_real_spec, call.outputs, view.outputs))
         inputs = tuple(map(_real_spec, call.inputs, view.inputs))
         attrs, activation_type = _without_activation(call.attrs)
         real_call = Call(call.node_type, attrs, inputs, outputs, outputs[0].numpy_dtype)
         real = [
-            self._real(x, scaling, at, call) if scaling else x.cast(self._computed(x.dtype))
+            self._dequantized(x, scaling, at, call) if scaling else x.cast(self._compute_type(x.dtype))
             for at, (x, scaling) in enumerate(zip(operands, view.inputs, strict=True))
         ]
         computed = self._call(rule, real_call, real)
@@ -240,7 +251,7 @@ class _Lowering:
             computed = [self._op.Where(self._op.IsNaN(y), 0, y) if y.dtype.kind == "f" else y for y in computed]
         results = zip(computed, view.outputs, call.outputs, strict=True)
         quantized = [
-            quantize(self._op, y, scaling, spec.numpy_dtype, spec.rank) if scaling else self._kept(y, spec)
+            quantize(self._op, y, scaling, spec.numpy_dtype, spec.rank) if scaling else self._as_stored(y, spec)
             for y, scaling, spec in results
         ]
         scaling = view.outputs[0]
@@ -248,8 +259,8 @@ class _Lowering:
             quantized[0] = clamped(self._op, quantized[0], scaling, activation_type, call.outputs[0].rank)
         return quantized
 
-    def _real(self, x: Value, scaling: Scaling, at: int, call: Call) -> Value:
-        """The real numbers that an operand stands for. What is known of its elements is so of them."""
+    def _dequantized(self, x: Value, scaling: Scaling, at: int, call: Call) -> Value:
+        """Return the real numbers of a quantized operand. Rank and shape stay known."""
         rules = OPERATORS[call.node_type].operands
         accepts = rules[min(at, len(rules) - 1)].accepts
         is_weight = accepts.channel_axis is not None or accepts.is_bias or _is_weight_of_product(x, at, call)
@@ -261,15 +272,16 @@ class _Lowering:
 
 
 def _is_weight_of_product(x: Value, at: int, call: Call) -> bool:
-    """It is a constant matrix whose columns may each have a scale, as QLinearMatMul takes them."""
+    """Return whether x is a constant matrix whose columns may each have a scale, as in QLinearMatMul."""
     is_right = call.node_type is NodeType.MATMUL_FUSION and at == 1 and not call.attrs.transpose_b
     return is_right and x.data is not None and x.rank == 2
 
 
 def _without_activation(attrs: SimpleNamespace) -> tuple[SimpleNamespace, ActivationType]:
-    """Attributes without the activation that is fused, which is applied to the elements behind a quantization.
+    """Return the attributes without a fused activation, and the activation.
 
-    For rounding keeps the order of numbers, and integer kernels end with the quantization. An ACTIVATION is no other.
+    It is applied to the quantized elements instead: rounding keeps the order of numbers, and integer kernels end with
+    the quantization. An ACTIVATION node keeps its own.
     """
     kind = getattr(attrs, "activation_type", None)
     if kind not in FUSABLE or hasattr(attrs, "approximate"):
@@ -277,8 +289,8 @@ def _without_activation(attrs: SimpleNamespace) -> tuple[SimpleNamespace, Activa
     return SimpleNamespace(**{**vars(attrs), "activation_type": ActivationType.NO_ACTIVATION}), kind
 
 
-def _is_other(value: Value, spec: TensorSpec) -> bool:
-    """Of the two quantized types of 8 bits it has the other one."""
+def _has_other_type(value: Value, spec: TensorSpec) -> bool:
+    """Return whether a value has the other of the two 8-bit quantized types than its spec says."""
     return spec.is_quantized and spec.item_size == 1 and value.dtype != spec.numpy_dtype
 
 

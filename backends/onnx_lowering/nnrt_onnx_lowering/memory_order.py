@@ -1,6 +1,6 @@
-"""The order in which the dimensions of a tensor lie in memory.
+"""Order of a tensor's dimensions in memory.
 
-A layout says which dimension is the n-th in memory; an empty one that all are in their places.
+layout[n] is the dimension that is the n-th in memory. An empty layout is the dimensions' own order.
 """
 
 from collections.abc import Sequence
@@ -8,28 +8,28 @@ from collections.abc import Sequence
 from nnrt_hdi.tensor import Shape
 
 
-def after(layout: Shape, permutation: Sequence[int]) -> Shape:
-    """The layout of a tensor with this one when it is read by a permutation."""
+def permuted_layout(layout: Shape, permutation: Sequence[int]) -> Shape:
+    """Return the layout of a tensor after its dimensions are permuted."""
     read = {axis: at for at, axis in enumerate(permutation)}
-    return normal(tuple(read[axis] for axis in layout or range(len(permutation))))
+    return normalized_layout(tuple(read[axis] for axis in layout or range(len(permutation))))
 
 
-def between(layout: Shape, wanted: Shape) -> Shape:
-    """The permutation of memory that makes one layout of another."""
+def permutation_between(layout: Shape, wanted: Shape) -> Shape:
+    """Return the permutation of memory that turns one layout into another."""
     found = {axis: at for at, axis in enumerate(layout or range(len(wanted)))}
     return tuple(found[axis] for axis in wanted or range(len(layout)))
 
 
 def axis_in_memory(layout: Shape, axis: int) -> int:
-    """The place of a dimension in memory."""
+    """Return the index of a dimension in memory."""
     return layout.index(axis % len(layout)) if layout else axis
 
 
 def is_image(layout: Shape) -> bool:
-    """Batch, channels, height and width lie in memory as kernels for images expect: channels first or last."""
+    """Return whether an image is in memory as image kernels expect: channels first or last."""
     return not layout or (layout[0] == 0 and 1 in (layout[1], layout[-1]))
 
 
-def normal(layout: Shape) -> Shape:
-    """The layout, empty where all dimensions are in their places."""
+def normalized_layout(layout: Shape) -> Shape:
+    """Return the layout, or an empty one where all dimensions are in their own order."""
     return () if layout == tuple(range(len(layout))) else layout

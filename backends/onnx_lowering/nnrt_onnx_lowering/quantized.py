@@ -1,8 +1,9 @@
-"""Quantized nodes: dequantized before, quantized behind, which ONNX Runtime turns into integer kernels (QDQ).
+"""Quantized nodes as real ones between DequantizeLinear and QuantizeLinear (QDQ).
 
-ONNX rounds halves to even where NNRt rounds them away from zero, and computes in FLOAT32: one step at most. Integer
-kernels take one scale, but for the channels of a weight, and of these one zero point, and none of 0. What has others is
-written out in arithmetic, for ONNX Runtime would choose such a kernel all the same, and fail.
+ONNX Runtime turns them into integer kernels. ONNX rounds halves to even, where NNRt rounds them away from zero, and
+computes in FLOAT32: results differ by at most one step. Integer kernels need one scale above 0 per tensor, or for a
+weight one per channel with a common zero point. Other tensors are converted by arithmetic, because ONNX Runtime would
+choose an integer kernel for QDQ all the same, and fail.
 """
 
 import numpy as np
@@ -15,7 +16,7 @@ from nnrt_onnx_lowering.value import FLOAT32, AnyArray, Value
 
 
 def dequantize(op: Onnx, elements: Value, scaling: Scaling, *, is_weight: bool = False) -> Value:
-    """The real numbers (q - zero_point) scale. That of an INT32 bias is 0, which ONNX leaves out."""
+    """Compute the real numbers (q - zero_point) scale. An INT32 bias has zero point 0, which ONNX leaves out."""
     scale, zero_point = _parameters(scaling)
     if not _has_kernels(scaling, is_weight):
         shape = _spread(scaling, elements.rank)
@@ -25,7 +26,7 @@ def dequantize(op: Onnx, elements: Value, scaling: Scaling, *, is_weight: bool =
 
 
 def quantize(op: Onnx, real: Value, scaling: Scaling, dtype: AnyDType, rank: int) -> Value:
-    """clamp(round(r / scale) + zero_point); where the scale is 0 it is the zero point."""
+    """Compute clamp(round(r / scale) + zero_point); where the scale is 0 the result is the zero point."""
     scale, zero_point = _parameters(scaling)
     if not scale.any():
         zero = real.cast(np.dtype(np.int32)) * 0
@@ -40,7 +41,7 @@ def quantize(op: Onnx, real: Value, scaling: Scaling, dtype: AnyDType, rank: int
 
 
 def clamped(op: Onnx, elements: Value, scaling: Scaling, activation_type: ActivationType, rank: int) -> Value:
-    """Elements with a fused activation, RELU or RELU6, of the numbers that they stand for."""
+    """Return quantized elements after a fused activation, RELU or RELU6, of the numbers that they stand for."""
     limits = np.iinfo(elements.dtype)
     scale, zero_point = (array.reshape(_spread(scaling, rank) if array.ndim else ()) for array in _parameters(scaling))
     steps = np.divide(6, scale, out=np.zeros_like(scale), where=scale != 0)
@@ -58,14 +59,14 @@ def _has_kernels(scaling: Scaling, is_weight: bool) -> bool:
 
 
 def _parameters(scaling: Scaling) -> tuple[AnyArray, AnyArray]:
-    """Scales and zero points: scalars, or vectors along the axis."""
+    """Return scales and zero points: scalars, or vectors along the axis."""
     shape = () if len(scaling.params) == 1 else (-1,)
     scale = np.array([param.scale for param in scaling.params], FLOAT32).reshape(shape)
     return scale, np.array([param.zero_point for param in scaling.params]).reshape(shape)
 
 
 def _spread(scaling: Scaling, rank: int | None) -> list[int]:
-    """The shape of scales that are to be broadcast with a tensor."""
+    """Return the shape in which scales broadcast with a tensor."""
     assert rank is not None
     return [] if len(scaling.params) == 1 else [-1, *[1] * (rank - 1 - scaling.axis)]
 

@@ -1,7 +1,7 @@
-"""Quantized tensors in the data types of 8 bits that a processor has kernels for.
+"""Conversion of quantized tensors to the 8-bit types that a processor has kernels for.
 
 INT8 elements q with zero point z stand for the same numbers as the UINT8 elements q + 128 with zero point z + 128, and
-saturate where these do. So tensors inside of a graph may be of either type; inputs and outputs are converted.
+saturate at the same numbers. So tensors inside of a graph may have either type; inputs and outputs are converted.
 """
 
 from dataclasses import replace
@@ -15,7 +15,7 @@ from nnrt_onnx_lowering.engine import IntegerTypes
 from nnrt_onnx_lowering.value import AnyArray, Value
 
 INT8, UINT8 = np.dtype(np.int8), np.dtype(np.uint8)
-# The difference between both, and the bit that makes one of the other.
+# The difference between both types, and the bit whose flip converts elements.
 OFFSET = 128
 
 # Operators whose second operand is a weight.
@@ -24,8 +24,8 @@ _WEIGHTED = frozenset(
 )
 
 
-def in_types_of(integers: IntegerTypes, graph: Graph) -> Graph:
-    """The graph with its quantized tensors, inputs and outputs too, in the types that the kernels take."""
+def convert_integers(integers: IntegerTypes, graph: Graph) -> Graph:
+    """Return the graph with quantized tensors, inputs and outputs too, in the types that the kernels take."""
     uses = [
         (tensor, position == 1 and node.type in _WEIGHTED)
         for node in graph.nodes
@@ -50,14 +50,14 @@ def _converted(spec: TensorSpec, wanted: DataType) -> TensorSpec:
 
 
 def _flipped(data: AnyArray) -> AnyArray:
-    """The elements of the other type."""
+    """Return the same elements in the other 8-bit type."""
     other = np.empty(data.shape, UINT8 if data.dtype == INT8 else INT8)
     np.bitwise_xor(data.view(UINT8), np.uint8(OFFSET), out=other.view(UINT8))
     return other
 
 
 def flipped(elements: Value) -> Value:
-    """The elements of the other type, converted when the model runs."""
+    """Convert elements to the other 8-bit type when the model runs."""
     if elements.dtype == INT8:
         return elements.op.BitwiseXor(elements.cast(UINT8), OFFSET)
     return elements.op.BitwiseXor(elements, OFFSET).cast(INT8)

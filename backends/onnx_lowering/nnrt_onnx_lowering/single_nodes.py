@@ -1,4 +1,4 @@
-"""Nodes of a graph as a graph of their own, to ask about them."""
+"""Graphs made of single nodes of another graph, to test whether an engine supports these."""
 
 import hashlib
 from collections.abc import Iterable
@@ -8,8 +8,8 @@ from nnrt_hdi.graph import Constant, Graph, Node
 from nnrt_hdi.tensor import TensorSpec
 
 
-def key_of(graph: Graph, index: int) -> bytes:
-    """A digest of what the answer about a node depends on, which may be long: a client says it."""
+def support_key(graph: Graph, index: int) -> bytes:
+    """Return a digest of all that support of a node depends on. The key itself may be long: the client decides."""
     node = graph.nodes[index]
     tensors = [_tensor_key(graph, at) for at in (*node.inputs, *node.outputs)]
     decides = node.type, sorted(node.attrs.items()), tensors, len(node.inputs)
@@ -24,8 +24,10 @@ def _tensor_key(graph: Graph, at: int) -> tuple[Any, ...]:
 
 
 def single_nodes(graph: Graph, indices: Iterable[int]) -> Graph:
-    """The graph of some nodes, none of which reads from another: operands are inputs, or constants where they are so
-    and small."""
+    """Return a graph of some nodes, none of which reads from another.
+
+    Their operands become its inputs; small constants stay constants.
+    """
     tensors: list[TensorSpec] = []
     nodes: list[Node] = []
     inputs: list[int] = []

@@ -1,4 +1,4 @@
-"""The engine itself says what it takes: a node by itself either loads or it doesn't."""
+"""Support of nodes by an engine: a node is supported if the engine loads a model of it alone."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -11,18 +11,18 @@ from nnrt_hdi.ops import inferred_graph
 from nnrt_onnx_lowering.engine import Engine
 from nnrt_onnx_lowering.lowered import Lowered, lower
 from nnrt_onnx_lowering.lowering import LOWERINGS
-from nnrt_onnx_lowering.single_nodes import key_of, single_nodes
+from nnrt_onnx_lowering.single_nodes import single_nodes, support_key
 
-# Answers about nodes that are kept, the latest ones.
+# The number of answers that are cached, the latest ones.
 MOST_ANSWERS = 4096
 
-# Has the engine load the model of these nodes, none of which reads from another; the last says whether it is but one.
-# Raises NnrtError for what it doesn't take.
+# Makes the engine load the model of these nodes, none of which reads from another. The last argument says whether it is
+# a single node. Raises NnrtError if the engine doesn't support them.
 Load = Callable[[Graph, Lowered, bool], object]
 
 
 class NodeSupport:
-    """Answers about nodes, which are kept: an answer depends on nothing but the node and its tensors."""
+    """Answers about nodes. They are cached, because an answer depends on nothing but the node and its tensors."""
 
     def __init__(self, engine: Engine, load: Load) -> None:
         self._engine = engine
@@ -30,8 +30,8 @@ class NodeSupport:
         self._known: OrderedDict[bytes, Support] = OrderedDict()
 
     def of(self, graph: Graph) -> list[Support]:
-        """Per node, whether it loads by itself: what `Backend.supported` is to say."""
-        keys = [key_of(graph, index) for index in range(len(graph.nodes))]
+        """Return the support of each node, as `Backend.supported` returns it."""
+        keys = [support_key(graph, index) for index in range(len(graph.nodes))]
         answers = {key: known for key in keys if (known := self._known.get(key))}
         unknown = {key: index for index, key in enumerate(keys) if key not in answers}
         answers.update(zip(unknown, self._ask(graph, list(unknown.values())), strict=True))
@@ -41,8 +41,10 @@ class NodeSupport:
         return [answers[key] for key in keys]
 
     def _ask(self, graph: Graph, indices: Sequence[int]) -> list[Support]:
-        """Ask about all at once: they don't read from each other, so if they load together each does by itself. Where
-        they don't, ask about halves, until a single one says why."""
+        """Load a model of all nodes at once, and of each half if that fails, until a single node gives the reason.
+
+        The nodes don't read from each other, so if they load together, each loads alone.
+        """
         if not indices:
             return []
         is_alone = len(indices) == 1
@@ -57,7 +59,7 @@ class NodeSupport:
         return [Support(note=self._note(graph, index)) for index in indices]
 
     def _note(self, graph: Graph, index: int) -> str:
-        """Tell what the engine does otherwise than asked with a node that it takes."""
+        """Return the note about how the engine deviates with a node that it takes, or ""."""
         node = graph.nodes[index]
         has_halves = any(graph.tensors[at].data_type is DataType.FLOAT16 for at in (*node.inputs, *node.outputs))
         lowering = LOWERINGS.get(node.type)

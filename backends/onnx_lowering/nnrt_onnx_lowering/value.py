@@ -12,26 +12,26 @@ from onnx import helper
 
 from nnrt_hdi.tensor import UNKNOWN_DIM, Shape
 from nnrt_onnx_lowering.engine import AnyDType, Engine
-from nnrt_onnx_lowering.memory_order import after, axis_in_memory
+from nnrt_onnx_lowering.memory_order import axis_in_memory, permuted_layout
 
 AnyArray = NDArray[Any]
 
 BOOL, INT64, FLOAT32 = np.dtype(np.bool_), np.dtype(np.int64), np.dtype(np.float32)
 
-# The elements of a vector of INT64: each is a number that is known now, or a vector of one element that the run makes.
+# The elements of an INT64 vector: each is a known number, or a vector with one element that the run computes.
 Parts = tuple["int | Value", ...]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Value:
-    """A tensor of the model under construction.
+    """Tensor of the model under construction.
 
     `layout` is the order of its dimensions in memory: layout[n] is the n-th there; an empty one is their own order.
-    `data` are the elements of a constant, in that order, and None for all other tensors. `parts` are the elements of a
-    small vector or number, one by one, where they are known (see `vectors`); else there are none.
+    `data` are the elements of a constant in that order, or None for other tensors. `parts` are the elements of a small
+    vector or number one by one, where they are known (see `vectors`), else empty.
 
-    Besides data type and rank a lowering decides by two attributes. `shape` is that of a node's operand or result as
-    far as inference knows it, empty where it doesn't. `elements` are those of a small constant, in the order of its own
+    Besides data type and rank, lowerings read two attributes. `shape` is the shape of a node's operand or result as far
+    as inference knows it, or empty. `elements` are the elements of a small constant, in the order of its own
     dimensions.
     """
 
@@ -71,14 +71,14 @@ class Value:
                 return replace(self, dtype=dtype, data=self.data.astype(dtype), elements=None)
         return replace(self.op.Cast(self, to=element_type(dtype)), shape=self.shape)
 
-    def known(self, rank: int, shape: Shape) -> "Value":
-        """Return the tensor with the rank and the shape that inference found. Results of all nodes pass here."""
+    def with_inferred(self, rank: int, shape: Shape) -> "Value":
+        """Return the tensor with the rank and the shape that inference found; all nodes' results pass through here."""
         return Value(self.op, self.dtype, rank, self.name, self.data, self.layout, shape, self.elements, self.parts)
 
     def transposed(self, permutation: Sequence[int]) -> "Value":
-        """Return the tensor with dimension permutation[n] as its n-th. Nothing moves in memory: the layout changes."""
+        """Return the tensor with dimension permutation[n] as its n-th. Only the layout changes, not the memory."""
         shape = tuple(self.shape[axis] for axis in permutation) if self.shape else ()
-        layout = after(self.layout, permutation)
+        layout = permuted_layout(self.layout, permutation)
         return replace(self, rank=len(permutation), layout=layout, shape=shape, elements=None, parts=())
 
 
@@ -86,9 +86,9 @@ Given = Value | int | float | AnyArray
 
 
 class Operators(ABC):
-    """ONNX's operators, as methods with a capital, and helpers made of them, as methods without.
+    """ONNX's operators, as methods with a capital letter, and helpers built on them, as methods without.
 
-    They add nodes to the model under construction, where constants don't do, and return the results.
+    They add nodes to the model under construction, unless the result is constant, and return the results.
     """
 
     engine: Engine
@@ -96,48 +96,51 @@ class Operators(ABC):
     def __getattr__(self, op_type: str) -> Callable[..., Value]:
         if not op_type[:1].isupper():
             raise AttributeError(op_type)
-        return partial(self._one, op_type)
+        return partial(self._add_single, op_type)
 
     def Max(self, a: Value, b: Given) -> Value:
-        """Return the larger elements. INT64 goes without ONNX's Max: where the upper halves of two numbers are equal,
-        ONNX Runtime compares the lower ones as signed numbers."""
-        return self.Where(self.Less(a, b), b, a) if a.dtype == INT64 else self._one("Max", a, b)
+        """Return the larger elements.
+
+        INT64 is compared with Less instead of ONNX's Max: where the upper halves of two numbers are equal, ONNX
+        Runtime's Max compares the lower halves as signed numbers.
+        """
+        return self.Where(self.Less(a, b), b, a) if a.dtype == INT64 else self._add_single("Max", a, b)
 
     def Min(self, a: Value, b: Given) -> Value:
-        """Return the smaller elements. INT64 goes without ONNX's Min, for the reason that `Max` has."""
-        return self.Where(self.Less(b, a), b, a) if a.dtype == INT64 else self._one("Min", a, b)
+        """Return the smaller elements. INT64 is compared with Less, for the reason that `Max` gives."""
+        return self.Where(self.Less(b, a), b, a) if a.dtype == INT64 else self._add_single("Min", a, b)
 
     @abstractmethod
-    def _one(self, op_type: str, *inputs: Given | None, domain: str = "", **attrs: Any) -> Value:
-        """Add an operator that has one output. Numbers become constants of the data type of the first tensor."""
+    def _add_single(self, op_type: str, *inputs: Given | None, domain: str = "", **attrs: Any) -> Value:
+        """Add an operator with one output. Numbers become constants of the data type of the first tensor."""
 
     @abstractmethod
-    def several(self, op_type: str, outputs: int, *inputs: Given | None, **attrs: Any) -> tuple[Value, ...]:
-        """Add an operator that has several outputs. Numbers become constants as in `_one`."""
+    def multi_output(self, op_type: str, outputs: int, *inputs: Given | None, **attrs: Any) -> tuple[Value, ...]:
+        """Add an operator with several outputs. Numbers become constants as in `_add_single`."""
 
     @abstractmethod
     def in_layout(self, x: Value, layout: Shape) -> Value:
-        """Return x with dimension layout[n] as the n-th in memory; adds a Transpose where it lies otherwise."""
+        """Return x with dimension layout[n] as the n-th in memory; adds a Transpose if the layout differs."""
 
     @abstractmethod
-    def lies_in(self, x: Value, layout: Shape) -> bool:
-        """Tell whether `in_layout` adds no Transpose."""
+    def has_layout(self, x: Value, layout: Shape) -> bool:
+        """Return whether `in_layout` adds no Transpose."""
 
     def constant(self, data: AnyArray, elements: AnyArray | None = None) -> Value:
-        """Make a constant of an array; lowerings see its `elements`, if they are given."""
+        """Return a constant with the elements of an array; lowerings see its `elements`, if they are given."""
         return Value(self, data.dtype, data.ndim, data=data, shape=data.shape, elements=elements)
 
     def scalar(self, number: float, dtype: AnyDType) -> Value:
-        """Make a constant without dimensions."""
+        """Return a constant without dimensions."""
         with np.errstate(all="ignore"):
             return self.constant(np.array(number).astype(dtype))
 
     def ints(self, numbers: Sequence[int]) -> Value:
-        """Make a constant vector of INT64, the form in which ONNX takes axes and sizes."""
+        """Return a constant INT64 vector, the form of axes and sizes in ONNX."""
         return self.constant(np.array(numbers, INT64))
 
     def size(self, x: Value, axis: int) -> "int | Value":
-        """Return the length of a dimension: a number if it is known, else a vector of one that the run makes."""
+        """Return the length of a dimension: a known number, or a vector with one element that the run computes."""
         if x.shape and x.shape[axis] != UNKNOWN_DIM:
             return x.shape[axis]
         at = axis_in_memory(x.layout, axis)
@@ -149,35 +152,37 @@ class Operators(ABC):
         return self.vector([self.size(x, axis) for axis in range(x.rank)])
 
     def vector(self, parts: "Sequence[int | Value]") -> Value:
-        """Join numbers and vectors of INT64 into one vector, in order."""
+        """Join numbers and INT64 vectors into one vector, in order."""
         if all(isinstance(part, int) for part in parts):
             return self.ints([part for part in parts if isinstance(part, int)])
         if len(parts) == 1 and isinstance(parts[0], Value):
             return parts[0]
         vectors_of_one = [self.ints([part]) if isinstance(part, int) else part for part in parts]
-        (joined,) = self.several("Concat", 1, *vectors_of_one, axis=0)
+        (joined,) = self.multi_output("Concat", 1, *vectors_of_one, axis=0)
         return replace(joined, rank=1, parts=tuple(parts))
 
     def element(self, part: "int | Value") -> Value:
-        """Make a tensor without dimensions of a number, or of the only element of a vector of INT64."""
+        """Return a tensor without dimensions, made of a number or of the only element of an INT64 vector."""
         if isinstance(part, int):
             return self.constant(np.array(part, INT64))
-        (number,) = self.several("Squeeze", 1, part, self.ints([0]))
+        (number,) = self.multi_output("Squeeze", 1, part, self.ints([0]))
         return replace(number, rank=0, parts=(part,))
 
     def range(self, start: int, limit: "int | Value", delta: int) -> Value:
-        """Return the numbers from start to below limit, in steps of delta. They have the data type of limit if that is
-        a tensor, else INT64."""
+        """Return the numbers from start to below limit, in steps of delta.
+
+        They have the data type of limit if that is a tensor, else INT64.
+        """
         dtype = limit.dtype if isinstance(limit, Value) else INT64
         numbers = (self._value(number, dtype) for number in (start, limit, delta))
         return replace(self.Range(*numbers), rank=1)
 
     def reshape(self, x: Value, shape: "Sequence[int | Value]") -> Value:
-        """Return x in another shape, in which one dimension may be -1: it takes what is left."""
+        """Return x in another shape, in which one dimension may be -1: it is computed from the others."""
         x, wanted = self.plain(x), self.vector(shape)
         if x.data is not None and wanted.data is not None:
             return self.constant(x.data.reshape(wanted.data.tolist()), x.elements)
-        # Without `allowzero` ONNX takes a 0 for the length that the dimension has in x.
+        # Without `allowzero`, 0 means in ONNX that the dimension keeps its length.
         may_hold_zero = -1 not in shape if wanted.data is None else 0 in wanted.data
         return replace(self.Reshape(x, wanted, **({"allowzero": 1} if may_hold_zero else {})), rank=len(shape))
 
@@ -189,7 +194,7 @@ class Operators(ABC):
         return replace(self.Unsqueeze(x, self.ints(axes)), rank=x.rank + len(axes))
 
     def squeeze(self, x: Value, axes: Sequence[int]) -> Value:
-        """Return x without these dimensions, which have length 1."""
+        """Return x without these dimensions of length 1."""
         if not axes:
             return x
         assert x.rank is not None

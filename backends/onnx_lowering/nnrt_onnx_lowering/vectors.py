@@ -1,7 +1,7 @@
-"""Vectors of sizes, of which some are known before the run, and what only picks and joins their elements.
+"""Vectors of sizes whose elements are partly known before the run, and operators that only pick and join elements.
 
-Networks compute the shapes that they ask for from those of tensors, an element at a time. Where it is known what an
-element is, nothing is left of that for a run to do.
+Networks compute shapes from the shapes of tensors, element by element. Where an element is known, or its source is, the
+model needs no node for it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,12 +12,12 @@ from nnrt_onnx_lowering.value import INT64, Parts, Value
 Attrs = Mapping[str, Any]
 Rule = Callable[[Sequence[Value], Attrs], Value | None]
 
-# Longer constants are no sizes.
+# Longer constants aren't sizes.
 _MOST_ELEMENTS = 64
 
 
-def folded(op_type: str, values: Sequence[Value | None], attrs: Attrs) -> Value | None:
-    """The result of an operator on such vectors, if it takes no node to have it; else None."""
+def fold(op_type: str, values: Sequence[Value | None], attrs: Attrs) -> Value | None:
+    """Return the result of an operator on such vectors if it needs no node, else None."""
     rule = _RULES.get(op_type)
     if rule is None:
         return None
@@ -54,7 +54,7 @@ def _joined(values: Sequence[Value], attrs: Attrs) -> Value | None:
 
 
 def _reshaped(values: Sequence[Value], attrs: Attrs) -> Value | None:
-    """A vector that stays what it is, or a number that becomes one."""
+    """Return a vector that Reshape leaves as it is, or the vector made of a number."""
     x, shape = values
     parts = _parts(x)
     if not parts or _numbers(shape) not in ((len(parts),), (-1,)):
@@ -73,7 +73,7 @@ def _squeezed(values: Sequence[Value], attrs: Attrs) -> Value | None:
 
 
 def _parts(value: Value) -> Parts:
-    """The elements of a vector or a number, as far as they are known; none if they aren't."""
+    """Return the elements of a vector or a number as far as they are known, else an empty tuple."""
     if value.parts:
         return value.parts
     if value.data is not None:
@@ -82,7 +82,7 @@ def _parts(value: Value) -> Parts:
 
 
 def _numbers(value: Value) -> tuple[int, ...]:
-    """The elements of a small constant vector or number."""
+    """Return the elements of a small constant vector or number, else an empty tuple."""
     if value.data is None or value.data.ndim > 1 or value.data.size > _MOST_ELEMENTS:
         return ()
     return tuple(int(number) for number in value.data.reshape(-1))

@@ -1,4 +1,4 @@
-"""The ONNX Runtime backend: graphs as ONNX models, on the providers that ONNX Runtime has here."""
+"""ONNX Runtime backend: runs graphs as ONNX models, on the providers that this ONNX Runtime has."""
 
 import os
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ __all__ = ["create", "devices"]
 
 
 def create(options: Mapping[str, str]) -> Backend:
-    """The factory of the entry point. Options: `provider`, `device_index`, `threads`, `name`."""
+    """Return the backend; the entry point's factory. Options: `provider`, `device_index`, `threads`, `name`."""
     _require_libraries()
     from nnrt_backend_onnxruntime.backend import create
 
@@ -17,7 +17,7 @@ def create(options: Mapping[str, str]) -> Backend:
 
 
 def devices() -> list[FoundDevice]:
-    """The devices of this host, for the entry point."""
+    """Return the devices of this host, for the entry point."""
     _require_libraries()
     from nnrt_backend_onnxruntime.devices import devices
 
@@ -25,7 +25,7 @@ def devices() -> list[FoundDevice]:
 
 
 def _require_libraries() -> None:
-    # Else ONNX Runtime writes of its use into the user's home (1.32).
+    # Else ONNX Runtime writes a record of its use into the user's home directory (1.32).
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
         import onnx  # noqa: F401

@@ -1,4 +1,4 @@
-"""The device that a provider of ONNX Runtime makes up."""
+"""Backend of one device that ONNX Runtime computes on."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -7,11 +7,11 @@ from typing import Any
 import onnxruntime
 from nnrt_onnx_lowering import lower
 
-from nnrt_backend_onnxruntime.cache import exporter, restored
+from nnrt_backend_onnxruntime.cache import exporter, restore
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.folding import folds_little
 from nnrt_backend_onnxruntime.kernels import Kernels
-from nnrt_backend_onnxruntime.model import OnnxModel, skeleton
+from nnrt_backend_onnxruntime.model import OnnxModel, without_large_constants
 from nnrt_backend_onnxruntime.programs import loading as programs
 from nnrt_backend_onnxruntime.programs.trials import CAN_TRY, Trials
 from nnrt_backend_onnxruntime.providers import PROVIDERS, ProviderDevice, load_libraries, present_providers
@@ -28,19 +28,24 @@ OPTIONS = ("provider", "device_index", "threads", "name")
 
 
 class OnnxRuntimeBackend(Backend):
-    """One device of one provider."""
+    """Backend of one device of one provider."""
 
     def __init__(self, device: ProviderDevice, name: str = "") -> None:
-        """Raises InvalidParameter or BackendSkipped for a device that is not here."""
+        """Create the backend.
+
+        Raises:
+            InvalidParameter: This ONNX Runtime doesn't have the provider, or the provider doesn't have the device.
+            BackendSkipped: The provider doesn't start on this host.
+        """
         _require_present(device)
         self._device = device
         if device.is_cpu:
-            # One more computes while the tensors of another come and go.
+            # One more run computes while the tensors of another are copied.
             self.concurrent_runs = _processors() // device.threads + 1
         self._kernels = Kernels(device.providers(), device.integers, computes_float16=not device.is_cpu)
         self._support = node_support(device, self._kernels)
         self._deadlines = Deadlines()
-        # Libraries of other providers take longer to start in a process of their own than to open most files.
+        # Other providers' libraries take longer to start in a separate process than most files take to load.
         self._trials = Trials() if device.is_cpu and CAN_TRY else None
         index = f"-{device.device_index}" if device.device_index else ""
         self._info = DeviceInfo(
@@ -64,12 +69,12 @@ class OnnxRuntimeBackend(Backend):
         return self._info
 
     def supported(self, graph: Graph) -> list[Support]:
-        """Each node by itself is lowered, and loaded into ONNX Runtime. Answers are kept."""
+        """Return the support of each node: whether ONNX Runtime loads a model of it alone. Answers are cached."""
         return self._support.of(graph)
 
     def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> OnnxModel:
         graph = inferred_graph(graph)
-        require_fits(graph, graph.tensors, config.max_tensor_bytes)  # Before ONNX Runtime computes what is constant.
+        require_fits(graph, graph.tensors, config.max_tensor_bytes)  # Before ONNX Runtime computes constants.
         entries = {} if folds_little(graph) else NO_FOLDING
         options = session_options(self._device, config, entries)
         lowered = lower(graph, self._kernels, float16=config.enable_float16)
@@ -86,7 +91,7 @@ class OnnxRuntimeBackend(Backend):
             model = lowered.model.SerializeToString()
             return open_session(model, lowered.weights, again, self._device, config.extensions)
 
-        count, light = len(graph.inputs), skeleton(graph)
+        count, light = len(graph.inputs), without_large_constants(graph)
         export = exporter(self._device, light, count, lowered, config, entries, level)
         most, shared = config.max_tensor_bytes, in_place(graph)
         return OnnxModel(session, light, count, lowered.weights, most, self._deadlines, export, reopen, shared)
@@ -100,8 +105,8 @@ class OnnxRuntimeBackend(Backend):
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
         if programs.is_program(parts):
-            return programs.restored_program(parts, config, self._device, self._deadlines, self._trials)
-        return restored(parts, config, self._device, self._deadlines)
+            return programs.restore_program(parts, config, self._device, self._deadlines, self._trials)
+        return restore(parts, config, self._device, self._deadlines)
 
     def loading_bytes(self, parts: Sequence[Part], config: ModelConfig) -> int:
         """Return the bytes of the copy that a trial gets."""
@@ -122,10 +127,18 @@ class OnnxRuntimeBackend(Backend):
 
 
 def create(options: Mapping[str, str]) -> OnnxRuntimeBackend:
-    """The factory of the entry point.
+    """Return the backend; the entry point's factory.
 
-    Options: `provider` (cpu, cuda, tensorrt, ...; absent: cpu), `device_index` (absent: 0), `threads` (absent: as many
-    as there are processors), and `name`, of the device.
+    Args:
+        options: `provider` (cpu, cuda, tensorrt, ...; default cpu), `device_index` (default 0), `threads` (default: the
+            number of processors) and `name`, the device's.
+
+    Returns:
+        The backend of that device.
+
+    Raises:
+        InvalidParameter: An option is unknown or wrong, or the device doesn't exist.
+        BackendSkipped: The provider doesn't start on this host.
     """
     for option in options:
         if option not in OPTIONS:
@@ -140,7 +153,7 @@ def create(options: Mapping[str, str]) -> OnnxRuntimeBackend:
 
 
 def _processors() -> int:
-    """The number of processors that this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -152,7 +165,7 @@ def _number(options: Mapping[str, str], name: str, default: int, least: int = 0)
 
 
 def _require_present(device: ProviderDevice) -> None:
-    """Refuse a provider that this ONNX Runtime wasn't built with, or that doesn't start here."""
+    """Refuse a provider that this ONNX Runtime doesn't have, or that doesn't start on this host."""
     if device.provider not in present_providers():
         raise InvalidParameter(
             f"provider {device.provider!r} is not in this ONNX Runtime {onnxruntime.__version__};"

@@ -1,12 +1,12 @@
-"""Compiled models as bytes: what ONNX Runtime made of a graph, and what must be so for it to run elsewhere.
+"""Compiled models as bytes: the result of compiling, and the conditions under which another host can use it.
 
-    part 0   what it was made for, and the SHA-256 of the others
-    part 1   the graph without its large constants: data types, and the shapes that follow from those of the inputs
+    part 0   what the model was compiled for, and the SHA-256 of the other parts
+    part 1   the graph without its large constants: data types, and the shapes that follow from the inputs' shapes
     part 2   the optimized ONNX model
-    part 3   its large constants, one behind the other
+    part 3   its large constants, one after the other
 
-All of it may come from anybody. ONNX Runtime gets no model that names a file, brings functions or operators of its own,
-or holds one that loads code.
+Anybody may have written the bytes. So ONNX Runtime gets no model that names a file, that has functions or foreign
+operators, or that has an operator which loads code.
 """
 
 import json
@@ -34,8 +34,8 @@ from nnrt_backend_onnxruntime import processor
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.in_place import in_place_of
 from nnrt_backend_onnxruntime.model import OnnxModel
-from nnrt_backend_onnxruntime.programs.divisions import RISKY, guard
-from nnrt_backend_onnxruntime.programs.foresight import foreseen
+from nnrt_backend_onnxruntime.programs.divisions import RISKY, guard_divisions
+from nnrt_backend_onnxruntime.programs.foresight import foresee
 from nnrt_backend_onnxruntime.programs.loading import compute, opset_of
 from nnrt_backend_onnxruntime.programs.sizes import Sizes
 from nnrt_backend_onnxruntime.programs.skeleton import require_typed
@@ -53,8 +53,8 @@ from nnrt_hdi.tensor import NUMPY_DTYPES, TensorSpec
 KIND = "onnxruntime model"
 MODEL_FILE = "model.onnx"
 
-# ONNX's own operators, and those of ONNX Runtime that lowering and its optimizations make. All others could do
-# anything, such as to load an engine from a file.
+# ONNX's own operators, and those of ONNX Runtime that the lowering and the optimizations create. Others could do
+# anything, such as load an engine from a file.
 _DOMAINS = frozenset({"", "ai.onnx", "com.microsoft", "com.microsoft.nchwc"})
 _FUSED = names(
     """
@@ -77,11 +77,20 @@ def exporter(
     entries: Mapping[str, str],
     level: Any,
 ) -> Callable[[], list[Part]]:
-    """A function that gives the compiled model in parts; `graph` has large constants as inputs behind the first, and
-    `level` says how far ONNX Runtime could optimize it."""
+    """Return a function that returns the compiled model in parts.
+
+    Args:
+        device: The device that the model is compiled for.
+        graph: The graph, whose large constants are inputs after the real ones.
+        input_count: The number of real inputs.
+        lowered: The ONNX model of the graph.
+        config: The client's configuration of the model.
+        entries: Further entries of the session's configuration.
+        level: The optimization level with which ONNX Runtime could load the model.
+    """
 
     def export() -> list[Part]:
-        model, weights = _optimized(device, lowered, config, entries, level)
+        model, weights = _optimize(device, lowered, config, entries, level)
         parts = [Part.of(data) for data in (b"".join(packed_graph(graph)), model, weights)]
         about = {
             "made_for": _binding(device),
@@ -93,50 +102,54 @@ def exporter(
     return export
 
 
-def restored(parts: Sequence[Part], config: ModelConfig, device: ProviderDevice, deadlines: Deadlines) -> OnnxModel:
-    """The model that was exported; loaded as it is, without optimizing it again. Raises InvalidFile for any other, and
-    OutOfMemory for one of which it is known that a tensor gets too large."""
-    about = _about(parts, device)
-    graph, input_count = _graph(about, parts[1].data)
+def restore(parts: Sequence[Part], config: ModelConfig, device: ProviderDevice, deadlines: Deadlines) -> OnnxModel:
+    """Load a model that was exported, without optimizing it again.
+
+    Raises:
+        InvalidFile: The parts aren't a model that this host can use.
+        OutOfMemory: A tensor of the model is known to become too large.
+    """
+    about = _read_header(parts, device)
+    graph, input_count = _read_graph(about, parts[1].data)
     constants = parts[3].data
-    model = _checked_model(bytes(parts[2].data), constants.nbytes)
-    weights = dict(_weights(model, constants))
-    # What was checked, and nothing that another parser might see in the bytes.
+    model = _parse_model(bytes(parts[2].data), constants.nbytes)
+    weights = dict(_external_weights(model, constants))
+    # ONNX Runtime sees only what was checked; another parser may find more in the bytes.
     model.DiscardUnknownFields()
     try:
-        sizes = _sizes(model, config)
-        session = _opened(model, weights, device, config)
+        sizes = _infer_sizes(model, config)
+        session = _open(model, weights, device, config)
     except OperationFailed as error:
         raise InvalidFile(f"ONNX Runtime does not take it: {error.message}") from error
     except Unsupported as error:
         raise InvalidFile(error.message, place=error.place) from error
     _require_interface(session, graph, input_count)
     most, shared = config.max_tensor_bytes, in_place_of(model, graph, input_count)
-    reopen = partial(_opened, model, weights, device, config)
+    reopen = partial(_open, model, weights, device, config)
     return OnnxModel(session, graph, input_count, weights, most, deadlines, lambda: list(parts), reopen, shared, sizes)
 
 
-def _opened(
+def _open(
     model: onnx.ModelProto,
     weights: Mapping[str, AnyArray],
     device: ProviderDevice,
     config: ModelConfig,
     profile: str = "",
 ) -> Any:
-    """A session of an exported model, which is as it has been optimized."""
+    """Open a session of an exported model, which is optimized already."""
     options = session_options(device, config, profile=profile)
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return open_session(model.SerializeToString(), weights, options, device, config.extensions)
 
 
-def _optimized(
+def _optimize(
     device: ProviderDevice, lowered: Lowered, config: ModelConfig, entries: Mapping[str, str], level: Any
 ) -> tuple[bytes, Buffer]:
-    """The model as ONNX Runtime leaves it after its optimizations, and its large constants."""
+    """Return the model as ONNX Runtime optimizes it, and its large constants."""
     with tempfile.TemporaryDirectory(prefix="nnrt-onnxruntime-") as folder:
         options = session_options(device, config, entries)
         options.graph_optimization_level = level
-        options.intra_op_num_threads = 1  # It is never run.
+        options.intra_op_num_threads = 1  # It never runs.
         options.add_session_config_entry("session.disable_prepacking", "1")
         options.optimized_model_filepath = str(Path(folder, MODEL_FILE))
         options.add_session_config_entry("session.optimized_model_external_initializers_file_name", WEIGHTS)
@@ -151,13 +164,13 @@ def _optimized(
                 f"ONNX Runtime can't write the model to {tempfile.gettempdir()!r}, where {left} bytes are left;"
                 f" make room there, or set TMPDIR ({error.message})"
             ) from error
-        return Path(folder, MODEL_FILE).read_bytes(), _mapped(Path(folder, WEIGHTS))
+        return Path(folder, MODEL_FILE).read_bytes(), _map_file(Path(folder, WEIGHTS))
 
 
-def _mapped(path: Path) -> Buffer:
-    """The bytes of a file that nobody else knows, and that goes with them; none where there is no file.
+def _map_file(path: Path) -> Buffer:
+    """Return the content of a file as a mapping, or b"" where the file is missing or empty.
 
-    They take memory only as long as there is enough.
+    The file disappears with the mapping, as its folder is deleted. Its pages can be reclaimed where memory is short.
     """
     if not path.exists() or not path.stat().st_size:
         return b""
@@ -166,7 +179,7 @@ def _mapped(path: Path) -> Buffer:
 
 
 def _binding(device: ProviderDevice) -> dict[str, Any]:
-    """The properties that a host must share with the one that compiled a model, for it to be of use."""
+    """Return the properties that a host must share with the one that compiled a model."""
     return {
         "onnxruntime": onnxruntime.__version__,
         "build": onnxruntime.get_build_info(),
@@ -177,7 +190,7 @@ def _binding(device: ProviderDevice) -> dict[str, Any]:
 
 
 def _hardware(device: ProviderDevice) -> str:
-    """The kind of an accelerator, on which a compiled model depends, where ONNX Runtime tells it."""
+    """Return the kind of accelerator, on which a compiled model depends, as far as ONNX Runtime reports it."""
     devices = [
         f"{found.ep_name} {found.device.vendor} {found.device.vendor_id} {found.device.device_id}"
         for found in onnxruntime.get_ep_devices()
@@ -186,9 +199,12 @@ def _hardware(device: ProviderDevice) -> str:
     return "; ".join(sorted(devices))
 
 
-def _about(parts: Sequence[Part], device: ProviderDevice) -> Mapping[str, Any]:
-    """The content of the header. Raises InvalidFile if the other parts are not those it was written for, or this is not
-    a host that they were made for."""
+def _read_header(parts: Sequence[Part], device: ProviderDevice) -> Mapping[str, Any]:
+    """Return the content of the header.
+
+    Raises:
+        InvalidFile: The other parts aren't those that were written with it, or the model was compiled for other hosts.
+    """
     if len(parts) != 4:
         raise InvalidFile(f"it has {len(parts)} parts; a model of this backend has 4")
     about, _ = unpacked(KIND, parts[0].data)
@@ -204,8 +220,8 @@ def _quoted(binding: Any) -> str:
     return json.dumps(binding)[:512]
 
 
-def _graph(about: Mapping[str, Any], part: memoryview) -> tuple[Graph, int]:
-    """The graph, and how many of its inputs are those of a run."""
+def _read_graph(about: Mapping[str, Any], part: memoryview) -> tuple[Graph, int]:
+    """Return the graph, and the number of its inputs that a run gets."""
     unpacked_part = unpacked_graph(part)
     try:
         graph = inferred_graph(unpacked_part)
@@ -217,8 +233,8 @@ def _graph(about: Mapping[str, Any], part: memoryview) -> tuple[Graph, int]:
     return graph, count
 
 
-def _checked_model(data: bytes, weights_bytes: int) -> onnx.ModelProto:
-    """The model, if there is nothing in it but known operators and tensors whose elements are here."""
+def _parse_model(data: bytes, weights_bytes: int) -> onnx.ModelProto:
+    """Return the model if all its operators are known and the elements of all tensors are in the parts."""
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)
@@ -229,7 +245,7 @@ def _checked_model(data: bytes, weights_bytes: int) -> onnx.ModelProto:
     for node in model.graph.node:
         _check_node(node)
     for tensor in model.graph.initializer:
-        _place(tensor, weights_bytes)
+        _find_elements(tensor, weights_bytes)
     return model
 
 
@@ -245,15 +261,18 @@ def _check_node(node: onnx.NodeProto) -> None:
                 raise InvalidFile(f"an attribute of {node.op_type} is in a file; compiled models name none")
 
 
-def _sizes(model: onnx.ModelProto, config: ModelConfig) -> Sizes | None:
-    """Foresee how large the tensors get of a model that isn't our own, and have no division by -1 end this process.
+def _infer_sizes(model: onnx.ModelProto, config: ModelConfig) -> Sizes | None:
+    """Infer the sizes of the tensors of a foreign model, and replace divisions by -1, which could end this process.
 
-    Raises OutOfMemory for a tensor that is too large, and InvalidFile and Unsupported as `foreseen` and `guard` do.
+    Raises:
+        OutOfMemory: A tensor is too large.
+        InvalidFile: The nodes are out of order, or an input has no rank.
+        Unsupported: The model's operator set is too old to replace its divisions.
     """
     if config.is_own and not _may_divide(model):
         return None
-    known = foreseen(model, compute)
-    guard(known.divisions, opset_of(model))
+    known = foresee(model, compute)
+    guard_divisions(known.divisions, opset_of(model))
     if config.is_own:
         return None
     if len(known.inputs) != len(model.graph.input):
@@ -262,16 +281,16 @@ def _sizes(model: onnx.ModelProto, config: ModelConfig) -> Sizes | None:
 
 
 def _may_divide(model: onnx.ModelProto) -> bool:
-    """Tell if it may divide by -1. Most models divide by constants, or not at all."""
+    """Return whether the model may divide by -1. Most models divide by constants, or not at all."""
     types = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
     divisors = [node.input[1] for node in model.graph.node if node.op_type == "Div" and len(node.input) == 2]
     return any(types.get(name, 0) in RISKY for name in divisors)
 
 
-def _weights(model: onnx.ModelProto, data: memoryview) -> Iterator[tuple[str, AnyArray]]:
-    """The large constants by name, as views of the bytes."""
+def _external_weights(model: onnx.ModelProto, data: memoryview) -> Iterator[tuple[str, AnyArray]]:
+    """Yield the large constants by name, as views of the bytes."""
     for tensor in model.graph.initializer:
-        place = _place(tensor, len(data))
+        place = _find_elements(tensor, len(data))
         if place is not None:
             dtype, count, offset = place
             try:
@@ -280,8 +299,8 @@ def _weights(model: onnx.ModelProto, data: memoryview) -> Iterator[tuple[str, An
                 raise InvalidFile(f"its tensor {tensor.name!r} has no possible shape: {error}") from error
 
 
-def _place(tensor: onnx.TensorProto, weights_bytes: int) -> tuple[np.dtype[Any], int, int] | None:
-    """Data type, number and offset of a tensor's elements in the weights; None where they are in the model."""
+def _find_elements(tensor: onnx.TensorProto, weights_bytes: int) -> tuple[np.dtype[Any], int, int] | None:
+    """Return data type, count and offset of a tensor's elements in the weights, or None if they are in the model."""
     if tensor.data_location != onnx.TensorProto.EXTERNAL:
         if tensor.external_data:
             raise InvalidFile(f"its tensor {tensor.name!r} is in a file; compiled models name none")
@@ -305,8 +324,8 @@ def _place(tensor: onnx.TensorProto, weights_bytes: int) -> tuple[np.dtype[Any],
 
 
 def _require_interface(session: Any, graph: Graph, input_count: int) -> None:
-    """Refuse a model whose inputs and outputs aren't those of its graph."""
-    looked_at = [graph.tensors[at] for at in Assertions.of(graph).tensors]
+    """Refuse a model whose inputs and outputs differ from its graph's."""
+    looked_at = [graph.tensors[at] for at in Assertions.from_graph(graph).tensors]
     for kind, entries, specs in (
         ("inputs", session.get_inputs(), graph.input_specs[:input_count]),
         ("outputs", session.get_outputs(), (*graph.output_specs, *looked_at)),

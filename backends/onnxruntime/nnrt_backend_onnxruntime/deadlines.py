@@ -1,4 +1,4 @@
-"""Cancels runs whose time is over: ONNX Runtime ends one only when told."""
+"""Deadlines of runs. ONNX Runtime has no deadlines: a run ends early only if `RunOptions.terminate` is set."""
 
 import itertools
 import math
@@ -10,14 +10,14 @@ from nnrt_hdi.errors import OutOfMemory
 
 
 class Deadlines:
-    """One thread for all runs that have a deadline, once there are any.
+    """Canceller of runs at their deadlines. Its one thread starts with the first deadline.
 
-    It is woken only for a deadline before the one it waits for, which most runs don't have, and finds out by itself
-    which runs have ended meanwhile.
+    The thread is woken only for a deadline that is earlier than the one it waits for, which is rare. It finds out by
+    itself which runs have ended.
     """
 
     def __init__(self) -> None:
-        # Runs take the lock as such: a condition enters it by a call.
+        # Runs take this lock directly: entering a condition costs another call.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._waiting: dict[int, tuple[float, Callable[[], None]]] = {}
@@ -27,9 +27,17 @@ class Deadlines:
         self._is_closed = False
 
     def add(self, deadline: float, end: Callable[[], None]) -> int:
-        """Call `end` at that time of time.monotonic, unless the ticket that this returns is removed before.
+        """Call `end` at a deadline, unless the ticket is removed before.
 
-        Raises OutOfMemory where no thread can be started.
+        Args:
+            deadline: A time on the clock of time.monotonic.
+            end: Called in the thread of this class, under its lock.
+
+        Returns:
+            The ticket, for `remove`.
+
+        Raises:
+            OutOfMemory: The thread can't be started.
         """
         ticket = next(self._numbers)
         with self._lock:

@@ -1,4 +1,4 @@
-"""The devices of this host that ONNX Runtime computes on."""
+"""Devices of this host that ONNX Runtime computes on."""
 
 import ctypes
 from collections.abc import Iterator
@@ -9,8 +9,8 @@ from nnrt_hdi.backend import FoundDevice
 from nnrt_hdi.enums import DeviceType
 from nnrt_hdi.errors import NnrtError
 
-# Drivers that count their devices, those that CUDA_VISIBLE_DEVICES and the like let be seen: the library, what starts
-# it, and what counts, both of which give 0 for success.
+# Drivers that count their devices, as CUDA_VISIBLE_DEVICES and the like restrict them: the library, the function that
+# starts it, and the function that counts. Both functions return 0 for success.
 _CUDA = ("libcuda.so.1", "cuInit", "cuDeviceGetCount")
 _HIP = ("libamdhip64.so", "hipInit", "hipGetDeviceCount")
 _DRIVERS = {
@@ -20,7 +20,7 @@ _DRIVERS = {
 
 
 def devices() -> list[FoundDevice]:
-    """Every accelerator of a provider that ONNX Runtime was built with, and the CPU."""
+    """Return each accelerator of the providers that this ONNX Runtime has, and the CPU."""
     return [*_accelerators(), FoundDevice("cpu", DeviceType.CPU, {"provider": "cpu"})]
 
 
@@ -34,7 +34,7 @@ def _accelerators() -> Iterator[FoundDevice]:
 
 
 def device_count(library: str, start: str, count: str) -> int:
-    """How many devices a driver has; none where it isn't here."""
+    """Return the number of devices of a driver; 0 where the driver is missing."""
     number = ctypes.c_int(0)
     try:
         driver = ctypes.CDLL(library)

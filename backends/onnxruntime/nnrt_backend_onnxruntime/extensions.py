@@ -1,10 +1,10 @@
-"""Extensions of a model's configuration: the options of ONNX Runtime that clients may set."""
+"""Extensions of a model's configuration: options of ONNX Runtime that clients may set."""
 
 from collections.abc import Mapping
 
 from nnrt_hdi.errors import InvalidParameter
 
-# What an extension "session.<name>" may say: a number, mostly 0 or 1. Nothing that reads or writes files.
+# The allowed extensions "session.<name>". Each has a number as value, mostly 0 or 1. None reads or writes files.
 SESSION_OPTIONS = frozenset(
     {
         "session.disable_prepacking",
@@ -20,8 +20,8 @@ SESSION_OPTIONS = frozenset(
     }
 )
 PROVIDER_PREFIX = "provider."
-# What an extension "provider.<name>" may say: how to compute. Providers have other options, which name files, load
-# libraries, choose a device or are addresses of memory and functions; those are not for whoever can reach the daemon.
+# The allowed extensions "provider.<name>": they say how to compute. Providers have other options, which name files,
+# load libraries, choose a device or are addresses of memory and functions; clients may not set these.
 _ON_GPU = frozenset(
     {
         "arena_extend_strategy",
@@ -67,12 +67,16 @@ _MOST_DIGITS = 4
 
 
 def session_entries(extensions: Mapping[str, bytes]) -> dict[str, str]:
-    """The entries that extensions give the configuration of a session. Refuses extensions that are not known."""
+    """Return the entries of a session's configuration that extensions set. Raises InvalidParameter for unknown ones."""
     return {name: value for name, value in _texts(extensions).items() if not name.startswith(PROVIDER_PREFIX)}
 
 
 def provider_options(provider: str, extensions: Mapping[str, bytes]) -> dict[str, str]:
-    """The options that extensions give the provider. Refuses those that they may not give."""
+    """Return the provider's options that extensions set.
+
+    Raises:
+        InvalidParameter: Clients may not set an option, or an extension is unknown.
+    """
     texts = _texts(extensions)
     options = {name[len(PROVIDER_PREFIX) :]: value for name, value in texts.items() if name.startswith(PROVIDER_PREFIX)}
     known = PROVIDER_OPTIONS.get(provider, frozenset())
@@ -83,7 +87,7 @@ def provider_options(provider: str, extensions: Mapping[str, bytes]) -> dict[str
 
 
 def _texts(extensions: Mapping[str, bytes]) -> dict[str, str]:
-    """The extensions as texts. Refuses one that is not known, and an option of sessions that is no number."""
+    """Return the extensions as text. Refuses unknown ones, and session options that aren't numbers."""
     texts = {}
     for name, value in extensions.items():
         is_option = name in SESSION_OPTIONS

@@ -1,4 +1,4 @@
-"""How much of a graph follows from its constants alone, which ONNX Runtime computes while it compiles."""
+"""Estimate of how much of a graph follows from its constants alone, which ONNX Runtime computes while it compiles."""
 
 import math
 
@@ -6,7 +6,7 @@ from nnrt_backend_onnxruntime.programs.foresight import MOST_FOLDED_BYTES, MOST_
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.graph import Graph, Node
 
-# Operators that multiply every element of one operand with many of another.
+# Operators that multiply each element of one operand with many of another.
 _PRODUCTS = {
     NodeType.CONV2D_FUSION,
     NodeType.CONV2D_TRANSPOSE_FUSION,
@@ -17,8 +17,10 @@ _PRODUCTS = {
 
 
 def folds_little(graph: Graph) -> bool:
-    """Tell whether so little follows from constants that it is worth computing once. Few bytes of constants can ask for
-    any amount of it. The graph has been inferred."""
+    """Return whether so little follows from constants that ONNX Runtime should compute it once, while it compiles.
+
+    A few bytes of constants can cause any amount of computation. The graph has been inferred.
+    """
     derived = set(graph.constants)
     bytes_left = MOST_FOLDED_BYTES + MOST_FOLDED_SHARE * sum(entry.size_bytes for entry in graph.constants.values())
     steps_left = float(MOST_FOLDED_PRODUCTS)
@@ -38,7 +40,10 @@ def folds_little(graph: Graph) -> bool:
 
 
 def _steps(graph: Graph, node: Node) -> float:
-    """About as many numbers as are added or multiplied: [m, k] by [k, n] gives the square root of mk * kn * mn."""
+    """Estimate the number of additions or multiplications.
+
+    For [m, k] by [k, n] it is mkn, the square root of mk * kn * mn.
+    """
     results = sum(math.prod(graph.tensors[at].shape) for at in node.outputs)
     operands = sorted(math.prod(graph.tensors[at].shape) for at in node.inputs)
     if node.type in _PRODUCTS and len(operands) > 1:

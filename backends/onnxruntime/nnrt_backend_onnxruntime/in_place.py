@@ -1,6 +1,7 @@
-"""Inputs and outputs of a compiled ONNX model that may lie where a client can write.
+"""Inputs and outputs of a compiled ONNX model that may be in memory that a client can write to.
 
-The graph beside it says so too (`nnrt_hdi.ops.in_place`), but both come from anybody, and need not be of one model.
+The graph stored with the model gives the same answer (`nnrt_hdi.ops.in_place`), but a client may have written both, and
+they need not belong together.
 """
 
 from collections.abc import Sequence
@@ -9,9 +10,9 @@ import onnx
 from nnrt_onnx_lowering.engine import names
 
 from nnrt_hdi.graph import Graph
-from nnrt_hdi.ops.in_place import InPlace, MemoryUse, in_place, traced
+from nnrt_hdi.ops.in_place import InPlace, MemoryUse, in_place, trace_memory
 
-# As in nnrt_hdi.ops.in_place. What isn't named is not shared.
+# The groups are those of nnrt_hdi.ops.in_place. Operators that are in none of them may not read or write shared memory.
 COMPUTE = names(
     """
     AveragePool BatchNormalization Conv ConvInteger ConvTranspose FusedConv FusedGemm FusedMatMul Gemm GlobalAveragePool
@@ -38,25 +39,28 @@ PASS_FIRST = names(
 
 
 def in_place_of(model: onnx.ModelProto, graph: Graph, input_count: int) -> InPlace:
-    """The inputs and outputs that may be shared: those that both the model and the graph beside it allow."""
+    """Return the inputs and outputs that may be shared: those that both the model and its graph allow."""
     inputs, outputs = (
         [entry.name for entry in entries][:count]
         for entries, count in ((model.graph.input, input_count), (model.graph.output, len(graph.outputs)))
     )
-    says, is_so = in_place(graph), traced(list(map(_memory_use, model.graph.node)), inputs, outputs)
+    says, is_so = in_place(graph), trace_memory(list(map(_memory_use, model.graph.node)), inputs, outputs)
     return InPlace(says.inputs & is_so.inputs, says.outputs & is_so.outputs)
 
 
 def in_place_of_nodes(graph: onnx.GraphProto, inputs: Sequence[str], outputs: Sequence[str]) -> InPlace:
-    """Judge a model that has no graph beside it likewise; none, where one of its nodes sees more than its inputs."""
+    """Return the same for a model without a graph.
+
+    Nothing may be shared if a node has graphs, because these see more than the node's inputs.
+    """
     if any(attribute.HasField("g") or attribute.graphs for node in graph.node for attribute in node.attribute):
         return InPlace(frozenset(), frozenset())
     uses = [
-        # What ONNX Runtime has found to be no 0 must not become one.
+        # A divisor that ONNX Runtime has tested for 0 must not become 0 afterwards.
         use._replace(values=[False] * len(node.input)) if node.op_type in ("Div", "Mod") else use
         for node, use in zip(graph.node, map(_memory_use, graph.node), strict=True)
     ]
-    return traced(uses, inputs, outputs)
+    return trace_memory(uses, inputs, outputs)
 
 
 def _memory_use(node: onnx.NodeProto) -> MemoryUse:

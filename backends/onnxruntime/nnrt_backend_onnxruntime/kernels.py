@@ -1,4 +1,4 @@
-"""ONNX Runtime as the engine of the lowering. It is asked for its kernels: an operator either loads or it doesn't."""
+"""ONNX Runtime as engine of the lowering. It supports an operator if it loads a model of that operator."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -8,14 +8,14 @@ import onnxruntime
 from nnrt_onnx_lowering import Engine, IntegerTypes, Operator
 
 Providers = Sequence[tuple[str, Mapping[str, str]]]
-QUIET = 4  # Severity of log messages: only fatal ones.
+QUIET = 4  # The severity of log messages: only fatal ones.
 AS_THEY_ARE = IntegerTypes()
-# Kernels that load, and then say that they don't support it.
+# Kernels that load, and then raise an error that they don't support the type.
 _EMPTY = frozenset({("LSTM", np.dtype(np.float64))})
 
 
 class Kernels(Engine):
-    """The kernels of a session's providers."""
+    """Kernels of a session's providers."""
 
     name = "ONNX Runtime"
 
@@ -29,7 +29,7 @@ class Kernels(Engine):
         self._lock = threading.Lock()
 
     def takes(self, operator: Operator) -> bool:
-        """See `Engine.takes`. Answers are kept."""
+        """Return whether an operator loads (see `Engine.takes`). Answers are cached."""
         kind = operator.kind
         if (known := self._known.get(kind)) is not None:
             return known

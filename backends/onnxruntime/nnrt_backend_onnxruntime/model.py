@@ -1,4 +1,4 @@
-"""A model in a session of ONNX Runtime, ready to run."""
+"""Model in a session of ONNX Runtime, ready to run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -28,23 +28,26 @@ from nnrt_hdi.part import Part
 from nnrt_hdi.sizes import Sizes
 from nnrt_hdi.tensor import Array, TensorSpec
 
-# Outputs of fewer bytes together are copied: that costs no more than to tell ONNX Runtime where they go.
+# Smaller outputs, all together, are copied: that costs no more than passing their addresses to ONNX Runtime.
 LEAST_IN_PLACE_BYTES = 1 << 15
-# The memory of this process, in which all inputs and outputs are, whatever the provider.
-HERE = OrtDevice(OrtDevice.cpu(), OrtDevice.default_memory(), 0)
+# The memory of this process. All inputs and outputs are there, whatever the provider.
+HOST = OrtDevice(OrtDevice.cpu(), OrtDevice.default_memory(), 0)
 Export = Callable[[], list[Part]]
 
 
-class Plan(NamedTuple):
-    """The outputs of runs of a kind: their specs, whether all are known to be without elements, and whether it is worth
-    while to tell ONNX Runtime where each is to go."""
+class RunOutputs(NamedTuple):
+    """Outputs of all runs whose inputs have the same shapes.
+
+    `are_empty` says whether all outputs are known to have no elements. `may_bind` says whether it pays to pass the
+    outputs' addresses to ONNX Runtime.
+    """
 
     specs: tuple[TensorSpec, ...]
     are_empty: bool
     may_bind: bool
 
     @classmethod
-    def of(cls, known: KnownTensors) -> Self:
+    def from_known(cls, known: KnownTensors) -> Self:
         specs = known.sizes.outputs
         may_bind = not any(spec.is_dynamic or 0 in spec.shape for spec in specs)
         return cls(
@@ -54,9 +57,12 @@ class Plan(NamedTuple):
         )
 
 
-class OnnxModel(OpenGraphModel[Plan]):
-    """Runs a session. Inputs are read where they are; outputs are written where they go if they are large and their
-    shapes follow from those of the inputs, else they are the memory that ONNX Runtime made them in."""
+class OnnxModel(OpenGraphModel[RunOutputs]):
+    """Model that runs a session.
+
+    ONNX Runtime reads inputs where they are. It writes outputs where the caller wants them, if they are large and their
+    shapes follow from those of the inputs. Other outputs are in memory that ONNX Runtime allocates.
+    """
 
     def __init__(
         self,
@@ -71,12 +77,24 @@ class OnnxModel(OpenGraphModel[Plan]):
         shared: InPlace,
         sizes: FileSizes | None = None,
     ) -> None:
-        """Of `graph` the first inputs are those of a run; the others stand for constants. `shared` says which may be
-        where the client can write. A session of a model that doesn't come from the graph has `sizes`."""
-        super().__init__(graph, max_tensor_bytes, Plan.of, input_count=input_count)
+        """Wrap an open session.
+
+        Args:
+            session: The session.
+            graph: The graph. The first `input_count` inputs are those of a run, the others stand for constants.
+            input_count: The number of inputs of a run.
+            weights: The large constants, which have to live as long as the session.
+            max_tensor_bytes: The most bytes that a tensor may have.
+            deadlines: Ends runs at their deadlines.
+            export: Returns the compiled model in parts.
+            reopen: Opens another session of the same model, with a profile.
+            shared: The inputs and outputs that may be in memory that the client can write to.
+            sizes: The sizes of tensors, for a model that doesn't come from the graph.
+        """
+        super().__init__(graph, max_tensor_bytes, RunOutputs.from_known, input_count=input_count)
         self.session = session
-        # None where there is none: each run asks.
-        self._assertions = Assertions.of(graph) or None
+        # None without assertions: each run tests it.
+        self._assertions = Assertions.from_graph(graph) or None
         self._weights = weights
         self._deadlines = deadlines
         self._export = export
@@ -85,7 +103,7 @@ class OnnxModel(OpenGraphModel[Plan]):
         self._output_names = [entry.name for entry in session.get_outputs()]
         self._file_sizes = sizes
         self.reads_in_place = shared.inputs
-        # None, where what ONNX Runtime gives is more than the outputs.
+        # Empty with assertions, where ONNX Runtime gives more outputs than the graph has.
         self._writes_in_place = frozenset[int]() if self._assertions else shared.outputs
 
     def run(
@@ -94,12 +112,12 @@ class OnnxModel(OpenGraphModel[Plan]):
         cancellation.check()
         if self._file_sizes is not None:
             self._file_sizes.require_run_fits(inputs)
-        plan = self.prepared(inputs)
-        if plan.are_empty and self.varies and not self._assertions:
-            return [np.empty(spec.shape, spec.numpy_dtype) for spec in plan.specs]
-        with Stopping(cancellation, self._deadlines) as options:
-            if outputs and plan.may_bind and any(outputs[at] is not None for at in self._writes_in_place):
-                return self._run_in_place(inputs, plan.specs, outputs, options)
+        expected = self.prepared(inputs)
+        if expected.are_empty and self.varies and not self._assertions:
+            return [np.empty(spec.shape, spec.numpy_dtype) for spec in expected.specs]
+        with StoppableRun(cancellation, self._deadlines) as options:
+            if outputs and expected.may_bind and any(outputs[at] is not None for at in self._writes_in_place):
+                return self._run_in_place(inputs, expected.specs, outputs, options)
             results: list[AnyArray] = self.session.run(
                 self._output_names, dict(zip(self._names, inputs, strict=True)), options
             )
@@ -126,30 +144,31 @@ class OnnxModel(OpenGraphModel[Plan]):
     def _run_in_place(
         self, inputs: Sequence[Array], specs: Sequence[TensorSpec], regions: Sequence[Array | None], options: Any
     ) -> list[Array]:
-        """Run with outputs in these regions, or in memory of their own."""
+        """Run the model with outputs in these regions, or in new arrays."""
         outputs: list[Array] = []
         for at, (spec, region) in enumerate(zip(specs, regions, strict=True)):
             is_given = region is not None and at in self._writes_in_place
             outputs.append(region if is_given else np.empty(spec.shape, spec.numpy_dtype))  # type: ignore[arg-type]
-        # ONNX Runtime's IOBinding does the same for 30 microseconds more (1.31).
+        # ONNX Runtime's IOBinding does the same, but takes 30 microseconds longer (1.31).
         self.session.run_with_ortvaluevector(
-            options, self._names, values_of(inputs), self._output_names, values_of(outputs), [HERE] * len(outputs)
+            options, self._names, as_values(inputs), self._output_names, as_values(outputs), [HOST] * len(outputs)
         )
         return outputs
 
 
-def values_of(arrays: Sequence[Array]) -> Any:
-    """The arrays as ONNX Runtime takes them, where they are."""
+def as_values(arrays: Sequence[Array]) -> Any:
+    """Return the arrays as ONNX Runtime's values, without a copy."""
     values = OrtValueVector()
     for array in arrays:
-        values.push_back(OrtValue.ortvalue_from_numpy(array, HERE))
+        values.push_back(OrtValue.ortvalue_from_numpy(array, HOST))
     return values
 
 
-class Stopping:
-    """Gives a block options with which ONNX Runtime ends a run as soon as it must; its errors become those of NNRt.
+class StoppableRun:
+    """Context that gives the options of a run. ONNX Runtime ends the run when it is cancelled or its deadline passes.
 
-    Every small run comes here: a generator would take a microsecond more.
+    Errors of ONNX Runtime become errors of NNRt. Every small run passes here: a generator would take a microsecond
+    longer.
     """
 
     __slots__ = ("_cancellation", "_deadlines", "_take_back", "_ticket")
@@ -176,11 +195,11 @@ class Stopping:
             self._deadlines.remove(self._ticket)
         if isinstance(error, Exception) and not isinstance(error, NnrtError):
             self._cancellation.check()
-            raise translated(error) from error
+            raise translated_error(error) from error
 
 
-def skeleton(graph: Graph) -> Graph:
-    """A graph with its large constants as inputs behind the others: what inference needs, and no more."""
+def without_large_constants(graph: Graph) -> Graph:
+    """Return the graph with its large constants as inputs after the others. Inference doesn't read their elements."""
     small = {at: constant for at, constant in graph.constants.items() if constant.shape_value is not None}
     if len(small) == len(graph.constants):
         return graph
@@ -188,14 +207,14 @@ def skeleton(graph: Graph) -> Graph:
     return Graph(graph.tensors, graph.nodes, (*graph.inputs, *large), graph.outputs, small, graph.name)
 
 
-def translated(error: Exception) -> NnrtError:
-    """The error of NNRt for one of ONNX Runtime, which has no classes for what matters."""
-    return error_of(type(error).__name__, str(error))
+def translated_error(error: Exception) -> NnrtError:
+    """Return the NNRt error for an error of ONNX Runtime, which has no classes for the cases that matter."""
+    return nnrt_error(type(error).__name__, str(error))
 
 
-def error_of(kind: str, said: str) -> NnrtError:
-    """The error of NNRt for one of ONNX Runtime's, by the name of its class and what it says."""
-    text = said.replace("\n", " ").strip()
+def nnrt_error(kind: str, message: str) -> NnrtError:
+    """Return the NNRt error for an error of ONNX Runtime, given the name of its class and its message."""
+    text = message.replace("\n", " ").strip()
     if any(sign in text for sign in ("Available memory of", "Failed to allocate", "bad_alloc", "out of memory")):
         return OutOfMemory(text)
     return InvalidParameter(text) if kind == "InvalidArgument" else OperationFailed(text)

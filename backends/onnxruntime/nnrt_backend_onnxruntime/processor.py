@@ -1,4 +1,4 @@
-"""The features of the processor, on which the models that ONNX Runtime optimizes depend."""
+"""Features of the processor, on which the models that ONNX Runtime optimizes depend."""
 
 import hashlib
 import platform
@@ -12,23 +12,23 @@ from nnrt_onnx_lowering import IntegerTypes
 
 from nnrt_hdi.enums import DataType
 
-# Instructions that multiply 8 bits and add the products in 32.
+# Instructions that multiply 8-bit integers and add the products in 32 bits.
 _WIDE_SUMS = frozenset({"amx_int8", "avx512_vnni", "avx_vnni", "avx_vnni_int8"})
 
 
 @dataclass(frozen=True, slots=True)
 class IntegerKernels(IntegerTypes):
-    """The integer kernels of ONNX Runtime that are fast and exact. `entries` are those of a session's configuration."""
+    """Fast and exact integer kernels of ONNX Runtime. `entries` are entries of a session's configuration."""
 
     entries: Mapping[str, str] = field(default_factory=dict)
 
 
 def integer_kernels(flags: AbstractSet[str]) -> IntegerKernels:
-    """The integer kernels of a processor with these features.
+    """Return the integer kernels of a processor with these features.
 
-    On x86 they take UINT8 activations; for INT8 ones ONNX Runtime has plain loops. INT8 weights need VNNI or AMX:
-    without these, products are added in 16 bits, which overflow. There ONNX Runtime is asked to make the weights
-    UINT8, for which it has slower kernels that don't. ARM's dot product takes either.
+    On x86 they take UINT8 activations; for INT8 ones ONNX Runtime has only plain loops. INT8 weights need VNNI or AMX:
+    other processors add the products in 16 bits, which overflows. There ONNX Runtime is configured to convert the
+    weights to UINT8, for which it has slower kernels without overflow. ARM's dot product takes either type.
     """
     if "sse2" in flags:
         if _WIDE_SUMS.isdisjoint(flags):
@@ -44,7 +44,7 @@ def _entries(*, int8: bool, precise: bool) -> Mapping[str, str]:
 
 @cache
 def features() -> frozenset[str]:
-    """The extensions of the instruction set, as Linux names them; none where it can't be asked."""
+    """Return the extensions of the instruction set, as Linux names them; an empty set where they can't be read."""
     cpuinfo = Path("/proc/cpuinfo")
     if not cpuinfo.exists():
         return frozenset()
@@ -54,5 +54,5 @@ def features() -> frozenset[str]:
 
 
 def identity() -> str:
-    """The kind of processor, and a digest of its features: optimized models are made for its vector units."""
+    """Return the kind of processor and a digest of its features: optimized models depend on its vector units."""
     return f"{platform.machine()} {hashlib.sha256(' '.join(sorted(features())).encode()).hexdigest()[:16]}"

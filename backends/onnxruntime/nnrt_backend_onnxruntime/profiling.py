@@ -1,4 +1,4 @@
-"""Read what ONNX Runtime's own profiler says of a run."""
+"""Profiles of runs, by ONNX Runtime's own profiler."""
 
 import json
 import tempfile
@@ -13,24 +13,24 @@ from nnrt_hdi.errors import OperationFailed, OutOfMemory
 from nnrt_hdi.operator_times import Besides, OperatorTime
 from nnrt_hdi.tensor import Array
 
-# A longer profile is not read: it has some 200 bytes for each operator that ran, those in loops once per iteration.
+# The longest profile that is read. It has some 200 bytes per operator that ran, in loops per iteration.
 _MOST_BYTES = 32 << 20
-# Of its names of nodes.
+# The ending of node names in a profile.
 _ENDING = "_kernel_time"
 
-# Opens one more session of a model, which writes its profile to a file whose path begins so.
+# Opens another session of a model, which writes its profile to a file whose path begins with this text.
 Reopen = Callable[[str], Any]
 
 
 class Profiled(Protocol):
-    """A model that runs a session."""
+    """Model that runs a session."""
 
     session: Any
 
     def run(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
     ) -> list[Array]:
-        """See `PreparedModel.run`."""
+        """Run the model (see `PreparedModel.run`)."""
 
 
 ModelT = TypeVar("ModelT", bound=Profiled)
@@ -43,10 +43,24 @@ def profiled(
     cancellation: Cancellation,
     outputs: Sequence[Array | None],
 ) -> tuple[list[Array], list[OperatorTime]]:
-    """Run a model in a session of its own that is profiled, and tell what each operator took since the call.
+    """Run a model in a separate session with a profiler, and return its outputs and what each operator took.
 
-    Opening the session and a first run, for the first one allocates, are told besides. Raises what a run does,
-    OutOfMemory for a profile that is too long, and OperationFailed for one that can't be read.
+    Times count from this call. Opening the session and a first run, which allocates memory, are listed too.
+
+    Args:
+        model: The model.
+        reopen: Opens another session of it.
+        inputs: The inputs of the run.
+        cancellation: Ends the run.
+        outputs: Where the outputs go, as in `PreparedModel.run`.
+
+    Returns:
+        The outputs and the times.
+
+    Raises:
+        OutOfMemory: The profile is too long.
+        OperationFailed: The profile can't be read.
+        NnrtError: The run failed.
     """
     began_ns = time.perf_counter_ns()
     with tempfile.TemporaryDirectory(prefix="nnrt-profile-") as folder:
@@ -67,7 +81,7 @@ def profiled(
         Besides("", "open a session to profile", 0, opened_ns - began_ns),
         Besides("", "run once before", opened_ns - began_ns, ran_ns - opened_ns),
     ]
-    try:  # ONNX Runtime writes names as they are, whatever is in them.
+    try:  # ONNX Runtime doesn't escape names.
         times += _operators(json.loads(text), ran_ns - began_ns)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise OperationFailed(f"ONNX Runtime's profile of the run can't be read: {error!r}") from error
@@ -75,7 +89,7 @@ def profiled(
 
 
 def _operators(events: Sequence[Mapping[str, Any]], began_ns: int) -> Iterator[OperatorTime]:
-    """The operators of the last run of a profile, which began at that time."""
+    """Yield the operators of the last run in a profile, which began at `began_ns`."""
     run_us = max(event["ts"] for event in events if event.get("name") == "model_run")
     for event in sorted(events, key=lambda event: int(event.get("ts", 0))):
         name = event.get("name", "")

@@ -13,7 +13,7 @@ from nnrt_backend_onnxruntime.processor import IntegerKernels, features, integer
 from nnrt_hdi.enums import DeviceType
 from nnrt_hdi.errors import InvalidParameter
 
-# Providers under the names that users give them.
+# Providers, by the names that users give them.
 PROVIDERS = {
     "cpu": "CPUExecutionProvider",
     "cuda": "CUDAExecutionProvider",
@@ -34,13 +34,13 @@ PROVIDERS = {
     "armnn": "ArmNNExecutionProvider",
 }
 _GPUS = frozenset({"cuda", "tensorrt", "nv_tensorrt_rtx", "rocm", "migraphx", "directml", "webgpu"})
-# What a provider leaves, ONNX Runtime may compute on these before it does on the CPU.
+# The provider that gets the nodes which the first one doesn't take, before the CPU does.
 _NEXT = {"tensorrt": "cuda"}
-# Providers that make programs of their own of a model, which ONNX Runtime can't write down.
+# Providers that compile models to programs of their own, which ONNX Runtime can't export.
 _COMPILING = frozenset(
     {"tensorrt", "nv_tensorrt_rtx", "migraphx", "openvino", "dnnl", "coreml", "qnn", "cann", "vitisai", "xnnpack"}
 )
-# Providers with more than one device, which they call so.
+# Providers with more than one device, and the name of the option that chooses one.
 _DEVICE_OPTION = {
     **dict.fromkeys(("cuda", "tensorrt", "nv_tensorrt_rtx", "rocm", "migraphx", "directml", "cann"), "device_id"),
     "webgpu": "deviceId",
@@ -48,14 +48,14 @@ _DEVICE_OPTION = {
 
 
 def present_providers() -> list[str]:
-    """The providers that this ONNX Runtime was built with, as users name them."""
+    """Return the providers that this ONNX Runtime has, as users name them."""
     available = set(onnxruntime.get_available_providers())
     return [name for name, provider in PROVIDERS.items() if provider in available]
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderDevice:
-    """The provider and device that sessions run on."""
+    """Provider and device that sessions run on."""
 
     provider: str
     device_index: int
@@ -73,16 +73,16 @@ class ProviderDevice:
 
     @property
     def integers(self) -> IntegerKernels:
-        """The kernels of 8-bit integers that are fast and exact on this device."""
+        """The fast and exact kernels for 8-bit integers on this device."""
         return integer_kernels(features()) if self.is_cpu else IntegerKernels()
 
     @property
     def can_export(self) -> bool:
-        """ONNX Runtime can write down the models that it has optimized."""
+        """Whether ONNX Runtime can export the models that it has optimized."""
         return self.provider not in _COMPILING
 
     def providers(self, extensions: Mapping[str, bytes] | None = None) -> Providers:
-        """The providers as ONNX Runtime takes them: the CPU computes what the others leave, as all of them need."""
+        """Return the providers in ONNX Runtime's form. The CPU computes what the others don't take; all need it."""
         chosen = [(self.provider, provider_options(self.provider, extensions or {}))]
         if next_one := _NEXT.get(self.provider):
             chosen.append((next_one, {}))
@@ -94,26 +94,26 @@ class ProviderDevice:
         return [(PROVIDERS[name], options) for name, options in chosen]
 
     def require_device_index(self) -> None:
-        """Refuse a device that the provider can't have."""
+        """Raise InvalidParameter for a device index that the provider can't have."""
         if self.device_index and self.provider not in _DEVICE_OPTION:
             raise InvalidParameter(f"device_index is {self.device_index}, but {self.provider} has one device; use 0")
 
 
 def load_libraries(device: ProviderDevice) -> None:
-    """Load CUDA from where pip installs it; ONNX Runtime itself looks where the system has its libraries."""
+    """Load CUDA from the packages that pip installed; ONNX Runtime itself finds only the system's libraries."""
     if device.provider in ("cuda", "tensorrt"):
-        with redirect_stdout(sys.stderr):  # It prints what it doesn't find.
+        with redirect_stdout(sys.stderr):  # It prints the libraries that it doesn't find.
             onnxruntime.preload_dlls()
 
 
-# One of those that compute on the same devices, the first that is there: it starts sooner, or writes down more.
+# Providers for the same devices. The first one present is used: it starts sooner, or can export more.
 _SAME_DEVICES = (("cuda", "tensorrt", "nv_tensorrt_rtx"), ("rocm", "migraphx"))
-# Libraries for the CPU.
+# Providers that compute on the CPU.
 _ON_CPU = frozenset({"cpu", "dnnl", "xnnpack", "acl", "armnn", "openvino"})
 
 
 def accelerators() -> list[str]:
-    """The present providers that compute elsewhere than on the CPU, for each kind of device one."""
+    """Return the present providers that compute on other devices than the CPU, one for each kind of device."""
     present = [name for name in present_providers() if name not in _ON_CPU]
     for same in _SAME_DEVICES:
         others = [name for name in same if name in present][1:]

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """The meaning of a performance mode: the share of the threads, if they spin while they wait, optimizations."""
+    """Meaning of a performance mode: share of the threads, whether they spin while they wait, and optimizations."""
 
     threads: float
     spins: bool
@@ -42,17 +42,23 @@ MODES = {
 }
 
 
-# Of the configuration of a session: what follows from constants is computed in each run.
+# An entry of a session's configuration: constants are not folded, but computed in each run.
 NO_FOLDING = {"optimization.disable_specified_optimizers": "ConstantFolding"}
 
 
 def session_options(
     device: ProviderDevice, config: ModelConfig, entries: Mapping[str, str] | None = None, profile: str = ""
 ) -> Any:
-    """The options by which a model is compiled and run; `entries` are more of its configuration, and `profile` is how
-    the path of the file begins that says what its operators took.
+    """Return the options with which a model is compiled and run.
 
-    Raises InvalidParameter for an extension that is not known.
+    Args:
+        device: The device.
+        config: The client's configuration of the model.
+        entries: Further entries of the session's configuration.
+        profile: How the path of a profile begins; empty for none.
+
+    Raises:
+        InvalidParameter: The configuration has an unknown extension.
     """
     mode = MODES[config.mode]
     options = onnxruntime.SessionOptions()
@@ -70,7 +76,7 @@ def session_options(
         "session.intra_op.allow_spinning": str(int(mode.spins)),
         "session.inter_op.allow_spinning": str(int(mode.spins)),
         "session.use_env_allocators": "1",
-        # Else bytes that were checked as ONNX could be read as another format.
+        # Else ONNX Runtime might read bytes that were checked as ONNX as another format.
         "session.load_model_format": "ONNX",
         **session_entries(config.extensions),
     }
@@ -82,20 +88,22 @@ def session_options(
 def open_session(
     model: bytes, weights: Mapping[str, AnyArray], options: Any, device: ProviderDevice, extensions: Mapping[str, bytes]
 ) -> Any:
-    """A session with this model. Its large constants stay where they are: keep them as long as it.
+    """Open a session of a model. It doesn't copy the large constants: keep them as long as the session.
 
-    Raises OperationFailed where the provider can't be had: there is no fall-back to another.
+    Raises:
+        OperationFailed: ONNX Runtime can't load the model, or the provider isn't available. There is no fallback to
+            another provider.
     """
     try:
-        session = created_session(model, weights, options, device, extensions)
+        session = create_session(model, weights, options, device, extensions)
     except NnrtError:
         raise
     except Exception as error:
-        is_exported = bool(options.optimized_model_filepath)  # As it was optimized before, so it can be.
+        is_exported = bool(options.optimized_model_filepath)  # It could be optimized once already.
         if is_exported or options.graph_optimization_level == GraphOptimizationLevel.ORT_DISABLE_ALL:
             raise OperationFailed(f"ONNX Runtime does not take the model: {error}") from error
-        # Its optimizations may make of sound models what it has no kernels for.
-        _log.warning("ONNX Runtime can't optimize a model, which is run as it is: %s", error)
+        # Optimizations may create nodes that have no kernels.
+        _log.warning("ONNX Runtime can't optimize a model, which runs without optimizations: %s", error)
         options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
         return open_session(model, {}, options, device, extensions)
     wanted = PROVIDERS[device.provider]
@@ -104,10 +112,10 @@ def open_session(
     return session
 
 
-def created_session(
+def create_session(
     model: bytes, weights: Mapping[str, AnyArray], options: Any, device: ProviderDevice, extensions: Mapping[str, bytes]
 ) -> Any:
-    """The session that ONNX Runtime makes of a model, or its error. The options get the weights, as `open_session`."""
+    """Open a session as `open_session` does, but let ONNX Runtime's error through. Adds the weights to the options."""
     limit_memory()
     values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in weights.items()}
     if values:
@@ -121,9 +129,9 @@ _has_arena = False
 
 
 def limit_memory(most_bytes: int | None = None) -> None:
-    """Let all sessions of this process together take no more memory than so much, or what the machine has.
+    """Limit the memory of all sessions of this process together, by default to the memory of the machine.
 
-    They share one arena, which keeps what it once took until `release_memory`. The first call decides.
+    They share one arena, which keeps its memory until `release_memory`. Only the first call has an effect.
     """
     global _has_arena
     with _arena_lock:
@@ -133,13 +141,13 @@ def limit_memory(most_bytes: int | None = None) -> None:
         where = onnxruntime.OrtMemoryInfo(
             "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
         )
-        as_requested = 1  # By what is needed, not by the next power of two.
+        as_requested = 1  # Grows by what is needed, not to the next power of two.
         onnxruntime.create_and_register_allocator(where, onnxruntime.OrtArenaCfg(most_bytes, as_requested, -1, -1))
         _has_arena = True
 
 
 def release_memory() -> None:
-    """Give back what the shared arena keeps but no session uses. ONNX Runtime does so at the end of a run only."""
+    """Release memory of the shared arena that no session uses. ONNX Runtime does this only at the end of a run."""
     options = onnxruntime.RunOptions()
     options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
     session, name = smallest_session(ProviderDevice("cpu", 0, threads=1))
@@ -148,7 +156,11 @@ def release_memory() -> None:
 
 @cache
 def smallest_session(device: ProviderDevice) -> tuple[Any, str]:
-    """A session that gives its input of one number, and the name of that. Raises OperationFailed as any."""
+    """Return a session that returns its only number, and the name of its input.
+
+    Raises:
+        OperationFailed: The provider isn't available.
+    """
     op = Onnx(Kernels(device.providers()))
     model = op.model([(op.Identity(op.input(FLOAT32, (1,))), (1,))]).SerializeToString()
     return open_session(model, {}, session_options(device, ModelConfig()), device, {}), op.inputs[0].name

@@ -1,4 +1,4 @@
-"""ONNX Runtime's answer about nodes: whether it loads them."""
+"""Support of nodes by ONNX Runtime: whether it loads them."""
 
 from functools import partial
 
@@ -11,19 +11,19 @@ from nnrt_backend_onnxruntime.session import open_session, session_options
 from nnrt_hdi.backend import ModelConfig
 from nnrt_hdi.graph import Graph
 
-# The largest output of a node that ONNX Runtime may compute, if it is constant, to answer whether it can.
+# The largest constant output of a node that ONNX Runtime may compute in order to test its support.
 MOST_FOLDED_BYTES = 1 << 24
 
 
 def node_support(device: ProviderDevice, kernels: Kernels) -> NodeSupport:
-    """The answers of a device."""
+    """Return the support of nodes by a device."""
     return NodeSupport(kernels, partial(_load, device))
 
 
 def _load(device: ProviderDevice, nodes: Graph, lowered: Lowered, is_alone: bool) -> None:
-    """Load several nodes as they are, and one with optimizations, if it loads so. Raises NnrtError where none does."""
+    """Load several nodes without optimizations, or a single node with them. Raises NnrtError if that fails."""
     options = session_options(device, ModelConfig())
-    options.intra_op_num_threads = 1  # None of them is run.
+    options.intra_op_num_threads = 1  # It never runs.
     if not is_alone or any(not spec.is_dynamic and spec.byte_size > MOST_FOLDED_BYTES for spec in nodes.output_specs):
         options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
     open_session(lowered.model.SerializeToString(), lowered.weights, options, device, {})

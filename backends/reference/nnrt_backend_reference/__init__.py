@@ -1,4 +1,4 @@
-"""The reference backend: every operator as a few readable lines of numpy, correct before fast."""
+"""Reference backend: each operator in a few readable lines of numpy, where correctness comes before speed."""
 
 from nnrt_backend_reference.backend import ReferenceBackend, create
 

@@ -1,4 +1,4 @@
-"""The device that the reference kernels make up."""
+"""Backend of the device that computes with the reference kernels."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ OPTIONS = ("name",)
 
 
 def create(options: Mapping[str, str]) -> "ReferenceBackend":
-    """The factory of the entry point. Option `name` gives the device another name than 'reference'."""
+    """Return the backend; the entry point's factory. Option `name` names the device, by default 'reference'."""
     for option in options:
         if option not in OPTIONS:
             raise InvalidParameter(f"the reference backend has no option {option!r}; it has {', '.join(OPTIONS)}")
@@ -26,9 +26,9 @@ def create(options: Mapping[str, str]) -> "ReferenceBackend":
 
 
 class ReferenceBackend(Backend):
-    """A CPU that computes with numpy, one operator after the other.
+    """Backend of a CPU that computes with numpy, one operator after the other.
 
-    It has no performance modes: there is one way to compute, and nothing to trade for speed.
+    It has no performance modes, because it has only one way to compute.
     """
 
     def __init__(self, name: str = "reference") -> None:
@@ -51,7 +51,7 @@ class ReferenceBackend(Backend):
         self._run_bytes = run_bytes
 
     def supported(self, graph: Graph) -> list[Support]:
-        """Every node whose type has a kernel, whatever its operands are: `nnrt_hdi.ops` has accepted them."""
+        """Return the support of each node: whether its type has a kernel. `nnrt_hdi.ops` has checked its operands."""
         return [
             Support() if node.type in KERNELS else Support(f"the reference backend has no {node.type.name} kernel")
             for node in graph.nodes
@@ -67,9 +67,11 @@ class ReferenceBackend(Backend):
         return program
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> Program:
-        """Inference is not believed but done again: what it says of shapes is what kernels and limits rely on.
+        """Load a program that was exported. Inference runs again, because kernels and limits rely on its shapes.
 
-        Raises OutOfMemory for a sound model that is too large for the daemon.
+        Raises:
+            InvalidFile: The parts aren't a program that this backend exported.
+            OutOfMemory: The program is too large for the daemon.
         """
         _refuse_extensions(config)
         try:
@@ -94,12 +96,12 @@ def _refuse_extensions(config: ModelConfig) -> None:
         raise InvalidParameter(f"the reference backend knows no extension {name!r}; leave extensions empty")
 
 
-def _require_same(said: Graph, known: Graph) -> None:
-    """Refuse a graph of a program whose tensors are not what its nodes give."""
-    for index, node in enumerate(said.nodes):
-        told, found = ([graph.tensors[at] for at in node.outputs] for graph in (said, known))
-        if told != found:
+def _require_same(declared: Graph, known: Graph) -> None:
+    """Refuse a program whose graph declares other tensors than inference finds."""
+    for index, node in enumerate(declared.nodes):
+        given, found = ([graph.tensors[at] for at in node.outputs] for graph in (declared, known))
+        if given != found:
             raise InvalidParameter(
-                f"its outputs are said to be {', '.join(map(str, told))}, but are {', '.join(map(str, found))}",
-                place=said.place(index),
+                f"its outputs are said to be {', '.join(map(str, given))}, but are {', '.join(map(str, found))}",
+                place=declared.place(index),
             )

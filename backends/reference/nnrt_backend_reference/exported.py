@@ -1,8 +1,8 @@
-"""Programs as parts that can be kept, and loaded again.
+"""Export of programs as parts that can be stored and loaded again.
 
-The first part is a file (see `nnrt_hdi.files.container`) with the graph as it was inferred, and what was asked for; the
-others hold its constants. A large constant is a part of its own, a view of the memory it is in; the small ones, and
-those that are too many, are copied into the last.
+The first part is a file (see `nnrt_hdi.files.container`) with the inferred graph and the requested options. The other
+parts contain its constants. A large constant is a part of its own, as a view of its memory. Small constants, and large
+ones beyond a limit, are copied into the last part.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,17 +16,17 @@ from nnrt_hdi.part import Part
 
 KIND = "reference program"
 
-# Up to so many constants, of at least so many bytes, have a part each.
+# The most constants that have parts of their own, and the bytes that such a constant has at least.
 _OWN_PARTS = 64
 _OWN_PART_BYTES = 1 << 20
 
 
-def exported(graph: Graph, *, enable_float16: bool) -> list[Part]:
-    """The parts of a program."""
+def export_parts(graph: Graph, *, enable_float16: bool) -> list[Part]:
+    """Return the parts of a program."""
     about = {"graph": described_graph(graph), "float16": enable_float16}
     constants = constant_parts(graph)
     parts = [Part.of(b"".join(packed(KIND, about, [])))]
-    for together in _placed({sha256: part.data.nbytes for sha256, part in constants.items()}):
+    for together in _part_contents({sha256: part.data.nbytes for sha256, part in constants.items()}):
         if len(together) == 1:
             parts.append(constants[together[0]])
         else:
@@ -35,9 +35,10 @@ def exported(graph: Graph, *, enable_float16: bool) -> list[Part]:
 
 
 def read_exported(parts: Sequence[Part]) -> tuple[Graph, bool]:
-    """The graph of a program, its constants as views of the parts, and whether it computes in FLOAT16.
+    """Return the graph of a program, with constants as views of the parts, and whether it computes in FLOAT16.
 
-    Raises InvalidFile for anything but what `exported` gave.
+    Raises:
+        InvalidFile: The parts aren't what `export_parts` returned.
     """
     if not parts:
         raise InvalidFile("there are no parts; give those that were exported")
@@ -46,7 +47,7 @@ def read_exported(parts: Sequence[Part]) -> tuple[Graph, bool]:
     if not isinstance(enable_float16, bool):
         raise InvalidFile("it does not say whether it computes in FLOAT16")
     sizes = _sizes(graph)
-    placed = _placed(sizes)
+    placed = _part_contents(sizes)
     if len(parts) != 1 + len(placed):
         raise InvalidFile(f"there are {len(parts)} parts; it has {1 + len(placed)}")
     constants: dict[bytes, Part] = {}
@@ -59,7 +60,7 @@ def read_exported(parts: Sequence[Part]) -> tuple[Graph, bool]:
 
 
 def _sizes(described: Any) -> dict[bytes, int]:
-    """The constants that a described graph names, and how long they are."""
+    """Return the sizes of a described graph's constants, by digest."""
     try:
         sizes = {bytes.fromhex(sha256): size for _, sha256, size in described["constants"]}
     except (KeyError, TypeError, ValueError) as error:
@@ -69,8 +70,8 @@ def _sizes(described: Any) -> dict[bytes, int]:
     return sizes
 
 
-def _placed(sizes: Mapping[bytes, int]) -> list[list[bytes]]:
-    """The constants, by digest, that each of the parts behind the first holds."""
+def _part_contents(sizes: Mapping[bytes, int]) -> list[list[bytes]]:
+    """Return the digests of the constants in each part after the first."""
     by_size = sorted(sizes, key=lambda sha256: (-sizes[sha256], sha256))
     own = [[sha256] for sha256 in by_size[:_OWN_PARTS] if sizes[sha256] >= _OWN_PART_BYTES]
     rest = by_size[len(own) :]
@@ -84,7 +85,7 @@ def _padded(data: memoryview) -> tuple[memoryview, bytes]:
 def _constants(
     number: int, together: Sequence[bytes], part: memoryview, sizes: Mapping[bytes, int]
 ) -> dict[bytes, Part]:
-    """The constants that a part holds, each the one whose digest is said."""
+    """Return the constants in a part, after checking their digests."""
     constants: dict[bytes, Part] = {}
     end = 0
     for sha256 in together:

@@ -1,4 +1,4 @@
-"""A graph made ready to run: its nodes in order, each with its kernel and everything the kernel needs."""
+"""Graph prepared to run: its nodes in order, each with its kernel and the kernel's arguments."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -6,9 +6,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from nnrt_backend_reference.exported import exported
+from nnrt_backend_reference.exported import export_parts
 from nnrt_backend_reference.kernels.kernel import AnyArray
-from nnrt_backend_reference.kernels.pieces import BUFFER, stopped_by
+from nnrt_backend_reference.kernels.pieces import BUFFER, stop_by
 from nnrt_backend_reference.steps import STEP_BYTES, OpenStep, RunSteps, Step, StepMaker
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.enums import NodeType
@@ -21,29 +21,39 @@ from nnrt_hdi.ops.run_sizes import MOST_REMEMBERED
 from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import Array, format_shape
 
-# The nodes whose steps a model keeps, those of all kinds of inputs together; of one kind, whatever its number of nodes.
+# The most nodes whose steps a model keeps, of all kinds of inputs together. One kind is kept in any case.
 KEPT_NODES = 1 << 14
 
 
 class Program(OpenGraphModel[RunSteps]):
-    """Runs a graph node by node. A run keeps all it knows to itself, so any number may be under way at once.
+    """Program that runs a graph node by node. A run shares no state with others, so runs may be concurrent.
 
-    Kernels never write into their operands, and what a run returns is the caller's alone: no output shares
-    memory with an input, a constant or another output. Results are put into the regions given for them in the end, and
-    never looked at there.
+    Kernels never write to their operands. Outputs belong to the caller: no output shares memory with an input, a
+    constant or another output. Results are copied to the regions given for them at the end, and never read there.
 
-    With float16 every FLOAT32 tensor (input, constant, result of an operator) is rounded to FLOAT16, where overflow
-    gives infinity. Kernels compute in FLOAT32 on the rounded values, and results are given back as FLOAT32. Tensors of
-    other types stay as they are, and so does one that is read as a shape: sizes above 2048 would become others.
+    With float16, every FLOAT32 tensor (input, constant, result of an operator) is rounded to FLOAT16, where overflow
+    gives infinity. Kernels compute in FLOAT32 on the rounded values, and outputs are returned as FLOAT32. Tensors of
+    other types aren't rounded, and neither is a tensor that is read as a shape, because FLOAT16 can't represent all
+    sizes above 2048.
     """
 
     def __init__(self, graph: Graph, max_tensor_bytes: int, run_bytes: int, enable_float16: bool) -> None:
-        """`graph` has been inferred. Raises InvalidParameter where its tensors are not what its nodes give."""
+        """Prepare a graph.
+
+        Args:
+            graph: An inferred graph.
+            max_tensor_bytes: The most bytes of a tensor.
+            run_bytes: The most bytes of a run's results at a time.
+            enable_float16: Whether FLOAT32 tensors are rounded to FLOAT16.
+
+        Raises:
+            InvalidParameter: The data of a constant are missing.
+        """
         self._graph = graph
         self._run_bytes = run_bytes
         self._maker = StepMaker(graph, max_tensor_bytes)
         kinds = max(1, min(KEPT_NODES // max(len(graph.nodes), 1), MOST_REMEMBERED))
-        super().__init__(graph, max_tensor_bytes, self._maker.of, most_kinds=kinds)
+        super().__init__(graph, max_tensor_bytes, self._maker.make, most_kinds=kinds)
         if self.varies:
             self.kept_bytes += kinds * len(graph.nodes) * STEP_BYTES
         self._enable_float16 = enable_float16
@@ -68,7 +78,7 @@ class Program(OpenGraphModel[RunSteps]):
         return self._run(kind, self._timed(kind.steps, times), inputs, cancellation, outputs), times
 
     def _timed(self, steps: Iterable[Step | OpenStep], times: list[OperatorTime]) -> Iterator[Step | OpenStep]:
-        """The steps, each timed until the next is asked for."""
+        """Yield the steps, and time each until the next is requested."""
         began_ns = time.perf_counter_ns()
         for step in steps:
             step_began_ns = time.perf_counter_ns()
@@ -84,30 +94,30 @@ class Program(OpenGraphModel[RunSteps]):
         cancellation: Cancellation,
         outputs: Sequence[Array | None],
     ) -> list[Array]:
-        """Take the steps, the way of every run: what a step costs besides its kernel, small models feel."""
+        """Execute the steps. All runs pass here, and small models notice any cost of a step besides its kernel."""
         values, specs = self._constants.copy(), list(kind.tensors)
         for index, array in zip(self._graph.inputs, inputs, strict=True):
             values[index] = _read_only(self._rounded(index, array))
         check, rounds, live_bytes, most_bytes = cancellation.check, self._enable_float16, 0, self._run_bytes
-        # Overflow and invalid operations have results, infinities and not-a-numbers, and need no warnings.
-        with np.errstate(all="ignore"), stopped_by(check):
-            np.setbufsize(BUFFER)  # until np.errstate ends
-            for planned in steps:
+        # Overflow and invalid operations have results (infinity and NaN), and need no warnings.
+        with np.errstate(all="ignore"), stop_by(check):
+            np.setbufsize(BUFFER)  # Until np.errstate ends.
+            for next_step in steps:
                 check()
                 try:
-                    step = self._maker.bound(planned, values, specs) if isinstance(planned, OpenStep) else planned
+                    step = self._maker.bind(next_step, values, specs) if isinstance(next_step, OpenStep) else next_step
                     live_bytes += step.makes_bytes
                     if live_bytes > most_bytes:
                         _refuse(step, live_bytes, most_bytes)
                     computed: Any = step.kernel(step.call, *step.operands_in(values))
                 except NnrtError as error:
-                    raise error.at(self._graph.place(planned.node)) from error
+                    raise error.at(self._graph.place(next_step.node)) from error
                 except MemoryError as error:
-                    raise OutOfMemory(str(error), place=self._graph.place(planned.node)) from error
+                    raise OutOfMemory(str(error), place=self._graph.place(next_step.node)) from error
                 several = isinstance(computed, tuple)
                 made = zip(step.results, computed, strict=True) if several else ((step.results[0], computed),)
                 for (index, dtype, shape), result in made:
-                    # A kernel may compute in a wider type than its result has: here it is rounded, once.
+                    # A kernel may compute in a wider type than its result has. The result is rounded here, once.
                     array = np.asarray(result, dtype)
                     if array.shape != shape:
                         what = f"the kernel made {format_shape(array.shape)}; it is to make {format_shape(shape)}"
@@ -119,18 +129,20 @@ class Program(OpenGraphModel[RunSteps]):
         return self._own_outputs(values, outputs)
 
     def export(self) -> Sequence[Part]:
-        return exported(self._graph, enable_float16=self._enable_float16)
+        return export_parts(self._graph, enable_float16=self._enable_float16)
 
     def _rounded(self, index: int, array: AnyArray) -> AnyArray:
-        """The elements of a tensor as the model computes with them."""
+        """Return the elements of a tensor as the model computes with them."""
         if not self._enable_float16 or array.dtype != np.float32 or index in self._shapes:
             return array
         with np.errstate(all="ignore"):
             return array.astype(np.float16).astype(np.float32)
 
     def _own_outputs(self, values: Sequence[AnyArray | None], regions: Sequence[Array | None]) -> list[Array]:
-        """The outputs, contiguous, each in its region or memory of its own. Views of inputs and constants are
-        read-only."""
+        """Return the outputs, contiguous, each in its region or in its own memory.
+
+        Views of inputs and constants are read-only, so they are copied.
+        """
         outputs: list[Array] = []
         given_away: set[int] = set()
         for at, index in enumerate(self._graph.outputs):
@@ -147,7 +159,7 @@ class Program(OpenGraphModel[RunSteps]):
 
 
 def _refuse(step: Step, live_bytes: int, most_bytes: int) -> NoReturn:
-    """Refuse results that are too much, before they are computed."""
+    """Refuse results that are too large, before they are computed."""
     with_outputs = ", ".join(map(str, step.call.outputs))
     raise too_much(f"with {with_outputs} the run holds {live_bytes} bytes at a time", most_bytes, "--run-bytes")
 
@@ -159,7 +171,7 @@ def _read_only(array: Array) -> AnyArray:
 
 
 def _owner(array: AnyArray) -> AnyArray:
-    """The array whose memory this one is a view of; itself if it is none."""
+    """Return the array whose memory this one views, or the array itself."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array

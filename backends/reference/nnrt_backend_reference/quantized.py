@@ -1,7 +1,7 @@
-"""Quantized tensors: from their elements to the real numbers these stand for, and back.
+"""Conversion of quantized tensors to the real numbers that they stand for, and back.
 
-Nodes are computed in FLOAT64. It holds every int8 product and any sum of them exactly, so that only the scales and the
-last rounding can tell a result from that of an integer kernel; FLOAT32 would lose steps in sums that cancel.
+Nodes are computed in FLOAT64. It represents every int8 product and their sums exactly, so a result differs from an
+integer kernel's only by the scales and the last rounding. FLOAT32 would lose precision in sums that cancel.
 """
 
 from dataclasses import replace
@@ -18,7 +18,7 @@ REAL = np.dtype(np.float64)
 
 
 def dequantize(elements: AnyArray, scaling: Scaling) -> AnyArray:
-    """The real numbers (q - zero_point) scale."""
+    """Compute the real numbers (q - zero_point) scale."""
     scale, zero_point = _vectors(scaling, elements.ndim)
     real = elements.astype(REAL)
     real -= zero_point
@@ -27,9 +27,9 @@ def dequantize(elements: AnyArray, scaling: Scaling) -> AnyArray:
 
 
 def quantize(real: AnyArray, scaling: Scaling, dtype: AnyDType) -> AnyArray:
-    """clamp(round(r / scale + zero_point)), halves rounded away from zero (C's round, as MindSpore Lite).
+    """Compute clamp(round(r / scale + zero_point)); halves are rounded away from zero, as by C's round.
 
-    Where the scale is 0, and of not a number, it is the zero point.
+    MindSpore Lite rounds so too. Where the scale is 0, or r is NaN, the result is the zero point.
     """
     scale, zero_point = _vectors(scaling, real.ndim)
     limits = np.iinfo(dtype)
@@ -37,11 +37,15 @@ def quantize(real: AnyArray, scaling: Scaling, dtype: AnyDType) -> AnyArray:
     np.copyto(steps, zero_point, where=np.isnan(steps))
     np.clip(steps, limits.min, limits.max, out=steps)
     steps += np.copysign(0.5, steps)
-    return steps.astype(dtype)  # cuts off what is behind the point
+    return steps.astype(dtype)  # Truncates.
 
 
-def on_real_numbers(kernel: Kernel, call: Call, view: RealView) -> Kernel:
-    """A kernel that computes a quantized node by one for real numbers. Raises OutOfMemory where these are too large."""
+def real_kernel(kernel: Kernel, call: Call, view: RealView) -> Kernel:
+    """Return a kernel that computes a quantized node with a kernel for real numbers.
+
+    Raises:
+        OutOfMemory: The real tensors are too large.
+    """
     real_call = replace(
         call,
         inputs=tuple(map(_real_spec, call.inputs, view.inputs)),
@@ -71,7 +75,7 @@ def _real_spec(spec: TensorSpec, scaling: Scaling | None) -> TensorSpec:
 
 
 def _vectors(scaling: Scaling, rank: int) -> tuple[AnyArray, AnyArray]:
-    """Scales and zero points, shaped to be multiplied with a tensor of this rank."""
+    """Return scales and zero points, reshaped to broadcast with a tensor of this rank."""
     shape = [1] * rank
     if len(scaling.params) > 1:
         shape[scaling.axis] = -1

@@ -1,8 +1,8 @@
-"""The steps of a run: one for each node of the graph, in order, with the kernel and its arguments.
+"""Steps of a run: one for each node of the graph, in order, with its kernel and the kernel's arguments.
 
-Runs of one kind share their steps: their inputs have the same shapes, and the same elements where those decide shapes.
-Where the shapes of a node's tensors follow from what the run computes, its step is open, and made when the run reaches
-the node.
+Runs of one kind share their steps: their inputs have the same shapes, and the same elements where elements determine
+shapes. Where the shapes of a node's tensors follow from what the run computes, its step is open. A Step is made when
+the run reaches the node.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ import numpy as np
 
 from nnrt_backend_reference.kernels import KERNELS
 from nnrt_backend_reference.kernels.kernel import AnyArray, AnyDType, Call, Kernel, require_memory
-from nnrt_backend_reference.quantized import on_real_numbers
+from nnrt_backend_reference.quantized import real_kernel
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.graph import Graph
@@ -25,20 +25,20 @@ from nnrt_hdi.ops.operands import MAX_SHAPE_VALUES
 from nnrt_hdi.ops.quantized import RealView
 from nnrt_hdi.tensor import UNKNOWN_DIM, Array, Shape, TensorSpec
 
-# About as many bytes as a step takes.
+# The approximate size of a step.
 STEP_BYTES = 1024
 
 
-# A tensor that a step makes: its index in the graph, data type and shape.
+# A tensor that a step computes: its index in the graph, data type and shape.
 Result = tuple[int, AnyDType, Shape]
 
 
 class Step(NamedTuple):
-    """A step of a node whose shapes are known: `kernel` is called with `call` and the operands that `operands_in` picks
-    from the run's tensors.
+    """Step of a node whose shapes are known.
 
-    Its results take `makes_bytes`. The run needs the tensors `last_uses` no more afterwards; letting go of those that
-    it has made itself frees `frees_bytes`.
+    The run calls `kernel` with `call` and the operands that `operands_in` picks from the run's tensors. The results
+    take `makes_bytes`. After the step the run drops the tensors in `last_uses`; those that it computed take
+    `frees_bytes`.
     """
 
     node: int
@@ -53,33 +53,33 @@ class Step(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class OpenStep:
-    """A step of a node whose shapes are known only when the run reaches it. `StepMaker.bound` makes a Step of it."""
+    """Step of a node whose shapes are known only when the run reaches it, as `StepMaker.bind` then makes a Step."""
 
     node: int
-    # What inference saw of the operands in the latest run, and the Step that followed from it.
+    # What inference saw of the operands in the latest run, and the Step that followed.
     latest: tuple[object, Step] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunSteps:
-    """The steps of all runs of one kind, and the specs of all tensors as far as they are known before a run."""
+    """Steps of all runs of one kind, and the specs of all tensors as far as they are known before a run."""
 
     tensors: Sequence[TensorSpec]
     steps: Sequence[Step | OpenStep]
 
 
 class StepMaker:
-    """Makes the steps of the runs of a graph."""
+    """Maker of the steps of a graph's runs."""
 
     def __init__(self, graph: Graph, max_tensor_bytes: int) -> None:
-        """Prepare what the steps of each node share. Inference has filled in the specs of the graph."""
+        """Prepare what all steps of a node share. The graph has been inferred."""
         self._graph = graph
         self._max_tensor_bytes = max_tensor_bytes
         given = {*graph.inputs, *graph.constants}
         self._nodes = {
             index: _NodeOfAnyShape(
                 SimpleNamespace(**OPERATORS[graph.nodes[index].type].bind(graph.nodes[index].attrs)),
-                _picking(graph.nodes[index].inputs),
+                _picker(graph.nodes[index].inputs),
                 [(at, graph.tensors[at].numpy_dtype) for at in graph.nodes[index].outputs],
                 last_uses,
                 [at for at in last_uses if at not in given],
@@ -87,8 +87,8 @@ class StepMaker:
             for index, last_uses in zip(graph.order, graph.last_uses, strict=True)
         }
 
-    def of(self, known: KnownTensors) -> RunSteps:
-        """Make the steps of runs of which inference knows so much. Raises OutOfMemory for too large a tensor."""
+    def make(self, known: KnownTensors) -> RunSteps:
+        """Make the steps of the runs for which `known` holds. Raises OutOfMemory if a tensor is too large."""
         nodes, specs, undecided = self._graph.nodes, known.specs, known.branch.undecided
         unknown = {at for at, spec in enumerate(specs) if UNKNOWN_DIM in spec.shape}
         return RunSteps(
@@ -101,16 +101,21 @@ class StepMaker:
             ],
         )
 
-    def bound(self, step: OpenStep, values: Sequence[AnyArray | None], specs: list[TensorSpec]) -> Step:
-        """Make the Step of an open step that a run has reached.
+    def bind(self, step: OpenStep, values: Sequence[AnyArray | None], specs: list[TensorSpec]) -> Step:
+        """Return the Step of an open step that a run has reached.
 
-        `values` are the tensors that the run has so far; `specs` are what is known of all tensors, and get those of the
-        node's results.
+        Args:
+            step: The open step.
+            values: The tensors that the run has so far.
+            specs: The known specs of all tensors. Those of the node's results are added.
+
+        Raises:
+            OutOfMemory: A result is too large.
         """
         node = self._graph.nodes[step.node]
         inputs = tuple([specs[at] for at in node.inputs])
-        # Inference looks at the elements of small operands only.
-        seen = [_if_few(values[at]) for at in node.inputs]
+        # Inference reads the elements of small operands only.
+        seen = [_if_small(values[at]) for at in node.inputs]
         operands = inputs, [None if array is None else array.tobytes() for array in seen]
         if step.latest is not None and step.latest[0] == operands:
             made = step.latest[1]
@@ -127,7 +132,7 @@ class StepMaker:
         return made
 
     def _step(self, index: int, specs: Sequence[TensorSpec]) -> Step:
-        """Make the Step of a node whose tensors have these specs. Raises OutOfMemory for a result that is too large."""
+        """Return the Step of a node whose tensors have these specs. Raises OutOfMemory if a result is too large."""
         node, of_any_shape = self._graph.nodes[index], self._nodes[index]
         outputs = tuple([specs[at] for at in node.outputs])
         call = Call(of_any_shape.attrs, tuple([specs[at] for at in node.inputs]), outputs, self._max_tensor_bytes)
@@ -136,7 +141,7 @@ class StepMaker:
             if max(made) > self._max_tensor_bytes:
                 for spec in outputs:
                     require_memory(call, spec.shape, spec.numpy_dtype)
-            kernel = of_any_shape.kernel(node.type, call) if any(made) else _nothing
+            kernel = of_any_shape.kernel(node.type, call) if any(made) else _empty_results
         except NnrtError as error:
             raise error.at(self._graph.place(index)) from error
         return Step(
@@ -153,38 +158,38 @@ class StepMaker:
 
 @dataclass(slots=True, eq=False)
 class _NodeOfAnyShape:
-    """The parts of a node's steps that don't depend on shapes."""
+    """Parts of a node's steps that don't depend on shapes."""
 
     attrs: SimpleNamespace
     operands_in: Callable[[Sequence[AnyArray | None]], Sequence[AnyArray | None]]
     results: Sequence[tuple[int, AnyDType]]
     last_uses: tuple[int, ...]
-    # Those of `last_uses` that the run has made: neither inputs nor constants.
+    # Those of `last_uses` that the run has computed: neither inputs nor constants.
     frees: Sequence[int]
-    # How real numbers are read from quantized operands and written to results. None where the kernel takes the elements
-    # as they are, and before `_is_viewed`.
+    # How quantized operands are read as real numbers and results are written. None if the kernel takes the elements
+    # themselves, and before `_is_viewed`.
     _view: RealView | None = None
     _is_viewed: bool = False
 
     def kernel(self, node_type: NodeType, call: Call) -> Kernel:
-        """Return the kernel of the node, wrapped so that it computes on real numbers where tensors are quantized."""
+        """Return the node's kernel, wrapped to compute on real numbers if tensors are quantized."""
         if not self._is_viewed:
             self._view = OPERATORS[node_type].real_view(call.inputs, call.outputs)
             self._is_viewed = True
         kernel = KERNELS[node_type]
-        return on_real_numbers(kernel, call, self._view) if self._view else kernel
+        return real_kernel(kernel, call, self._view) if self._view else kernel
 
 
-def _picking(indices: tuple[int, ...]) -> Callable[[Sequence[AnyArray | None]], Sequence[AnyArray | None]]:
-    """Return a function that picks the tensors with these indices from all of a run."""
+def _picker(indices: tuple[int, ...]) -> Callable[[Sequence[AnyArray | None]], Sequence[AnyArray | None]]:
+    """Return a function that picks the tensors with these indices from all tensors of a run."""
     return itemgetter(*indices) if len(indices) > 1 else lambda values: [values[index] for index in indices]
 
 
-def _if_few(array: AnyArray | None) -> Array | None:
-    """Return the array if it is small enough for inference to look at its elements, else None."""
+def _if_small(array: AnyArray | None) -> Array | None:
+    """Return the array if it is small enough for inference to read its elements, else None."""
     return array if array is not None and array.size <= MAX_SHAPE_VALUES else None
 
 
-def _nothing(call: Call, *_: AnyArray) -> tuple[AnyArray, ...]:
-    """Return results without elements, in place of a kernel that would have to handle them."""
+def _empty_results(call: Call, *_: AnyArray) -> tuple[AnyArray, ...]:
+    """Return results without elements. Replaces kernels, which needn't handle such results."""
     return tuple(np.empty(spec.shape, spec.numpy_dtype) for spec in call.outputs)

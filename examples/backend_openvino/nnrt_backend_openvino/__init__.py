@@ -1,4 +1,4 @@
-"""Intel's CPUs, GPUs and NPUs for NNRt, with OpenVINO."""
+"""NNRt backend for Intel's CPUs, GPUs and NPUs, with OpenVINO."""
 
 from nnrt_backend_openvino.backend import create, devices
 

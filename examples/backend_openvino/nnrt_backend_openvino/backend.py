@@ -1,4 +1,4 @@
-"""A device of OpenVINO: what it is, what it runs, and how its models come to be."""
+"""Backend of one OpenVINO device: its description, which nodes it supports, and how it prepares models."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -24,10 +24,18 @@ DEVICE_TYPES = {"CPU": DeviceType.CPU, "GPU": DeviceType.GPU, "NPU": DeviceType.
 
 
 def create(options: Mapping[str, str]) -> "OpenVinoBackend":
-    """The factory of the entry point.
+    """Return the backend; the entry point's factory.
 
-    Options: `device` (CPU, GPU, GPU.1, NPU, ...; absent: CPU), `streams`, the runs at a time (absent:
-    1), and `name`, of the device.
+    Args:
+        options: `device` (CPU, GPU, GPU.1, NPU, ...; default CPU), `streams`, the number of concurrent runs (default
+            1), and `name`, the device's.
+
+    Returns:
+        The backend of that device.
+
+    Raises:
+        InvalidParameter: An option is unknown or wrong.
+        BackendSkipped: OpenVINO doesn't find the device.
     """
     for option in options:
         if option not in OPTIONS:
@@ -39,7 +47,7 @@ def create(options: Mapping[str, str]) -> "OpenVinoBackend":
 
 
 def devices() -> list[FoundDevice]:
-    """The devices of this host, each with the option that serves it."""
+    """Return the devices of this host, each with the option that selects it."""
     return [
         FoundDevice(f"openvino-{name.lower()}", _device_type(name), {"device": name})
         for name in openvino.Core().available_devices
@@ -47,13 +55,13 @@ def devices() -> list[FoundDevice]:
 
 
 class OpenVinoBackend(Backend):
-    """One device."""
+    """Backend of one device."""
 
-    # OpenVINO believes whatever is in a program.
+    # OpenVINO trusts the content of a compiled program.
     has_opaque_exports = True
 
     def __init__(self, device: str, streams: int, name: str) -> None:
-        """Raises BackendSkipped for a device that is not here."""
+        """Create the backend. Raises BackendSkipped if OpenVINO doesn't find the device."""
         self._core = openvino.Core()
         present = self._core.available_devices
         if device not in present:
@@ -78,11 +86,11 @@ class OpenVinoBackend(Backend):
         return self._info
 
     def supported(self, graph: Graph) -> list[Support]:
-        """Ask OpenVINO about each node by itself, where nothing speaks against it before."""
+        """Return the support of each node. OpenVINO is asked about each node alone, unless another rule refuses it."""
         late, asked = late_nodes(graph), self._nodes.of(graph)
         return [
-            LATE if at in late else UNSEEN if is_unseen(graph, node) else told if told.reason else answer(graph, node)
-            for at, (node, told) in enumerate(zip(graph.nodes, asked, strict=True))
+            LATE if at in late else UNSEEN if is_unseen(graph, node) else found if found.reason else answer(graph, node)
+            for at, (node, found) in enumerate(zip(graph.nodes, asked, strict=True))
         ]
 
     def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> OpenVinoModel:
@@ -92,7 +100,7 @@ class OpenVinoBackend(Backend):
         return model
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> OpenVinoModel:
-        """Load what a device of this kind has exported, for the daemon signs it."""
+        """Load a model that a device of this kind has exported. The daemon has checked its signature."""
         _refuse_extensions(config)
         graph, enable_float16, blob = read_exported(parts)
         config = replace(config, enable_float16=enable_float16)
@@ -109,22 +117,22 @@ class OpenVinoBackend(Backend):
         return Program(self._loaded(lowered, config), graph, lowered)
 
     def _try(self, nodes: Graph, lowered: Lowered, is_alone: bool) -> None:
-        """Compile nodes, to see whether OpenVINO takes them."""
+        """Compile nodes to find out whether OpenVINO supports them."""
         _require_sound(nodes)
         self._loaded(lowered, ModelConfig())
 
     def _loaded(self, lowered: Lowered, config: ModelConfig) -> Any:
-        """Have OpenVINO compile a model. Raises Unsupported for what it doesn't take."""
+        """Let OpenVINO compile a model. Raises Unsupported if OpenVINO refuses it."""
         try:
             model = self._core.read_model(lowered.whole().SerializeToString(), b"")
             keep_nan(model)
             keep_order(model)
             return self._core.compile_model(model, self._device, self._settings(config))
-        except RuntimeError as error:  # OpenVINO has no other. Its last line says what is wrong.
+        except RuntimeError as error:  # OpenVINO raises no other class. The last line has the reason.
             raise Unsupported(f"OpenVINO does not take it: {str(error).strip().splitlines()[-1]}") from error
 
     def _settings(self, config: ModelConfig) -> dict[str, str]:
-        # Left to itself it computes FLOAT32 in BFLOAT16 where the processor can, and INT8 up to 16 steps off.
+        # By default OpenVINO computes FLOAT32 in BFLOAT16 where the processor can, and INT8 with errors up to 16 steps.
         precision = "f16" if config.enable_float16 else "f32"
         settings = {"INFERENCE_PRECISION_HINT": precision, "NUM_STREAMS": str(self.concurrent_runs)}
         return {**settings, "LP_TRANSFORMS_MODE": "NO"} if self._device == "CPU" else settings
@@ -135,7 +143,7 @@ def _device_type(device: str) -> DeviceType:
 
 
 def _require_sound(graph: Graph) -> None:
-    """Refuse what OpenVINO computes wrongly, or ends the process with (2026.4). The dimensions of a run decide, too."""
+    """Refuse a graph that OpenVINO computes wrongly, or that ends the process (2026.4), given the shapes of a run."""
     for at, node in enumerate(graph.nodes):
         if reason := answer(graph, node).reason:
             raise Unsupported(reason, place=graph.place(at))

@@ -1,4 +1,7 @@
-"""Tells which nodes OpenVINO computes as NNRt asks for them, and which not: measured with the conformance kit."""
+"""OpenVINO as engine of the lowering, and the nodes that it doesn't compute as NNRt requires.
+
+The rules were found with the conformance kit.
+"""
 
 import numpy as np
 from nnrt_onnx_lowering import Engine, Operator
@@ -9,7 +12,7 @@ from nnrt_hdi.graph import Graph, Node
 from nnrt_hdi.ops import OPERATORS
 from nnrt_hdi.ops.operands import INDICES, INTEGERS
 
-# Data types that OpenVINO takes, but computes in others.
+# Data types that OpenVINO accepts, and the types in which it computes them.
 COMPUTED_IN = {
     DataType.FLOAT64: "FLOAT32",
     DataType.INT16: "FLOAT32",
@@ -18,7 +21,7 @@ COMPUTED_IN = {
     DataType.UINT32: "INT32",
     DataType.UINT64: "INT32",
 }
-# Operators that it computes in FLOAT32 where the operands are INT32: those above 2^24 lose bits.
+# Operators that OpenVINO computes in FLOAT32 for INT32 operands, where numbers above 2^24 lose bits.
 IN_FLOAT32 = frozenset(
     {
         NodeType.ALL,
@@ -43,9 +46,9 @@ REFUSED = {
     NodeType.SCATTER_ND: "OpenVINO fails where an index is outside, or wraps it in 32 bits",
     NodeType.SPARSE_TO_DENSE: "OpenVINO fails where an index is outside, or wraps it in 32 bits",
 }
-# Their INT64 results are positions and sizes, which 32 bits hold.
+# Operators whose INT64 results are positions and sizes, for which 32 bits are enough.
 MAKE_INDICES = frozenset({NodeType.ARGMAX_FUSION, NodeType.RANK, NodeType.SHAPE, NodeType.TOPK_FUSION})
-# Integers that it lets stop at their limits, where NNRt has them wrap around. Wider ones are cast back as they should.
+# Integers that OpenVINO limits to their range, where NNRt lets them wrap around. Wider ones wrap around in the cast.
 STOPPED = frozenset(np.dtype(code) for code in ("i1", "i2", "u1", "u2"))
 WRAPPING = frozenset({"Add", "Sub", "Mul", "Div", "Mod", "Pow", "Neg", "Abs", "MatMul"})
 
@@ -54,7 +57,7 @@ IN_32_BITS = Support(note="INT64 in 32 bits")
 
 
 class OpenVino(Engine):
-    """OpenVINO as the lowering sees it. FLOAT16 is computed in FLOAT32, and rounded where it leaves the model."""
+    """OpenVINO as engine of the lowering. FLOAT16 is computed in FLOAT32, and rounded at the model's outputs."""
 
     name = "OpenVINO"
     computes_float16 = False
@@ -64,7 +67,7 @@ class OpenVino(Engine):
 
 
 def answer(graph: Graph, node: Node) -> Support:
-    """Judge a node without asking OpenVINO: why it isn't run as it should, or what is to be noted."""
+    """Return the support of a node as far as it is known without asking OpenVINO."""
     specs = [graph.tensors[at] for at in (*node.inputs, *node.outputs)]
     if reason := REFUSED.get(node.type):
         return Support(reason)
@@ -82,7 +85,7 @@ def answer(graph: Graph, node: Node) -> Support:
 
 
 def _is_index(node: Node, at: int) -> bool:
-    """Of a node's operands, and its results behind them, this one has positions, sizes or counts."""
+    """Return whether an operand of a node, or a result (counted after them), has positions, sizes or counts."""
     if at >= len(node.inputs):
         return node.type in MAKE_INDICES
     rules = OPERATORS[node.type].operands

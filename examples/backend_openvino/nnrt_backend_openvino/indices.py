@@ -1,4 +1,4 @@
-"""Indices, which OpenVINO doesn't check: those of GATHER are looked at before a run."""
+"""Checks of GATHER's indices before a run, because OpenVINO doesn't check indices."""
 
 from typing import NamedTuple
 
@@ -12,28 +12,28 @@ UNSEEN = Support("OpenVINO doesn't check indices; give those of GATHER, and its 
 
 
 class IndexCheck(NamedTuple):
-    """The indices of a node, and the length of the dimension that they are positions in."""
+    """Indices of a node, and the length of the dimension in which they are positions."""
 
     place: str
     tensor: int
     length: int
 
     def require(self, indices: Array) -> None:
-        """Refuse indices of which one is outside."""
+        """Raise InvalidParameter if an index is out of bounds."""
         if indices.size and not (indices.min() >= 0 and indices.max() < self.length):
             given = f"{indices.min()}..{indices.max()}"
             raise InvalidParameter(f"indices has elements {given}; use 0..{self.length - 1}", place=self.place)
 
 
 def is_unseen(graph: Graph, node: Node) -> bool:
-    """Tell whether nobody sees the indices of a node before it is computed."""
+    """Return whether the indices of a node are unknown until the node is computed."""
     if node.type is not NodeType.GATHER:
         return False
     return node.inputs[1] not in (*graph.inputs, *graph.constants) or node.inputs[2] not in graph.constants
 
 
 def index_checks(graph: Graph) -> list[IndexCheck]:
-    """List what has to hold of the indices of a graph whose shapes are known. Refuses constants of which it doesn't."""
+    """Return the checks for a graph with known shapes. Refuses constant indices that are out of bounds."""
     checks = []
     for at, node in enumerate(graph.nodes):
         if node.type is NodeType.GATHER:

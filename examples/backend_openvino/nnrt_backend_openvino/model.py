@@ -1,4 +1,4 @@
-"""A compiled model, its runs, and what is kept of it."""
+"""Compiled models, their runs and their export."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,28 +19,28 @@ from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import Array, writable_view
 
 KIND = "openvino model"
-# Kinds of runs whose programs are kept: compiling one takes longer than most runs.
+# The most kinds of runs whose programs are kept. Compiling a program takes longer than most runs.
 MOST_KINDS = 8
-# The longest that OpenVINO waits at a time, in milliseconds.
+# The longest time that OpenVINO waits in one call, in milliseconds.
 LONGEST_WAIT_MS = 2**31 - 1
 
 
 class Program:
-    """A model that OpenVINO has compiled for known shapes, and the infer requests that its runs are made in."""
+    """Model that OpenVINO compiled for known shapes, and the infer requests of its runs."""
 
     def __init__(self, compiled: Any, graph: Graph, lowered: Lowered, blob: bytes = b"") -> None:
-        """`blob` is what it was imported from, if it was: OpenVINO exports such a model as what it can't import."""
+        """Wrap a compiled model. `blob` is set for an imported one, whose export OpenVINO couldn't import again."""
         self._compiled = compiled
         self._blob = blob
         self._checks = [(graph.inputs.index(check.tensor), check) for check in index_checks(graph)]
         present = {name for port in compiled.inputs for name in port.get_names()}
-        # OpenVINO drops inputs that nothing reads.
+        # OpenVINO drops inputs that no node reads.
         self._read = [(at, name) for at, name in enumerate(lowered.inputs) if name in present]
         self._assertions = lowered.assertions
         self._idle: list[Any] = []
 
     def run(self, inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
-        """The outputs in memory of their own, but for their shapes: OpenVINO gives a number as a vector of one."""
+        """Run the model, and return its outputs in new arrays. A scalar comes as a vector of one element."""
         for at, check in self._checks:
             check.require(inputs[at])
         with self._request(cancellation) as request:
@@ -60,8 +60,10 @@ class Program:
 
     @contextmanager
     def _request(self, cancellation: Cancellation) -> Iterator[Any]:
-        """An infer request for one run. One whose run was cancelled isn't used again: another thread may just be
-        cancelling it."""
+        """Provide an infer request for one run.
+
+        A request whose run was cancelled isn't reused: another thread may still be cancelling it.
+        """
         request = self._idle.pop() if self._idle else self._compiled.create_infer_request()
         yield request
         if not cancellation.is_cancelled:
@@ -69,7 +71,7 @@ class Program:
 
 
 class OpenVinoModel(GraphModel[Program]):
-    """Runs a program for the shapes that its inputs have."""
+    """Model that runs a program for the shapes of its inputs."""
 
     def __init__(self, graph: Graph, config: ModelConfig, compile_known: Callable[[Graph], Program]) -> None:
         super().__init__(graph, config.max_tensor_bytes, compile_known, most_kinds=MOST_KINDS)
@@ -87,9 +89,9 @@ class OpenVinoModel(GraphModel[Program]):
         return [result.reshape(spec.shape) for result, spec in zip(results, specs, strict=True)]
 
     def export(self) -> list[Part]:
-        """The graph, from which programs for other shapes are compiled, and the program if there is but one.
+        """Return the graph, from which programs for other shapes are compiled, and the program if there is only one.
 
-        The first part has the digests of the others: one of them alone can't be exchanged.
+        The first part has the digests of the others, so a part alone can't be exchanged.
         """
         parts = [Part.of(b"".join(packed_graph(self._graph)))]
         if not self.varies:
@@ -99,9 +101,10 @@ class OpenVinoModel(GraphModel[Program]):
 
 
 def read_exported(parts: Sequence[Part]) -> tuple[Graph, bool, bytes]:
-    """The graph that was exported, whether in half precision, and the program, empty if there is none.
+    """Return an exported graph, whether it computes in FLOAT16, and the program, or b"" without one.
 
-    Raises InvalidFile for anything else, but nobody can tell what is in a program.
+    Raises:
+        InvalidFile: The parts are no export. The content of a program can't be checked.
     """
     if len(parts) not in (2, 3):
         raise InvalidFile(f"there are {len(parts)} parts; a model of the openvino backend has 2 or 3")
@@ -112,7 +115,7 @@ def read_exported(parts: Sequence[Part]) -> tuple[Graph, bool, bytes]:
 
 
 def _wait(request: Any, cancellation: Cancellation) -> None:
-    """Wait until a run has ended. Raises what the run was cancelled for, or OpenVINO's error."""
+    """Wait until a run has ended. Raises the error of its cancellation, or OpenVINO's."""
     remaining = cancellation.remaining
     if remaining is not None and not request.wait_for(min(int(remaining * 1000) + 1, LONGEST_WAIT_MS)):
         cancellation.expire()

@@ -1,5 +1,7 @@
-"""Models in which NaN stays and equal elements keep their order: left to itself OpenVINO makes a number of max(NaN, 1),
-of exp(NaN) infinity, and sorts equal elements as it likes."""
+"""Changes to models so that NaN stays NaN and equal elements keep their order.
+
+Without them OpenVINO computes a number for max(NaN, 1), infinity for exp(NaN), and sorts equal elements in any order.
+"""
 
 from typing import Any
 
@@ -8,14 +10,14 @@ from openvino import Type
 from openvino import opset13 as ops
 
 REAL = frozenset({Type.f16, Type.f32})
-# They give NaN where an operand is.
+# Operators that give NaN where an operand is NaN.
 PASS_ON = frozenset({"Clamp", "Exp", "Maximum", "Minimum", "Relu"})
-# Their mirror images are right.
+# Operators that OpenVINO computes wrongly for NaN, and their right equivalents with exchanged operands.
 MIRRORED = {"Greater": ops.less, "GreaterEqual": ops.less_equal}
 
 
 def keep_nan(model: Any) -> None:
-    """Have a model that OpenVINO has read give NaN where ONNX does."""
+    """Change a model that OpenVINO has read to give NaN where ONNX does."""
     for node in model.get_ordered_ops():
         operands = node.input_values()
         if not operands or operands[0].get_element_type() not in REAL:
@@ -28,7 +30,7 @@ def keep_nan(model: Any) -> None:
 
 
 def keep_order(model: Any) -> None:
-    """Have a model that OpenVINO has read give, of equal elements, those first that come first."""
+    """Change a model that OpenVINO has read so that TopK keeps the order of equal elements."""
     for node in model.get_ordered_ops():
         if node.get_type_name() != "TopK":
             continue
@@ -43,11 +45,11 @@ def keep_order(model: Any) -> None:
 
 
 def _right(node: Any, operands: list[Any]) -> Any:
-    """Find what is to be read in place of a node; None where that is right."""
+    """Return the replacement of a node, or None if the node is right."""
     kind = node.get_type_name()
     if kind in MIRRORED:
         return MIRRORED[kind](operands[1], operands[0])
-    if kind == "Softmax":  # A row of infinite numbers gives 0, where the sum of its parts should be 1.
+    if kind == "Softmax":  # A row of infinities gives 0, though its elements should add up to 1.
         axis = ops.constant([node.get_attributes()["axis"]], Type.i64)
         is_one = ops.less(_number(0.5, operands[0]), ops.reduce_sum(node, axis, True))
         return ops.select(is_one, node, _number(np.nan, operands[0]))

@@ -1,4 +1,4 @@
-"""The backend in a daemon, tried by the conformance kit, and what the kit can't see."""
+"""Tests of the backend: the conformance kit on a daemon, and what the kit can't check."""
 
 import subprocess
 import sys
@@ -31,7 +31,7 @@ def backend() -> Iterator[Backend]:
 
 
 def products(count: int, size: int, rows: int = -1) -> Graph:
-    """x times the same matrix, which exchanges the columns, so often."""
+    """Return a graph that multiplies x by the same matrix `count` times; the matrix reverses the columns."""
     tensors = (TensorSpec(DataType.FLOAT32, (size, size)), *[TensorSpec(DataType.FLOAT32, (rows, size))] * (count + 1))
     nodes = tuple(Node(NodeType.MATMUL_FUSION, (at, 0), (at + 1,)) for at in range(1, count + 1))
     weights = Constant.of(np.eye(size, dtype=np.float32)[::-1].copy())
@@ -105,7 +105,7 @@ def test_runs_of_several_shapes_at_a_time(backend: Backend) -> None:
 
 
 class CancelledUnderWay(Cancellation):
-    """Is cancelled as soon as somebody listens: when the run is under way."""
+    """Cancellation that is cancelled as soon as a listener is added, which happens once the run has started."""
 
     def on_cancel(self, listener: Callable[[], None]) -> Callable[[], None]:
         take_back = super().on_cancel(listener)
@@ -119,7 +119,7 @@ class CancelledUnderWay(Cancellation):
     ids=["cancelled", "out of time"],
 )
 def test_a_run_ends_when_it_is_told(backend: Backend, make: Callable[[], Cancellation], error: type[NnrtError]) -> None:
-    """It would take many times as long. The next run is none the worse."""
+    """Check that the run ends early, as it would take many times as long, and that the next run still works."""
     model = backend.prepare(products(400, 256, rows=256), ModelConfig(), lambda _: None)
     x = np.ones((256, 256), np.float32)
     with pytest.raises(error):

@@ -1,6 +1,6 @@
-"""Operations of the application interface: the operands of each, and the node of the device interface it becomes.
+"""Operations of the application interface: the operands of each, and the node of the device interface that it becomes.
 
-Operations are declared in the module of their family, in the language of `nnrt_client.model.operations.operation`.
+The module of a family declares its operations, in the language of `nnrt_client.model.operations.operation`.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,10 @@ FAMILIES: Mapping[str, tuple[Operation, ...]] = MappingProxyType(
 
 
 def _by_type() -> dict[OperationType, Operation]:
-    """All operations; each type is declared once, and a parameter tensor belongs to one operation."""
+    """Return all operations.
+
+    Raises TypeError for a type that is declared twice, and for a parameter tensor of two operations.
+    """
     operations: dict[OperationType, Operation] = {}
     owner: dict[TensorType, OperationType] = {}
     for family in FAMILIES.values():
@@ -37,7 +40,7 @@ OPERATIONS: Mapping[OperationType, Operation] = MappingProxyType(_by_type())
 
 
 def operation_of(type: int) -> Operation:
-    """The declaration of an operation type. Raises InvalidParameter for one there is none of."""
+    """Return the declaration of an operation type; raise InvalidParameter if there is none."""
     try:
         return OPERATIONS[OperationType(type)]
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Activation functions: all but PRELU become an ACTIVATION node, which names the function."""
+"""Activation functions. All but PRELU become an ACTIVATION node, which names the function."""
 
 from nnrt_client.enums import OperationType, TensorType
 from nnrt_client.model.operations.operation import Call, Operation, operation
@@ -20,7 +20,7 @@ def _activation(
 
 
 def _prelu(call: Call) -> dict[str, AttrValue]:
-    """HDI wants to be told where one weight serves all channels; NNRt's own client never says so."""
+    """Say where one weight serves all channels, which HDI needs and NNRt's own client never says."""
     return {"channel_shared": True} if call.inputs[1].spec.shape == (1,) else {}
 
 

@@ -10,7 +10,7 @@ from nnrt_hdi.tensor import UNKNOWN_DIM, TensorSpec
 
 
 def _window(type: OperationType) -> tuple[Parameter, ...]:
-    """The parameters that all convolutions have."""
+    """Declare the parameters that all convolutions have."""
     name = type.name
     return (
         ints("stride", TensorType[f"{name}_STRIDES"], 2),
@@ -31,7 +31,7 @@ def _pool(type: OperationType, node_type: NodeType) -> Operation:
         choice("round_mode", TensorType[f"{name}_ROUND_MODE"], RoundMode, DataType.INT32),
         boolean("global", TensorType[f"{name}_GLOBAL"]),
         activation(TensorType[f"{name}_ACTIVATION_TYPE"]),
-        # NNRt always sends NCHW here; the layout is that of the input.
+        # NNRt always sends NCHW here. The layout is that of the input.
         fixed={"format": Format.NCHW},
     )
 

@@ -11,7 +11,7 @@ OPERATIONS = (
         OperationType.CONSTANT_OF_SHAPE,
         NodeType.CONSTANT_OF_SHAPE,
         integer("data_type", TensorType.CONSTANT_OF_SHAPE_DATA_TYPE),
-        # HDI has a list here, of one number.
+        # HDI has a list of one number here.
         numbers("value", TensorType.CONSTANT_OF_SHAPE_VALUE, 1),
         sets_quant_type=False,
     ),

@@ -8,7 +8,7 @@ from nnrt_hdi.graph import AttrValue
 
 
 def _cast(call: Call) -> dict[str, AttrValue]:
-    """The second input travels as it is: devices know the numbers of the application interface."""
+    """Check the second input, which travels as it is: devices know the numbers of the application interface."""
     spec, data = call.inputs[1].spec, call.inputs[1].data
     if data is None:
         refuse(f"type {spec} must be a constant; give it data before the operation is added")
@@ -20,7 +20,7 @@ def _cast(call: Call) -> dict[str, AttrValue]:
     return {}
 
 
-# Named as their nodes are.
+# Their nodes have the same names.
 _PLAIN = (
     OperationType.SQUARE,
     OperationType.ERF,

@@ -1,4 +1,4 @@
-"""Elements picked or placed by their index."""
+"""Elements that are picked or placed by their index."""
 
 from nnrt_client.enums import OperationType, TensorType
 from nnrt_client.model.operations.operation import operation

@@ -1,4 +1,4 @@
-"""Normalization: values brought to a common scale."""
+"""Normalization, which brings values to a common scale."""
 
 from enum import IntEnum
 
@@ -10,7 +10,7 @@ from nnrt_hdi.ops.normalization import ACROSS_CHANNELS
 
 
 class NormRegion(IntEnum):
-    """Region that LRN sums over; to the device it is a text."""
+    """Region that LRN sums over; the device gets its name."""
 
     ACROSS_CHANNELS = 0
 

@@ -1,4 +1,4 @@
-"""The language operations are declared in: one expression per operation.
+"""Language in which operations are declared: one expression per operation.
 
     operation(
         OperationType.MATMUL,
@@ -9,10 +9,10 @@
         inputs=2,
     )
 
-The parameters (see `nnrt_client.model.operations.parameter`) fill the attributes of HDI's struct, under the names
-that `nnrt_hdi.ops` gives them; `fixed` are attributes that this operation always has; `derive` computes those
-that follow from the operands, and refuses calls that the counts and parameters alone can't judge. A parameter
-that is left out stays out: what an absent attribute means is written down once, in `nnrt_hdi.ops`.
+The parameters (see `nnrt_client.model.operations.parameter`) fill the attributes of HDI's struct, under the names that
+`nnrt_hdi.ops` gives them. `fixed` are attributes that the operation always has. `derive` computes the attributes that
+follow from the operands, and refuses calls that counts and parameters alone can't judge. A parameter that is left out
+stays absent: only `nnrt_hdi.ops` says what an absent attribute means.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +29,7 @@ from nnrt_hdi.ops import OPERATORS
 from nnrt_hdi.ops.operands import INTEGERS
 from nnrt_hdi.tensor import Array, TensorSpec
 
-# The most inputs or outputs an operation may have.
+# Most inputs or outputs that an operation may have.
 MANY = 200
 
 Range = tuple[int, int]
@@ -48,14 +48,14 @@ class Tensor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Operands, number of outputs (None: not known yet) and attributes given, which `derive` may look at."""
+    """Operands of a call, its number of outputs (None if not known yet) and its attributes, for `derive`."""
 
     inputs: tuple[Tensor, ...]
     outputs: int | None
     attrs: Mapping[str, AttrValue]
 
     def integer(self, attr: str, default: int) -> int:
-        """An attribute that is an integer, or what stands for it while it is absent."""
+        """Return an integer attribute, or the default if it is absent."""
         value = self.attrs.get(attr, default)
         if not isinstance(value, int):
             raise TypeError(f"{attr} is {value!r}, no integer")
@@ -67,10 +67,10 @@ Derive = Callable[[Call], Mapping[str, AttrValue]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operation:
-    """The declaration of one OperationType: what it takes, and the node it becomes.
+    """Declaration of one OperationType: what it takes, and the node that it becomes.
 
-    `node_name` is the stem of the node's name. `sets_quant_type` says whether a quantized first output makes
-    it a quantized node.
+    `node_name` is the stem of the node's name. `sets_quant_type` says whether a quantized first output makes the node a
+    quantized one.
     """
 
     type: OperationType
@@ -83,7 +83,7 @@ class Operation:
     node_name: str
     sets_quant_type: bool
     _keywords: Mapping[str, Parameter] = field(init=False, repr=False)
-    # By type of tensor the parameters that it may be, those first for which it is meant.
+    # Per tensor type, the parameters that such a tensor may be, beginning with those for which the type is meant.
     _candidates: Mapping[TensorType, Sequence[Parameter]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -100,17 +100,17 @@ class Operation:
 
     @property
     def tensor_types(self) -> frozenset[TensorType]:
-        """The parameter tensors it takes."""
+        """Types of the parameter tensors that the operation takes."""
         return frozenset(type_ for parameter in self.parameters for type_ in parameter.tensor_types)
 
     def is_index(self, position: int) -> bool:
-        """Tell if an input takes integers only: an axis, a shape, a permutation."""
+        """Return whether an input takes only integers: an axis, a shape, a permutation."""
         rules = OPERATORS[self.node_type].operands
         accepted = rules[min(position, len(rules) - 1)].accepts.data_types
         return bool(accepted) and accepted <= INTEGERS
 
     def parameter(self, keyword: str) -> Parameter:
-        """The parameter of a keyword. Raises InvalidParameter, listing the ones there are."""
+        """Return the parameter with this keyword; raise InvalidParameter, with the known keywords, if there is none."""
         try:
             return self._keywords[keyword]
         except KeyError as error:
@@ -123,10 +123,10 @@ class Operation:
         outputs: int | None,
         parameters: Sequence[Tensor],
     ) -> dict[str, AttrValue]:
-        """Check a call and compute the attributes of its node. Raises InvalidParameter.
+        """Check a call and compute the attributes of its node; raise InvalidParameter.
 
-        In NNRt's order: number of inputs, outputs and parameters, each parameter as given (of one given twice
-        the last counts), then what `derive` finds.
+        The checks have NNRt's order: the numbers of inputs, outputs and parameters, then each parameter as given (of
+        one given twice the last counts), then `derive`.
         """
         self._check_count("inputs", len(inputs), self.inputs)
         if outputs is not None:
@@ -159,7 +159,7 @@ class Operation:
         raise InvalidParameter(f"it has {count} {what}; give {wanted}{names}", place=self.type.name)
 
     def _parameter_of(self, tensor: Tensor) -> Parameter:
-        """The parameter that a tensor is: by its type, and if that may be several, by its element count."""
+        """Return the parameter that a tensor is: by its type, and if that fits several, by its element count."""
         candidates = self._candidates.get(tensor.type)
         if not candidates:
             known = ", ".join(parameter.tensor_types[0].name for parameter in self.parameters) or "no parameters"
@@ -184,7 +184,10 @@ def operation(
     node_name: str = "",
     sets_quant_type: bool = True,
 ) -> Operation:
-    """Declare an operation. Counts are a number or (least, most); the node name is the type in camel case."""
+    """Declare an operation.
+
+    Counts are a number or (least, most). Without `node_name` the node has the name of the type, in camel case.
+    """
     return Operation(
         type=type,
         node_type=node_type,
@@ -199,7 +202,7 @@ def operation(
 
 
 def refuse(message: str) -> NoReturn:
-    """Say that the call at hand is wrong; the operation's name is added by whoever asked."""
+    """Raise InvalidParameter for the call at hand; the caller adds the operation's name."""
     raise InvalidParameter(message)
 
 

@@ -1,4 +1,4 @@
-"""Parameters of operations: which tensors carry them, and how their elements become a node's attribute."""
+"""Parameters of operations: the tensors that carry them, and how their elements become attributes of a node."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -20,10 +20,10 @@ EnumT = TypeVar("EnumT", bound=IntEnum)
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter: the attribute of HDI's struct it fills, and the tensors it is read from.
+    """Parameter of an operation: the attribute of HDI's struct that it fills, and the tensors that it is read from.
 
-    The first of `tensor_types` and `data_types` are the ones to write. `counts` are the numbers of elements
-    it may have, none meaning any. With `or_like_input` it may also have the data type of the first input.
+    The first of `tensor_types` and `data_types` are those to write. `counts` are the numbers of elements that it may
+    have; if empty, any number. With `or_like_input` it may also have the data type of the first input.
     """
 
     attr: str
@@ -38,16 +38,16 @@ class Parameter:
 
     @property
     def place(self) -> str:
-        """Name for messages: parameter stride (CONV2D_STRIDES)."""
+        """Name of the parameter in messages: parameter stride (CONV2D_STRIDES)."""
         return f"parameter {self.keyword} ({self.tensor_types[0].name})"
 
     @property
     def expected_count(self) -> str:
-        """Number of values that it takes, in words."""
+        """Number of values that the parameter takes, in words."""
         return " or ".join(map(str, self.counts)) or "1 or more"
 
     def read(self, spec: TensorSpec, data: Array | None, first_input: TensorSpec) -> AttrValue:
-        """The attribute that a parameter tensor holds. Raises InvalidParameter, without the place."""
+        """Return the attribute in a parameter tensor; raise InvalidParameter, without the place."""
         accepted = (*self.data_types, *((first_input.data_type,) if self.or_like_input else ()))
         if spec.data_type not in accepted:
             names = " or ".join(data_type.name for data_type in dict.fromkeys(accepted))
@@ -60,7 +60,7 @@ class Parameter:
         return self.convert(data.reshape(-1).tolist())
 
     def encode(self, value: object) -> Array:
-        """The elements of a parameter tensor for a Python value. Raises InvalidParameter, without place."""
+        """Return a Python value as elements of a parameter tensor; raise InvalidParameter, without the place."""
         if isinstance(value, IntEnum) and self.enum and not isinstance(value, self.enum):
             given, wanted = (f"{kind.__module__}.{kind.__qualname__}" for kind in (type(value), self.enum))
             raise InvalidParameter(f"it is {value.name} of {given}; use {wanted}")
@@ -71,18 +71,18 @@ class Parameter:
 
 
 def integer(attr: str, tensor_type: TensorType, *also: DataType, required: bool = False) -> Parameter:
-    """One INT64, or one of the other data types named."""
+    """Declare a parameter of one INT64, or of one of the other data types."""
     data_types = (DataType.INT64, *also)
     return _parameter(attr, tensor_type, data_types, (1,), lambda values: int(values[0]), required=required)
 
 
 def ints(attr: str, tensor_type: TensorType, *counts: int) -> Parameter:
-    """A list of INT64; without counts of any length."""
+    """Declare a parameter that is a list of INT64; without counts it may have any length."""
     return _parameter(attr, tensor_type, (DataType.INT64,), counts, tuple)
 
 
 def number(attr: str, tensor_type: TensorType, *, or_like_input: bool = False) -> Parameter:
-    """One FLOAT32."""
+    """Declare a parameter of one FLOAT32."""
     return _parameter(
         attr,
         tensor_type,
@@ -94,12 +94,12 @@ def number(attr: str, tensor_type: TensorType, *, or_like_input: bool = False) -
 
 
 def numbers(attr: str, tensor_type: TensorType, *counts: int) -> Parameter:
-    """A list of FLOAT32; without counts of any length."""
+    """Declare a parameter that is a list of FLOAT32; without counts it may have any length."""
     return _parameter(attr, tensor_type, (DataType.FLOAT32,), counts, tuple)
 
 
 def boolean(attr: str, tensor_type: TensorType) -> Parameter:
-    """One BOOL."""
+    """Declare a parameter of one BOOL."""
     return _parameter(attr, tensor_type, (DataType.BOOL,), (1,), lambda values: bool(values[0]))
 
 
@@ -110,7 +110,10 @@ def choice(
     *data_types: DataType,
     table: Mapping[int, AttrValue] | None = None,
 ) -> Parameter:
-    """One member of an enum, in one of these data types; `table` says what each number is to the device."""
+    """Declare a parameter that is one member of an enum, in one of these data types.
+
+    `table` has the device's value for each number.
+    """
     meaning: Mapping[int, AttrValue] = table or {member.value: member for member in enum}
     known = ", ".join(f"{member.value} ({member.name})" for member in enum)
 
@@ -124,7 +127,7 @@ def choice(
 
 
 def activation(tensor_type: TensorType) -> Parameter:
-    """The fused activation: a FuseType, given by the keyword `activation`."""
+    """Declare the fused activation: a FuseType with the keyword `activation`."""
     table: Mapping[int, AttrValue] = {
         FuseType.NONE: ActivationType.NO_ACTIVATION,
         FuseType.RELU: ActivationType.RELU,
@@ -135,7 +138,7 @@ def activation(tensor_type: TensorType) -> Parameter:
 
 
 def padding(list_attr: str, pad: TensorType, pad_mode: TensorType) -> tuple[Parameter, Parameter]:
-    """A pad list [top, bottom, left, right] and a pad mode.
+    """Declare a pad list [top, bottom, left, right] and a pad mode.
 
     NNRt tells them apart by their number of elements, not by their type: either tensor type may carry either.
     """

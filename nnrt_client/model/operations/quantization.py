@@ -9,8 +9,8 @@ from nnrt_hdi.graph import AttrValue
 from nnrt_hdi.tensor import data_type_from_number
 
 
-def _in_hdi_numbers(call: Call) -> dict[str, AttrValue]:
-    """The data types in the numbers of the device interface."""
+def _convert_data_types(call: Call) -> dict[str, AttrValue]:
+    """Convert the data types to the numbers of the device interface."""
     attrs: dict[str, AttrValue] = {}
     for attr in ("src_t", "dst_t"):
         try:
@@ -27,7 +27,7 @@ OPERATIONS = (
         integer("src_t", TensorType.QUANT_DTYPE_CAST_SRC_T, required=True),
         integer("dst_t", TensorType.QUANT_DTYPE_CAST_DST_T, required=True),
         integer("axis", TensorType.QUANT_DTYPE_CAST_AXIS),
-        derive=_in_hdi_numbers,
+        derive=_convert_data_types,
         node_name="QuantDTypeCast",
         sets_quant_type=False,
     ),

@@ -1,4 +1,4 @@
-"""Records that a model keeps of its tensors and operations, and the graph of the device interface they become."""
+"""Records that a model keeps of its tensors and operations, and the graph of the device interface that they become."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
@@ -19,15 +19,17 @@ from nnrt_hdi.tensor import Array, QuantParam, TensorSpec
 
 @dataclass(slots=True)
 class TensorRecord:
-    """A tensor of a model: data, unless its type says that it is a parameter. `known` is a spec that is like it, but
-    perhaps for the name."""
+    """Tensor of a model, which is data unless its type says that it is a parameter.
+
+    `known` is a spec that equals the tensor's, except perhaps for the name.
+    """
 
     desc: TensorDesc
     type: TensorType = TensorType.TENSOR
     data: Array | None = None
     quant: tuple[QuantParam, ...] = ()
     known: InitVar[TensorSpec | None] = None
-    # As long as it is that of the desc, which `rename` alone changes, and of `quant`.
+    # Cached until `rename` changes the desc, or `quantize` the parameters.
     _spec: TensorSpec | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self, known: TensorSpec | None) -> None:
@@ -36,28 +38,27 @@ class TensorRecord:
 
     @property
     def spec(self) -> TensorSpec:
-        """Value of the device interface for the tensor."""
+        """Spec of the tensor in the device interface."""
         if self._spec is None:
             self._spec = self.desc._to_spec(self.quant)
         return self._spec
 
     def rename(self, name: str) -> None:
-        """Give the tensor another name."""
         self.desc.name, self._spec = name, None
 
     def quantize(self, quant: tuple[QuantParam, ...]) -> None:
-        """Give the tensor these quantization parameters instead of others."""
+        """Replace the quantization parameters."""
         self.quant, self._spec = quant, None
 
     @property
     def shape_value(self) -> Array | None:
-        """The data if inference may look at them: if the other end of the wire may, too."""
+        """Data that inference may look at, because the other end of the wire has them, too; else None."""
         return self.data if self.data is not None and self.data.nbytes <= INLINE_CONSTANT_BYTES else None
 
 
 @dataclass(frozen=True, slots=True)
 class OperationRecord:
-    """An operation of a model, with the attributes of its node."""
+    """Operation of a model, with the attributes of its node."""
 
     declared: Operation
     inputs: tuple[int, ...]
@@ -66,14 +67,14 @@ class OperationRecord:
     name: str
 
     def tensors(self) -> Iterator[int]:
-        """Go through the tensors that the operation reads and writes."""
+        """Yield the tensors that the operation reads and writes."""
         yield from self.inputs
         yield from self.outputs
 
 
 @dataclass(frozen=True, slots=True)
 class AddedOperation:
-    """An operation of a model, as its node computes it: with the tensors that it reads and writes."""
+    """Operation of a model as its node computes it, with the tensors that it reads and writes."""
 
     node_type: NodeType
     attrs: Mapping[str, AttrValue]
@@ -81,7 +82,7 @@ class AddedOperation:
     outputs: Sequence[TensorRecord]
 
 
-def inferred(
+def infer_outputs(
     declared: Operation,
     attrs: Mapping[str, AttrValue],
     inputs: Sequence[TensorRecord],
@@ -89,13 +90,13 @@ def inferred(
     quant: Sequence[tuple[QuantParam, ...]],
     name: str,
 ) -> tuple[TensorSpec, ...]:
-    """Specs of the outputs of an operation with these attributes, `outputs` being what the model declares, or nothing.
+    """Infer the specs of an operation's outputs; `outputs` are the specs that the model declares, or none.
 
-    `quant` are the quantization parameters of outputs that have none yet. Raises InvalidParameter if the specs
-    can't be computed or are not as declared.
+    `quant` are the quantization parameters of outputs that have none yet. Raises InvalidParameter if the specs can't be
+    computed or differ from the declared ones.
     """
     operands = [(tensor.spec, tensor.shape_value) for tensor in inputs]
-    # Where nothing is declared, the parameters alone are: neither shapes nor data types are known before inference.
+    # If nothing is declared, only the parameters are known: neither shapes nor data types before inference.
     hints = tuple(TensorSpec(DataType.UNKNOWN, (), quant=params) for params in quant)
     try:
         if outputs:
@@ -108,7 +109,11 @@ def inferred(
 
 
 def _with_params(outputs: Sequence[TensorSpec], quant: Sequence[tuple[QuantParam, ...]]) -> tuple[TensorSpec, ...]:
-    """Outputs with these parameters, which only quantized ones and, where they say nothing, truth values take."""
+    """Return the outputs with these parameters, which only quantized outputs and truth values take.
+
+    They mean nothing for truth values. Raises InvalidParameter for other outputs, and for outputs that already have
+    other parameters.
+    """
     if not quant:
         return tuple(outputs)
     if len(quant) > len(outputs):
@@ -126,16 +131,16 @@ def _with_params(outputs: Sequence[TensorSpec], quant: Sequence[tuple[QuantParam
     return tuple(specs)
 
 
-def lowered(
+def lower(
     name: str,
     tensors: Sequence[TensorRecord],
     operations: Sequence[OperationRecord],
     inputs: Sequence[int],
     outputs: Sequence[int],
 ) -> Graph:
-    """The graph of a model: the tensors that are read or written, in their order. Inputs lose their data.
+    """Make the graph of a model, with the tensors that are read or written, in their order; inputs lose their data.
 
-    Raises InvalidParameter, naming the place, when the parts don't form a graph.
+    Raises InvalidParameter, which says where, if the parts form no graph.
     """
     used = sorted({*inputs, *outputs, *(index for operation in operations for index in operation.tensors())})
     position = {index: new for new, index in enumerate(used)}
@@ -159,15 +164,17 @@ def _node(
         declared.node_type,
         tuple(position[index] for index in operation.inputs),
         tuple(position[index] for index in operation.outputs),
-        carried_attrs(declared.node_type, operation.attrs),
+        normalize_attrs(declared.node_type, operation.attrs),
         operation.name or f"{declared.node_name}:{number}",
         QuantType.ALL if is_quantized else QuantType.NONE,
     )
 
 
-def carried_attrs(node_type: NodeType, attrs: Mapping[str, AttrValue]) -> dict[str, AttrValue]:
-    """Attributes as the wire carries them, so that both ends hold the same graph: real numbers as FLOAT32, and a list
-    without values is absent."""
+def normalize_attrs(node_type: NodeType, attrs: Mapping[str, AttrValue]) -> dict[str, AttrValue]:
+    """Return attributes as the wire carries them, so that both ends have the same graph.
+
+    Real numbers are FLOAT32, and a list without values is absent.
+    """
     rules = OPERATORS[node_type].attributes
     return {
         name: _as_float32(value) if float in (rules[name].type, *get_args(rules[name].type)) else value

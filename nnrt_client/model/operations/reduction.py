@@ -1,4 +1,4 @@
-"""Reductions: all but ALL become a REDUCE_FUSION node, which names the fold."""
+"""Reductions. All but ALL become a REDUCE_FUSION node, which names the fold."""
 
 from nnrt_client.enums import OperationType, TensorType
 from nnrt_client.model.operations.operation import Operation, operation
@@ -27,7 +27,7 @@ OPERATIONS = (
     _reduction(OperationType.REDUCE_MIN, ReduceMode.MIN),
     _reduction(OperationType.REDUCE_SUM, ReduceMode.SUM),
     _reduction(OperationType.REDUCE_L2, ReduceMode.L2),
-    # Here keep_dims is a number: all but 0 keep them.
+    # Here keep_dims is a number, and any but 0 keeps the dimensions.
     operation(
         OperationType.ALL,
         NodeType.ALL,

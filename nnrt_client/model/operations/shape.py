@@ -1,4 +1,4 @@
-"""Data moved, not changed: new shapes, orders, joins, parts, repetitions and borders."""
+"""Operations that move data without changing them: new shapes, orders, joins, parts, repetitions and borders."""
 
 from nnrt_client.enums import OperationType, TensorType
 from nnrt_client.model.operations.operation import MANY, Call, operation, refuse
@@ -8,7 +8,7 @@ from nnrt_hdi.graph import AttrValue
 
 
 def _split(call: Call) -> dict[str, AttrValue]:
-    """The number of outputs, which NNRt sends even where only the outputs or size_splits say it."""
+    """Return the number of outputs, which NNRt sends even if only the outputs or size_splits tell it."""
     sizes = call.attrs.get("size_splits", ())
     count = call.integer("output_num", 0) or call.outputs or len(sizes if isinstance(sizes, tuple) else ())
     if not count:
@@ -74,7 +74,7 @@ OPERATIONS = (
         ints("shape", TensorType.BROADCAST_TO_SHAPE),
         sets_quant_type=False,
     ),
-    # The attribute `paddings` stays empty: they are the second input.
+    # The attribute `paddings` stays empty, because they are the second input.
     operation(
         OperationType.PAD,
         NodeType.PAD_FUSION,

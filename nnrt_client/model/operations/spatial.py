@@ -1,4 +1,4 @@
-"""Images resized, rearranged and read: the operators that know height and width."""
+"""Operations on the height and width of images: resizing, rearranging, detection."""
 
 from dataclasses import replace
 from enum import IntEnum
@@ -12,25 +12,25 @@ from nnrt_hdi.graph import AttrValue
 
 
 class DepthToSpaceMode(IntEnum):
-    """Order in which DEPTH_TO_SPACE reads channels; to the device it is a text."""
+    """Order in which DEPTH_TO_SPACE reads channels; the device gets its name."""
 
     DCR = 0
     CRD = 1
 
 
 class Switch(IntEnum):
-    """A number that is no or yes."""
+    """Number that stands for no or yes."""
 
     NO = 0
     YES = 1
 
 
-# NNRt always sends NCHW here; the layout is that of the input.
+# NNRt always sends NCHW here. The layout is that of the input.
 NO_LAYOUT = {"format": Format.NCHW}
 
 
 def _borders(attr: str, tensor_type: TensorType) -> Parameter:
-    """[[top, bottom], [left, right]]."""
+    """Declare a parameter [[top, bottom], [left, right]]."""
 
     def convert(values: list[Any]) -> AttrValue:
         return tuple(values[:2]), tuple(values[2:])

@@ -1,4 +1,4 @@
-"""Python values as the arrays that tensors hold."""
+"""Python values as arrays for tensors."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ INT32_RANGE = range(-(2**31), 2**31)
 
 
 def exact_array(value: object, data_type: DataType) -> Array:
-    """Numbers as an array of this data type, floats rounded. Raises InvalidParameter if one does not fit."""
+    """Return numbers as an array of this data type, with floats rounded; raise InvalidParameter if one does not fit."""
     given = _number_array(value)
     target = NUMPY_DTYPES[data_type]
     if given.dtype == target:
@@ -23,10 +23,10 @@ def exact_array(value: object, data_type: DataType) -> Array:
 
 
 def operand_array(value: object, like: DataType | None, *, is_index: bool) -> Array:
-    """An operand that is no tensor yet. Arrays keep their data type; other numbers have none.
+    """Return an operand that is no tensor yet as an array.
 
-    Those become INT32 or, beyond its range, INT64 where the operand `is_index` (an axis, a shape); else they
-    get the data type `like`; else BOOL, INT32 or FLOAT32, as they are.
+    Arrays keep their data type. Other numbers become INT32 or, beyond its range, INT64 where the operand `is_index` (an
+    axis, a shape); else they get the data type `like`; without that BOOL, INT32 or FLOAT32, as they are.
     """
     if isinstance(value, np.ndarray | np.generic):
         return np.asarray(value, NUMPY_DTYPES[data_type_of(value.dtype)])
@@ -56,7 +56,7 @@ def _number_array(value: object) -> Array:
 
 
 def raw_array(data: object) -> Array:
-    """Elements to copy: an array as it is, else the bytes of a contiguous buffer. Raises InvalidParameter."""
+    """Return data as an array: an array as it is, else the bytes of a contiguous buffer; raise InvalidParameter."""
     if isinstance(data, np.ndarray | np.generic):
         array = np.asarray(data)
     else:
@@ -69,10 +69,11 @@ def raw_array(data: object) -> Array:
     return array
 
 
-def held_elements(data: object, array: Array, spec: TensorSpec) -> Array:
-    """`raw_array(data)` as the elements of a tensor: a read-only copy, or the memory of bytes, which never change.
+def tensor_elements(data: object, array: Array, spec: TensorSpec) -> Array:
+    """Return the elements of a tensor, made from `array`, which is `raw_array(data)`.
 
-    Raises InvalidParameter for another length, and for an array of another data type.
+    They are a read-only copy, or the memory of bytes, which never change. Raises InvalidParameter for another length,
+    and for an array of another data type.
     """
     if array.nbytes != spec.byte_size:
         raise InvalidParameter(f"the data have {array.nbytes} bytes; give the {spec.byte_size} of {spec}")
@@ -93,7 +94,7 @@ def held_elements(data: object, array: Array, spec: TensorSpec) -> Array:
 
 
 def _is_immutable(array: Array) -> bool:
-    """Tell if nobody can ever change the elements: they are those of bytes."""
+    """Return whether the elements can never change, because they are those of bytes."""
     owner: object = array
     while isinstance(owner, np.ndarray | memoryview):
         owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
@@ -101,12 +102,12 @@ def _is_immutable(array: Array) -> bool:
 
 
 def is_empty(value: object) -> bool:
-    """Tell if a value says nothing: None, or a sequence without elements."""
+    """Return whether a value is None or a sequence without elements."""
     if isinstance(value, np.ndarray):
         return value.size == 0
     return value is None or (isinstance(value, list | tuple) and not value)
 
 
 def is_logical(value: object) -> bool:
-    """Tell if numbers are truth values. Raises InvalidParameter for what is no number."""
+    """Return whether numbers are truth values; raise InvalidParameter for what is no number."""
     return _number_array(value).dtype.kind == "b"

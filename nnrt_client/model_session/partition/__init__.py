@@ -1,1 +1,1 @@
-"""Models that a device runs a part of: the rest runs here, in ONNX Runtime."""
+"""Models of which a device runs a part, and ONNX Runtime the rest, here."""

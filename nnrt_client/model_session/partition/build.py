@@ -1,4 +1,4 @@
-"""From an ONNX file to parts that are ready to run."""
+"""Build of an ONNX file in parts that are ready to run."""
 
 import os
 from collections import Counter
@@ -16,7 +16,7 @@ from nnrt_client.model_session.partition.fallback import SMALLEST_PART
 from nnrt_client.model_session.partition.kept_values import KeptValues, TensorT
 from nnrt_client.model_session.partition.partition_dispatcher import PartitionDispatcher
 from nnrt_client.model_session.partition.parts_of_run import ReadyPart
-from nnrt_client.model_session.partition.placement import Part, Placement, counted, placed
+from nnrt_client.model_session.partition.placement import Part, Placement, count_operators, place_parts
 from nnrt_client.model_session.partition.report import PartitionReport, PartReport
 from nnrt_client.model_session.real_onnxruntime import require_onnxruntime
 from nnrt_client.onnx_import.cut import OnnxGraph
@@ -36,12 +36,12 @@ from nnrt_hdi.tensor import TensorSpec
 
 Source = str | PathLike[str] | bytes
 Shapes = Mapping[str, Sequence[int]]
-# Builds a model, and gives its executor, which the stack closes.
+# Builds a model and returns its executor, which the stack closes.
 Execute = Callable[[Model, ExitStack], tuple[Executor, BuildReport]]
 
 
 def graph_of(source: Source, shapes: Shapes | None, constants: Constants | None) -> OnnxGraph:
-    """The graph of an ONNX file, to be cut. Raises what `from_onnx` raises."""
+    """Return the graph of an ONNX file, to be cut; raise what `from_onnx` raises."""
     require_onnxruntime()
     file = OnnxFile(source)
     freeze(file.proto, constants or {})
@@ -51,7 +51,7 @@ def graph_of(source: Source, shapes: Shapes | None, constants: Constants | None)
     return graph
 
 
-def partitioned(
+def build_parts(
     source: Source,
     device: Device,
     execute: Execute,
@@ -59,13 +59,13 @@ def partitioned(
     constants: Constants | None = None,
     smallest_part: int = SMALLEST_PART,
 ) -> PartitionDispatcher:
-    """Have the parts of an ONNX model that a device runs ready there, by `execute`, and the others here.
+    """Make the parts of an ONNX model ready: by `execute` those that a device runs, and the others here.
 
-    See `placed` for which is which. Raises Unsupported where the device runs no part of it, or ONNX Runtime doesn't
-    take one; InvalidFile, InvalidPath and InvalidParameter as `from_onnx`, and what building raises.
+    `place_parts` decides which are which. Raises Unsupported if the device runs no part or ONNX Runtime doesn't take
+    one, InvalidFile, InvalidPath and InvalidParameter as `from_onnx`, and the errors of the builds.
     """
     graph = graph_of(source, shapes, constants)
-    return _Building(graph, device, placed(graph, device, smallest_part)).run(execute)
+    return _Building(graph, device, place_parts(graph, device, smallest_part)).run(execute)
 
 
 def explained(
@@ -75,10 +75,12 @@ def explained(
     constants: Constants | None = None,
     smallest_part: int = SMALLEST_PART,
 ) -> tuple[OnnxGraph, Placement, list[PartReport]]:
-    """The graph of an ONNX model, its parts, and what would run where. Nothing is built, and no weights are sent.
-    Raises as `partitioned`."""
+    """Return the graph of an ONNX model, its parts, and what would run where, without building anything.
+
+    No weights are sent. Raises as `build_parts`.
+    """
     graph = graph_of(source, shapes, constants)
-    placement = placed(graph, device, smallest_part)
+    placement = place_parts(graph, device, smallest_part)
     return graph, placement, parts_report(graph, placement, device)
 
 
@@ -90,7 +92,7 @@ class _Building:
         self._specs: dict[str, TensorSpec] = {}
 
     def run(self, execute: Execute) -> PartitionDispatcher:
-        """Build all parts. Those that are there are closed where one fails."""
+        """Build all parts; if one fails, close those that are ready."""
         graph, device = self._graph, self._device
         inputs = [(self._input_spec(info.name), graph.dims(info.name) or ()) for info in graph.inputs]
         reports: list[BuildReport] = []
@@ -108,7 +110,7 @@ class _Building:
                     reports.append(report)
                     ready.append(self._device_part(part, part_executor, stack))
             outputs = [self._output_spec(name, ready) for name in graph.outputs]
-            summed = _summed(reports, parts_report(graph, self._placement, device))
+            summed = _sum_reports(reports, parts_report(graph, self._placement, device))
             return PartitionDispatcher(device, ready, inputs, outputs, summed, stack.pop_all())
 
     def _device_part(self, part: Part, executor: Executor, stack: ExitStack) -> DevicePart:
@@ -119,14 +121,14 @@ class _Building:
     def _kept(
         self, part: Part, make: Callable[[TensorDesc, int], TensorT], stack: ExitStack
     ) -> dict[str, KeptValues[TensorT]]:
-        """Memory for the outputs that nobody but parts on the device reads."""
+        """Make memory for the outputs that only parts on the device read."""
         kept: dict[str, KeptValues[TensorT]] = {}
         for name in part.outputs:
             spec, dims = self._graph.spec(name), self._graph.dims(name)
             readers = [other for other in self._placement.parts if name in other.inputs]
             if spec is None or dims is None or name in self._graph.outputs or not all(one.model for one in readers):
                 continue
-            if spec.is_dynamic or spec.byte_size > INLINE_BYTES:  # Less travels with the run, at no cost.
+            if spec.is_dynamic or spec.byte_size > INLINE_BYTES:  # Smaller values travel with the run, at no cost.
                 kept[name] = KeptValues(spec, dims, make)
                 stack.callback(kept[name].close)
         return kept
@@ -149,13 +151,13 @@ class _Building:
 
 
 def parts_report(graph: OnnxGraph, placement: Placement, device: Device) -> list[PartReport]:
-    """What runs where, and why."""
+    """Return what runs where, and why."""
     here = {name for part in placement.parts if part.model is None for name in part.inputs} | set(graph.outputs)
     there = {name for part in placement.parts if part.model is not None for name in part.outputs}
     return [
         PartReport(
             device=device.name if part.model else None,
-            operators=counted(graph, part.nodes),
+            operators=count_operators(graph, part.nodes),
             nodes=[graph.nodes[at].name for at in part.nodes],
             inputs=part.inputs,
             outputs=part.outputs,
@@ -175,13 +177,13 @@ def parts_report(graph: OnnxGraph, placement: Placement, device: Device) -> list
 
 
 def _bytes(graph: OnnxGraph, names: Sequence[str]) -> int | None:
-    """How large these values are together, if that is known."""
+    """Return the size of these values together, or None if it is not known."""
     specs = [graph.spec(name) for name in names]
     known = [spec.byte_size for spec in specs if spec is not None and not spec.is_dynamic]
     return sum(known) if len(known) == len(specs) else None
 
 
-def _summed(reports: Sequence[BuildReport], parts: Sequence[PartReport]) -> PartitionReport:
+def _sum_reports(reports: Sequence[BuildReport], parts: Sequence[PartReport]) -> PartitionReport:
     stages: dict[str, float] = {}
     for report in reports:
         for stage, seconds in report.stages_s.items():

@@ -1,4 +1,4 @@
-"""Parts of a model that run here, in ONNX Runtime, which is an extra."""
+"""Parts of a model that run here, in ONNX Runtime, which is an optional package."""
 
 import logging
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM, TensorSpec, data_type_of
 
 _log = logging.getLogger(__name__)
 
-# Data types in ONNX Runtime's words.
+# Data types by ONNX Runtime's names.
 _DTYPES = {f"tensor({dtype.name})": dtype for dtype in NUMPY_DTYPES.values()} | {
     "tensor(double)": np.dtype(np.float64),
     "tensor(float)": np.dtype(np.float32),
@@ -30,7 +30,7 @@ _ERROR = 3
 
 
 def learn_types(graph: OnnxGraph) -> None:
-    """Have ONNX Runtime say of what kind the values are behind operators that onnx doesn't know, where it does."""
+    """Ask ONNX Runtime for the types of values behind operators that onnx doesn't know."""
     untyped = graph.untyped
     if not untyped:
         return
@@ -40,23 +40,25 @@ def learn_types(graph: OnnxGraph) -> None:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
         session = onnxruntime.InferenceSession(graph.outlined(untyped), options, providers=_PROVIDERS)
-    except Exception as error:  # It has no class of its own. Whoever builds the parts says what is wrong.
+    except Exception as error:  # ONNX Runtime has no error class. The build of the parts says what is wrong.
         _log.info("ONNX Runtime does not say what these values are: %s: %s", untyped, error)
         return
     for info in session.get_outputs():
         if (dtype := _DTYPES.get(info.type)) is not None:
-            # It says the same of a scalar and of what has a rank that isn't known.
+            # A scalar and a value of unknown rank both have an empty shape here.
             graph.learn(info.name, dtype, info.shape or None)
 
 
 class ClientPart:
-    """A part of a model in this process, ready to run."""
+    """Part of a model in this process, ready to run."""
 
     def __init__(
         self, data: bytes, place: str, threads: ThreadPoolExecutor, shared: Mapping[str, KeptValues[Tensor]]
     ) -> None:
-        """Take a part as an ONNX file, to be run in one of these threads; `shared` has the outputs that the device
-        reads. Raises Unsupported where ONNX Runtime doesn't take it."""
+        """Take a part as an ONNX file, which runs in one of these threads.
+
+        `shared` has the outputs that the device reads. Raises Unsupported if ONNX Runtime doesn't take the part.
+        """
         onnxruntime = require_onnxruntime()
         options = onnxruntime.SessionOptions()
         options.log_severity_level = _ERROR
@@ -65,17 +67,19 @@ class ClientPart:
         self.run_options = onnxruntime.RunOptions
         try:
             self.session = onnxruntime.InferenceSession(data, options, providers=_PROVIDERS)
-        except Exception as error:  # It has no class of its own for what it raises.
+        except Exception as error:  # ONNX Runtime has no error class.
             raise Unsupported(f"ONNX Runtime does not take it: {error}", place=place) from error
         self.inputs = [info.name for info in self.session.get_inputs()]
         self.outputs = [info.name for info in self.session.get_outputs()]
-        # Values of other kinds than these can't be bound to memory.
+        # Values of other types can't be bound to memory.
         ends = (*self.session.get_inputs(), *self.session.get_outputs())
         self.shared = shared if all(info.type in _DTYPES for info in ends) else {}
 
     def output_spec(self, name: str) -> TensorSpec | None:
-        """An output as ONNX Runtime describes it; None where it is no tensor of NNRt. What isn't known of its shape is
-        left out."""
+        """Return an output as ONNX Runtime describes it, or None if it is no tensor of NNRt.
+
+        Unknown dimensions are -1.
+        """
         info = next(info for info in self.session.get_outputs() if info.name == name)
         dtype = _DTYPES.get(info.type)
         if dtype is None:
@@ -90,12 +94,12 @@ class ClientPart:
         timeout_ms: int | None,
         targets: Mapping[str, RunTensor[Any]],
     ) -> "ClientCall":
-        """Prepare a run on these values. What is for the application's tensors is put there when all parts have run."""
+        """Prepare a run on these values; outputs for the application's tensors are written when all parts have run."""
         return ClientCall(self, {name: values[name] for name in self.inputs}, sizes)
 
 
 class ClientCall:
-    """One run of a part here."""
+    """One run of a part in this process."""
 
     is_writing = False
 
@@ -105,11 +109,11 @@ class ClientCall:
         self._sizes = sizes
         self._targets: dict[str, Tensor] = {}
         self._options = part.run_options()
-        self._options.log_severity_level = _ERROR + 1  # What goes wrong is raised.
+        self._options.log_severity_level = _ERROR + 1  # Errors are raised.
         self._is_stopped = False
 
     def start(self, done: OnPartDone) -> None:
-        """Have a thread run it."""
+        """Let a thread run the part."""
         self._part.threads.submit(self._run, done)
 
     def _run(self, done: OnPartDone) -> None:
@@ -133,8 +137,10 @@ class ClientCall:
             self._close_targets()
 
     def _run_bound(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, Any] | None:
-        """Run with outputs written where the device reads them; None where their shapes aren't what their dimensions'
-        names say, or not known."""
+        """Run with outputs written where the device reads them.
+
+        Return None if their shapes are not known, or not as the names of their dimensions say.
+        """
         part, binding = self._part, self._part.session.io_binding()
         views: dict[str, NDArray[Any]] = {}
         for name, values in part.shared.items():
@@ -142,7 +148,7 @@ class ClientCall:
                 tensor, shape = taken
                 self._targets[name] = tensor
                 tensor._take_shape(shape)
-                views[name] = tensor.numpy()  # Its memory stays there while ONNX Runtime writes to it.
+                views[name] = tensor.numpy()  # Keeps the memory while ONNX Runtime writes to it.
         if not views:
             return None
         for name, array in inputs.items():
@@ -158,18 +164,18 @@ class ClientCall:
             if self._is_stopped:
                 raise
             self._close_targets()
-            return None  # The run without says what is wrong, if anything is.
+            return None  # The run without bindings says what is wrong, if anything is.
         results = dict(zip(part.outputs, binding.get_outputs(), strict=True))
         return {name: self._targets.get(name) or _read_only(result.numpy()) for name, result in results.items()}
 
     def stop(self) -> None:
-        """Have the run end soon, with an error. Any thread."""
+        """End the run soon, with an error; any thread may call this."""
         self._is_stopped = True
         self._options.terminate = True
         self._close_targets()
 
     def settle(self) -> None:
-        """Let later runs use the memory of what this one gave, which nobody reads any more."""
+        """Give back the memory of the outputs, which are no longer read, for later runs."""
         targets, self._targets = self._targets, {}
         for name, tensor in targets.items():
             self._part.shared[name].give_back(tensor)
@@ -181,7 +187,7 @@ class ClientCall:
 
 
 def _array(given: Any) -> Any:
-    """A value as ONNX Runtime takes it. What is none yet and no tensor, such as a sequence, it gave itself."""
+    """Return a value as ONNX Runtime takes it: a tensor as an array, all else (a sequence of its own, say) as it is."""
     return given.numpy() if isinstance(given, Tensor | ResidentTensor) else given
 
 

@@ -1,4 +1,4 @@
-"""The deadlines of runs in parts: parts in the client have nobody else who ends them."""
+"""Deadlines of runs in parts, because nothing else ends parts in the client."""
 
 import asyncio
 import time
@@ -12,12 +12,12 @@ from nnrt_hdi.errors import TimedOut
 
 
 class Deadlines:
-    """Gives runs up at their deadlines, which the loop keeps."""
+    """Timers in the loop that give runs up at their deadlines."""
 
     def __init__(self, give_up: Callable[[Run], object]) -> None:
-        """`give_up` ends a run that was given up. It may wait for a daemon."""
+        """Let `give_up` end a run that was given up; it may wait for a daemon."""
         self._give_up = give_up
-        # The loop's.
+        # Only the loop uses it.
         self._timers: dict[Run, asyncio.TimerHandle] = {}
 
     def add(self, run: Run) -> None:
@@ -25,7 +25,7 @@ class Deadlines:
         io_loop().call(self._add, run)
 
     def discard(self, run: Run) -> None:
-        """Forget a run, which has ended."""
+        """Forget a run that has ended."""
         io_loop().call(self._discard, run)
 
     def _add(self, run: Run) -> None:
@@ -38,6 +38,6 @@ class Deadlines:
             timer.cancel()
 
     def _end(self, run: Run) -> None:
-        """End a run whose time is over, in a thread that may wait."""
+        """Give up a run whose time is over, in a thread that may wait."""
         if run.give_up(TimedOut(f"the run took longer than {run.timeout_ms} ms")):
             self._give_up(run)

@@ -13,15 +13,15 @@ from nnrt_client.tensors.resident_tensor import ResidentTensor
 from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_hdi.errors import OperationFailed
 
-# Called once with what a part gave, by name, or with why it failed; in any thread, perhaps that which starts the part.
+# Called once with a part's outputs by name, or with its error, in any thread, perhaps in the one that starts the part.
 OnPartDone = Callable[[Mapping[str, Any] | None, BaseException | None], None]
 
 
 class DevicePart:
-    """A part of a model on a device, ready to run."""
+    """Part of a model on a device, ready to run."""
 
     def __init__(self, executor: Executor, resident: Mapping[str, KeptValues[ResidentTensor]]) -> None:
-        """`resident` has the outputs that only other parts on the device read. The executor is somebody else's."""
+        """Run a part by `executor`, which the caller closes; `resident` has the outputs that only device parts read."""
         self.executor = executor
         self.resident = resident
         self.inputs = [executor.input_desc(index).name for index in range(executor.input_count)]
@@ -34,7 +34,7 @@ class DevicePart:
         timeout_ms: int | None,
         targets: Mapping[str, RunTensor[Any]],
     ) -> "DeviceCall":
-        """Prepare a run on these values; `sizes` are those of named dimensions, `targets` what it may write to."""
+        """Prepare a run on these values, with the sizes of named dimensions and the tensors that it may write to."""
         given = {name: targets[name] for name in self.outputs if name in targets}
         return DeviceCall(self, [values[name] for name in self.inputs], sizes, timeout_ms, given)
 
@@ -50,7 +50,7 @@ class DeviceCall:
         timeout_ms: int | None,
         given: Mapping[str, RunTensor[Any]],
     ) -> None:
-        """`given` are tensors of the application that it writes to."""
+        """Prepare a run; `given` are tensors of the application that it writes to."""
         self.is_writing = bool(given)
         self._part = part
         self._inputs = inputs
@@ -62,7 +62,7 @@ class DeviceCall:
         self._is_stopped = False
 
     def start(self, done: OnPartDone) -> None:
-        """Start the run. Raises what is known before anything is sent."""
+        """Start the run; raise errors that are found before anything is sent."""
         for name, values in self._part.resident.items():
             if (taken := values.take(self._sizes)) is not None:
                 self._targets[name] = taken[0]
@@ -85,7 +85,8 @@ class DeviceCall:
             if not (self._targets or self._given):
                 done(None, error)
                 return
-            # Dimensions have other sizes than their names or the application say: the shapes come with the elements.
+            # Dimensions have other sizes than their names or the application say. Without targets the outputs bring
+            # their shapes.
             self._close_targets()
             self._given = {}
             try:
@@ -100,14 +101,14 @@ class DeviceCall:
             done(dict(zip(self._part.outputs, outputs, strict=True)), None)
 
     def stop(self) -> None:
-        """Give the run up. Any thread."""
+        """Give the run up; any thread may call this."""
         self._is_stopped = True
         if self._future is not None:
             self._future.cancel()
         self._close_targets()  # Their memory is freed when no run uses it any more.
 
     def settle(self) -> None:
-        """Let later runs use the memory of what this one gave, which nobody reads any more."""
+        """Give back the memory of the outputs, which are no longer read, for later runs."""
         targets, self._targets = self._targets, {}
         for name, tensor in targets.items():
             self._part.resident[name].give_back(tensor)

@@ -1,4 +1,4 @@
-"""What applications ask for where a device doesn't run all of a model."""
+"""Option for models that a device doesn't run as a whole."""
 
 from dataclasses import dataclass
 
@@ -10,11 +10,14 @@ SMALLEST_PART = 8
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """Run here, on `device`, what the device doesn't run, and parts with fewer operators than `smallest_part`.
+    """Request to run here, on `device`, what the device behind a daemon doesn't run.
 
-    "cpu" is the only device there is here. A part that has a convolution, a matrix product, a recurrent layer or
-    attention goes to the device in any case; operators that compute integers only, as shape arithmetic does, don't
-    count. With a `smallest_part` of 1 everything goes there that can.
+    A part that has a convolution, a matrix product, a recurrent layer or attention goes to the device in any case.
+
+    Attributes:
+        device: "cpu", the only device there is here.
+        smallest_part: Operators that any other part must have to go to the device. Operators that compute only
+            integers, as shape arithmetic does, don't count. With 1 everything goes there that can.
     """
 
     device: str = CPU
@@ -27,6 +30,6 @@ class Fallback:
             raise InvalidParameter(f"smallest_part is {self.smallest_part!r}; use a whole number of 1 or more")
 
 
-def chosen_fallback(given: "str | Fallback | None") -> Fallback | None:
-    """What was asked for. Raises InvalidParameter for what there isn't."""
+def choose_fallback(given: "str | Fallback | None") -> Fallback | None:
+    """Return the fallback that was asked for; raise InvalidParameter for an unknown one."""
     return given if given is None or isinstance(given, Fallback) else Fallback(given)

@@ -1,28 +1,28 @@
-"""Groups of nodes of one kind, as large as can be, none of which waits for itself.
+"""Grouping of nodes: groups of one kind, as large as can be, none of which waits for itself.
 
-A way from a group back into it would be a cycle: the group would need what comes of it. A first pass numbers the
-changes of kind on the longest way to each node; nodes of one kind and number never wait for each other through another
-kind. A second one joins neighbours that this has kept apart, wherever no other way leads from the one to the other.
+A path from a group back into it would be a cycle: the group would need its own results. A first pass numbers the
+changes of kind on the longest path to each node. Nodes of one kind and number never wait for each other through another
+kind. A second pass joins neighbours that this has separated, wherever no other path leads from one to the other.
 """
 
 from collections.abc import Collection, Sequence
 
-# Of a node: True, False, or None for one that is in no group.
+# Kind of each node: True, False, or None for a node in no group.
 Kinds = Sequence[bool | None]
 
 
-def grouped(before: Sequence[Collection[int]], kinds: Kinds) -> list[list[int]]:
-    """The groups in an order in which they can run, their nodes in ascending order.
+def group_nodes(before: Sequence[Collection[int]], kinds: Kinds) -> list[list[int]]:
+    """Return the groups in an order in which they can run, each with its nodes in ascending order.
 
-    `before` are the nodes that each node follows, all of which have smaller numbers, and a kind. Where groups of either
+    `before` has the nodes that each node follows, all of which have smaller numbers and a kind. Where groups of either
     kind could grow, but not both, those of the kind True do.
     """
-    groups = _joined(_connected(before, kinds), before, kinds)
+    groups = _join(_connect(before, kinds), before, kinds)
     return _in_order(groups, before)
 
 
-def _connected(before: Sequence[Collection[int]], kinds: Kinds) -> list[int]:
-    """Give each node the smallest node that it is connected with through its kind and number of changes."""
+def _connect(before: Sequence[Collection[int]], kinds: Kinds) -> list[int]:
+    """Return for each node the smallest node that it is connected with through its kind and number of changes."""
     changes = [0] * len(before)
     leader = list(range(len(before)))
     for node, earlier in enumerate(before):
@@ -41,8 +41,8 @@ def _leader(leader: list[int], node: int) -> int:
     return node
 
 
-def _joined(groups: list[int], before: Sequence[Collection[int]], kinds: Kinds) -> dict[int, list[int]]:
-    """The nodes of each group, where no two neighbours of one kind can be joined any more."""
+def _join(groups: list[int], before: Sequence[Collection[int]], kinds: Kinds) -> dict[int, list[int]]:
+    """Join neighbours of one kind until no two can be joined any more, and return the nodes of each group."""
     nodes: dict[int, list[int]] = {}
     for node, group in enumerate(groups):
         if kinds[node] is not None:
@@ -53,7 +53,7 @@ def _joined(groups: list[int], before: Sequence[Collection[int]], kinds: Kinds) 
             if groups[one] != groups[node]:
                 after[groups[one]].add(groups[node])
     for kind in (True, False):
-        while pair := _neighbours(after, [group for group in nodes if kinds[group] is kind]):
+        while pair := _find_neighbours(after, [group for group in nodes if kinds[group] is kind]):
             group, other = pair
             nodes[group] = sorted(nodes[group] + nodes.pop(other))
             after[group] = (after[group] | after.pop(other)) - {other}
@@ -64,17 +64,17 @@ def _joined(groups: list[int], before: Sequence[Collection[int]], kinds: Kinds) 
     return nodes
 
 
-def _neighbours(after: dict[int, set[int]], groups: list[int]) -> tuple[int, int] | None:
-    """Two of these groups that can be joined: the second follows the first, in no other way than directly."""
+def _find_neighbours(after: dict[int, set[int]], groups: list[int]) -> tuple[int, int] | None:
+    """Return two of these groups that can be joined: the second follows the first only directly."""
     for group in groups:
         for other in sorted(after[group].intersection(groups)):
-            if not _leads(after, after[group] - {other}, other):
+            if not _has_path(after, after[group] - {other}, other):
                 return group, other
     return None
 
 
-def _leads(after: dict[int, set[int]], starts: Collection[int], end: int) -> bool:
-    """Whether a way leads from one of the groups to another."""
+def _has_path(after: dict[int, set[int]], starts: Collection[int], end: int) -> bool:
+    """Return whether a path leads from one of the groups to another."""
     seen, pending = set(starts), list(starts)
     while pending:
         for following in after[pending.pop()]:

@@ -1,4 +1,4 @@
-"""Memory for what one part gives another one, on the device or shared with it, used again by later runs."""
+"""Memory for the values that one part gives another, on the device or shared with it, for one run after another."""
 
 import math
 import threading
@@ -16,12 +16,12 @@ TensorT = TypeVar("TensorT", Tensor, ResidentTensor)
 
 
 class KeptValues(LockOwner, Generic[TensorT]):
-    """Tensors for one value, of which each run that is under way has one."""
+    """Tensors for one value, of which each run under way has one."""
 
     def __init__(
         self, spec: TensorSpec, dims: Sequence[int | str | None], make: Callable[[TensorDesc, int], TensorT]
     ) -> None:
-        """`make` makes a tensor of a desc with room for so many bytes."""
+        """Keep tensors that `make` makes, of a desc and with room for so many bytes."""
         self.spec = spec
         self._dims = dims
         self._make: Callable[[TensorDesc, int], TensorT] = make
@@ -33,8 +33,10 @@ class KeptValues(LockOwner, Generic[TensorT]):
         self._lock = threading.RLock()
 
     def take(self, sizes: Mapping[str, int]) -> tuple[TensorT, Shape] | None:
-        """Give a tensor with room for the value, and the shape that it has where dimensions of these names have these
-        sizes; None where that doesn't say its shape, or there is no room."""
+        """Return a tensor with room for the value, and the value's shape where dimensions have these sizes.
+
+        Return None if the sizes don't determine the shape, or there is no room.
+        """
         known = [sizes.get(dim, -1) if isinstance(dim, str) else dim for dim in self._dims]
         shape = tuple(-1 if dim is None else dim for dim in known)
         if min(shape, default=1) <= 0:
@@ -50,11 +52,11 @@ class KeptValues(LockOwner, Generic[TensorT]):
             small.close()
         try:
             return self._make(TensorDesc._from_spec(self.spec), size_bytes), shape
-        except OutOfMemory:  # The value travels with the runs then.
+        except OutOfMemory:  # Then the value travels with the runs.
             return None
 
     def give_back(self, tensor: TensorT) -> None:
-        """Take a tensor back that no run uses any more."""
+        """Take back a tensor that no run uses any more."""
         with self._lock:
             if self._is_open:
                 self._free.append(tensor)
@@ -62,7 +64,7 @@ class KeptValues(LockOwner, Generic[TensorT]):
         tensor.close()
 
     def close(self) -> None:
-        """Free the tensors; those in use when they come back."""
+        """Free the tensors; those in use are freed when they come back."""
         with self._lock:
             self._is_open = False
             free, self._free = self._free, []

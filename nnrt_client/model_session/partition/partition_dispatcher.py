@@ -1,4 +1,4 @@
-"""Running a model that is cut into parts: some on a device, the others here."""
+"""Dispatcher of runs of a model in parts: some on a device, the others here."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -24,9 +24,9 @@ from nnrt_hdi.tensor import TensorSpec
 
 
 class PartitionDispatcher(Dispatcher):
-    """Makes the runs of a model in parts.
+    """Dispatcher that makes the runs of a model in parts.
 
-    A part runs as soon as its inputs are there, so that independent ones overlap. Runs are independent of each other.
+    A part runs as soon as it has its inputs, so independent parts overlap. Runs are independent of each other.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class PartitionDispatcher(Dispatcher):
         report: PartitionReport,
         resources: ExitStack,
     ) -> None:
-        """Takes over `resources`, which are closed with it. Inputs come with the names of dimensions."""
+        """Take the parts, and the inputs with the names of their dimensions; `close` closes `resources`."""
         self.report = report
         self._parts = parts
         self._dims = [dims for _, dims in inputs]
@@ -60,9 +60,9 @@ class PartitionDispatcher(Dispatcher):
         run.ended.wait()
 
     def start(self, run: Run) -> None:
-        """Start the parts that wait for nothing. Unwanted outputs come, too."""
+        """Start the parts that wait for nothing; unwanted outputs come, too."""
         given: Sequence[Any] = run.inputs
-        if run.tensors is not None:  # They go to the parts as they are.
+        if run.tensors is not None:  # Tensors go to the parts as they are.
             given = [
                 tensor if isinstance(tensor, RunTensor) else array
                 for tensor, array in zip(run.tensors.given, run.inputs, strict=True)
@@ -72,29 +72,31 @@ class PartitionDispatcher(Dispatcher):
             {spec.name: one for spec, one in zip(self.signature.inputs, given, strict=True)},
             self._sizes(given),
             run,
-            self._written_at_once(run, given),
+            self._direct_targets(run, given),
             self._ended,
         )
         if run.timeout_ms:
             self._deadlines.add(run)
         parts.start()
-        self.give_up(run)  # Who gave it up may have looked before.
+        self.give_up(run)  # It may have been given up before the link was there.
 
     def give_up(self, run: Run, *, is_left: bool = False) -> None:
-        """Stop all parts of a run that was given up. It ends when nothing writes to tensors of the application any
-        more."""
+        """Stop all parts of a run that was given up.
+
+        The run ends when nothing writes to tensors of the application any more.
+        """
         if (parts := run.link) is not None and run.given_up is not None:
             parts.give_up(run.given_up)
 
     def close(self) -> None:
-        """Free the parts. Once."""
+        """Free the parts. This may be called once."""
         self._resources.close()
 
     def _ended(self, parts: PartsOfRun) -> None:
         run, error = parts.run, parts.error
         if run.timeout_ms:
             self._deadlines.discard(run)
-        run.link = None  # It knows the run.
+        run.link = None  # It refers to the run.
         try:
             if error is None:
                 outputs = [self._output(parts, spec.name) for spec in self.signature.outputs]
@@ -110,27 +112,29 @@ class PartitionDispatcher(Dispatcher):
         value = parts.values[name]
         if all(name != spec.name for spec in self.signature.inputs):
             return value
-        # An input that is an output: what it is now.
+        # The output is an input: a copy of what it is now.
         array = np.array(value.numpy() if isinstance(value, Tensor | ResidentTensor) else value)
         array.flags.writeable = False
         return array
 
-    def _written_at_once(self, run: Run, given: Sequence[Any]) -> Mapping[str, RunTensor[Any]]:
-        """The tensors that a part may write its outputs to: those that nobody reads but it. Others are written when all
-        parts have run."""
+    def _direct_targets(self, run: Run, given: Sequence[Any]) -> Mapping[str, RunTensor[Any]]:
+        """Return the tensors that a part may write its outputs to, because nothing else reads them.
+
+        Other tensors are written when all parts have run.
+        """
         signature, tensors, targets = self.signature, run.tensors, {}
         outputs = {spec.name for spec in signature.outputs}
         for spec, tensor in zip(signature.outputs, (tensors and tensors.outputs) or (), strict=False):
             if not isinstance(tensor, RunTensor):
                 continue
             read = {other.name for other, one in zip(signature.inputs, given, strict=True) if one is tensor}
-            elsewhere = (name for part in self._parts if spec.name not in part.outputs for name in part.inputs)
-            if read.isdisjoint(outputs) and read.isdisjoint(elsewhere):
+            other_inputs = (name for part in self._parts if spec.name not in part.outputs for name in part.inputs)
+            if read.isdisjoint(outputs) and read.isdisjoint(other_inputs):
                 targets[spec.name] = tensor
         return targets
 
     def _sizes(self, given: Sequence[Any]) -> Mapping[str, int]:
-        """The sizes that dimensions with names have in a run."""
+        """Return the sizes that named dimensions have in a run."""
         sizes: dict[str, int] = {}
         for dims, one in zip(self._dims, given, strict=True):
             shape = (one.desc.shape or ()) if isinstance(one, RunTensor) else one.shape

@@ -1,4 +1,4 @@
-"""The parts of one run of a model that is cut."""
+"""Parts of one run of a model that is cut."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -18,17 +18,17 @@ class PartCall(Protocol):
     is_writing: bool
 
     def start(self, done: OnPartDone) -> None:
-        """Start it."""
+        """Start the run."""
 
     def stop(self) -> None:
-        """Give it up; `done` is called all the same. Any thread."""
+        """Give the run up; `done` is called all the same, and any thread may call this."""
 
     def settle(self) -> None:
-        """Nobody reads any more what it gave."""
+        """Give back the memory of the outputs, which are no longer read."""
 
 
 class ReadyPart(Protocol):
-    """A part, ready to run."""
+    """Part of a model, ready to run."""
 
     inputs: list[str]
     outputs: list[str]
@@ -40,13 +40,14 @@ class ReadyPart(Protocol):
         timeout_ms: int | None,
         targets: Mapping[str, RunTensor[Any]],
     ) -> PartCall:
-        """Prepare a run on these values; `sizes` are those of named dimensions, `targets` what it may write to."""
+        """Prepare a run on these values, with the sizes of named dimensions and the tensors that it may write to."""
 
 
 class PartsOfRun:
-    """Runs the parts of a model once, each as soon as all its inputs are known, in the thread that made the last one.
+    """One run of a model in parts.
 
-    The parts have ended when nothing writes to tensors of the application any more, whichever way the run ends.
+    Each part starts when all its inputs are known, in the thread that made the last of them. The parts have ended when
+    nothing writes to tensors of the application any more, however the run ends.
     """
 
     def __init__(
@@ -58,16 +59,20 @@ class PartsOfRun:
         targets: Mapping[str, RunTensor[Any]],
         on_ended: Callable[["PartsOfRun"], object],
     ) -> None:
-        """`targets` are what parts may write to while it goes on; `on_ended` is called once, when all have ended."""
+        """Prepare the run.
+
+        `targets` are tensors that parts may write to while it goes on. `on_ended` is called once, when all parts have
+        ended.
+        """
         self.values = values
         self.error: BaseException | None = None
         self.run = run
         self._sizes = sizes
         self._targets = targets
         self._on_ended = on_ended
-        # Parts are run in the context in which the run was asked for, whichever thread starts them.
+        # Parts run in the context of the caller that started the run, whichever thread starts them.
         self._context = copy_context()
-        # Held by who looks what may start, or ends the run: never while anything is started or called.
+        # Guards the choice of the next part, and the end of the run. No part is started, and nothing called, under it.
         self._lock = threading.RLock()
         self._waiting = {at: set(part.inputs) - values.keys() for at, part in enumerate(parts)}
         self._parts = parts
@@ -75,7 +80,7 @@ class PartsOfRun:
         self._calls: list[PartCall] = []
         self._writing: set[PartCall] = set()
         self._is_over = False
-        self._is_told = False
+        self._is_notified = False
 
     def start(self) -> None:
         """Start the parts that wait for nothing."""
@@ -84,7 +89,10 @@ class PartsOfRun:
         self._start_ready()
 
     def give_up(self, reason: BaseException) -> bool:
-        """End with this error, and stop what is under way. False where it was over already. Any thread."""
+        """End the run with this error, and stop its parts; return False if it is over already.
+
+        Any thread may call this.
+        """
         return self._end(reason)
 
     def _start_ready(self) -> None:
@@ -119,7 +127,7 @@ class PartsOfRun:
             self._end(error)
         else:
             self._start_ready()
-        self._tell()
+        self._notify_ended()
 
     def _end(self, error: BaseException | None) -> bool:
         with self._lock:
@@ -133,15 +141,15 @@ class PartsOfRun:
                 call.settle()
             else:
                 call.stop()
-        self._tell()
+        self._notify_ended()
         return True
 
-    def _tell(self) -> None:
-        """Say that it has ended, if it has."""
+    def _notify_ended(self) -> None:
+        """Call `on_ended` once all parts have ended."""
         with self._lock:
-            if self._is_told or not self._is_over or self._writing:
+            if self._is_notified or not self._is_over or self._writing:
                 return
-            self._is_told = True
+            self._is_notified = True
         try:
             self._on_ended(self)
         finally:

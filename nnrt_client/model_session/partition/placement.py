@@ -1,17 +1,17 @@
-"""The decision which nodes of a graph run on a device, and which in the client, and why."""
+"""Decision which nodes of a graph run on a device, which in the client, and why."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from nnrt_client.model.model import Model, parts_of
 from nnrt_client.model_session.partition.fallback import SMALLEST_PART
-from nnrt_client.model_session.partition.grouping import grouped
+from nnrt_client.model_session.partition.grouping import group_nodes
 from nnrt_client.onnx_import.cut import OnnxGraph, PartProto
 from nnrt_client.onnx_import.importer import attempted
 from nnrt_client.session.device import Device
 from nnrt_hdi.errors import InvalidParameter, OperationForbidden, Unsupported
 
-# Operators whose work is worth a trip to the device by itself.
+# Operators that are worth the trip to the device by themselves.
 HEAVY = frozenset(
     """
     Attention Conv ConvInteger ConvTranspose DeformConv Einsum GRU Gemm LSTM MatMul MatMulInteger QLinearConv
@@ -25,7 +25,7 @@ HEAVY = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Nodes that run in one go, what they read and give, and the model of those that run on the device."""
+    """Nodes that run together, with their inputs and outputs, and a model if they run on the device."""
 
     nodes: tuple[int, ...]
     proto: PartProto
@@ -42,18 +42,18 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The parts of a graph in the order of their computation, and why nodes run in the client, by node."""
+    """Parts of a graph in the order of their computation, and by node why nodes run in the client."""
 
     parts: list[Part]
     reasons: dict[int, str]
 
 
-def placed(graph: OnnxGraph, device: Device, smallest_part: int = SMALLEST_PART) -> Placement:
-    """Cut a graph into the largest parts that the device runs, and those for the client in between.
+def place_parts(graph: OnnxGraph, device: Device, smallest_part: int = SMALLEST_PART) -> Placement:
+    """Cut a graph into the largest parts that the device runs, and parts for the client in between.
 
-    A node runs on the device if it can be imported together with the nodes around it, and the device says yes to all
+    A node runs on the device if it can be imported together with the nodes around it, and the device takes all
     operators that it becomes. A part goes there if it has one of the HEAVY operators, or `smallest_part` operators that
-    compute more than integers; less isn't worth the trip. Raises Unsupported where nothing goes there.
+    compute more than integers; less is not worth the trip. Raises Unsupported where no part goes there.
     """
     return _Placing(graph, device, smallest_part).run()
 
@@ -64,18 +64,18 @@ class _Placing:
         self._device = device
         self._smallest_part = smallest_part
         self._index = {id(node.proto): at for at, node in enumerate(graph.nodes)}
-        # Nodes that are for the client.
+        # Why nodes run in the client.
         self._reasons: dict[int, str] = {}
         self._models: dict[tuple[int, ...], Model] = {}
 
     def run(self) -> Placement:
-        """Take nodes from the device until it runs all that is left, and all of it is worth it."""
+        """Take nodes from the device until it runs all that are left, and all are worth it."""
         while True:
             parts, constants = self._parts()
-            refused = self._refused(parts)
+            refused = self._find_refused(parts)
             if not refused:
                 parts = [replace(part, model=self._models.get(part.nodes)) for part in parts]
-                refused = self._too_small(parts)
+                refused = self._find_too_small(parts)
             if not refused:
                 break
             self._reasons |= refused
@@ -85,7 +85,7 @@ class _Placing:
         return Placement(parts, {at: reason for at, reason in self._reasons.items() if at not in constants})
 
     def _parts(self) -> tuple[list[Part], set[int]]:
-        """The parts as far as is known now, and the nodes that are part of whatever reads them."""
+        """Return the parts as far as is known now, and the nodes that belong to each part that reads them."""
         graph = self._graph
         constants = graph.constants(self._reasons)
         before = [
@@ -101,7 +101,7 @@ class _Placing:
             for name in node.reads if at not in constants else ():
                 readers.setdefault(name, set()).add(at)
         parts = []
-        for nodes in grouped(before, kinds):
+        for nodes in group_nodes(before, kinds):
             given = [
                 name for at in nodes for name in graph.nodes[at].writes if readers.get(name, set()).difference(nodes)
             ]
@@ -113,7 +113,7 @@ class _Placing:
         return parts, constants
 
     def _require_reachable(self, at: int, reads: Iterable[str], constants: Collection[int]) -> None:
-        """Leave a node to the client that reads what can't be sent to the device."""
+        """Leave a node to the client if it reads a value that can't be sent to the device."""
         graph = self._graph
         for name in reads:
             writer = graph.writer.get(name)
@@ -121,21 +121,21 @@ class _Placing:
             if is_sent and writer not in constants and graph.spec(name) is None:
                 self._reasons[at] = f"{self._place(at)}: {name!r}, which it reads, is no tensor of known type and rank"
 
-    def _refused(self, parts: Iterable[Part]) -> dict[int, str]:
-        """The nodes that stand in the way of parts for the device. The models of those that it takes are kept."""
+    def _find_refused(self, parts: Iterable[Part]) -> dict[int, str]:
+        """Return the nodes that prevent parts from running on the device; keep the models of parts that it takes."""
         refused: dict[int, str] = {}
         for part in parts:
             if part.nodes and part.nodes not in self._models and part.nodes[0] not in self._reasons:
-                refused |= self._judged(part)
+                refused |= self._judge(part)
         return refused
 
-    def _judged(self, part: Part) -> dict[int, str]:
+    def _judge(self, part: Part) -> dict[int, str]:
         try:
             attempt = attempted(self._graph.file.part(part.proto))
         except (InvalidParameter, OperationForbidden, Unsupported) as error:
             return dict.fromkeys(part.nodes, str(error))
         if attempt.model is None:
-            return self._blamed(part, attempt.problems)
+            return self._blame(part, attempt.problems)
         answers = attempt.model.supported_operations(self._device)
         named = [
             (owner, f"{self._device.name}: {parts_of(attempt.model).graph.place(at)}: {answer.reason}")
@@ -144,10 +144,10 @@ class _Placing:
         ]
         if not named:
             self._models[part.nodes] = attempt.model
-        return self._blamed(part, named)
+        return self._blame(part, named)
 
-    def _blamed(self, part: Part, problems: Iterable[tuple[object, str]]) -> dict[int, str]:
-        """The nodes at which problems were found."""
+    def _blame(self, part: Part, problems: Iterable[tuple[object, str]]) -> dict[int, str]:
+        """Return the nodes at which problems were found."""
         graph = self._graph
         nodes = [self._index[id(proto)] for proto in part.proto.graph.node]
         blamed: dict[int, str] = {}
@@ -161,7 +161,7 @@ class _Placing:
             blamed |= {at: text for at in found or part.nodes if at not in blamed}
         return blamed
 
-    def _too_small(self, parts: Iterable[Part]) -> dict[int, str]:
+    def _find_too_small(self, parts: Iterable[Part]) -> dict[int, str]:
         small: dict[int, str] = {}
         for part in parts:
             size = sum(not all(map(self._graph.is_integer, self._graph.nodes[at].writes)) for at in part.nodes)
@@ -180,8 +180,8 @@ class _Placing:
         return f"{node.type} node {node.name!r}"
 
 
-def counted(graph: OnnxGraph, nodes: Iterable[int]) -> Mapping[str, int]:
-    """How many nodes there are of each operator."""
+def count_operators(graph: OnnxGraph, nodes: Iterable[int]) -> Mapping[str, int]:
+    """Return how many nodes there are of each operator."""
     counts: dict[str, int] = {}
     for at in nodes:
         counts[graph.nodes[at].type] = counts.get(graph.nodes[at].type, 0) + 1

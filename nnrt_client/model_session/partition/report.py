@@ -1,4 +1,4 @@
-"""What became of a model that was cut into parts."""
+"""Report of a model that was cut into parts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ from nnrt_client.build.build_task import BuildReport
 
 @dataclass(frozen=True, slots=True)
 class PartReport:
-    """One part: where it runs, what it computes, and why it isn't on the device."""
+    """One part of a model: where it runs, what it computes, and why it isn't on the device."""
 
     # The device's name; None for a part that runs here.
     device: str | None
-    # How many there are of each ONNX operator.
+    # Number of nodes by ONNX operator.
     operators: Mapping[str, int]
     # Names of its nodes.
     nodes: Sequence[str]
@@ -20,7 +20,7 @@ class PartReport:
     outputs: Sequence[str]
     # Bytes that cross between the client and the device in each run; None where dimensions are known only then.
     crossing_bytes: int | None
-    # Each node's reason for being here.
+    # Why each node runs here.
     reasons: Sequence[str] = ()
 
     @property
@@ -38,12 +38,14 @@ class PartReport:
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport(BuildReport):
-    """Report of a build in parts: the sum of what building those for the device took, and the parts in the order in
-    which they run."""
+    """Report of a build in parts, with the sum of what the device's parts took.
+
+    `parts` are in the order in which they run.
+    """
 
     parts: Sequence[PartReport] = ()
 
     def __str__(self) -> str:
         listed = "".join(f"\n{number}. {part}" for number, part in enumerate(self.parts, 1))
-        # Not super(): a dataclass with slots is another class than the one this is written in.
+        # Not super(): a dataclass with slots is another class than the one that this is written in.
         return f"{BuildReport.__str__(self)}, in {len(self.parts)} parts:{listed}"

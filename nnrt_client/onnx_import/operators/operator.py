@@ -15,7 +15,7 @@
   function for each. `domain` is the set: ONNX's own if it is left out, or MICROSOFT.
 * The body calls `op.apply(OperationType.X, ...)`, and returns the values of the outputs, in order; those behind them
   are outputs that can't be had. It refuses what can't be mapped with `refuse`. The docstring's first line says in
-  docs/onnx.md what the operator becomes.
+  docs/reference/onnx.md what the operator becomes.
 """
 
 import inspect

@@ -1,1 +1,1 @@
-"""The services over gRPC."""
+"""gRPC services of the daemon."""

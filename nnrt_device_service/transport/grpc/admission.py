@@ -1,4 +1,4 @@
-"""Admits calls: those of a living session, within its limits, and no new work once the daemon shuts down."""
+"""Admission of calls: only those of a living session, within its limits, and no new work while the daemon drains."""
 
 import threading
 from collections import Counter
@@ -20,17 +20,17 @@ from nnrt_device_service.transport.grpc.requests import RequestReader
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationForbidden, OutOfMemory, UnknownHandle
 from nnrt_hdi.wire import SESSION_METADATA
 
-# Calls of one method of another service at a time.
+# Most calls of one method of another service at a time.
 FOREIGN_CALLS = 16
 
 _OPEN = "DeviceSession/Open"
 _RUN = "PreparedModel/Run"
-# Calls that last as long as the client likes.
+# Calls whose duration the client decides.
 _STREAMS = {"NnrtDevice/UploadConstants", "NnrtDevice/WriteBuffer", "NnrtDevice/ReadBuffer", "PreparedModel/RunStream"}
-# Calls for runs that have lost their streams, or are to end.
+# Calls that wait for runs whose streams were lost, or that cancel runs.
 _CONTROL_CALLS = {"PreparedModel/AwaitRun", "PreparedModel/CancelRuns"}
-# Answered to the end of the daemon. A run stream is no work; each run on it is, and passes the gate by itself. So does
-# a session that is begun; one that is resumed need not.
+# Calls that don't pass the drain gate. A run stream is no work itself: each of its runs passes the gate. A session that
+# is opened checks the gate itself, and one that is resumed needn't.
 _UNGATED = {
     _OPEN,
     *_CONTROL_CALLS,
@@ -41,7 +41,7 @@ _UNGATED = {
     "PreparedModel/RunStream",
 }
 
-# Roles that calls need; all others, and the local socket, need Role.RUN. `Device` asks for more where it compiles.
+# Roles that calls need. All others, and the local socket, need Role.RUN. Compiling needs more, which `Models` checks.
 _ROLES = {
     "NnrtDevice/GetCounters": Role.OBSERVE,
     "NnrtDevice/GetDeviceStatus": Role.OBSERVE,
@@ -51,17 +51,17 @@ _ROLES = {
 
 
 def session_of(device: Device, context: Any) -> Session:
-    """The session a call names; the call is a sign of life of its client."""
+    """Return the session that a call names, and count the call as a sign of life of its client."""
     session_id = session_id_of(context)
     if session_id is None:
         raise UnknownHandle(f"the call names no session; send its id as metadata {SESSION_METADATA!r}")
-    session = device.sessions.of(session_id)
+    session = device.sessions.find(session_id)
     session.touch()
     return session
 
 
 def session_id_of(context: Any) -> bytes | None:
-    """The id of the session that a call names."""
+    """Return the id of the session that a call names in its metadata, or None."""
     for key, value in context.invocation_metadata():
         if key == SESSION_METADATA:
             return value  # type: ignore[no-any-return]
@@ -71,9 +71,9 @@ def session_id_of(context: Any) -> bytes | None:
 def count_error(device: Device, context: Any, method: str, error: NnrtError) -> None:
     """Count the error of a call for the identity whose session it names."""
     if method == _OPEN:
-        return  # Its servicer does, which alone knows whose it is.
+        return  # Its servicer counts it, as only that knows the identity.
     try:
-        usage = device.sessions.of(session_id_of(context) or b"").usage
+        usage = device.sessions.find(session_id_of(context) or b"").usage
     except UnknownHandle:
         usage = device.sessions.counters.of(None)
     if method == _RUN:
@@ -83,9 +83,10 @@ def count_error(device: Device, context: Any, method: str, error: NnrtError) -> 
 
 
 class _ForeignCalls:
-    """Calls of other services, such as health, which belong to no session: so many of each method at a time.
+    """Counter of calls of other services, such as health, which belong to no session.
 
-    The oldest gives way, so that nobody keeps others out by never ending a call.
+    At most FOREIGN_CALLS of each method are under way. One more cancels the oldest, so that no client can keep others
+    out by never ending its calls.
     """
 
     def __init__(self, threads: CallThreads, connections: "_Connections") -> None:
@@ -98,15 +99,15 @@ class _ForeignCalls:
     def counted(self, method: str, context: Any) -> Iterator[None]:
         try:
             self._threads.require_thread()
-            with self._connections.counted(context.peer()), self._placed(method, context):
+            with self._connections.counted(context.peer()), self._counted_in_method(method, context):
                 yield
-        except InvalidParameter as error:  # Of the request; the errors of other services are their own.
+        except InvalidParameter as error:  # A request that can't be read. Other services make their own errors.
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except OutOfMemory as error:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
 
     @contextmanager
-    def _placed(self, method: str, context: Any) -> Iterator[None]:
+    def _counted_in_method(self, method: str, context: Any) -> Iterator[None]:
         with self._lock:
             calls = self._calls.setdefault(method, {})
             oldest = next(iter(calls)) if len(calls) >= FOREIGN_CALLS else None
@@ -122,19 +123,19 @@ class _ForeignCalls:
 
 
 class _Connections:
-    """Connections that have calls under way: so many of each host, as far as it is known."""
+    """Counter of connections with calls under way, limited for each host that is known."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._lock = threading.Lock()
-        # By hosts: how many calls are under way on each connection.
+        # By host: number of calls under way on each connection.
         self._calls: dict[str, Counter[str]] = {}
 
     @contextmanager
     def counted(self, peer: str) -> Iterator[None]:
-        """Count a call. Raises OutOfMemory where it comes on one connection too many."""
+        """Count a call of a peer while the block lasts; raise OutOfMemory if its host has too many connections."""
         host = host_of(peer)
-        if host == UNIX:  # There all are called the same.
+        if host == UNIX:  # gRPC gives all clients of a Unix socket the same name.
             yield
             return
         with self._lock:
@@ -157,14 +158,15 @@ class _Connections:
 
 
 class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
-    """Counts each call, in its session if it has one, from before its request has come until its end.
+    """Counts each call, in its session if it has one, from before its request arrives until its end.
 
-    To gRPC every handler then takes a stream of requests: it would give a thread to a call that never sends its only
-    one before asking us. They come as bytes: gRPC would parse them in the one thread that serves all.
+    For gRPC every handler takes a stream of requests: with a unary request gRPC would give a thread to a call that
+    never sends it, before this code could count the call. Requests arrive as bytes, because gRPC would parse messages
+    in the one thread that serves all calls.
     """
 
     def __init__(self, device: Device, threads: CallThreads, host_connections: int) -> None:
-        """A host may have calls on so many connections."""
+        """Let each host have calls on at most `host_connections` connections."""
         self._device = device
         self._threads = threads
         self._connections = _Connections(host_connections)
@@ -176,18 +178,18 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
             return handler
         method, is_ours = details.method.removeprefix(OUR_SERVICES), details.method.startswith(OUR_SERVICES)
         counted, work = (self._counted, self._work) if is_ours else (self._foreign_calls.counted, _no_work)
-        read_each = RequestReader(method, handler.request_deserializer).each
+        read_all = RequestReader(method, handler.request_deserializer).read_all
         behavior = getattr(handler, arity_of(handler))
-        request_of = iter if handler.request_streaming else _only
+        request_of = iter if handler.request_streaming else _only_request
 
         def call(requests: Iterator[Any], context: Any) -> Any:
-            with counted(method, context) as budget, closing(read_each(requests, budget)) as messages:
+            with counted(method, context) as budget, closing(read_all(requests, budget)) as messages:
                 request = request_of(messages)
                 with work(method, context):
                     return behavior(request, context)
 
         def stream(requests: Iterator[Any], context: Any) -> Iterator[Any]:
-            with counted(method, context) as budget, closing(read_each(requests, budget)) as messages:
+            with counted(method, context) as budget, closing(read_all(requests, budget)) as messages:
                 request = request_of(messages)
                 with work(method, context):
                     yield from behavior(request, context)
@@ -198,8 +200,10 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
 
     @contextmanager
     def _counted(self, method: str, context: Any) -> Iterator[MemoryBudget | None]:
-        """Count a call; the memory of its session, if it has one. A session's calls are as many as it may have, on
-        whatever connections."""
+        """Count a call while the block lasts, and give the memory budget of its session, if it has one.
+
+        Calls of a session count in its limits only, on whatever connections they come.
+        """
         self._threads.require_thread()
         if method != _OPEN:
             with self._counted_in_session(method, context) as budget:
@@ -212,7 +216,7 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
                 peer = context.peer()
                 self._device.refusals.audit(source_of(peer), None, peer=peer, method=method, cause=str(error))
                 raise
-            yield None  # `SessionRegistry` counts them.
+            yield None  # `SessionRegistry` counts sessions.
 
     @contextmanager
     def _counted_in_session(self, method: str, context: Any) -> Iterator[MemoryBudget]:
@@ -233,8 +237,8 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
         if method in _UNGATED:
             yield
         else:
-            with gate.admit():  # Until the work has ended, which may go on after its client has gone...
-                gate.enter()  # ...and until gRPC has sent the reply.
+            with gate.admit():  # Until the work has ended, perhaps after its client has gone.
+                gate.enter()  # Until gRPC has sent the reply.
                 if not context.add_callback(gate.leave):
                     gate.leave()
                 yield
@@ -242,17 +246,17 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
 
 @contextmanager
 def _no_work(method: str, context: Any) -> Iterator[None]:
-    """Admit a call of another service, which doesn't keep a daemon from ending."""
+    """Admit a call of another service, for which a draining daemon doesn't wait."""
     yield
 
 
 def _counter_of(session: Session, method: str) -> Callable[[Callable[[], object]], AbstractContextManager[None]]:
     if method in _STREAMS:
-        return session.calls.stream
-    return session.calls.control if method in _CONTROL_CALLS else session.calls.plain
+        return session.calls.count_stream
+    return session.calls.count_control_call if method in _CONTROL_CALLS else session.calls.count_call
 
 
-def _only(requests: Iterator[Any]) -> Any:
+def _only_request(requests: Iterator[Any]) -> Any:
     for request in requests:
         return request
     raise InvalidParameter("the call ended without a request; send one")

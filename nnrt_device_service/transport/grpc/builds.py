@@ -1,4 +1,4 @@
-"""Calls that make models: their progress, and their outcome."""
+"""Calls that make models, and their replies: progress, then the outcome."""
 
 import queue
 import time
@@ -27,28 +27,28 @@ PrepareRequest = device_pb2.PrepareModelRequest | device_pb2.PrepareFromBuffersR
 
 
 class Builds:
-    """Answers calls that make models."""
+    """Answers calls that make models, each with a stream of replies."""
 
     def __init__(self, device: Device, settings: Settings) -> None:
         self._device = device
         self._settings = settings
 
-    def built(
+    def build(
         self, session: Session, context: Any, request: PrepareRequest, make: Callable[[Build], Outcome]
     ) -> Iterator[device_pb2.PrepareModelReply]:
-        """The replies to a request for a model, which `make` makes."""
+        """Yield the replies to a request for a model; `make` makes the model."""
         config = wire.model_config(request.config, self._settings.tensor_bytes, self._settings.takes_programs)
 
         def prepare(progress: Progress) -> Outcome:
             return make(Build(session, config, progress, wire.batching(request)))
 
-        yield from self._prepared(session, context, prepare, request.request_id)
+        yield from self._compile(session, context, prepare, request.request_id)
 
-    def _prepared(
+    def _compile(
         self, session: Session, context: Any, prepare: Callable[[Progress], Outcome], request_id: bytes = b""
     ) -> Iterator[device_pb2.PrepareModelReply]:
-        """The replies of a compilation: its progress while it goes on, then its outcome."""
-        if (made := _made_before(session, request_id)) is not None:
+        """Yield the replies of a compilation: its progress while it goes on, then its outcome."""
+        if (made := _find_made(session, request_id)) is not None:
             yield _prepare_reply(made)
             return
         replies: queue.SimpleQueue[device_pb2.PrepareModelReply | None] = queue.SimpleQueue()
@@ -63,35 +63,35 @@ class Builds:
         is_sending = False
 
         def release_unsent(model_id: int) -> None:
-            """The client will never learn of it. (gRPC tells of the call's end, not of each message's way.)"""
+            """Release a model that the client never learns of, as its call ended before the reply was sent."""
             if not is_sending:
                 session.release_model(model_id)
 
-        def wanted() -> Outcome:
+        def prepare_or_release() -> Outcome:
             outcome = prepare(progress)
             if isinstance(outcome, Prepared):
                 release = partial(release_unsent, outcome.model_id)
-                if not context.add_callback(release):  # The call is over already.
+                if not context.add_callback(release):  # The call has ended already.
                     release()
             return outcome
 
-        # The end of the block waits for the compilation, also where the client has gone: all that this call holds (its
-        # count in the session, memory, the gate) is in use until then.
+        # The block waits for the compilation even if the client has gone: until then it uses what belongs to this call
+        # (its count in the session, its memory, the drain gate).
         began = time.monotonic()
-        compiled = self._device.threads.submit(partial(copy_context().run, wanted))
+        compiled = self._device.threads.submit(partial(copy_context().run, prepare_or_release))
         compiled.add_done_callback(lambda _: replies.put(None))
         try:
             yield from iter(replies.get, None)
         finally:
             wait([compiled])
-        outcome = self._audited(session, compiled.result, began)
+        outcome = self._audit_outcome(session, compiled.result, began)
         is_sending = True
         if isinstance(outcome, Prepared):
             session.remember(request_id, outcome)
         yield _prepare_reply(outcome)
 
-    def _audited(self, session: Session, result: Callable[[], Outcome], began: float) -> Outcome:
-        """The outcome of a compilation, for the audit log too unless constants are missing yet."""
+    def _audit_outcome(self, session: Session, result: Callable[[], Outcome], began: float) -> Outcome:
+        """Return the outcome of a compilation, and write it to the audit log unless constants are missing."""
         about = {"session": session.label, "seconds": round(time.monotonic() - began, 3)}
         write = partial(self._device.audit.write, "model", session.identity, **about)
         try:
@@ -104,8 +104,8 @@ class Builds:
         return outcome
 
 
-def _made_before(session: Session, request_id: bytes) -> Prepared | None:
-    """The model that this very request has made, when its reply was lost."""
+def _find_made(session: Session, request_id: bytes) -> Prepared | None:
+    """Return the model that a request with this id has already made, in case its reply was lost, or None."""
     if request_id:
         require_request_id(request_id)
     return session.prepared_by.get(request_id)

@@ -1,4 +1,4 @@
-"""The threads that answer gRPC's calls."""
+"""Threads that answer gRPC calls."""
 
 import logging
 import threading
@@ -15,22 +15,21 @@ _log = logging.getLogger(__name__)
 
 
 class CallThreads(Executor):
-    """A thread for each call under way.
+    """Executor with one thread for each call under way.
 
-    gRPC submits the calls from the one thread that serves, and an exception there would end its serving for good. So
-    `submit` raises nothing: a call for which no thread can be started goes to one that stands ready for it, where
-    `require_thread` refuses it.
+    gRPC submits calls from its one serving thread, and an exception there would end the serving for good. So `submit`
+    raises nothing: a call for which no thread can be started goes to a spare thread, where `require_thread` refuses it.
     """
 
     def __init__(self, threads: Threads) -> None:
-        """Raises OutOfMemory where no thread can be started."""
+        """Start the spare thread; raise OutOfMemory if it can't be started."""
         self._threads = threads
         self._refused: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._is_refusing = False
         self._refuser = start_thread(self._refuse, "rpc-refuser")
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
-        """Call a function at once."""
+        """Call a function at once in a thread."""
         future: Future[Any] = Future()
         call = partial(run_for, future, partial(fn, *args, **kwargs))
         try:
@@ -38,13 +37,13 @@ class CallThreads(Executor):
             self._is_refusing = False
         except OutOfMemory as error:
             self._refused.put(call)
-            if not self._is_refusing:  # Once, for clients may try again and again.
+            if not self._is_refusing:  # Log it once, as clients may retry often.
                 _log.warning("calls are refused: %s", error.message)
             self._is_refusing = True
         return future
 
     def require_thread(self) -> None:
-        """Raises OutOfMemory in a call for which no thread could be started."""
+        """Raise OutOfMemory if this is the spare thread, so no thread could be started for the call."""
         if threading.current_thread() is self._refuser:
             raise OutOfMemory(
                 "the daemon's host lets it start no more threads for calls; try again later, or raise what limits them"
@@ -52,7 +51,7 @@ class CallThreads(Executor):
             )
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Refuse no more calls. Doesn't wait."""
+        """End the spare thread, without waiting."""
         self._refused.put(None)
 
     def _refuse(self) -> None:

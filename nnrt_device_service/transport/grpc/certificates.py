@@ -1,4 +1,4 @@
-"""TLS on the daemon's port: its certificate, and the authority of its clients' certificates."""
+"""TLS of the daemon's addresses: its certificate, and the authority of its clients' certificates."""
 
 import logging
 import ssl
@@ -18,9 +18,9 @@ _FOR_EVERYBODY = stat.S_IROTH | stat.S_IWOTH
 
 
 def server_credentials(settings: Settings) -> Any:
-    """gRPC's credentials, from files that may be renewed while the daemon serves; None where there is no TLS.
+    """Return gRPC's credentials, which follow changes of their files, or None if the settings ask for no TLS.
 
-    Raises InvalidParameter or InvalidFile for what they can't be made of.
+    Raises InvalidParameter if a setting is missing, and InvalidFile for a file that can't be used.
     """
     if not (settings.tls_cert or settings.tls_key or settings.tls_client_ca):
         return None
@@ -45,7 +45,7 @@ def server_credentials(settings: Settings) -> Any:
 
 
 def _require_sound(certificate: Path, key: Path, client_ca: Path | None) -> None:
-    """Of files that gRPC can't use it says only that no client gets in."""
+    """Raise InvalidFile for files that gRPC can't use: with such files gRPC would only refuse all clients."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(certificate, key, password=_refuse_encrypted)
@@ -61,5 +61,5 @@ def _require_sound(certificate: Path, key: Path, client_ca: Path | None) -> None
 
 
 def _refuse_encrypted() -> str:
-    """OpenSSL would ask at the terminal."""
+    """Refuse an encrypted key, for which OpenSSL would ask at the terminal."""
     raise InvalidFile("the key is encrypted; give one without a passphrase", place="--tls-key")

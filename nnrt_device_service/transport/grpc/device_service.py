@@ -1,4 +1,4 @@
-"""The service NnrtDevice: convert, call the device, convert back."""
+"""gRPC service NnrtDevice: converts messages and calls the device."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -70,7 +70,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
         self, request: device_pb2.PrepareModelRequest, context: Any
     ) -> Iterator[device_pb2.PrepareModelReply]:
         session = session_of(self._device, context)
-        yield from self._builds.built(
+        yield from self._builds.build(
             session, context, request, partial(self._models.prepare, wire.SentModel(request.model))
         )
 
@@ -79,18 +79,18 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
     ) -> Iterator[device_pb2.PrepareModelReply]:
         session = session_of(self._device, context)
         buffers = _parts(request, partial(_part, session))
-        yield from self._builds.built(session, context, request, partial(self._models.restore, buffers))
+        yield from self._builds.build(session, context, request, partial(self._models.restore, buffers))
 
     def PrepareOfflineModel(
         self, request: device_pb2.PrepareFromBuffersRequest, context: Any
     ) -> Iterator[device_pb2.PrepareModelReply]:
         if not request.program_format:
-            # To a backend a vendor's model file is what it would have exported itself.
+            # A vendor's model file is the same to a backend as a cache that it exported itself.
             yield from self.PrepareModelFromModelCache(request, context)
             return
         session = session_of(self._device, context)
         program = Program(request.program_format, _parts(request, _program_part))
-        yield from self._builds.built(session, context, request, partial(self._models.load_program, program))
+        yield from self._builds.build(session, context, request, partial(self._models.load_program, program))
 
     def UploadConstants(
         self, requests: Iterator[device_pb2.ConstantChunk], context: Any
@@ -102,7 +102,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
             for chunk in (chunk for message in requests for chunk in (message, *message.more)):
                 sha256, size_bytes = (chunk.sha256, chunk.size_bytes) if chunk.sha256 else (sha256, size_bytes)
                 unfinished.add(sha256)
-                for offset, data in _uploaded(session, chunk):
+                for offset, data in _read_chunk(session, chunk):
                     if session.constants.write(sha256, size_bytes, offset, data):
                         unfinished.discard(sha256)
                         completed += 1
@@ -121,7 +121,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
 
     def ReleaseBuffer(self, request: device_pb2.ReleaseBufferRequest, context: Any) -> device_pb2.ReleaseBufferReply:
         session = session_of(self._device, context)
-        with self._device.freeing.awaited():
+        with self._device.freeing.await_own():
             session.release_buffer(request.buffer_id)
         return device_pb2.ReleaseBufferReply()
 
@@ -160,11 +160,13 @@ def _part(session: Session, buffer: model_pb2.SharedBuffer) -> Constant | bytes 
     return inline_bytes(buffer)
 
 
-def _uploaded(
+def _read_chunk(
     session: Session, chunk: device_pb2.ConstantChunk
 ) -> Iterator[tuple[int, bytes | memoryview | FileRegion]]:
-    """The bytes of a chunk, where they are, and where they begin in their constant. Those in memory of the device are
-    copied, some at a time."""
+    """Yield the bytes of a chunk, each piece with its offset in the constant.
+
+    Bytes in the device's memory come as copied pieces; other bytes are one piece, not copied.
+    """
     if not chunk.HasField("region"):
         yield chunk.offset, expanded(chunk.data, chunk.expanded_bytes)
         return
@@ -179,7 +181,7 @@ def _uploaded(
 
 
 def _program_part(buffer: model_pb2.SharedBuffer) -> Constant | bytes:
-    """A part that never changes, so that its digest says what is loaded."""
+    """Return a part of a program, which must be immutable so that its digest stays right; raise InvalidParameter."""
     if buffer.HasField("constant"):
         return wire.named_constant(buffer.constant)
     if buffer.HasField("inline"):

@@ -1,4 +1,4 @@
-"""A port that says whether the daemon serves, and nothing else: for supervisors that speak no TLS."""
+"""Port that only says whether the daemon serves, for supervisors that can't use TLS."""
 
 import logging
 
@@ -12,16 +12,19 @@ from nnrt_hdi.errors import InvalidParameter
 _log = logging.getLogger(__name__)
 
 _CONNECTIONS = 256
-# A question is the name of a service.
+# A request has only the name of a service.
 _MESSAGE_BYTES = 4096
 _HANDSHAKE_S, _IDLE_S = 5.0, 30.0
 
 
 class HealthPort:
-    """The health service's Check, in plain text at an address of its own. (Watch would hold a thread for strangers.)"""
+    """The health service's Check in plain text, at an address of its own.
+
+    It has no Watch, as each call would keep a thread busy for an unknown client.
+    """
 
     def __init__(self, address: str, servicer: health.HealthServicer, calls: CallThreads) -> None:
-        """Tells from now on what `servicer` knows. Raises InvalidParameter for an address where it can't listen."""
+        """Start to answer with what `servicer` knows; raise InvalidParameter if the address can't be bound."""
         self._server = grpc.server(
             calls,
             maximum_concurrent_rpcs=FOREIGN_CALLS,
@@ -45,8 +48,8 @@ class HealthPort:
         except (RuntimeError, ValueError) as error:
             raise InvalidParameter(f"can't listen there: {error}", place=f"--health-listen {address!r}") from error
         self._server.start()
-        _log.info("telling health on %s:%d", address.rpartition(":")[0], port)
+        _log.info("health service on %s:%d", address.rpartition(":")[0], port)
 
     def stop(self) -> None:
-        """Stop now."""
+        """Close the port and end its calls now."""
         self._server.stop(None)

@@ -1,4 +1,4 @@
-"""The identities of callers, as far as gRPC knows them."""
+"""Identities of callers, from what gRPC knows about them."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -12,53 +12,56 @@ from nnrt_device_service.transport.grpc.tickets import Tickets
 from nnrt_hdi.errors import ConnectionFailed, OutOfMemory
 from nnrt_hdi.wire import TICKET_METADATA
 
-# The host of those who come by a Unix socket.
+# Host name of callers on a Unix socket.
 UNIX = "unix"
 _LOOPBACK = "127.0.0.1"
-# Of an IPv6 address, those that a host chooses itself (RFC 4291).
+# Bits of an IPv6 address that a host chooses itself (RFC 4291).
 _INTERFACE_BITS = 64
 
 
 class Identities:
-    """Tells who opens a session. Looked up once for each."""
+    """Finds the identity of a caller that opens or resumes a session."""
 
     def __init__(self, access: AccessFile | None, tickets: Tickets) -> None:
         self._access = access
         self._tickets = tickets
 
-    def of(self, context: Any, may_look: Callable[[], bool] = lambda: True) -> Identity:
-        """The caller's identity. Raises ConnectionFailed where the daemon has an access file that doesn't say, and
-        OutOfMemory for a token where none may be looked at."""
-        shown = self._shown(context)
-        if shown.token and not may_look():
+    def identify(self, context: Any, may_look: Callable[[], bool] = lambda: True) -> Identity:
+        """Return the caller's identity.
+
+        Raises ConnectionFailed if the daemon has an access file that doesn't know the caller, and OutOfMemory if the
+        caller sent a token and `may_look` returns False.
+        """
+        credentials = self._read_credentials(context)
+        if credentials.token and not may_look():
             raise OutOfMemory(
-                f"so many callers at {shown.host} have shown wrong tokens that yours was not looked at; try again in a"
+                f"callers at {credentials.host} sent too many wrong tokens, so yours was not checked; try again in a"
                 " second"
             )
-        return shown.identity() if self._access is None else self._access.identity(shown)
+        return credentials.identity() if self._access is None else self._access.identity(credentials)
 
     def still_holds(self, identity: Identity) -> bool:
-        """Tell whether a client may go on as it was let in."""
+        """Return whether the access file still has the identity of a client, in no lesser role."""
         return self._access is None or self._access.still_holds(identity)
 
-    def _shown(self, context: Any) -> Credentials:
+    def _read_credentials(self, context: Any) -> Credentials:
         names = context.auth_context().get("x509_common_name", [b""])
         host = host_of(context.peer())
-        # Whoever comes another way may not reach the socket that the ticket is for.
+        # Tickets count only on the Unix socket that they are for: other callers may not be able to reach it.
         ticket = _metadata(context, TICKET_METADATA) if host == UNIX else None
         return Credentials(
             host=host,
             token=_token(_metadata(context, "authorization") or ""),
             certificate=names[0].decode(errors="replace"),
-            user_id=self._tickets.user_of(ticket) if ticket else None,
+            user_id=self._tickets.redeem(ticket) if ticket else None,
         )
 
 
 @lru_cache(maxsize=1024)
 def host_of(peer: str) -> str:
-    """The host that a peer of gRPC's is on; `unix` where it is this one, by a Unix socket.
+    """Return the host of a gRPC peer, or `unix` for a client on a Unix socket.
 
-    A host may call from any address of its IPv6 network, of 64 bits, and from any of loopback: those are one.
+    All addresses of a 64-bit IPv6 network count as one host, and so do all loopback addresses.
     """
     transport, _, rest = peer.partition(":")
     if transport not in ("ipv4", "ipv6"):
@@ -78,7 +81,7 @@ def host_of(peer: str) -> str:
 
 
 def source_of(peer: str) -> str:
-    """The name of a caller without an identity: that of its host."""
+    """Return the name of a caller without a proven identity, made of its host."""
     return str(Identity("host", host_of(peer)))
 
 

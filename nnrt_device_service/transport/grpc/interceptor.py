@@ -1,4 +1,4 @@
-"""The one place where exceptions become gRPC statuses. No servicer has a `try` for it."""
+"""Conversion of exceptions to gRPC statuses, in one place: servicers need no `try` for it."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 
 from nnrt_device_service.host.log_context import one_call
-from nnrt_device_service.runs.failures import error_to_tell
+from nnrt_device_service.runs.failures import report_error
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.wire import rich_status
 from nnrt_hdi.wire.run_messages import read_message, serialized
@@ -18,12 +18,12 @@ _log = logging.getLogger(__name__)
 OUR_SERVICES = "/nnrt_hdi.v2."
 
 
-# Called with the context and the method of a call of ours, and with the error that it is answered with.
+# Called with the context and the method of a call of our services, and with the error that the client gets.
 OnError = Callable[[Any, str, NnrtError], None]
 
 
 class ErrorInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
-    """Gives every failed call of our services a rich status, and logs the calls."""
+    """Answers every failed call of our services with a rich status, and logs the calls."""
 
     def __init__(self, on_error: OnError) -> None:
         self._on_error = on_error
@@ -38,7 +38,7 @@ class ErrorInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc ha
 
 
 class CodecInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
-    """Reads and writes the messages of runs on streams as `run_messages` does it."""
+    """Reads and writes the messages of run streams with `run_messages`, which copies less than protobuf."""
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
         handler = continuation(details)
@@ -49,7 +49,7 @@ class CodecInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc ha
 
 
 def arity_of(handler: Any) -> str:
-    """Name the attribute of a handler that has its function."""
+    """Return the name of the attribute in which a gRPC handler has its function, such as `unary_stream`."""
     request, reply = handler.request_streaming, handler.response_streaming
     return f"{'stream' if request else 'unary'}_{'stream' if reply else 'unary'}"
 
@@ -82,8 +82,8 @@ def _translating(context: Any, method: str, on_error: OnError) -> Iterator[None]
         try:
             yield
         except (grpc.RpcError, GeneratorExit):
-            raise  # The client is gone: gRPC's own ways out of a handler.
-        except BaseException as error:  # To gRPC a call in which code of a backend exits would never end.
-            told = error_to_tell(error, method)
-            on_error(context, method, told)
-            context.abort_with_status(rich_status(told))
+            raise  # The client is gone: gRPC ends the handler itself.
+        except BaseException as error:  # With SystemExit from a backend's code gRPC would never end the call.
+            error_sent = report_error(error, method)
+            on_error(context, method, error_sent)
+            context.abort_with_status(rich_status(error_sent))

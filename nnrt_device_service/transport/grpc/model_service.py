@@ -1,4 +1,4 @@
-"""The service PreparedModel: convert, call the device, convert back."""
+"""gRPC service PreparedModel: converts messages and calls the device."""
 
 import time
 from collections.abc import Iterator
@@ -8,8 +8,8 @@ from typing import Any
 from nnrt_device_service.device import Device
 from nnrt_device_service.host.log_context import say_about
 from nnrt_device_service.models.compilations import Progress
-from nnrt_device_service.runs.replies import COUNTED_BYTES, Replies, messages_of
-from nnrt_device_service.runs.requests import run_of
+from nnrt_device_service.runs.replies import COUNTED_BYTES, Replies, reply_messages
+from nnrt_device_service.runs.requests import read_run
 from nnrt_device_service.settings import Settings
 from nnrt_device_service.transport.grpc.admission import session_of
 from nnrt_device_service.transport.grpc.builds import require_request_id
@@ -40,13 +40,13 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
         remaining = context.time_remaining()
         cancellation = Cancellation(None if remaining is None else time.monotonic() + remaining)
         context.add_callback(cancellation.cancel)
-        run = run_of(session, request, cancellation, received_at_ns)
+        run = read_run(session, request, cancellation, received_at_ns)
         self._device.executing.execute(run)
         reply, inline_bytes = self._replies.message(run)
         if inline_bytes >= COUNTED_BYTES:
             session.budget.reserve(inline_bytes)
             release = partial(session.budget.release, inline_bytes)
-            if not context.add_callback(release):  # The call is over already.
+            if not context.add_callback(release):  # The call has ended already.
                 release()
         return reply
 
@@ -61,7 +61,7 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
         run = session.runs.reply_of(request.run_id, context.is_active)
         message_bytes = self._settings.message_bytes
         is_compressed = session.wants_compression and not run.was_too_long
-        yield from messages_of(run.reply or b"", run, message_bytes, is_compressed=is_compressed)
+        yield from reply_messages(run.reply or b"", run, message_bytes, is_compressed=is_compressed)
 
     def CancelRuns(
         self, request: prepared_model_pb2.CancelRunsRequest, context: Any
@@ -95,6 +95,6 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
             require_request_id(request.request_id)
             session.give_up(request.request_id)
         else:
-            with self._device.freeing.awaited():
+            with self._device.freeing.await_own():
                 session.release_model(request.model_id)
         return prepared_model_pb2.ReleaseReply()

@@ -1,4 +1,4 @@
-"""Requests from bytes to messages, in the thread of their call: what is too long or has too many parts isn't parsed."""
+"""Requests, parsed in the thread of their call, and only if they are not too long and don't have too many parts."""
 
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
@@ -11,16 +11,16 @@ from nnrt_hdi.errors import InvalidParameter, OutOfMemory
 from nnrt_hdi.v2 import device_pb2, prepared_model_pb2
 from nnrt_hdi.wire.counts import require_moderate
 
-# Hello, beats, numbers of models and runs; and what other services than ours are asked.
+# Most bytes of small requests, such as Hello, beats and ids, and of requests of other services.
 CONTROL_BYTES = 16 * 1024
-# Graphs, whose larger constants travel by themselves.
+# Most bytes of graphs; their larger constants are uploaded apart.
 GRAPH_BYTES = 16 << 20
 
 _GRAPHS: dict[str, type[Message]] = {
     "NnrtDevice/GetSupportedOperation": device_pb2.GetSupportedOperationRequest,
     "NnrtDevice/PrepareModel": device_pb2.PrepareModelRequest,
 }
-# What may have the length of any message.
+# Requests that may be as long as gRPC allows.
 _DATA: dict[str, type[Message]] = {
     "NnrtDevice/PrepareModelFromModelCache": device_pb2.PrepareFromBuffersRequest,
     "NnrtDevice/PrepareOfflineModel": device_pb2.PrepareFromBuffersRequest,
@@ -32,7 +32,7 @@ _DATA: dict[str, type[Message]] = {
 
 
 class RequestReader:
-    """Reads the requests of one method."""
+    """Parser of the requests of one method."""
 
     def __init__(self, method: str, parse: Callable[[bytes], Any]) -> None:
         self._method = method
@@ -41,23 +41,27 @@ class RequestReader:
         self._most_bytes: int | None = CONTROL_BYTES
         if method in _GRAPHS:
             self._most_bytes = GRAPH_BYTES
-        elif method in _DATA:  # As gRPC has been told.
+        elif method in _DATA:  # gRPC has a limit itself.
             self._most_bytes = None
 
-    def each(self, requests: Iterator[bytes], budget: MemoryBudget | None) -> Generator[Any, None, None]:
-        """The messages, each counted in a budget until the next one is asked for. Raises as `read`, and OutOfMemory
-        where one doesn't fit."""
+    def read_all(self, requests: Iterator[bytes], budget: MemoryBudget | None) -> Generator[Any, None, None]:
+        """Yield the messages, each counted in the budget until the next one is asked for.
+
+        Raises what `read` raises, and OutOfMemory if a message doesn't fit into the budget.
+        """
         for data in requests:
             if budget is None or len(data) < COUNTED_BYTES:
                 yield self.read(data)
             else:
                 with budget.reserved(len(data)):
                     yield self.read(data)
-            del data  # What was asked must not live until more is.
+            del data  # It must not stay in memory until the next request arrives.
 
     def read(self, data: bytes) -> Any:
-        """The message. Raises OutOfMemory for one that is too long, InvalidParameter for what is none, or has too many
-        parts."""
+        """Return the parsed message.
+
+        Raises OutOfMemory if it is too long, and InvalidParameter if it can't be parsed or has too many parts.
+        """
         if self._most_bytes is not None and len(data) > self._most_bytes:
             raise OutOfMemory(f"the request has {len(data)} bytes; use at most {self._most_bytes}", place=self._method)
         if self._kind is not None:

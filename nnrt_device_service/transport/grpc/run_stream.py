@@ -1,4 +1,4 @@
-"""One RunStream call: the frames on it, one after another."""
+"""One RunStream call: its frames, answered one after another."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -9,8 +9,8 @@ import grpc
 import numpy as np
 
 from nnrt_device_service.device import Device
-from nnrt_device_service.runs.frames import runs_of
-from nnrt_device_service.runs.replies import Replies, keep_reply, let_go, messages_of
+from nnrt_device_service.runs.frames import read_runs
+from nnrt_device_service.runs.replies import Replies, keep_reply, release_reply_bytes, reply_messages
 from nnrt_device_service.runs.run import Run
 from nnrt_device_service.sessions.descriptions import CHUNKS
 from nnrt_device_service.sessions.session import Session
@@ -19,15 +19,15 @@ from nnrt_hdi.tensor import Array
 from nnrt_hdi.wire.packet import Bytes
 from nnrt_hdi.wire.run_messages import Chunk
 
-# Where a connection breaks, gRPC has the requests end first, and the call so much later at most.
+# When a connection breaks, gRPC ends the requests first, and the call at most so many seconds later.
 _END_S = 0.5
 _METHOD = "PreparedModel/RunStream"
-# Of what backends compute with.
+# Alignment of tensors that backends compute with.
 _ALIGNMENT = 8
 
 
 class RunStream:
-    """Answers the frames of a call, each with a frame and the chunks of its outputs."""
+    """One RunStream call, whose frames are answered with frames and the chunks of outputs."""
 
     def __init__(
         self,
@@ -44,39 +44,41 @@ class RunStream:
         self._session = session
         self._messages = messages
         self._context = context
-        # Frames that came where chunks were to come.
+        # Frames that came where chunks were expected.
         self._early: Bytes | None = None
-        # Whether chunks may still be on their way to a run that has failed.
+        # Whether to skip chunks: those of a run that has failed may still arrive.
         self._skips_chunks = False
         self._ended = threading.Event()
         if not context.add_callback(self._ended.set):
             self._ended.set()
 
     def messages(self) -> Iterator[bytes]:
-        """Make the messages of the call, to its end. Raises InvalidParameter for what can't be cut into frames, or for
-        a chunk that belongs to none."""
+        """Execute the runs of the call, and yield the messages of their replies.
+
+        Raises InvalidParameter for a packet that can't be cut into frames, and for a chunk that belongs to no frame.
+        """
         runs: Sequence[Run] = ()
         try:
             while (packet := self._next_frames()) is not None:
-                let_go(runs)
-                former, runs = runs, runs_of(self._session, packet, perf_counter_ns(), takes_chunks=True)
+                release_reply_bytes(runs)
+                former, runs = runs, read_runs(self._session, packet, perf_counter_ns(), takes_chunks=True)
                 for run in runs:
                     self._executing.begin(run, former)
                     former = ()
                 try:
                     for run in runs:
-                        yield from self._answered(run)
+                        yield from self._answer(run)
                 finally:
                     for run in runs:
                         self._executing.end(run)
-                packet = None  # What was asked must not live until more is.
+                packet = None  # It must not stay in memory until the next packet arrives.
         finally:
-            let_go(runs)
+            release_reply_bytes(runs)
             for run in runs:
                 keep_reply(run)
 
-    def _answered(self, run: Run) -> Iterator[bytes]:
-        """Make a run, and the messages of its reply. What goes wrong with it is a reply: the stream outlives it."""
+    def _answer(self, run: Run) -> Iterator[bytes]:
+        """Execute a run and yield the messages of its reply; an error becomes a reply and doesn't end the stream."""
         description = run.description
         if run.error is None and description is not None and description.has_chunks:
             try:
@@ -86,14 +88,14 @@ class RunStream:
         self._executing.execute(run)
         self._skips_chunks = run.error is not None
         frame, is_compressed = self._replies.frame(run, _METHOD), self._session.wants_compression
-        yield from messages_of(frame, run, self._message_bytes, is_compressed=is_compressed)
+        yield from reply_messages(frame, run, self._message_bytes, is_compressed=is_compressed)
 
     def _receive(self, run: Run) -> None:
-        """Receive the inputs of a run that follow in chunks. Raises as `ChunkedInputs.received`."""
+        """Receive the inputs of a run that follow in chunks; raise what `ChunkedInputs.receive` raises."""
         description = run.description
         assert description is not None
         specs = {index: tensor.form.spec for index, tensor in enumerate(description.inputs) if tensor.place == CHUNKS}
-        arrived: dict[int, Array] = self._session.chunked_inputs.received(
+        arrived: dict[int, Array] = self._session.chunked_inputs.receive(
             specs, self._chunks(), run.cancellation, self._context.cancel
         )
         for index, array in arrived.items():
@@ -101,7 +103,7 @@ class RunStream:
         run.received_at_ns = perf_counter_ns()
 
     def _next_frames(self) -> Bytes | None:
-        """The next frames; None at the end."""
+        """Return the next frames, or None at the end of the call."""
         early, self._early = self._early, None
         message = early or next(self._messages, None)
         while isinstance(message, Chunk):
@@ -110,12 +112,14 @@ class RunStream:
                     "a chunk came that belongs to no frame; describe a tensor with TENSOR_PLACE_CHUNKS", place=_METHOD
                 )
             message = next(self._messages, None)
-        # Whoever leaves out the padding has the bytes copied.
+        # Frames of a client that leaves out the padding are copied.
         return message if message is None or _begins_aligned(message) else bytes(message)
 
     def _chunks(self) -> Iterator[Bytes]:
-        """The chunks that follow a frame. Raises InvalidParameter where something else does, or nothing, and
-        ConnectionFailed where the call broke."""
+        """Yield the chunks that follow a frame.
+
+        Raises InvalidParameter if other frames or no messages follow, and ConnectionFailed if the connection broke.
+        """
         try:
             for message in self._messages:
                 if not isinstance(message, Chunk):
@@ -130,6 +134,6 @@ class RunStream:
 
 
 def _begins_aligned(frames: Bytes) -> bool:
-    """Tell whether frames begin where tensors in them can be computed with as they are."""
+    """Return whether frames are aligned in memory, so that tensors in them can be used without a copy."""
     address: int = np.frombuffer(frames, np.uint8).__array_interface__["data"][0]
     return address % _ALIGNMENT == 0

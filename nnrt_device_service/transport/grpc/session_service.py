@@ -1,4 +1,4 @@
-"""The service DeviceSession: convert, call the device, convert back."""
+"""gRPC service DeviceSession: converts messages and calls the device."""
 
 import threading
 import time
@@ -43,16 +43,16 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
     def Open(self, requests: Iterator[session_pb2.SessionRequest], context: Any) -> Iterator[session_pb2.SessionReply]:
         sessions, hang_up = self._device.sessions, context.cancel
         session_id = session_id_of(context)
-        session = self._opened(session_id, context)
+        session = self._open_session(session_id, context)
         say_about(session.names)
-        # gRPC doesn't tell a half-closed stream from a broken one for sure: only a client that says so is done.
+        # gRPC can't tell a half-closed stream from a broken one for sure, so only Goodbye ends a session at once.
         ending = sessions.close if session_id is None else partial(sessions.detach, hang_up=hang_up)
         hello = None
         try:
             hello = next(requests, None)
             if hello is None or hello.WhichOneof("request") != "hello":
                 raise InvalidParameter("the first message of a session must be Hello", place="DeviceSession.Open")
-            # For logs: on one line, and no longer than a name is.
+            # For logs: on one line, and not too long.
             name, user = hello.hello.client_name[:_CLIENT_NAME_LENGTH], hello.hello.user[:_USER_LENGTH]
             session.client = f"{name!r} of {session.identity} at {context.peer()}"
             session.wants_compression = FEATURE in hello.hello.features
@@ -63,7 +63,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             self._audit(what, session, peer=context.peer(), client=name, user=user)
             ending = partial(sessions.detach, hang_up=hang_up)
             yield session_pb2.SessionReply(welcome=self._welcome(session))
-            if (yield from self._beats(session, requests)):
+            if (yield from self._answer_beats(session, requests)):
                 ending = partial(sessions.close, cause="the client said goodbye")
         except NnrtError as error:
             session.usage.count_error(error)
@@ -71,34 +71,37 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
                 ending = partial(sessions.close, cause=str(error))
             raise
         finally:
-            with self._device.freeing.awaited():
+            with self._device.freeing.await_own():
                 ending(session)
 
-    def _opened(self, session_id: bytes | None, context: Any) -> Session:
-        """The session that a client opens, or resumes; a refusal is audited."""
+    def _open_session(self, session_id: bytes | None, context: Any) -> Session:
+        """Open or resume a session; a refusal goes to the audit log."""
         sessions, hang_up = self._device.sessions, context.cancel
-        identity = self._identified(session_id, context)
+        identity = self._identify(session_id, context)
         try:
             if session_id is not None:
                 return sessions.resume(session_id, hang_up, identity)
             self._device.gate.require_open()
-            # The session exists before Hello, so that a client that never sends one is hung up like any silent client.
+            # Before Hello arrives, so that a client that never sends one is hung up on like any silent client.
             return sessions.open(context.peer(), hang_up, identity)
         except NnrtError as error:
             say_about({"identity": str(identity)})
             self._audit_refusal(str(identity), identity, context, error)
             raise
 
-    def _identified(self, session_id: bytes | None, context: Any) -> Identity:
-        """Who calls. Strangers who have been refused too often wait for it, in places of their host; where those are
-        taken, few tokens are looked at. Whoever knows the id of a session is no stranger to its identity."""
+    def _identify(self, session_id: bytes | None, context: Any) -> Identity:
+        """Return the caller's identity; delay the refusal of callers that were refused too often.
+
+        The number of delayed calls is limited for each host. If the limit is reached, only few tokens are checked. A
+        caller that knows the id of a session counts in the limit of the session's identity instead.
+        """
         source, refusals = source_of(context.peer()), self._device.refusals
         place = source
         with suppress(UnknownHandle):
-            place = str(self._device.sessions.of(session_id or b"").identity)
+            place = str(self._device.sessions.find(session_id or b"").identity)
         with refusals.place(place) as has_place:
             try:
-                return self._identities.of(context, lambda: has_place or refusals.may_look(place))
+                return self._identities.identify(context, lambda: has_place or refusals.may_look(place))
             except NnrtError as error:
                 is_audited, is_over = self._audit_refusal(source, None, context, error), threading.Event()
                 if has_place and not is_audited and context.add_callback(is_over.set):
@@ -116,10 +119,10 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
     def _audit_end(self, since: float, session: Session, cause: str) -> None:
         self._audit("session ended", session, cause=cause, seconds=round(time.monotonic() - since, 3))
 
-    def _beats(
+    def _answer_beats(
         self, session: Session, requests: Iterator[session_pb2.SessionRequest]
     ) -> Generator[session_pb2.SessionReply, None, bool]:
-        """Answer beats to the end of the stream; true if the client said goodbye."""
+        """Answer beats until the stream ends; return True if the client sent Goodbye."""
         for request in requests:
             session.touch()
             if stuck := self._device.stuck:

@@ -1,7 +1,7 @@
-"""Whose the clients on a Unix socket are, by the kernel's word. gRPC doesn't tell.
+"""Tickets that prove the users of clients on a Unix socket; the kernel knows them, but gRPC doesn't pass them on.
 
-Beside the socket PATH stands another one, PATH.who: whoever connects to it gets a ticket that stands for its user, once
-and for a short time, and sends it when it opens a session.
+The daemon listens on a second socket beside PATH: PATH.who. A client that connects to it gets a ticket for its user,
+which is valid once and for a short time, and sends it when it opens a session.
 """
 
 import logging
@@ -18,45 +18,48 @@ from nnrt_hdi.limits import TICKET_BYTES, TICKET_SUFFIX
 
 _log = logging.getLogger(__name__)
 
-# A client asks for one when it is about to send it.
+# Seconds that a ticket is valid; a client sends it right after it got it.
 _VALID_S = 30.0
-# Tickets of one user that count at a time; the oldest gives way.
+# Most valid tickets of one user; one more replaces the oldest.
 _MOST_PER_USER = 256
-# Between attempts to accept when the process has no descriptor left.
+# Seconds between attempts to accept while the process has no descriptor left.
 _PAUSE_S = 0.1
 
 
 class Tickets:
-    """The tickets that were given and not yet used."""
+    """Tickets that were given and not yet used."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # By users, the one who was given one last at the end: when each ticket ends, in the order of that.
+        # By user id, the user with the latest ticket last: the end of each ticket's validity, earliest first.
         self._given: dict[int, dict[bytes, float]] = {}
         self._listeners: list[tuple[socket.socket, Path]] = []
         self._stopped = threading.Event()
 
     def listen(self, path: str) -> None:
-        """Give tickets to those who come to the Unix socket at this path. Where that can't be, they have no names."""
+        """Give tickets to the clients of the Unix socket at this path.
+
+        Where the host doesn't support this, or PATH.who can't be bound, clients have no names.
+        """
         if not hasattr(socket, "SO_PEERCRED"):
             return
         who = Path(path + TICKET_SUFFIX)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             if who.is_socket():
-                who.unlink()  # Of a daemon that was killed; nobody listens at `path`.
+                who.unlink()  # Left by a daemon that was killed: `require_free_path` found no listener at `path`.
             listener.bind(str(who))
-            who.chmod(0o777)  # A ticket is of use only to those who reach the other socket.
+            who.chmod(0o777)  # A ticket is of use only to clients that may connect to the other socket.
             listener.listen()
         except OSError as error:
             listener.close()
-            _log.warning("clients at unix:%s count as one, for nobody can ask who they are: %s", path, error)
+            _log.warning("all clients at unix:%s count as one: the daemon can't learn their users: %s", path, error)
             return
         self._listeners.append((listener, who))
         start_thread(lambda: self._accept(listener), "tickets")
 
-    def user_of(self, ticket: bytes) -> int | None:
-        """The user whom a ticket stands for; it counts no more after that."""
+    def redeem(self, ticket: bytes) -> int | None:
+        """Return the user id of a ticket and invalidate it, or return None for an invalid one."""
         now = time.monotonic()
         with self._lock:
             for user_id, tickets in self._given.items():
@@ -65,7 +68,7 @@ class Tickets:
         return None
 
     def stop(self) -> None:
-        """Give no more."""
+        """Give no more tickets."""
         self._stopped.set()
         for listener, who in self._listeners:
             with suppress(OSError):
@@ -81,14 +84,14 @@ class Tickets:
                 except OSError:
                     self._stopped.wait(_PAUSE_S)
                     continue
-                # One that is gone must not have the others wait.
+                # A client that has gone must not make others wait, so don't block.
                 with connection, suppress(OSError):
                     connection.send(self._new(peer_of(connection).user_id), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
     def _new(self, user_id: int) -> bytes:
         ticket, now = secrets.token_bytes(TICKET_BYTES), time.monotonic()
         with self._lock:
-            self._forget_the_ended(now)
+            self._forget_expired(now)
             tickets = self._given.pop(user_id, {})
             while tickets and (len(tickets) >= _MOST_PER_USER or next(iter(tickets.values())) < now):
                 del tickets[next(iter(tickets))]
@@ -96,8 +99,8 @@ class Tickets:
             self._given[user_id] = tickets
         return ticket
 
-    def _forget_the_ended(self, now: float) -> None:
-        """Forget users who have no ticket that counts, as long as the first is one: it was given one longest ago."""
+    def _forget_expired(self, now: float) -> None:
+        """Forget users without valid tickets. The first user is the one whose latest ticket is oldest."""
         while self._given:
             user_id, tickets = next(iter(self._given.items()))
             if tickets and next(reversed(tickets.values())) >= now:

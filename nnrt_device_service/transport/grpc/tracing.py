@@ -1,7 +1,7 @@
-"""Spans of OpenTelemetry for what clients trace. Imported where `--traces` is given; needs the extra `tracing`.
+"""OpenTelemetry spans of runs and calls that clients trace. Imported only with `--traces`; needs the extra `tracing`.
 
-The daemon makes a span only as part of one of its client's, and of that believes no more than W3C Trace Context allows
-it to say. The SDK's own environment variables, OTEL_*, say where spans go, and which of them.
+The daemon makes a span only as a child of a client's span, whose traceparent must be valid (W3C Trace Context). The
+SDK's environment variables, OTEL_*, say where spans go and how they are sampled.
 """
 
 import os
@@ -41,19 +41,19 @@ _PLACE = "--traces"
 _OTEL_TRACES_EXPORTER = "OTEL_TRACES_EXPORTER"
 _EXPORTERS = "opentelemetry_traces_exporter"
 _PROPAGATOR = TraceContextTextMapPropagator()
-# Runs that get spans, whoever asks for them: more would take the interpreter from other clients' runs.
+# Most runs that get spans: making more would slow down other clients' runs.
 _MOST_PER_S = 500
-# Of a traceparent of version 00.
+# Length of a traceparent of version 00.
 _LENGTH = 55
-# What the spans that are left get to leave at the end of the daemon.
+# Seconds that the remaining spans get to be exported when the daemon ends.
 _LAST_S = 3.0
 
 
 class Traces:
-    """Makes spans in a thread of its own."""
+    """Recorder of spans, with a thread of its own."""
 
     def __init__(self, device: Device) -> None:
-        """Raises InvalidParameter where the environment asks for what isn't installed."""
+        """Make the exporters; raise InvalidParameter if the environment names one that isn't installed."""
         self._provider = _provider(device.info.device_name)
         self.tracer = self._provider.get_tracer("nnrt_device_service", __version__)
         self._backlog = Backlog("traces", _MOST_PER_S)
@@ -61,24 +61,24 @@ class Traces:
 
     @property
     def interceptor(self) -> "TracingInterceptor":
-        """Have spans made of calls."""
+        """New interceptor that makes spans of calls."""
         return TracingInterceptor(self)
 
-    def ended(self, run: Run, times: Times) -> None:
-        """Have the span of a run made, whose reply has just been."""
+    def record_success(self, run: Run, times: Times) -> None:
+        """Record the span of a run whose reply has just been made."""
         received_at_ns, *within_ns, served_ns = times
         parts_ns = max(served_ns - sum(within_ns), 0), *within_ns
         self._backlog.put(partial(self._make, *self._about(run), received_at_ns, served_ns, parts_ns))
 
-    def failed(self, run: Run, error: BaseException) -> None:
-        """Have the span of a run made that has just failed."""
+    def record_failure(self, run: Run, error: BaseException) -> None:
+        """Record the span of a run that has just failed."""
         began_ns = run.received_at_ns
         took_ns = time.perf_counter_ns() - began_ns
         failure = Failure.of(error)
         self._backlog.put(partial(self._make, *self._about(run), began_ns, took_ns, (), failure))
 
     def close(self) -> None:
-        """Have the spans leave that there are, within a few seconds."""
+        """Export the remaining spans, within a few seconds."""
         self._backlog.join(_LAST_S)
         leaving = threading.Thread(target=self._provider.shutdown, name="traces", daemon=True)
         leaving.start()
@@ -118,7 +118,7 @@ class Traces:
 
 
 class TracingInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
-    """Makes a span of each call that is part of one of its client's."""
+    """Makes a span of each call that is part of a client's span."""
 
     def __init__(self, traces: Traces) -> None:
         self._tracer = traces.tracer
@@ -138,7 +138,7 @@ class TracingInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc 
 
 
 def parent_of(metadata: Mapping[str, Any]) -> contexts.Context | None:
-    """The span that metadata say something is part of; None where they say none, or make no sense."""
+    """Return the context of the parent span that the metadata name, or None if they name none or an invalid one."""
     traceparent = metadata.get("traceparent")
     if not isinstance(traceparent, str) or len(traceparent) != _LENGTH:
         return None
@@ -148,7 +148,7 @@ def parent_of(metadata: Mapping[str, Any]) -> contexts.Context | None:
 
 def _traced(behavior: Callable[[Any, Any], Any], begin: Callable[[], Any]) -> Callable[[Any, Any], Any]:
     def call(request: Any, context: Any) -> Any:
-        with _ended(begin()) as span, trace.use_span(span, record_exception=False, set_status_on_exception=False):
+        with _ending(begin()) as span, trace.use_span(span, record_exception=False, set_status_on_exception=False):
             return behavior(request, context)
 
     return call
@@ -158,15 +158,15 @@ def _traced_stream(
     behavior: Callable[[Any, Any], Any], begin: Callable[[], Any]
 ) -> Callable[[Any, Any], Iterator[Any]]:
     def call(request: Any, context: Any) -> Iterator[Any]:
-        with _ended(begin()):
+        with _ending(begin()):
             yield from behavior(request, context)
 
     return call
 
 
 @contextmanager
-def _ended(span: trace.Span) -> Iterator[trace.Span]:
-    """End the span of a call with the block, as failed if that fails."""
+def _ending(span: trace.Span) -> Iterator[trace.Span]:
+    """End the span of a call with the block, with the block's error if there is one."""
     try:
         yield span
     except Exception as error:
@@ -177,7 +177,7 @@ def _ended(span: trace.Span) -> Iterator[trace.Span]:
 
 
 def _provider(device_name: str) -> TracerProvider:
-    """The process's own, if it was started with one, or one as the environment says."""
+    """Return the process's own tracer provider, if it was started with one, or a new one as the environment says."""
     provider = trace.get_tracer_provider()
     if isinstance(provider, TracerProvider):
         return provider
@@ -206,7 +206,7 @@ def _exporter(name: str) -> SpanExporter:
             " opentelemetry-exporter-otlp for `otlp`, or set it to another one, or to `none`",
             place=_PLACE,
         )
-    # On the console where the daemon's log is, a line each: a supervisor keeps that, and not the standard output.
+    # The console exporter writes to stderr, one line for each span: a supervisor keeps stderr with the log, not stdout.
     options = {"out": sys.stderr, "formatter": _line_of} if name == "console" else {}
     try:
         exporter: SpanExporter = found[0].load()(**options)

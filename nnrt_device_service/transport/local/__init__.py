@@ -1,1 +1,1 @@
-"""The local socket: runs and shared memory for clients on this host."""
+"""Local socket: runs and shared memory for clients on this host."""

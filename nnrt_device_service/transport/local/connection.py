@@ -1,4 +1,4 @@
-"""A connection of the local socket: how its packets are answered."""
+"""Connection of the local socket, and how its packets are answered."""
 
 import logging
 import os
@@ -13,14 +13,14 @@ from time import perf_counter_ns
 from google.protobuf.message import DecodeError
 
 from nnrt_device_service.device import Device
-from nnrt_device_service.runs.frames import runs_of
+from nnrt_device_service.runs.frames import read_runs
 from nnrt_device_service.runs.replies import Replies, keep_reply
 from nnrt_device_service.runs.run import Run
 from nnrt_device_service.sessions.session import Session
-from nnrt_device_service.transport.local.joints import Joints
+from nnrt_device_service.transport.local.batchers import LocalBatchers
 from nnrt_device_service.transport.local.messages import PLACE, answer_message, end_connection, refuse, undecodable
 from nnrt_device_service.transport.local.reactor import Reactor
-from nnrt_device_service.transport.local.served import QUICK_NS, HandOver, Joint
+from nnrt_device_service.transport.local.served import QUICK_NS, Batcher, HandOver
 from nnrt_hdi.errors import InvalidParameter, OutOfMemory
 from nnrt_hdi.limits import LOCAL_PACKET_BYTES
 from nnrt_hdi.v2 import local_socket_pb2
@@ -29,53 +29,53 @@ from nnrt_hdi.wire.packets import AT_ONCE, PEEK, receive_packet
 
 _log = logging.getLogger(__name__)
 
-# Where a run of a packet had to wait for the device so long, those behind it wait there as well, not for each other.
+# If a run of a packet had to wait so long for the device, the runs after it wait in threads of their own.
 _LONG_NS = 1_000_000
-# So many of them at a time, for each takes a thread.
-_APART = 8
+# Most runs of a packet that wait in threads of their own.
+_MOST_WAITING_THREADS = 8
 
 
 class LocalConnection:
-    """A connection of a session's client. See `Served`."""
+    """Connection of a session's client. See `ServedConnection`."""
 
     def __init__(
         self,
         device: Device,
         replies: Replies,
         reactor: Reactor,
-        joints: Joints,
+        batchers: LocalBatchers,
         session: Session,
         connection: socket.socket,
         resources: ExitStack,
     ) -> None:
-        """`resources`, which has the socket, is closed with it."""
-        # That the kernel names: on this host no other word is needed.
+        """Make a connection; `resources` has the socket and is closed with the connection."""
+        # The user that the kernel names.
         self.user: Hashable = session.local_peer.user_id if session.local_peer else None
         self.session = session
         self._device = device
         self._executing = device.executing
         self._replies = replies
         self._reactor = reactor
-        self._joints = joints
+        self._batchers = batchers
         self._socket = connection
         self._resources = [resources]
-        # The runs of the latest packet: known until the next one, which says that their replies have come.
+        # Runs of the latest packet. The registry has them until the next packet shows that their replies arrived.
         self._latest: Sequence[Run] = ()
-        # Those of them that are to be answered together with what other connections have received.
+        # Those of the latest runs that a batcher answers together with runs of other connections.
         self._joined: Sequence[Run] = ()
-        # Runs that others end. The socket stays open until their replies have been sent, also where it is served no
-        # more: its descriptor would become another client's.
+        # Started runs whose replies have not been sent. Until then the socket stays open, even after the connection has
+        # ended: else a reply could go to another client that got the same descriptor.
         self._unsent: set[Run] = set()
         self._is_over = False
-        # Whether descriptors may come, for which each packet is looked at first. That takes time, so none may on a
-        # connection that has had a frame.
+        # Whether descriptors may come. For these each packet is peeked at first, which takes time, so a connection that
+        # has received a frame accepts none.
         self._may_share = True
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def serve(self, hand_over: HandOver) -> bool | Joint:
-        """Answer one packet. See `Served`."""
+    def serve(self, hand_over: HandOver) -> bool | Batcher:
+        """Answer one packet. See `ServedConnection`."""
         try:
             if self._may_share:
                 begin = self._socket.recv(LOCAL_PACKET_BYTES, PEEK)
@@ -89,12 +89,12 @@ class LocalConnection:
             if len(packet) > LOCAL_PACKET_BYTES:
                 raise InvalidParameter(f"a packet has over {LOCAL_PACKET_BYTES} bytes; send less")
             if packet[0] == FIRST_BYTE:
-                runs = runs_of(self.session, packet, received_at_ns)
+                runs = read_runs(self.session, packet, received_at_ns)
                 former, self._latest = self._latest, runs
                 return self._serve_runs(runs, former, hand_over)
             self._answer_message(local_socket_pb2.LocalRequest.FromString(packet), None)
         except BlockingIOError:
-            return True  # It was ready for somebody else.
+            return True  # Another thread has taken the packet.
         except OSError:
             return False  # The client is gone, or reads no replies.
         except DecodeError as error:
@@ -107,7 +107,7 @@ class LocalConnection:
 
     def close(self) -> None:
         try:
-            for run in self._joined:  # Something went so wrong that nobody ended them.
+            for run in self._joined:  # The batcher raised an exception before it ended them.
                 self._executing.end(run)
             for run in self._latest:
                 keep_reply(run)
@@ -116,26 +116,32 @@ class LocalConnection:
             self._close_socket()
 
     def _close_socket(self) -> None:
-        """Close the socket if the connection is over and all is sent. Who serves and who sends may both find that."""
+        """Close the socket if the connection has ended and all replies are sent.
+
+        The thread that serves and a thread that sends may both call this at the same time.
+        """
         if self._unsent or not self._is_over:
             return
         try:
             resources = self._resources.pop()
-        except IndexError:  # Another thread was first.
+        except IndexError:  # Another thread has closed it.
             return
         resources.close()
 
     # ---- messages
 
     def _serve_message(self, data: bytes, hand_over: HandOver) -> bool:
-        """Answer a message that is still to be received, perhaps with a descriptor. Raises OSError, DecodeError."""
+        """Receive a message that was only peeked at, perhaps with a descriptor, and answer it.
+
+        Raises OSError and DecodeError.
+        """
         fd = None
         try:
             request = local_socket_pb2.LocalRequest.FromString(data)
         except DecodeError:
-            request = None  # One that is too long, perhaps.
+            request = None  # It may be longer than what was peeked at.
         is_share = request is not None and request.HasField("share")
-        if is_share:  # Who looks at a descriptor, or closes it, may wait for a file system of the client's own.
+        if is_share:  # Access to the descriptor, and closing it, may block on a file system of the client's own.
             hand_over(None)
         try:
             data, fd = receive_packet(self._socket, AT_ONCE, takes_descriptor=is_share)
@@ -144,7 +150,7 @@ class LocalConnection:
             return bool(data)
         finally:
             if fd is not None:
-                with suppress(OSError):  # Of its file system, which may be gone. It is closed all the same.
+                with suppress(OSError):  # Its file system may be gone; the descriptor is closed in any case.
                     os.close(fd)
 
     def _answer_message(self, request: local_socket_pb2.LocalRequest, fd: int | None) -> None:
@@ -155,8 +161,8 @@ class LocalConnection:
 
     # ---- runs
 
-    def _serve_runs(self, runs: Sequence[Run], former: Sequence[Run], hand_over: HandOver) -> bool | Joint:
-        """Answer the runs of a packet, have them joined, or start them."""
+    def _serve_runs(self, runs: Sequence[Run], former: Sequence[Run], hand_over: HandOver) -> bool | Batcher:
+        """Answer the runs of a packet, start them, or return the batcher that is to answer them."""
         scheduler, description = self._device.scheduler, runs[0].description
         bucket = description.bucket if description is not None else None
         are_startable, are_quick, usual_ns = True, scheduler.has_free_slot, 0
@@ -171,7 +177,7 @@ class LocalConnection:
         if bucket is not None and (len(runs) > 1 or bucket.batching.max_delay_us or not self._reactor.has_found_one):
             self._joined = runs
             self._forget(former)
-            return self._joints.of(bucket)
+            return self._batchers.find(bucket)
         if are_startable:
             self._start_all(runs, former, hand_over)
             return True
@@ -188,7 +194,7 @@ class LocalConnection:
                 frames.append(self._replies.frame(run, PLACE, LOCAL_PACKET_BYTES))
                 if not had_free_slot and at < len(runs) and perf_counter_ns() - asked_ns >= _LONG_NS:
                     hand_over(None)
-                    self._answer_apart(frames, runs[at:])
+                    self._answer_in_threads(frames, runs[at:])
                     return True
             if len(frames) == 1:
                 self._socket.send(frames[0])
@@ -204,28 +210,28 @@ class LocalConnection:
         for run in former:
             self.session.runs.forget(run)
 
-    def _answer_apart(self, frames: Sequence[bytes], runs: Sequence[Run]) -> None:
-        """Send replies, and make runs that would wait for each other, each by itself."""
+    def _answer_in_threads(self, frames: Sequence[bytes], runs: Sequence[Run]) -> None:
+        """Send replies, then execute the remaining runs in threads of their own."""
         try:
             self._send(frames)
-        finally:  # Where the client is gone it fetches them.
-            self._do_apart(self._answer, runs)
+        finally:  # Even if the client is gone: it may fetch the replies with AwaitRun.
+            self._call_in_threads(self._answer, runs)
 
     def _answer(self, run: Run) -> None:
-        """Make a run that has begun, and send its reply."""
+        """Execute a run that has begun, and send its reply."""
         self._executing.execute(run)
-        with suppress(OSError):  # The client is gone, as the next look at the connection will find.
+        with suppress(OSError):  # The client is gone, which the reactor will find.
             self._send([self._replies.frame(run, PLACE, LOCAL_PACKET_BYTES)])
 
-    def _do_apart(self, do: Callable[[Run], None], runs: Sequence[Run]) -> None:
-        """Do what waits for the device with some runs at a time, each in a thread of its own, and wait for all."""
+    def _call_in_threads(self, do: Callable[[Run], None], runs: Sequence[Run]) -> None:
+        """Call `do`, which may wait for the device, for each run in a few threads, and wait for all calls."""
         left, ended = deque(runs), threading.Semaphore(0)
 
         def work() -> None:
             while left:
                 try:
                     run = left.popleft()
-                except IndexError:  # Another thread was first.
+                except IndexError:  # Another thread took the last one.
                     return
                 try:
                     do(run)
@@ -234,16 +240,15 @@ class LocalConnection:
                 finally:
                     ended.release()
 
-        with suppress(OutOfMemory):  # No more threads are left: those that there are do it.
-            for _ in runs[1:_APART]:
+        with suppress(OutOfMemory):  # No threads are left: those that were started do the rest.
+            for _ in runs[1:_MOST_WAITING_THREADS]:
                 self._device.threads.run(work)
         work()
         for _ in runs:
             ended.acquire()
 
     def _start_all(self, runs: Sequence[Run], former: Sequence[Run], hand_over: HandOver) -> None:
-        """Start runs for which no thread waits once they are on the device. The connection isn't served until all have
-        ended."""
+        """Start runs for which no thread waits on the device; the connection isn't served until all have ended."""
         self._unsent.update(runs)
         for run in runs:
             self._executing.begin(run, former)
@@ -252,7 +257,7 @@ class LocalConnection:
         for at, run in enumerate(runs):
             if not self._device.scheduler.has_free_slot:
                 hand_over(None)
-                self._do_apart(self._start, runs[at:])
+                self._call_in_threads(self._start, runs[at:])
                 return
             self._start(run)
 
@@ -260,12 +265,12 @@ class LocalConnection:
         self._executing.start(run, partial(self._end_started, run))
 
     def _end_started(self, run: Run) -> None:
-        """Answer a run, in whatever thread it has ended, and have the connection be served again."""
+        """Answer a started run, in the thread that ended it, and let the reactor serve the connection again."""
         packet = self._replies.frame(run, PLACE, LOCAL_PACKET_BYTES)
         self._reactor.take_back(self)
         try:
             self._send_started(run, packet, AT_ONCE)
-        except BlockingIOError:  # The device's thread doesn't wait until the client has read other replies.
+        except BlockingIOError:  # The device's thread must not wait until the client has read other replies.
             try:
                 self._device.threads.run(partial(self._send_started, run, packet))
             except OutOfMemory:
@@ -273,8 +278,10 @@ class LocalConnection:
                 self._forget_unsent(run)
 
     def _send_started(self, run: Run, packet: bytes, flags: int = 0) -> None:
-        """Send the reply of a run that others have ended. Raises BlockingIOError where it is to wait for nobody, and
-        there is no room for the reply."""
+        """Send the reply of a started run.
+
+        Raises BlockingIOError if the flags forbid waiting and there is no room for the reply.
+        """
         try:
             self._socket.send(packet, flags)
         except OSError as error:  # The client is gone, or reads no replies.
@@ -288,7 +295,7 @@ class LocalConnection:
         self._close_socket()
 
     def _send(self, frames: Sequence[bytes], flags: int = 0) -> None:
-        """Send replies in as few packets as have room for them. Raises OSError."""
+        """Send replies in as few packets as possible; raise OSError."""
         first = 0
         while first < len(frames):
             last, size = first + 1, len(frames[first])
@@ -297,19 +304,24 @@ class LocalConnection:
             try:
                 self._socket.send(b"".join(frames[first:last]), flags)
             except OSError:
-                end_connection(self._socket)  # Nobody is to wait for it once more.
+                end_connection(self._socket)  # So that no other thread waits for this client.
                 raise
             first = last
 
     def begin_joined(self) -> Sequence[Run]:
-        """Begin the runs that are to be joined, and give those that could. `end_joined` will answer the others."""
+        """Begin the runs that are to join a batch, and return those without an error.
+
+        `end_joined` answers the others.
+        """
         for run in self._joined:
             self._executing.begin(run)
         return [run for run in self._joined if run.error is None]
 
     def end_joined(self, tried: Collection[Run] = ()) -> bool:
-        """Answer those of the runs that have been tried together, alone if need be, and those that could not begin;
-        whether the connection goes on."""
+        """Answer the runs in `tried`, which a batch has tried, and those that failed to begin.
+
+        Runs whose batch failed are computed alone here. Returns whether the connection goes on.
+        """
         ended = [run for run in self._joined if run.error is not None or run in tried]
         self._joined = [run for run in self._joined if run not in ended]
         frames = []
@@ -319,7 +331,7 @@ class LocalConnection:
                 frames.append(self._replies.frame(run, PLACE, LOCAL_PACKET_BYTES))
             self._send(frames, AT_ONCE)
         except OSError:
-            return False  # The client is gone, or reads no replies: others, who wait for theirs, don't wait for it.
+            return False  # The client is gone, or reads no replies: the other clients must not wait for it.
         finally:
             for run in ended:
                 self._executing.end(run)

@@ -1,4 +1,4 @@
-"""Messages of the local socket: what clients ask there besides runs."""
+"""Messages of the local socket: requests of clients other than runs."""
 
 import os
 import socket
@@ -6,19 +6,19 @@ from contextlib import suppress
 
 from google.protobuf.message import DecodeError
 
-from nnrt_device_service.runs.failures import error_to_tell
+from nnrt_device_service.runs.failures import report_error
 from nnrt_device_service.sessions.session import Session
 from nnrt_hdi import wire
 from nnrt_hdi.errors import InvalidParameter, OperationForbidden
 from nnrt_hdi.v2.local_socket_pb2 import LocalReply, LocalRequest, ShareBuffer
 from nnrt_hdi.wire.packets import send_packet
 
-# What stands for a method in errors and lines of the log.
+# Stands for a method name in errors and log entries.
 PLACE = "the local socket"
 
 
 def answer_message(session: Session, connection: socket.socket, request: LocalRequest, fd: int | None) -> None:
-    """Answer a message, with which a descriptor came that is the caller's, or none. Raises OSError."""
+    """Answer a message, which came with a descriptor or without; the caller closes the descriptor. Raises OSError."""
     for buffer_id in request.released_buffers:
         session.release_buffer(buffer_id)
     reply, descriptors = LocalReply(), list[int]()
@@ -29,7 +29,7 @@ def answer_message(session: Session, connection: socket.socket, request: LocalRe
                     raise InvalidParameter(
                         "no descriptor came with it; send one, where no frame has come", place="ShareBuffer"
                     )
-                reply.buffer_id = _shared(session, fd, request.share)
+                reply.buffer_id = _adopt(session, fd, request.share)
             case "map":
                 mapped, reply.length = session.buffers.descriptor(request.map.buffer_id)
                 descriptors.append(mapped)
@@ -40,13 +40,13 @@ def answer_message(session: Session, connection: socket.socket, request: LocalRe
                     raise InvalidParameter("the packet has no request that is known; send one")
                 reply.done = True
     except Exception as error:
-        told = error_to_tell(error, PLACE, session)
-        session.usage.count_error(told)
-        reply = LocalReply(error=wire.error_detail(told))
+        error_sent = report_error(error, PLACE, session)
+        session.usage.count_error(error_sent)
+        reply = LocalReply(error=wire.error_detail(error_sent))
     try:
         send_packet(connection, reply, descriptors)
     except OSError:
-        if not request.share.buffer_id:  # The client never learns of it, and shares it again.
+        if not request.share.buffer_id:  # The client never learns the id, and shares the memory again.
             session.release_buffer(reply.buffer_id)
         raise
     finally:
@@ -54,7 +54,7 @@ def answer_message(session: Session, connection: socket.socket, request: LocalRe
             os.close(descriptor)
 
 
-def _shared(session: Session, fd: int, share: ShareBuffer) -> int:
+def _adopt(session: Session, fd: int, share: ShareBuffer) -> int:
     if not share.is_file:
         return session.buffers.adopt(fd, share.length, share.buffer_id)
     assert session.local_peer is not None
@@ -62,8 +62,8 @@ def _shared(session: Session, fd: int, share: ShareBuffer) -> int:
 
 
 def end_connection(connection: socket.socket) -> None:
-    """End a connection, from any thread."""
-    with suppress(OSError):  # It has ended.
+    """End a connection. Any thread may call this."""
+    with suppress(OSError):  # It may have ended already.
         connection.shutdown(socket.SHUT_RDWR)
 
 
@@ -72,8 +72,8 @@ def undecodable(error: DecodeError) -> InvalidParameter:
 
 
 def refuse(connection: socket.socket, error: Exception, session: Session | None = None) -> None:
-    """Say why a connection ends, if anybody listens: nobody ends the wait for one who doesn't."""
-    told = error_to_tell(error, PLACE, session)
+    """Send the reason why a connection ends, without waiting: a client that doesn't read must not block the thread."""
+    error_sent = report_error(error, PLACE, session)
     with suppress(OSError):
         connection.setblocking(False)
-        send_packet(connection, LocalReply(error=wire.error_detail(told)))
+        send_packet(connection, LocalReply(error=wire.error_detail(error_sent)))

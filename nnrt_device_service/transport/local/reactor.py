@@ -1,4 +1,4 @@
-"""Few threads for many connections."""
+"""Reactor: few threads that serve many connections."""
 
 import logging
 import os
@@ -12,81 +12,82 @@ from functools import partial
 from queue import SimpleQueue
 
 from nnrt_device_service.host.threads import start_thread
-from nnrt_device_service.transport.local.served import QUICK_NS, Event, HandOver, Joint, Served
+from nnrt_device_service.transport.local.served import QUICK_NS, Batcher, Event, HandOver, ServedConnection
 from nnrt_device_service.transport.local.turns import Turns
 from nnrt_hdi.errors import OutOfMemory
 
 _log = logging.getLogger(__name__)
 
-# What takes less wakes nobody where one connection has been served so many times, and no other: there would probably be
-# nothing to do.
+# Work shorter than _SHORT_NS wakes no other thread if the latest _ALONE requests came from one connection: the other
+# thread would probably have nothing to do.
 _SHORT_NS = 2_000_000
 _ALONE = 16
-# What the leader may spend on a connection while all others wait.
+# Seconds that the leader may spend on one connection while all others wait.
 PATIENCE_S = 0.005
-# Threads that wait to lead. More of them end.
+# Most threads that wait to lead; others end.
 _MOST_FOLLOWERS = 4
 
 
 class _Leader:
-    """The thread that waits for all connections, from when it begins to until it has handed that over."""
+    """State of the leading thread, from when it begins to lead until it has handed over."""
 
     __slots__ = ("has_handed_over", "joined", "served", "serving")
 
-    def __init__(self, joined: "defaultdict[Joint, list[Served]]") -> None:
+    def __init__(self, joined: "defaultdict[Batcher, list[ServedConnection]]") -> None:
         self.has_handed_over = False
-        # The connections being served, and how many times some have been.
-        self.serving: Sequence[Served] = ()
+        # Connections being served now, and how many times `serving` has been served so far.
+        self.serving: Sequence[ServedConnection] = ()
         self.served = 0
-        # Those that wait to be answered together.
+        # Connections that wait to be answered together.
         self.joined = joined
 
 
 class Reactor:
-    """Threads that serve connections, each one by at most one thread at a time.
+    """Threads that serve connections, each connection by at most one thread at a time.
 
-    One thread leads: it waits for all connections, and does itself what is quick, so that small requests of any number
-    of clients wake nobody; and what is short, where no other connection has sent anything lately. Before it does what
-    may take long it lets another one lead, which is woken or started. Where something took long that seemed quick, the
-    watchdog does so for it, after `PATIENCE_S`. (The pattern is Leader/Followers: Schmidt, Stal, Rohnert and Buschmann,
-    Pattern-Oriented Software Architecture 2, 2000.)
+    One thread leads: it waits for all connections and does quick work itself, so that small requests of any number of
+    clients wake no other thread. It also does short work if no other connection has sent anything lately. Before work
+    that may take long it hands over: it wakes or starts another thread, which leads from then on. If work that seemed
+    quick takes longer than `PATIENCE_S`, the watchdog thread hands over for it. (This is the pattern Leader/Followers:
+    Schmidt, Stal, Rohnert and Buschmann, Pattern-Oriented Software Architecture 2, 2000.)
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._epoll = select.epoll()
         self._lock = threading.Lock()
-        self._connections: dict[int, Served] = {}
-        # Whether only one connection was ready at the latest look, so that none is served after it.
+        self._connections: dict[int, ServedConnection] = {}
+        # Whether only one connection was ready when the leader last waited, so no other is served after it.
         self.has_found_one = False
-        # Those that somebody serves who doesn't lead, or that are set aside, with how many reasons there are; and those
-        # of them that have been taken off the epoll.
-        self._away: dict[Served, int] = {}
-        self._parked: set[Served] = set()
-        self._turns = Turns(self._connections, self._away)
+        # Connections that the leader must not serve now, with the number of reasons: another thread serves them, or
+        # `set_aside` was called.
+        self._paused: dict[ServedConnection, int] = {}
+        # The connections in `_paused` that are not registered with the epoll.
+        self._unregistered: set[ServedConnection] = set()
+        self._turns = Turns(self._connections, self._paused)
         self._leader = _Leader(defaultdict(list))
-        # The descriptor that was served last, and how many times it was before without another one.
+        # Descriptor that was served last, and how many times in a row before that.
         self._latest_fd, self._streak = -1, 0
-        # Something for each follower that is to lead. A semaphore does the same in Python, at twice the price.
+        # Gets an item for each follower that is to lead. (A threading.Semaphore takes twice as long.)
         self._promotions: SimpleQueue[None] = SimpleQueue()
         self._followers = 0
-        # Set where the watchdog sleeps and there is something to watch over.
+        # Set to wake the watchdog when a connection is being served again.
         self._watchdog_wakes = threading.Event()
         self._watchdog_sleeps = False
-        # Whether no more connections come, and whether the last one has gone.
+        # Whether `stop` has been called, and whether the last connection has ended since.
         self._is_stopped = self._is_over = False
         self._wake = os.eventfd(0, os.EFD_CLOEXEC)
-        # With the last thread: until then one may wait there.
+        # Closed when the reactor is garbage collected: until then a thread may wait on it.
         weakref.finalize(self, os.close, self._wake).atexit = False
         self._epoll.register(self._wake, select.EPOLLIN)
 
     def start(self) -> None:
-        """Raises OutOfMemory where the process has no threads left."""
+        """Start the leader and the watchdog; raise OutOfMemory if the process has no threads left."""
         start_thread(partial(self._work, self._leader), self._name)
         start_thread(self._watch_over, self._name)
 
-    def add(self, connection: Served) -> None:
-        """Serve a connection until it ends, and close it then; at once where the reactor can't serve it."""
+    def add(self, connection: ServedConnection) -> None:
+        """Serve a connection until it ends, and then close it; close it at once if the reactor can't serve it."""
         try:
             with self._lock:
                 if not self._is_over:
@@ -94,36 +95,36 @@ class Reactor:
                     self._epoll.register(fd, select.EPOLLIN)
                     self._connections[fd] = connection
                     return
-        except OSError as error:  # The host waits for too much.
+        except OSError as error:  # Too many epoll registrations.
             _log.warning("%s: a connection can't be served: %s", self._name, error)
         self._close(connection)
 
-    def set_aside(self, connection: Served) -> None:
-        """Serve a connection no more until `take_back`. For its `serve` to call."""
+    def set_aside(self, connection: ServedConnection) -> None:
+        """Stop serving a connection until `take_back`. Its `serve` may call this."""
         with self._lock:
-            self._keep_away((connection,))
+            self._pause((connection,))
 
-    def take_back(self, connection: Served) -> None:
-        """Serve a connection again that was set aside. Any thread may call this."""
+    def take_back(self, connection: ServedConnection) -> None:
+        """Serve a connection again after `set_aside`. Any thread may call this."""
         with self._lock:
-            self._let_back((connection,))
+            self._unpause((connection,))
 
-    def _keep_away(self, connections: Sequence[Served]) -> None:
+    def _pause(self, connections: Sequence[ServedConnection]) -> None:
         for connection in connections:
-            self._away[connection] = self._away.get(connection, 0) + 1
+            self._paused[connection] = self._paused.get(connection, 0) + 1
 
-    def _let_back(self, connections: Sequence[Served]) -> None:
+    def _unpause(self, connections: Sequence[ServedConnection]) -> None:
         for connection in connections:
-            self._away[connection] -= 1
-            if self._away[connection]:
+            self._paused[connection] -= 1
+            if self._paused[connection]:
                 continue
-            del self._away[connection]
-            if connection in self._parked:
-                self._parked.remove(connection)
+            del self._paused[connection]
+            if connection in self._unregistered:
+                self._unregistered.remove(connection)
                 self._epoll.register(connection.fileno(), select.EPOLLIN)
 
     def stop(self) -> None:
-        """Take no more connections, and end with the last of them."""
+        """End the threads when the last connection has ended."""
         with self._lock:
             self._is_stopped = True
             self._end_with_the_last()
@@ -142,7 +143,7 @@ class Reactor:
             leader = self._next_leader()
 
     def _next_leader(self) -> _Leader | None:
-        """Wait to lead; None where enough others do."""
+        """Wait until this thread is to lead; return None if it is to end."""
         with self._lock:
             if self._followers >= _MOST_FOLLOWERS or self._is_over:
                 return None
@@ -151,27 +152,27 @@ class Reactor:
         return None if self._is_over else self._leader
 
     def _lead(self, leader: _Leader) -> None:
-        """Serve all connections until another thread leads. One frame for all requests, and two for each of them."""
-        hand_over, turns = partial(self._expect, leader), self._turns
+        """Serve all connections until another thread leads. One function, for speed."""
+        hand_over, turns = partial(self._hand_over_if_long, leader), self._turns
         if leader.joined:
             self._answer_joined(leader, hand_over)
         while not (leader.has_handed_over or self._is_over):
-            # What has been served must not live until the next request.
-            connection: Served | None = None
-            goes_on: bool | Joint = False
+            # Drop the references to the latest connection before waiting for the next request.
+            connection: ServedConnection | None = None
+            goes_on: bool | Batcher = False
             cohort = turns.cohort
-            ready: Sequence[Event] = self._epoll.poll() if cohort is None else turns.next_of(cohort, self._epoll)
-            chosen = ready if len(ready) == 1 else turns.chosen(ready)
+            ready: Sequence[Event] = self._epoll.poll() if cohort is None else turns.next_events(cohort, self._epoll)
+            chosen = ready if len(ready) == 1 else turns.choose(ready)
             if (cohort := turns.cohort) is not None:
                 cohort.count(chosen)
             self.has_found_one = len(ready) == 1 and cohort is None
             for fd, _ in chosen:
                 with self._lock:
                     connection = self._connections.get(fd)
-                    if connection in self._away:  # Until it is back, its being ready would only keep this thread busy.
-                        if connection not in self._parked:
+                    if connection in self._paused:  # While it is ready, `poll` would return at once again and again.
+                        if connection not in self._unregistered:
                             self._epoll.unregister(fd)
-                            self._parked.add(connection)
+                            self._unregistered.add(connection)
                         connection = None
                     if connection is None:
                         continue
@@ -183,7 +184,7 @@ class Reactor:
                 self._latest_fd = fd
                 try:
                     goes_on = connection.serve(hand_over)
-                except BaseException:  # SystemExit, too, is the connection's affair: others are served all the same.
+                except BaseException:  # Even SystemExit ends only this connection.
                     _log.exception("%s: a connection could not be served", self._name)
                     goes_on = False
                 if isinstance(goes_on, bool):
@@ -197,35 +198,35 @@ class Reactor:
                 self._answer_joined(leader, hand_over)
 
     def _answer_joined(self, leader: _Leader, hand_over: HandOver) -> None:
-        """Have all be answered that wait for it, but for those that another leader gets meanwhile."""
+        """Answer the connections in `leader.joined`, except those that the next leader takes over meanwhile."""
         while leader.joined:
             with self._lock:
-                joint = next(iter(leader.joined))
-                leader.serving = connections = leader.joined.pop(joint)
+                batcher = next(iter(leader.joined))
+                leader.serving = connections = leader.joined.pop(batcher)
             if self._watchdog_sleeps:
                 self._watchdog_sleeps = False
                 self._watchdog_wakes.set()
             try:
-                ended = joint.answer(connections, hand_over)
+                ended = batcher.answer(connections, hand_over)
             except BaseException:
                 _log.exception("%s: %d connections could not be served", self._name, len(connections))
                 ended = connections
             self._finish(leader, connections, ended)
 
-    def _join(self, leader: _Leader, connection: Served, joint: Joint) -> None:
-        """The connection will be answered with others: before it is looked at again, or while it is away."""
+    def _join(self, leader: _Leader, connection: ServedConnection, batcher: Batcher) -> None:
+        """Note that `batcher` will answer the connection together with others."""
         with self._lock:
             leader.serving = ()
             leader.served += 1
-            leader.joined[joint].append(connection)
+            leader.joined[batcher].append(connection)
 
-    def _finish(self, leader: _Leader, served: Sequence[Served], ended: Collection[Served]) -> None:
-        """Connections have been served; close those of them that have ended."""
+    def _finish(self, leader: _Leader, served: Sequence[ServedConnection], ended: Collection[ServedConnection]) -> None:
+        """Note that connections have been served, and close those that have ended."""
         with self._lock:
             leader.serving = ()
             leader.served += 1
             if leader.has_handed_over:
-                self._let_back(served)
+                self._unpause(served)
             for connection in ended:
                 self._epoll.unregister(connection.fileno())
                 del self._connections[connection.fileno()]
@@ -234,29 +235,32 @@ class Reactor:
         for connection in ended:
             self._close(connection)
 
-    def _close(self, connection: Served) -> None:
+    def _close(self, connection: ServedConnection) -> None:
         try:
             connection.close()
         except Exception:
             _log.exception("%s: a connection could not be closed", self._name)
 
-    def _expect(self, leader: _Leader, usual_ns: int | None) -> None:
-        """Let another thread lead before something that usually takes so long, if it is worth it."""
+    def _hand_over_if_long(self, leader: _Leader, usual_ns: int | None) -> None:
+        """Hand over before work that usually takes `usual_ns`, unless it is short enough; None means not known."""
         if usual_ns is None or usual_ns >= (_SHORT_NS if self._streak >= _ALONE else QUICK_NS):
             self._hand_over(leader)
 
     def _hand_over(self, leader: _Leader, served: int | None = None) -> None:
-        """Let another thread lead; `served` as the watchdog saw it, if it still is so."""
+        """Let another thread lead, if the leader still leads and serves.
+
+        The watchdog passes the `served` count that it saw: if it has changed, nothing happens.
+        """
         with self._lock:
             if leader.has_handed_over or not leader.serving or served not in (None, leader.served):
                 return
-            self._keep_away(leader.serving)
+            self._pause(leader.serving)
             try:
                 self._appoint(_Leader(leader.joined))
-            except OutOfMemory as error:  # No thread is left. This one goes on leading.
-                self._let_back(leader.serving)
-                if served is None:  # The watchdog asks again and again.
-                    _log.warning("%s: %s; others wait", self._name, error)
+            except OutOfMemory as error:  # No thread is left, so this one goes on leading.
+                self._unpause(leader.serving)
+                if served is None:  # Not from the watchdog, which tries again and again.
+                    _log.warning("%s: %s; other connections wait", self._name, error)
             else:
                 leader.has_handed_over = True
                 leader.joined = defaultdict(list)
@@ -271,18 +275,18 @@ class Reactor:
             self._leader = following
 
     def _watch_over(self) -> None:
-        """Have another thread lead where the leader has served the same connections for too long."""
+        """Hand over for a leader that has served the same connections for too long. Runs in the watchdog thread."""
         while not self._is_over:
             leader = self._leader
             served = leader.served
-            serving = leader.serving  # Empty where it goes to sleep below, which must not keep a connection alive.
+            serving = leader.serving  # Empty whenever this thread waits below, so it keeps no connection alive.
             time.sleep(PATIENCE_S)
             if leader.serving:
                 if leader.serving is serving:
                     self._hand_over(leader, served)
             elif leader is self._leader and served == leader.served:
                 self._watchdog_sleeps = True
-                if not self._leader.serving:  # Else the leader has not seen that it sleeps.
+                if not self._leader.serving:  # Else the leader may not have seen that the watchdog sleeps.
                     self._watchdog_wakes.wait()
                     self._watchdog_wakes.clear()
                 self._watchdog_sleeps = False

@@ -1,40 +1,46 @@
-"""What a reactor serves."""
+"""Interfaces of what a reactor serves."""
 
 from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Protocol
 
-# A descriptor and what is ready there, as `select` gives them.
+# A descriptor, and the bits of what is ready there, as `select` returns them.
 Event = tuple[int, int]
-# What takes less is over before another thread would have begun with something else.
+# Work shorter than this ends before another thread could have taken over.
 QUICK_NS = 200_000
-# Called before anything that may take longer: with the nanoseconds that it usually takes, None where nobody knows.
+# Called before work that may take longer, with the nanoseconds that it usually takes, or None if that is not known.
 HandOver = Callable[[int | None], None]
 
 
-class Served(Protocol):
-    """A connection."""
+class ServedConnection(Protocol):
+    """Connection that a reactor serves."""
 
     @property
     def user(self) -> Hashable:
-        """The user it belongs to: one quick request of each is served at a time, however many connections each has."""
+        """User that the connection belongs to; users take turns, however many connections each has."""
 
     @property
     def session(self) -> Hashable:
-        """The session of the user that it belongs to: those are served one after another."""
+        """Session that the connection belongs to; the sessions of a user take turns."""
 
     def fileno(self) -> int: ...
 
-    def serve(self, hand_over: HandOver) -> "bool | Joint":
-        """Answer what has come, without waiting for more; whether the connection goes on. Or have it answered together
-        with others that are ready. What it raises ends the connection, and is logged."""
+    def serve(self, hand_over: HandOver) -> "bool | Batcher":
+        """Answer what has arrived, without waiting for more, and return whether the connection goes on.
+
+        Or return a Batcher, which answers it together with other connections that are ready. An exception ends the
+        connection and is logged.
+        """
 
     def close(self) -> None:
-        """It is served no more."""
+        """Release the connection, which the reactor serves no more."""
 
 
-class Joint(Protocol):
-    """Answers several connections at once."""
+class Batcher(Protocol):
+    """Answers several connections together."""
 
-    def answer(self, connections: Sequence[Served], hand_over: HandOver) -> Collection[Served]:
-        """Answer what these connections have received, when all that were ready have been asked, and give those that
-        don't go on. They are served no more until then. What it raises ends them all, and is logged."""
+    def answer(self, connections: Sequence[ServedConnection], hand_over: HandOver) -> Collection[ServedConnection]:
+        """Answer what these connections have received, and return those that don't go on.
+
+        The reactor calls this after it has asked all ready connections, and doesn't serve these meanwhile. An exception
+        ends all of them and is logged.
+        """

@@ -1,4 +1,4 @@
-"""The local socket: runs and shared memory for clients on this host (protos/nnrt_hdi/v2/local_socket.proto)."""
+"""Local socket: runs and shared memory for clients on this host (protos/nnrt_hdi/v2/local_socket.proto)."""
 
 import logging
 import secrets
@@ -16,8 +16,8 @@ from nnrt_device_service.host.peer import peer_of
 from nnrt_device_service.host.threads import start_thread
 from nnrt_device_service.runs.replies import Replies
 from nnrt_device_service.sessions.session import Session
+from nnrt_device_service.transport.local.batchers import LocalBatchers
 from nnrt_device_service.transport.local.connection import LocalConnection
-from nnrt_device_service.transport.local.joints import Joints
 from nnrt_device_service.transport.local.messages import PLACE, end_connection, refuse, undecodable
 from nnrt_device_service.transport.local.reactor import Reactor
 from nnrt_hdi.errors import InvalidParameter, OperationForbidden, OutOfMemory
@@ -27,24 +27,24 @@ from nnrt_hdi.wire.packets import receive_packet, send_packet
 
 _log = logging.getLogger(__name__)
 
-# What a connection gets to say whose it is.
+# Seconds that a new connection gets to send Attach.
 _ATTACH_S = 2.0
-# What a client gets to read replies that came before, when there is no room for the next one: two seconds.
+# SO_SNDTIMEO: two seconds that a client gets to read earlier replies if there is no room for the next one.
 _SEND = struct.pack("@ll", 2, 0)
-# Connections that have not yet said so.
+# Most connections that have not sent Attach yet.
 _UNATTACHED = 64
-# Between attempts to accept when the process has no descriptor left.
+# Seconds between attempts to accept while the process has no descriptor left.
 _PAUSE_S = 0.1
 
 
 class LocalSocket:
-    """Listens for clients on this host, and has a reactor serve their connections."""
+    """Listener for clients on this host; a reactor serves their connections."""
 
     def __init__(self, device: Device, replies: Replies) -> None:
-        """Raises OSError where the host has no such sockets."""
+        """Bind the socket to a new abstract name; raise OSError if the host has no such sockets."""
         self._device = device
         self._replies = replies
-        self._joints = Joints(device)
+        self._batchers = LocalBatchers(device)
         self._reactor = Reactor("local-socket")
         self._stopped = threading.Event()
         self._unattached = threading.Semaphore(_UNATTACHED)
@@ -58,11 +58,11 @@ class LocalSocket:
         start_thread(self._accept, "local-socket")
 
     def stop(self) -> None:
-        """Take no more connections. Those that there are end with their sessions."""
+        """Accept no more connections; existing ones end with their sessions."""
         self._stopped.set()
         self._reactor.stop()
-        with suppress(OSError):  # It was not started.
-            self._listener.shutdown(socket.SHUT_RDWR)  # Closing it would not wake the thread that waits.
+        with suppress(OSError):  # The socket may not have been started.
+            self._listener.shutdown(socket.SHUT_RDWR)  # `close` would not wake the thread in `accept`.
 
     def _accept(self) -> None:
         is_refusing = False
@@ -71,7 +71,7 @@ class LocalSocket:
                 try:
                     connection, _ = self._listener.accept()
                 except OSError as error:
-                    if not self._stopped.wait(_PAUSE_S) and not is_refusing:  # Once, for it is tried again and again.
+                    if not self._stopped.wait(_PAUSE_S) and not is_refusing:  # Log it once, as the loop tries again.
                         _log.warning("the local socket takes no connection: %s", error.strerror)
                         is_refusing = True
                     continue
@@ -88,21 +88,21 @@ class LocalSocket:
                     self._stopped.wait(_PAUSE_S)
 
     def _attach(self, connection: socket.socket) -> None:
-        """Have a new connection served if it says whose it is."""
+        """Let the reactor serve a new connection, if it attaches itself to a session."""
         with ExitStack() as resources:
             resources.enter_context(connection)
             try:
                 try:
-                    session = self._attached(connection)
+                    session = self._read_attach(connection)
                 finally:
                     self._unattached.release()
                 if session is not None:
-                    resources.enter_context(session.calls.local_connection(partial(end_connection, connection)))
+                    resources.enter_context(session.calls.count_local_connection(partial(end_connection, connection)))
                     send_packet(connection, local_socket_pb2.LocalReply(done=True))
                     taken = resources.pop_all()
                     self._reactor.add(
                         LocalConnection(
-                            self._device, self._replies, self._reactor, self._joints, session, connection, taken
+                            self._device, self._replies, self._reactor, self._batchers, session, connection, taken
                         )
                     )
             except OSError:
@@ -110,8 +110,8 @@ class LocalSocket:
             except Exception as error:
                 refuse(connection, error)
 
-    def _attached(self, connection: socket.socket) -> Session | None:
-        """The session that a new connection says it belongs to; None if it says nothing."""
+    def _read_attach(self, connection: socket.socket) -> Session | None:
+        """Return the session that a new connection attaches itself to, or None if it sends nothing."""
         connection.settimeout(_ATTACH_S)
         data, _ = receive_packet(connection)
         connection.settimeout(None)
@@ -124,7 +124,7 @@ class LocalSocket:
             raise undecodable(error) from error
         if request.WhichOneof("request") != "attach":
             raise InvalidParameter("the first request on the local socket must be Attach")
-        session = self._device.sessions.of(request.attach.session_id)
+        session = self._device.sessions.find(request.attach.session_id)
         try:
             session.identity.require(Role.RUN, PLACE)
             session.attach(peer_of(connection))

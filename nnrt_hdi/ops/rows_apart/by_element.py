@@ -1,8 +1,8 @@
-"""Operators that compute each element of a result from the elements in its place."""
+"""Judgements of operators that compute each element of a result from the elements at its position."""
 
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.ops.rows_apart.form import Form, Rows
-from nnrt_hdi.ops.rows_apart.judgement import Judged, judged
+from nnrt_hdi.ops.rows_apart.judgement import JudgedNode, judged
 from nnrt_hdi.ops.rows_apart.sizes import ONE, Size
 
 
@@ -29,9 +29,9 @@ from nnrt_hdi.ops.rows_apart.sizes import ONE, Size
     NodeType.SQRT,
     NodeType.SQUARE,
 )
-def of_one(node: Judged, x: Form, *_: Form) -> Form:
-    """always"""
-    return node.mixed(x, (), "")
+def of_one(node: JudgedNode, x: Form, *_: Form) -> Form:
+    """Keep rows apart always."""
+    return node.combined_output(x, (), "")
 
 
 @judged(
@@ -55,63 +55,65 @@ def of_one(node: Judged, x: Form, *_: Form) -> Form:
     NodeType.SUB_FUSION,
     NodeType.WHERE,
 )
-def broadcast(node: Judged, *operands: Form) -> Form:
-    """if operands that have no part for each row have length 1 in the dimension of the rows, or end behind it"""
+def broadcast(node: JudgedNode, *operands: Form) -> Form:
+    """Keep rows apart if operands without them have length 1 in their dimension, or only later dimensions."""
     rank = node.outputs[0].rank
     rows = common_from_the_end(node, rank, *operands)
-    return node.made(rows, broadcast_dims(rank, *operands))
+    return node.output(rows, broadcast_dims(rank, *operands))
 
 
 @judged(NodeType.ELTWISE)
-def of_one_shape(node: Judged, *operands: Form) -> Form:
-    """if each operand has a part for each row"""
-    return node.made(node.require_common(*operands), operands[0].dims)
+def of_one_shape(node: JudgedNode, *operands: Form) -> Form:
+    """Keep rows apart if each operand has them."""
+    return node.output(node.require_common(*operands), operands[0].dims)
 
 
 @judged(NodeType.SELECT)
-def select(node: Judged, condition: Form, a: Form, b: Form) -> Form:
-    """if a and b have a part for each row, and so has the condition, unless it is one element or picks along another
-    dimension"""
+def select(node: JudgedNode, condition: Form, a: Form, b: Form) -> Form:
+    """Keep rows apart if a and b have them, and so has the condition, with two exceptions.
+
+    A condition may be one element, or a vector that selects entries along another dimension.
+    """
     rows = node.require_common(a, b)
-    # A vector picks entries of dimension 0.
+    # A vector selects entries of dimension 0.
     if condition.is_alike and condition.rank < 2 and (condition.is_one or rows.axis > 0):
-        return node.made(rows, a.dims)
-    return node.made(node.require_common(condition, a, b), a.dims)
+        return node.output(rows, a.dims)
+    return node.output(node.require_common(condition, a, b), a.dims)
 
 
 @judged(NodeType.ASSERT)
-def assert_(node: Judged, condition: Form, data: Form) -> Form:
-    """always"""
+def assert_(node: JudgedNode, condition: Form, data: Form) -> Form:
+    """Keep rows apart always."""
     if condition.rows is None:
         node.require_alike(condition)
-    return node.made(condition.rows, condition.dims)
+    return node.output(condition.rows, condition.dims)
 
 
 @judged(NodeType.PRELU_FUSION)
-def prelu(node: Judged, x: Form, weight: Form) -> Form:
-    """if the dimension of the rows is not that of the channels"""
+def prelu(node: JudgedNode, x: Form, weight: Form) -> Form:
+    """Keep rows apart if their dimension is not that of the channels."""
     node.require_alike(weight)
-    return node.mixed(x, [] if weight.is_one else [_channel_axis(node)], "has a weight for each entry of")
+    return node.combined_output(x, [] if weight.is_one else [_channel_axis(node)], "has a weight for each entry of")
 
 
 @judged(NodeType.BIAS_ADD, NodeType.FUSED_BATCH_NORM)
-def by_channel(node: Judged, x: Form, *vectors: Form) -> Form:
-    """if the dimension of the rows is not that of the channels"""
+def by_channel(node: JudgedNode, x: Form, *vectors: Form) -> Form:
+    """Keep rows apart if their dimension is not that of the channels."""
     node.require_alike(*vectors)
-    return node.mixed(x, [_channel_axis(node)], "has numbers for each entry of")
+    return node.combined_output(x, [_channel_axis(node)], "has numbers for each entry of")
 
 
 @judged(NodeType.SCALE_FUSION)
-def scale(node: Judged, x: Form, scale: Form, bias: Form) -> Form:
-    """if scale and bias don't reach over the dimension of the rows"""
+def scale(node: JudgedNode, x: Form, scale: Form, bias: Form) -> Form:
+    """Keep rows apart if scale and bias don't cover their dimension."""
     node.require_alike(scale, bias)
     start = node.attrs["axis"] % x.rank
-    return node.mixed(x, range(start, start + scale.rank), "has numbers for each entry of")
+    return node.combined_output(x, range(start, start + scale.rank), "has numbers for each entry of")
 
 
-def common_from_the_end(node: Judged, rank: int, *operands: Form) -> Rows:
-    """The place of the rows in what operands broadcast to; refuses operands that are something else there."""
-    places = {(operand.rows.at(rank - operand.rank + operand.rows.axis)) for operand in operands if operand.rows}
+def common_from_the_end(node: JudgedNode, rank: int, *operands: Form) -> Rows:
+    """Return where the rows are in the broadcast result. Refuses operands that differ there."""
+    places = {(operand.rows.moved_to(rank - operand.rank + operand.rows.axis)) for operand in operands if operand.rows}
     if not places:
         node.require_alike(*operands)
     if len(places) > 1:
@@ -129,7 +131,7 @@ def common_from_the_end(node: Judged, rank: int, *operands: Form) -> Rows:
 
 
 def broadcast_dims(rank: int, *operands: Form) -> list[Size | None]:
-    """The dimensions that operands have together, None for those that differ."""
+    """Return the dimensions of the broadcast result, None for those in which operands differ."""
     result: list[Size | None] = []
     for axis in range(-rank, 0):
         dims = {operand.dims[axis] for operand in operands if operand.rank >= -axis} - {ONE}
@@ -137,7 +139,7 @@ def broadcast_dims(rank: int, *operands: Form) -> list[Size | None]:
     return result
 
 
-def _channel_axis(node: Judged) -> int:
-    """The dimension of the channels of x."""
+def _channel_axis(node: JudgedNode) -> int:
+    """Return the dimension of x's channels."""
     x = node.inputs[0]
     return x.channel_axis % x.rank

@@ -1,4 +1,4 @@
-"""Sizes that a model computes with: SHAPE, the arithmetic behind it, and the tensors that are made in such shapes."""
+"""Judgements of sizes that a model computes: SHAPE, the arithmetic after it, and tensors of such shapes."""
 
 import operator
 from collections.abc import Callable
@@ -9,58 +9,58 @@ from nnrt_hdi.enums import ActivationType, NodeType, ReduceMode
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.ops.operands import INDICES
 from nnrt_hdi.ops.rows_apart.form import MAX_ELEMENTS, Elements, Form, as_elements
-from nnrt_hdi.ops.rows_apart.judgement import Judged, judged
+from nnrt_hdi.ops.rows_apart.judgement import JudgedNode, judged
 from nnrt_hdi.ops.rows_apart.moving import in_shape
 from nnrt_hdi.ops.rows_apart.sizes import Size, product
 from nnrt_hdi.ops.slicing import Masks, strided_cuts
 
-# What an operator makes of the elements of its operands. Raises ValueError where that is not followed.
+# Computes the result's elements from those of the operands. Raises ValueError for elements that aren't tracked.
 Counted = Callable[..., Elements]
 COUNTED: dict[NodeType, Counted] = {}
-# As far as 32 bits reach, beyond which numbers wrap around.
+# The limit of 32 bits, beyond which numbers wrap around.
 _MOST = 2**31
 
 
 @judged(NodeType.SHAPE)
-def shape_of(node: Judged, x: Form) -> Form:
-    """always, as far as RESHAPE, FILL and the like are given what is made of it"""
+def shape_of(node: JudgedNode, x: Form) -> Form:
+    """Keep rows apart always, as far as RESHAPE, FILL and similar operators get what follows from the result."""
     return Form((Size(x.rank),), None, as_elements(list(x.dims)))
 
 
 @judged(NodeType.RANK)
-def rank_of(node: Judged, x: Form) -> Form:
-    """always"""
+def rank_of(node: JudgedNode, x: Form) -> Form:
+    """Keep rows apart always."""
     return Form((), None, as_elements([Size(x.rank)], ()))
 
 
 @judged(NodeType.RANGE)
-def range_(node: Judged, x: Form) -> Form:
-    """always: it is the same for all rows"""
-    return node.made(None)
+def range_(node: JudgedNode, x: Form) -> Form:
+    """Keep rows apart always, because the result is the same for all rows."""
+    return node.output(None)
 
 
 @judged(NodeType.FILL)
-def fill(node: Judged, value: Form, shape: Form) -> Form:
-    """if value is the same for all rows, and one dimension of shape is theirs"""
+def fill(node: JudgedNode, value: Form, shape: Form) -> Form:
+    """Keep rows apart if value is the same for all rows, and one dimension of shape is theirs."""
     node.require_alike(value)
     return _filled(node, shape)
 
 
 @judged(NodeType.CONSTANT_OF_SHAPE)
-def constant_of_shape(node: Judged, shape: Form) -> Form:
-    """if one dimension of shape is that of the rows"""
+def constant_of_shape(node: JudgedNode, shape: Form) -> Form:
+    """Keep rows apart if one dimension of shape is theirs."""
     return _filled(node, shape)
 
 
-def _filled(node: Judged, shape: Form) -> Form:
+def _filled(node: JudgedNode, shape: Form) -> Form:
     if shape.rows is not None or shape.elements is None:
         node.refuse("shape has a part for each row, so each would make another shape")
     dims = list(shape.elements.flat)
-    return node.made(in_shape(node, None, dims), dims)
+    return node.output(in_shape(node, None, dims), dims)
 
 
 def counts(*types: NodeType) -> Callable[[Counted], Counted]:
-    """Declare what operators make of the elements of their operands."""
+    """Register how operators compute their result's elements."""
 
     def declare(function: Counted) -> Counted:
         COUNTED.update(dict.fromkeys(types, function))
@@ -69,8 +69,8 @@ def counts(*types: NodeType) -> Callable[[Counted], Counted]:
     return declare
 
 
-def counted(node: Judged) -> Form | None:
-    """The result of a node on integers of which each is followed; None where it isn't."""
+def counted(node: JudgedNode) -> Form | None:
+    """Return the result of a node if all elements of its operands are tracked integers, else None."""
     function = COUNTED.get(node.node.type)
     elements = [operand.elements for operand in node.operands]
     if function is None or any(part is None for part in elements) or len(node.outputs) != 1:
@@ -78,8 +78,8 @@ def counted(node: Judged) -> Form | None:
     try:
         result = function(node, *elements)
     except (NnrtError, ValueError, IndexError, OverflowError):
-        return None  # What doesn't fit together fails in a run.
-    if isinstance(result, Size):  # Of rank 0 numpy gives the element itself.
+        return None  # Operands that don't fit fail in the run.
+    if isinstance(result, Size):  # For rank 0 numpy returns the element itself.
         result = as_elements([result], ())
     if result.size > MAX_ELEMENTS or any(abs(size.factor) >= _MOST for size in result.flat):
         return None
@@ -87,7 +87,7 @@ def counted(node: Judged) -> Form | None:
 
 
 @counts(NodeType.GATHER)
-def gather(node: Judged, x: Elements, indices: Elements, axis: Elements) -> Elements:
+def gather(node: JudgedNode, x: Elements, indices: Elements, axis: Elements) -> Elements:
     at, along = _ints(indices), _ints(axis).item()
     if (at < -x.shape[along]).any():
         raise IndexError(at)
@@ -95,33 +95,33 @@ def gather(node: Judged, x: Elements, indices: Elements, axis: Elements) -> Elem
 
 
 @counts(NodeType.CONCAT)
-def concat(node: Judged, *parts: Elements) -> Elements:
+def concat(node: JudgedNode, *parts: Elements) -> Elements:
     return np.concatenate(parts, node.attrs["axis"])
 
 
 @counts(NodeType.STACK)
-def stack(node: Judged, *parts: Elements) -> Elements:
+def stack(node: JudgedNode, *parts: Elements) -> Elements:
     return np.stack(parts, node.attrs["axis"])
 
 
 @counts(NodeType.CAST)
-def cast(node: Judged, x: Elements, type_: Elements) -> Elements:
+def cast(node: JudgedNode, x: Elements, type_: Elements) -> Elements:
     _require_integers(node)
     return x
 
 
 @counts(NodeType.TRANSPOSE)
-def transpose(node: Judged, x: Elements, permutation: Elements) -> Elements:
+def transpose(node: JudgedNode, x: Elements, permutation: Elements) -> Elements:
     return np.transpose(x, _ints(permutation).reshape(-1).tolist())
 
 
 @counts(NodeType.RESHAPE, NodeType.SQUEEZE, NodeType.UNSQUEEZE, NodeType.EXPAND_DIMS)
-def reshape(node: Judged, x: Elements, *_: Elements) -> Elements:
+def reshape(node: JudgedNode, x: Elements, *_: Elements) -> Elements:
     return x.reshape(node.outputs[0].shape)
 
 
 @counts(NodeType.STRIDED_SLICE)
-def strided_slice(node: Judged, x: Elements, *vectors: Elements) -> Elements:
+def strided_slice(node: JudgedNode, x: Elements, *vectors: Elements) -> Elements:
     entries = zip(*(_ints(vector).reshape(-1).tolist() for vector in vectors), strict=True)
     cuts = strided_cuts(x.shape, list(entries), Masks(*(node.attrs[name] for name in Masks._fields)))
     part = x[tuple(cut.part for cut in cuts if cut.part is not None)]
@@ -130,7 +130,7 @@ def strided_slice(node: Judged, x: Elements, *vectors: Elements) -> Elements:
 
 
 @counts(NodeType.REDUCE_FUSION)
-def reduce(node: Judged, x: Elements, axis: Elements) -> Elements:
+def reduce(node: JudgedNode, x: Elements, axis: Elements) -> Elements:
     _require_integers(node)
     if x.ndim != 1 or node.attrs["mode"] is not ReduceMode.PROD:
         raise ValueError("only products are followed")
@@ -138,76 +138,76 @@ def reduce(node: Judged, x: Elements, axis: Elements) -> Elements:
 
 
 @counts(NodeType.EQUAL)
-def equal(node: Judged, a: Elements, b: Elements) -> Elements:
+def equal(node: JudgedNode, a: Elements, b: Elements) -> Elements:
     return _by_pairs(_are_equal, a, b)
 
 
 @counts(NodeType.WHERE)
-def where(node: Judged, condition: Elements, a: Elements, b: Elements) -> Elements:
+def where(node: JudgedNode, condition: Elements, a: Elements, b: Elements) -> Elements:
     return np.where(_ints(condition) != 0, a, b)
 
 
 @counts(NodeType.MUL_FUSION)
-def mul(node: Judged, a: Elements, b: Elements) -> Elements:
+def mul(node: JudgedNode, a: Elements, b: Elements) -> Elements:
     _require_integers(node)
     return _by_pairs(operator.mul, a, b)
 
 
 @counts(NodeType.ADD_FUSION, NodeType.SUB_FUSION)
-def add(node: Judged, a: Elements, b: Elements) -> Elements:
+def add(node: JudgedNode, a: Elements, b: Elements) -> Elements:
     _require_integers(node)
     sign = Size(-1 if node.node.type is NodeType.SUB_FUSION else 1)
     return _by_pairs(lambda one, other: _sum(node, one, other * sign), a, b)
 
 
 @counts(NodeType.DIV_FUSION, NodeType.REAL_DIV)
-def div(node: Judged, a: Elements, b: Elements) -> Elements:
+def div(node: JudgedNode, a: Elements, b: Elements) -> Elements:
     _require_integers(node)
     return _by_pairs(lambda one, other: _quotient(node, one, other), a, b)
 
 
-def _require_integers(node: Judged) -> None:
-    """Refuse to follow other results than integers, and those behind an activation."""
+def _require_integers(node: JudgedNode) -> None:
+    """Raise ValueError unless the result is an integer without an activation."""
     activation = node.attrs.get("activation_type", ActivationType.NO_ACTIVATION)
     if activation is not ActivationType.NO_ACTIVATION or node.outputs[0].data_type not in INDICES:
         raise ValueError("it is no plain integer")
 
 
 def _by_pairs(function: Callable[[Size, Size], Size | None], a: Elements, b: Elements) -> Elements:
-    """Numbers computed of pairs, if all are known."""
+    """Compute numbers from pairs. Raises ValueError if one is unknown."""
     made: Elements = np.asarray(np.frompyfunc(function, 2, 1)(a, b))
     if any(size is None for size in made.flat):
         raise ValueError("one is known only in a run")
     return made
 
 
-def _sum(node: Judged, a: Size, b: Size) -> Size | None:
+def _sum(node: JudgedNode, a: Size, b: Size) -> Size | None:
     if 0 in (a.factor, b.factor):
         return b if a.factor == 0 else a
     if a.unknowns == b.unknowns:
         return Size(a.factor + b.factor, a.unknowns) if a.factor + b.factor else Size(0)
     if a.counts_rows or b.counts_rows:
         return None
-    return node.unknowns.of("+", *sorted((a, b), key=repr), is_size=a.is_size and b.is_size)
+    return node.unknowns.get("+", *sorted((a, b), key=repr), is_size=a.is_size and b.is_size)
 
 
 def _are_equal(a: Size, b: Size) -> Size | None:
-    """1 or 0, where it is known before a run."""
+    """Return 1 or 0, or None if only a run knows it."""
     if a == b:
         return Size(1)
     is_never = (a.is_size and (b.number or 0) < 0) or (b.is_size and (a.number or 0) < 0)
     return Size(0) if is_never or (a.number is not None and b.number is not None) else None
 
 
-def _quotient(node: Judged, a: Size, b: Size) -> Size | None:
-    exact = a.over(b)
+def _quotient(node: JudgedNode, a: Size, b: Size) -> Size | None:
+    exact = a.divided_by(b)
     if exact is not None or a.counts_rows or b.counts_rows or b.factor == 0:
         return exact
-    return node.unknowns.of("/", a, b, is_size=a.is_size and b.is_size)
+    return node.unknowns.get("/", a, b, is_size=a.is_size and b.is_size)
 
 
 def _ints(elements: Elements) -> Elements:
-    """Elements as numbers. Raises ValueError where one is known only in a run."""
+    """Return elements as numbers. Raises ValueError if only a run knows one."""
     found = [size.number for size in elements.flat]
     if None in found:
         raise ValueError("one is known only in a run")

@@ -1,77 +1,77 @@
-"""Operators that fold many elements into one: reductions, normalizations, products of matrices, and recurrences."""
+"""Judgements of operators that combine many elements to one: reductions, normalizations, products, recurrences."""
 
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.ops.reduction import reduced_axes
 from nnrt_hdi.ops.rows_apart.by_element import broadcast_dims, common_from_the_end
 from nnrt_hdi.ops.rows_apart.form import Form
-from nnrt_hdi.ops.rows_apart.judgement import Judged, judged
+from nnrt_hdi.ops.rows_apart.judgement import JudgedNode, judged
 from nnrt_hdi.ops.rows_apart.moving import in_shape, known_numbers
 from nnrt_hdi.ops.rows_apart.sizes import ONE, Size, product
 
 
 @judged(NodeType.SOFTMAX, NodeType.LOG_SOFTMAX)
-def softmax(node: Judged, x: Form) -> Form:
-    """if axis is another dimension than that of the rows"""
+def softmax(node: JudgedNode, x: Form) -> Form:
+    """Keep rows apart if axis is another dimension than theirs."""
     axis = node.attrs["axis"]
     along = axis if isinstance(axis, int) else axis[0] if axis else -1
-    return node.mixed(x, [along % x.rank], "adds up along")
+    return node.combined_output(x, [along % x.rank], "adds up along")
 
 
 @judged(NodeType.LAYER_NORM_FUSION)
-def layer_norm(node: Judged, x: Form, gamma: Form, beta: Form) -> Form:
-    """if the dimension of the rows is one before begin_norm_axis"""
+def layer_norm(node: JudgedNode, x: Form, gamma: Form, beta: Form) -> Form:
+    """Keep rows apart if their dimension comes before begin_norm_axis."""
     node.require_alike(gamma, beta)
-    return node.mixed(x, range(node.attrs["begin_norm_axis"], x.rank), "takes the mean over")
+    return node.combined_output(x, range(node.attrs["begin_norm_axis"], x.rank), "takes the mean over")
 
 
 @judged(NodeType.L2_NORMALIZE_FUSION)
-def l2_normalize(node: Judged, x: Form) -> Form:
-    """if axis names dimensions, and not that of the rows"""
-    return node.mixed(x, [axis % x.rank for axis in node.attrs["axis"] or range(x.rank)], "adds up along")
+def l2_normalize(node: JudgedNode, x: Form) -> Form:
+    """Keep rows apart if axis names dimensions, but not theirs."""
+    return node.combined_output(x, [axis % x.rank for axis in node.attrs["axis"] or range(x.rank)], "adds up along")
 
 
 @judged(NodeType.REDUCE_FUSION, NodeType.ALL)
-def reduce(node: Judged, x: Form, axis: Form) -> Form:
-    """if axis is a constant that names dimensions, and not that of the rows"""
+def reduce(node: JudgedNode, x: Form, axis: Form) -> Form:
+    """Keep rows apart if axis is a constant that names dimensions, but not theirs."""
     reduced = reduced_axes(known_numbers(node, axis), x.rank, node.attrs.get("reduce_to_end", False))
-    return node.moved(x, x.changed(reduced, ONE) if node.attrs["keep_dims"] else x.without(reduced), "folds")
+    return node.moved_output(x, x.changed(reduced, ONE) if node.attrs["keep_dims"] else x.without(reduced), "folds")
 
 
 @judged(NodeType.ARGMAX_FUSION)
-def arg_max(node: Judged, x: Form) -> Form:
-    """if axis is another dimension than that of the rows"""
+def arg_max(node: JudgedNode, x: Form) -> Form:
+    """Keep rows apart if axis is another dimension than theirs."""
     along, count = [node.attrs["axis"] % x.rank], node.attrs["top_k"]
     is_kept = node.attrs["keep_dims"] or count > 1
-    return node.moved(x, x.changed(along, Size(count)) if is_kept else x.without(along), "compares along")
+    return node.moved_output(x, x.changed(along, Size(count)) if is_kept else x.without(along), "compares along")
 
 
 @judged(NodeType.TOPK_FUSION)
-def top_k(node: Judged, x: Form, k: Form) -> tuple[Form, ...]:
-    """if axis is another dimension than that of the rows, and k is the same for all rows"""
+def top_k(node: JudgedNode, x: Form, k: Form) -> tuple[Form, ...]:
+    """Keep rows apart if axis is another dimension than theirs, and k is the same for all rows."""
     node.require_alike(k)
     count = None if k.elements is None else k.elements.reshape(-1)[0]
     dims = x.changed([node.attrs["axis"] % x.rank], count)
-    return tuple(node.moved(x, dims, "compares along", at=at) for at in range(2))
+    return tuple(node.moved_output(x, dims, "compares along", at=at) for at in range(2))
 
 
 @judged(NodeType.FULL_CONNECTION)
-def full_connection(node: Judged, x: Form, weight: Form, *bias: Form) -> Form:
-    """if x has the rows in a dimension before its columns"""
+def full_connection(node: JudgedNode, x: Form, weight: Form, *bias: Form) -> Form:
+    """Keep rows apart if they are in a dimension of x before its columns."""
     node.require_alike(weight, *bias)
     features = weight.dims[0]
     if node.attrs["axis"] is None and not node.attrs["use_axis"]:
-        # x as a matrix with as many columns as the weight takes.
+        # x is read as a matrix with as many columns as the weight takes.
         columns = weight.dims[1]
-        count = product(x.dims).over(columns)
+        count = product(x.dims).divided_by(columns)
         if count is None:
             node.refuse("how many rows of its weight's length x has is known only in a run, so they may mix")
-        return node.made(in_shape(node, x, [count, columns]), [None, features])
-    return node.moved(x, [*range((node.attrs["axis"] or 0) % x.rank), features], "adds up along")
+        return node.output(in_shape(node, x, [count, columns]), [None, features])
+    return node.moved_output(x, [*range((node.attrs["axis"] or 0) % x.rank), features], "adds up along")
 
 
 @judged(NodeType.MATMUL_FUSION)
-def matmul(node: Judged, a: Form, b: Form) -> Form:
-    """if each row has matrices of its own, or rows of a (columns of b) while b (a) is the same for all"""
+def matmul(node: JudgedNode, a: Form, b: Form) -> Form:
+    """Keep rows apart if each has its own matrices, or is rows of a (columns of b) and b (a) is the same for all."""
     rank = node.outputs[0].rank
     left = _matrix(a, node.attrs["transpose_a"])
     right = _matrix(b, node.attrs["transpose_b"])
@@ -86,28 +86,28 @@ def matmul(node: Judged, a: Form, b: Form) -> Form:
         if other.rows is not None:
             node.refuse("its operands have the rows in different places")
         node.require_alike(operand)
-        return node.made(part.rows.at(rank - own), dims)
-    return node.made(common_from_the_end(node, rank, a, b), dims)
+        return node.output(part.rows.moved_to(rank - own), dims)
+    return node.output(common_from_the_end(node, rank, a, b), dims)
 
 
 def _matrix(operand: Form, transposed: bool) -> Form:
-    """The operand as the product reads it."""
+    """Return the operand as the product reads it."""
     if not transposed:
         return operand
     order = [*range(operand.rank - 2), operand.rank - 1, operand.rank - 2]
-    rows = operand.rows and operand.rows.at(order[operand.rows.axis])
+    rows = operand.rows and operand.rows.moved_to(order[operand.rows.axis])
     return Form(tuple(operand.dims[axis] for axis in order), rows)
 
 
 @judged(NodeType.LSTM)
-def lstm(node: Judged, x: Form, w_ih: Form, w_hh: Form, bias: Form, hx: Form, cx: Form) -> tuple[Form, Form, Form]:
-    """if x, hx and cx have the rows in their dimension of the batch"""
+def lstm(node: JudgedNode, x: Form, w_ih: Form, w_hh: Form, bias: Form, hx: Form, cx: Form) -> tuple[Form, Form, Form]:
+    """Keep rows apart if x, hx and cx have them in the dimension of the batch."""
     node.require_alike(w_ih, w_hh, bias)
     rows = node.require_rows(x)
     if rows.axis != 1:
         node.refuse(f"x has the rows in dimension {rows.axis}, which is not the batch; transpose it to dimension 1")
     for state in (hx, cx):
         place = node.require_rows(state)
-        if place.at(place.axis + 3 - state.rank) != rows:
+        if place.moved_to(place.axis + 3 - state.rank) != rows:
             node.refuse(f"{node.name(state)} does not have the rows in the batch, as x has them")
-    return node.made(rows, [x.dims[0], None, None]), node.made(rows, at=1), node.made(rows, at=2)
+    return node.output(rows, [x.dims[0], None, None]), node.output(rows, at=1), node.output(rows, at=2)

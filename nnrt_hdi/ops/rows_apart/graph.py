@@ -1,4 +1,4 @@
-"""The judgement of a whole graph."""
+"""Judgement of a whole graph."""
 
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import Unsupported
@@ -6,19 +6,19 @@ from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops.inference import inferred_graph
 from nnrt_hdi.ops.rows_apart import by_element, folding, images, moving  # noqa: F401  (each declares judgements)
 from nnrt_hdi.ops.rows_apart.counting import counted
-from nnrt_hdi.ops.rows_apart.form import FOLLOWED, MAX_ELEMENTS, Form, Rows, sizes
-from nnrt_hdi.ops.rows_apart.judgement import JUDGEMENTS, Judged
+from nnrt_hdi.ops.rows_apart.form import FOLLOWED, MAX_ELEMENTS, Form, Rows, known_elements
+from nnrt_hdi.ops.rows_apart.judgement import JUDGEMENTS, JudgedNode
 from nnrt_hdi.ops.rows_apart.sizes import ROW_COUNT, Size, Unknowns
 from nnrt_hdi.tensor import UNKNOWN_DIM
 
-# What they make says something of the shape of their operand, whatever is in it.
+# Their results depend on the shape of the operand only, not on its elements.
 _OF_SHAPES = (NodeType.SHAPE, NodeType.RANK)
 
 
 def require_rows_apart(graph: Graph) -> None:
     """Raise Unsupported, with place and reason, for a graph whose runs can't be joined along dimension 0.
 
-    All inputs and outputs must have a first dimension that is open, which counts the same rows.
+    The first dimension of all inputs and outputs must be open and count the same rows.
     """
     forms = forms_of(graph)
     for tensor in graph.outputs:
@@ -30,22 +30,26 @@ def require_rows_apart(graph: Graph) -> None:
 
 
 def forms_of(graph: Graph) -> dict[int, Form]:
-    """What is known of each tensor: where the rows of the inputs are in it. Raises Unsupported for what mixes them."""
+    """Return the known facts about each tensor, with the position of the rows.
+
+    Raises:
+        Unsupported: An operator mixes rows.
+    """
     graph, unknowns = inferred_graph(graph), Unknowns()
     forms = {tensor: _input(graph, tensor, unknowns) for tensor in graph.inputs}
     for tensor, constant in graph.constants.items():
         spec, value = graph.tensors[tensor], constant.shape_value
         is_followed = value is not None and spec.data_type in FOLLOWED and value.size <= MAX_ELEMENTS
-        forms[tensor] = Form(tuple(map(Size, spec.shape)), None, sizes(value) if is_followed else None)
+        forms[tensor] = Form(tuple(map(Size, spec.shape)), None, known_elements(value) if is_followed else None)
     for index in graph.order:
-        node = Judged(graph, index, [forms[tensor] for tensor in graph.nodes[index].inputs], unknowns)
+        node = JudgedNode(graph, index, [forms[tensor] for tensor in graph.nodes[index].inputs], unknowns)
         forms.update(zip(graph.nodes[index].outputs, _made(node), strict=True))
     return forms
 
 
 def rows_stay_apart_if(node_type: NodeType) -> str:
-    """The condition under which an operator keeps rows apart, as a part of a sentence."""
-    return " ".join((JUDGEMENTS[node_type].__doc__ or "").split())
+    """Return the condition under which an operator keeps rows apart, as a part of a sentence."""
+    return " ".join((JUDGEMENTS[node_type].__doc__ or "").split()).removeprefix("Keep rows apart ").removesuffix(".")
 
 
 def _input(graph: Graph, tensor: int, unknowns: Unknowns) -> Form:
@@ -54,19 +58,19 @@ def _input(graph: Graph, tensor: int, unknowns: Unknowns) -> Form:
         raise Unsupported(
             f"{graph.tensors[tensor]} has no open dimension 0, along which runs could be joined", place=place
         )
-    dims = [unknowns.of("input", tensor, axis) if dim == UNKNOWN_DIM else Size(dim) for axis, dim in enumerate(shape)]
+    dims = [unknowns.get("input", tensor, axis) if dim == UNKNOWN_DIM else Size(dim) for axis, dim in enumerate(shape)]
     return Form((ROW_COUNT, *dims[1:]), Rows())
 
 
-def _made(node: Judged) -> tuple[Form, ...]:
-    """What the node makes."""
+def _made(node: JudgedNode) -> tuple[Form, ...]:
+    """Return the forms of a node's outputs."""
     try:
         if node.node.type not in _OF_SHAPES:
             form = counted(node)
             if form is not None:
                 return (form,)
             if all(operand.is_alike for operand in node.operands):
-                return node.alike()
+                return node.equal_outputs()
         made = JUDGEMENTS[node.node.type](node, *node.operands)
         forms = made if isinstance(made, tuple) else (made,)
         _require_no_parameters(node, forms)
@@ -77,8 +81,8 @@ def _made(node: Judged) -> tuple[Form, ...]:
         node.refuse(error.message)
 
 
-def _require_no_parameters(node: Judged, forms: tuple[Form, ...]) -> None:
-    """Refuse quantization parameters for each entry of the dimension of the rows."""
+def _require_no_parameters(node: JudgedNode, forms: tuple[Form, ...]) -> None:
+    """Refuse quantization parameters that run along the dimension of the rows."""
     inputs, outputs = node.scalings
     for form, scaling in zip((*node.operands, *forms), (*inputs, *outputs), strict=True):
         is_for_each = scaling is not None and len(scaling.params) > 1

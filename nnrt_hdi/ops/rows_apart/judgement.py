@@ -1,14 +1,14 @@
-"""The language of the judgements: a function says where the rows are in what an operator makes.
+"""Declaration of judgements: a function returns where the rows are in an operator's result.
 
     @judged(NodeType.SOFTMAX)
-    def along_an_axis(node: Judged, x: Form) -> Made:
-        '''along another dimension than that of the rows'''
+    def along_an_axis(node: JudgedNode, x: Form) -> Made:
+        '''Keep rows apart if axis is another dimension than theirs.'''
         ...
-        return node.mixed(x, [axis], "adds up along")
+        return node.combined_output(x, [axis], "adds up along")
 
-The docstring says under which condition rows stay apart, for docs/operators.md. A function is asked only where an
-operand has rows in it or counts them: without, the results are the same for all rows. It gets the operands that the
-node has, and refuses what mixes rows.
+docs/reference/operators.md quotes the docstring's condition; the docstring is one sentence that begins with "Keep rows
+apart". The function gets the node and the forms of its operands. It is called only if an operand has rows or counts
+them: otherwise the results are the same for all rows. It refuses operands with which the operator mixes rows.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -32,8 +32,8 @@ JudgementT = TypeVar("JudgementT", bound=Judgement)
 JUDGEMENTS: dict[NodeType, Judgement] = {}
 
 
-class Judged:
-    """A node of a graph that has been inferred, with what is known of its operands."""
+class JudgedNode:
+    """Node of an inferred graph, with what is known of its operands."""
 
     def __init__(self, graph: Graph, index: int, operands: Sequence[Form], unknowns: Unknowns) -> None:
         self.node = graph.nodes[index]
@@ -47,12 +47,12 @@ class Judged:
 
     @cached_property
     def attrs(self) -> Mapping[str, Any]:
-        """The attributes by parameter, defaults for absent ones."""
+        """Attributes by parameter, with defaults for absent ones."""
         return self.operator.bind(self.node.attrs)
 
     @property
     def scalings(self) -> tuple[Sequence[Scaling | None], Sequence[Scaling | None]]:
-        """How operands are read and outputs are written; None for those that aren't quantized."""
+        """Scalings with which operands are read and outputs written; None for those that aren't quantized."""
         if self.operator.sees_quantization:
             x, y = cast_scalings(self.inputs[0], self.outputs[0], self.attrs.get("axis", 0))
             return (x,), (y,)
@@ -60,23 +60,26 @@ class Judged:
         return (view.inputs, view.outputs) if view else ((None,) * len(self.inputs), (None,) * len(self.outputs))
 
     def name(self, form: Form) -> str:
-        """The name of an operand."""
+        """Return the name of an operand."""
         at = self._position(form)
         rule = self.operator.operands[min(at, len(self.operator.operands) - 1)]
         return f"{rule.name}[{at - len(self.operator.operands) + 1}]" if rule.variadic else rule.name
 
     def is_constant(self, form: Form) -> bool:
-        """An operand is a constant of the graph."""
+        """Return whether an operand is a constant of the graph."""
         return self.node.inputs[self._position(form)] in self._graph.constants
 
     def unknown(self, thing: str, at: int, *, is_size: bool = True) -> Size:
-        """A number that only the run knows, the same for all rows; each node has its own."""
-        return self.unknowns.of(self._index, thing, at, is_size=is_size)
+        """Return a number that only the run knows, and that is the same for all rows. Each node has its own."""
+        return self.unknowns.get(self._index, thing, at, is_size=is_size)
 
-    def made(self, rows: Rows | None, dims: Sequence[Size | None] | None = None, *, at: int = 0) -> Form:
-        """An output that has its rows there.
+    def output(self, rows: Rows | None, dims: Sequence[Size | None] | None = None, *, at: int = 0) -> Form:
+        """Return the form of an output that has its rows at `rows`.
 
-        `dims` are its dimensions as far as they are those of operands; inference knows others, or only the run.
+        Args:
+            rows: Where the rows are in the output.
+            dims: The dimensions that come from operands. Inference or only the run knows the others.
+            at: The index of the output.
         """
         spec = self.outputs[at]
         sizes = []
@@ -94,22 +97,28 @@ class Judged:
             self.refuse(f"its output {spec} would count the rows in several dimensions")
         return Form(tuple(sizes), rows)
 
-    def moved(self, x: Form, sources: Sequence[Source], does: str = "", *, at: int = 0) -> Form:
-        """An output whose dimensions come from `sources`. Refuses it where none is that of the rows, to which it `does`
-        something then."""
+    def moved_output(self, x: Form, sources: Sequence[Source], does: str = "", *, at: int = 0) -> Form:
+        """Return the form of an output whose dimensions come from `sources`. Refuses if none is that of the rows.
+
+        Args:
+            x: The operand with the rows.
+            sources: The source of each dimension.
+            does: What the operator does to the rows' dimension then, for the message.
+            at: The index of the output.
+        """
         rows = self.require_rows(x)
         if rows.axis not in sources:
             self.refuse(f"it {does} dimension {rows.axis}, which is that of the rows")
         dims = [x.dims[source] if isinstance(source, int) else source for source in sources]
-        return self.made(rows.at(sources.index(rows.axis)), dims, at=at)
+        return self.output(rows.moved_to(sources.index(rows.axis)), dims, at=at)
 
-    def mixed(self, x: Form, axes: Collection[int], does: str) -> Form:
-        """An output of the shape of x, which `does` something along these dimensions."""
-        return self.moved(x, [x.dims[axis] if axis in axes else axis for axis in range(x.rank)], does)
+    def combined_output(self, x: Form, axes: Collection[int], does: str) -> Form:
+        """Return the form of an output in the shape of x, combined (`does`) along these dimensions."""
+        return self.moved_output(x, [x.dims[axis] if axis in axes else axis for axis in range(x.rank)], does)
 
-    def alike(self) -> tuple[Form, ...]:
-        """The outputs, where they are the same for all rows."""
-        return tuple(self.made(None, at=at) for at in range(len(self.outputs)))
+    def equal_outputs(self) -> tuple[Form, ...]:
+        """Return the forms of the outputs, which are the same for all rows."""
+        return tuple(self.output(None, at=at) for at in range(len(self.outputs)))
 
     def require_alike(self, *operands: Form) -> None:
         """Refuse operands that aren't the same for all rows."""
@@ -118,7 +127,7 @@ class Judged:
                 self.refuse(f"{self.name(operand)} {_has(operand)}; only one that is the same for all can be joined")
 
     def require_rows(self, operand: Form) -> Rows:
-        """The place of the rows. Refuses an operand that has none."""
+        """Return the position of an operand's rows. Refuses an operand without rows."""
         if operand.counts_rows:
             self.require_alike(operand)
         if operand.rows is None:
@@ -126,14 +135,14 @@ class Judged:
         return operand.rows
 
     def require_common(self, *operands: Form) -> Rows:
-        """The place of the rows, which all operands have them in. Refuses others."""
+        """Return the position of the rows that all operands share. Refuses others."""
         places = [self.require_rows(operand) for operand in operands]
         if len(set(places)) > 1:
             self.refuse("its operands have the rows in different places")
         return places[0]
 
     def refuse(self, message: str) -> NoReturn:
-        """Say that the node mixes rows."""
+        """Raise Unsupported: the node mixes rows."""
         raise Unsupported(message, place=self._graph.place(self._index))
 
     def _position(self, form: Form) -> int:
@@ -141,7 +150,7 @@ class Judged:
 
 
 def judged(*types: NodeType) -> Callable[[JudgementT], JudgementT]:
-    """Declare the judgement of operators; see the module's docstring."""
+    """Register the judgement of operators (see the module)."""
 
     def declare(function: JudgementT) -> JudgementT:
         for node_type in types:

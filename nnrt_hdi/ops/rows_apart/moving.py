@@ -1,86 +1,86 @@
-"""Operators that move elements: new shapes, orders, joins, parts, repetitions, borders, and picks by index."""
+"""Judgements of operators that move elements: new shapes, orders, joins, parts, repetitions, borders, indexing."""
 
 from collections.abc import Sequence
 
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.ops.operands import named_axes
 from nnrt_hdi.ops.rows_apart.form import Form, Rows, Source
-from nnrt_hdi.ops.rows_apart.judgement import Judged, judged
+from nnrt_hdi.ops.rows_apart.judgement import JudgedNode, judged
 from nnrt_hdi.ops.rows_apart.sizes import ONE, ROW_COUNT, Size, product
 from nnrt_hdi.ops.slicing import Masks, crop_starts, is_set, strided_places
 from nnrt_hdi.tensor import MAX_DIM, UNKNOWN_DIM
 
 
 @judged(NodeType.RESHAPE)
-def reshape(node: Judged, x: Form, shape: Form) -> Form:
-    """if what is before the rows stays before them, and their dimension has a whole number of entries for each"""
+def reshape(node: JudgedNode, x: Form, shape: Form) -> Form:
+    """Keep rows apart if earlier dimensions stay before them, and their dimension divides evenly among them."""
     target = _target(node, x, shape)
-    return node.made(in_shape(node, x, target), target)
+    return node.output(in_shape(node, x, target), target)
 
 
 @judged(NodeType.FLATTEN)
-def flatten(node: Judged, x: Form) -> Form:
-    """if what is before the rows stays before them"""
+def flatten(node: JudgedNode, x: Form) -> Form:
+    """Keep rows apart if earlier dimensions stay before them."""
     axis = node.attrs["axis"]
     at = axis + x.rank if axis < 0 else axis
     target = [product(x.dims[:at]), product(x.dims[at:])]
-    return node.made(in_shape(node, x, target), target)
+    return node.output(in_shape(node, x, target), target)
 
 
 @judged(NodeType.TRANSPOSE)
-def transpose(node: Judged, x: Form, permutation: Form) -> Form:
-    """if permutation is a constant"""
-    return node.moved(x, [axis % x.rank for axis in known_numbers(node, permutation)])
+def transpose(node: JudgedNode, x: Form, permutation: Form) -> Form:
+    """Keep rows apart if permutation is a constant."""
+    return node.moved_output(x, [axis % x.rank for axis in known_numbers(node, permutation)])
 
 
 @judged(NodeType.CONCAT)
-def concat(node: Judged, *parts: Form) -> Form:
-    """if axis is another dimension than that of the rows, and each part has something for each row"""
+def concat(node: JudgedNode, *parts: Form) -> Form:
+    """Keep rows apart if axis is another dimension than theirs, and each part has something for each row."""
     node.require_common(*parts)
-    return node.moved(parts[0], parts[0].changed([node.attrs["axis"] % parts[0].rank], None), "joins along")
+    return node.moved_output(parts[0], parts[0].changed([node.attrs["axis"] % parts[0].rank], None), "joins along")
 
 
 @judged(NodeType.STACK)
-def stack(node: Judged, *parts: Form) -> Form:
-    """if each part has something for each row"""
+def stack(node: JudgedNode, *parts: Form) -> Form:
+    """Keep rows apart if each part has something for each row."""
     node.require_common(*parts)
-    return node.moved(parts[0], parts[0].widened([node.attrs["axis"] % (parts[0].rank + 1)], Size(len(parts))))
+    return node.moved_output(parts[0], parts[0].widened([node.attrs["axis"] % (parts[0].rank + 1)], Size(len(parts))))
 
 
 @judged(NodeType.SPLIT)
-def split(node: Judged, x: Form) -> tuple[Form, ...]:
-    """if axis is another dimension than that of the rows"""
+def split(node: JudgedNode, x: Form) -> tuple[Form, ...]:
+    """Keep rows apart if axis is another dimension than theirs."""
     dims = x.changed([node.attrs["axis"] % x.rank], None)
-    return tuple(node.moved(x, dims, "cuts", at=at) for at in range(len(node.outputs)))
+    return tuple(node.moved_output(x, dims, "cuts", at=at) for at in range(len(node.outputs)))
 
 
 @judged(NodeType.UNSTACK)
-def unstack(node: Judged, x: Form) -> tuple[Form, ...]:
-    """if axis is another dimension than that of the rows"""
+def unstack(node: JudgedNode, x: Form) -> tuple[Form, ...]:
+    """Keep rows apart if axis is another dimension than theirs."""
     dims = x.without([node.attrs["axis"] % x.rank])
-    return tuple(node.moved(x, dims, "takes apart", at=at) for at in range(len(node.outputs)))
+    return tuple(node.moved_output(x, dims, "takes apart", at=at) for at in range(len(node.outputs)))
 
 
 @judged(NodeType.SLICE_FUSION)
-def slice_(node: Judged, x: Form, begin: Form, size: Form) -> Form:
-    """if the dimension of the rows stays whole"""
+def slice_(node: JudgedNode, x: Form, begin: Form, size: Form) -> Form:
+    """Keep rows apart if their dimension stays whole."""
     axes = [axis % x.rank for axis in node.attrs["axes"]] or list(range(x.rank))
     return _cut(node, x, axes, _numbers(node, begin, len(axes)), _numbers(node, size, len(axes)))
 
 
 @judged(NodeType.CROP)
-def crop(node: Judged, x: Form, shape: Form) -> Form:
-    """if the dimension of the rows stays whole"""
+def crop(node: JudgedNode, x: Form, shape: Form) -> Form:
+    """Keep rows apart if their dimension stays whole."""
     along = range(node.attrs["axis"] % x.rank, x.rank)
     starts = [Size(start) for start in crop_starts(node.attrs["offset"], along)]
     return _cut(node, x, along, starts, _numbers(node, shape, x.rank)[along.start :])
 
 
 @judged(NodeType.STRIDED_SLICE)
-def strided_slice(node: Judged, x: Form, begin: Form, end: Form, strides: Form) -> Form:
-    """if the dimension of the rows stays whole, forwards"""
+def strided_slice(node: JudgedNode, x: Form, begin: Form, end: Form, strides: Form) -> Form:
+    """Keep rows apart if their dimension stays whole and forwards."""
     masks = Masks(*(node.attrs[name] for name in Masks._fields))
-    # The length of begin is known, else the rank of the output would not be.
+    # The length of begin is known: otherwise the rank of the output wouldn't be.
     count = begin.dims[0].factor if begin.rank else 1
     entries = list(zip(*(_numbers(node, vector, count) for vector in (begin, end, strides)), strict=True))
     places = strided_places(x.rank, count, masks)
@@ -93,12 +93,12 @@ def strided_slice(node: Judged, x: Form, begin: Form, end: Form, strides: Form) 
             dims.append(axis)
         elif not (is_shrunk and is_set(masks.shrink_axis_mask, at)):
             dims.append(None)
-    return node.moved(x, dims, "takes a part of")
+    return node.moved_output(x, dims, "takes a part of")
 
 
 @judged(NodeType.TILE_FUSION)
-def tile(node: Judged, x: Form, multiples: Form) -> Form:
-    """if how often is a constant, or the number of the rows for something that is the same for all"""
+def tile(node: JudgedNode, x: Form, multiples: Form) -> Form:
+    """Keep rows apart if multiples is constant, or the number of rows where x is the same for all."""
     if multiples.elements is None:
         node.refuse("how often x is repeated is known only in a run")
     count, dims = multiples.elements.size, node.attrs["dims"]
@@ -111,91 +111,94 @@ def tile(node: Judged, x: Form, multiples: Form) -> Form:
         node.refuse("how often x is repeated is known only in a run")
     if multiples.is_alike:
         rows = node.require_rows(x)
-        rows = rows.at(rows.axis + rank - x.rank)
-        return node.made(Rows(rows.axis, times.get(rows.axis, ONE) * rows.outer, rows.inner), sizes)
+        rows = rows.moved_to(rows.axis + rank - x.rank)
+        return node.output(Rows(rows.axis, times.get(rows.axis, ONE) * rows.outer, rows.inner), sizes)
     node.require_alike(x)
-    return node.made(in_shape(node, None, sizes), sizes)
+    return node.output(in_shape(node, None, sizes), sizes)
 
 
 @judged(NodeType.BROADCAST_TO)
-def broadcast_to(node: Judged, x: Form) -> Form:
-    """if shape has -1 in the dimension of the rows"""
+def broadcast_to(node: JudgedNode, x: Form) -> Form:
+    """Keep rows apart if shape has -1 in their dimension."""
     shape = node.attrs["shape"]
     added = range(len(shape) - x.rank)
     axis = node.require_rows(x).axis + len(added)
     if shape[axis] != UNKNOWN_DIM:
         node.refuse(f"shape has {shape[axis]} in dimension {axis}, which is that of the rows; give it -1")
-    return node.moved(x, x.widened(added, None))
+    return node.moved_output(x, x.widened(added, None))
 
 
 @judged(NodeType.PAD_FUSION)
-def pad(node: Judged, x: Form, paddings: Form) -> Form:
-    """if the dimension of the rows gets no border"""
+def pad(node: JudgedNode, x: Form, paddings: Form) -> Form:
+    """Keep rows apart if their dimension gets no border."""
     pairs = zip(*[iter(_numbers(node, paddings, 2 * x.rank))] * 2, strict=True)
     bordered = [axis for axis, pair in enumerate(pairs) if pair != (Size(0), Size(0))]
-    return node.moved(x, x.changed(bordered, None), "puts a border around")
+    return node.moved_output(x, x.changed(bordered, None), "puts a border around")
 
 
 @judged(NodeType.SQUEEZE)
-def squeeze(node: Judged, x: Form) -> Form:
-    """if axis names dimensions, and not that of the rows"""
+def squeeze(node: JudgedNode, x: Form) -> Form:
+    """Keep rows apart if axis names dimensions, but not theirs."""
     named = named_axes(node.attrs["axis"], x.rank) or range(x.rank)
     gone = [axis for axis in named if x.dims[axis] == ONE]
     left = [x.dims[axis] if axis in named else axis for axis in range(x.rank) if axis not in gone]
-    return node.moved(x, left, "may leave out")
+    return node.moved_output(x, left, "may leave out")
 
 
 @judged(NodeType.UNSQUEEZE)
-def unsqueeze(node: Judged, x: Form) -> Form:
-    """always"""
+def unsqueeze(node: JudgedNode, x: Form) -> Form:
+    """Keep rows apart always."""
     axes = node.attrs["axis"]
-    return node.moved(x, x.widened([axis % (x.rank + len(axes)) for axis in axes]))
+    return node.moved_output(x, x.widened([axis % (x.rank + len(axes)) for axis in axes]))
 
 
 @judged(NodeType.EXPAND_DIMS)
-def expand_dims(node: Judged, x: Form, axis: Form) -> Form:
-    """if axis is a constant"""
-    return node.moved(x, x.widened([known_numbers(node, axis)[0] % (x.rank + 1)]))
+def expand_dims(node: JudgedNode, x: Form, axis: Form) -> Form:
+    """Keep rows apart if axis is a constant."""
+    return node.moved_output(x, x.widened([known_numbers(node, axis)[0] % (x.rank + 1)]))
 
 
 @judged(NodeType.GATHER)
-def gather(node: Judged, x: Form, indices: Form, axis: Form) -> Form:
-    """if each row has its own indices into something that is the same for all, or the same into other dimensions"""
+def gather(node: JudgedNode, x: Form, indices: Form, axis: Form) -> Form:
+    """Keep rows apart if each has its own indices into the same x, or all have the same into other dimensions of x."""
     at = known_numbers(node, axis)[0] % x.rank
     if indices.rows is not None:
         node.require_alike(x)
-        return node.moved(indices, [*x.dims[:at], *range(indices.rank), *x.dims[at + 1 :]])
+        return node.moved_output(indices, [*x.dims[:at], *range(indices.rank), *x.dims[at + 1 :]])
     node.require_alike(indices)
-    return node.moved(x, [*range(at), *indices.dims, *range(at + 1, x.rank)], "picks entries of")
+    return node.moved_output(x, [*range(at), *indices.dims, *range(at + 1, x.rank)], "picks entries of")
 
 
 @judged(NodeType.GATHER_ND)
-def gather_nd(node: Judged, x: Form, indices: Form) -> Form:
-    """if each row has its own indices into something that is the same for all, or the same into dimensions before"""
+def gather_nd(node: JudgedNode, x: Form, indices: Form) -> Form:
+    """Keep rows apart if each has its own indices into the same x, or all have the same into earlier dimensions."""
     depth = node.inputs[1].shape[-1]
     if indices.rows is not None:
         node.require_alike(x)
-        return node.moved(indices, [*range(indices.rank - 1), *x.dims[depth:]], "takes as one position")
+        return node.moved_output(indices, [*range(indices.rank - 1), *x.dims[depth:]], "takes as one position")
     node.require_alike(indices)
-    return node.moved(x, [*indices.dims[:-1], *range(depth, x.rank)], "picks entries of")
+    return node.moved_output(x, [*indices.dims[:-1], *range(depth, x.rank)], "picks entries of")
 
 
 @judged(NodeType.SCATTER_ND, NodeType.SPARSE_TO_DENSE)
-def scatter(node: Judged, *operands: Form) -> Form:
-    """never: indices name places among all rows"""
+def scatter(node: JudgedNode, *operands: Form) -> Form:
+    """Keep rows apart never, because indices are positions among all rows."""
     node.refuse("its indices name places among all rows")
 
 
 @judged(NodeType.ONE_HOT)
-def one_hot(node: Judged, indices: Form, depth: Form, on_value: Form, off_value: Form) -> Form:
-    """if depth and values are the same for all rows"""
+def one_hot(node: JudgedNode, indices: Form, depth: Form, on_value: Form, off_value: Form) -> Form:
+    """Keep rows apart if depth and values are the same for all rows."""
     node.require_alike(depth, on_value, off_value)
-    return node.moved(indices, indices.widened([node.attrs["axis"] % (indices.rank + 1)], None))
+    return node.moved_output(indices, indices.widened([node.attrs["axis"] % (indices.rank + 1)], None))
 
 
-def in_shape(node: Judged, x: Form | None, target: Sequence[Size]) -> Rows:
-    """The place of the rows where the elements of x, in their order, are in another shape, or where something that is
-    the same for all, None, is repeated as often as there are rows. Refuses a shape that mixes."""
+def in_shape(node: JudgedNode, x: Form | None, target: Sequence[Size]) -> Rows:
+    """Return the position of the rows after the elements of x are put, in their order, in another shape.
+
+    If x is None, something that is the same for all rows is repeated as often as there are rows. Refuses a shape that
+    mixes rows.
+    """
     rows = None if x is None else node.require_rows(x)
     axes = [axis for axis, size in enumerate(target) if size.counts_rows]
     if len(axes) != 1:
@@ -203,31 +206,32 @@ def in_shape(node: Judged, x: Form | None, target: Sequence[Size]) -> Rows:
     (axis,) = axes
     outer: Size | None = ONE
     if x is not None and rows is not None:
-        outer = (product(x.dims[: rows.axis]) * rows.outer).over(product(target[:axis]))
-    inner = outer and target[axis].over(outer * ROW_COUNT)
+        outer = (product(x.dims[: rows.axis]) * rows.outer).divided_by(product(target[:axis]))
+    inner = outer and target[axis].divided_by(outer * ROW_COUNT)
     if outer is None or inner is None or inner.counts_rows:
         node.refuse(f"the shape that it gives has in dimension {axis} no whole number of entries for each row")
     return Rows(axis, outer, inner)
 
 
-def known_numbers(node: Judged, operand: Form) -> list[int]:
-    """The elements of a constant that decides which dimensions become what. Inference has found them right."""
+def known_numbers(node: JudgedNode, operand: Form) -> list[int]:
+    """Return the elements of a constant that says which dimensions move where. Inference has checked them."""
     if operand.elements is None or not node.is_constant(operand):
         node.refuse(f"{node.name(operand)} is known only in a run")
     return [size.factor for size in operand.elements.flat]
 
 
-def _numbers(node: Judged, operand: Form, count: int) -> list[Size]:
-    """So many elements of an operand; unknown ones where nothing is known."""
+def _numbers(node: JudgedNode, operand: Form, count: int) -> list[Size]:
+    """Return `count` elements of an operand; unknown numbers if they aren't tracked."""
     if operand.elements is not None and operand.elements.size == count:
         return list(operand.elements.flat)
     return [node.unknown(node.name(operand), at, is_size=False) for at in range(count)]
 
 
-def _target(node: Judged, x: Form, shape: Form) -> list[Size]:
-    """The dimensions that RESHAPE gives x.
+def _target(node: JudgedNode, x: Form, shape: Form) -> list[Size]:
+    """Return the dimensions that RESHAPE gives x.
 
-    A number that may be 0 or -1 in a run stands for another size then. The elements say which, if it is the only one.
+    A number that may be 0 or -1 in a run stands for another size then. If there is only one, it follows from the number
+    of elements.
     """
     if shape.elements is None:
         node.refuse("its shape is known only in a run")
@@ -235,10 +239,10 @@ def _target(node: Judged, x: Form, shape: Form) -> list[Size]:
     copied = dict(enumerate(x.dims))
     target = [copied.get(at, size) if size == Size(0) else size for at, size in enumerate(shape.elements.flat)]
     rest = [at for at, size in enumerate(target) if size == Size(-1)]
-    # What is a dimension of something that has elements is not 0.
-    doubtful = rest + [at for at, size in enumerate(target) if size.number is None and total.over(size) is None]
+    # A dimension of a tensor with elements is not 0.
+    doubtful = rest + [at for at, size in enumerate(target) if size.number is None and total.divided_by(size) is None]
     others = product(size for at, size in enumerate(target) if at not in doubtful)
-    if len(doubtful) == 1 and (forced := total.over(others)) is not None:
+    if len(doubtful) == 1 and (forced := total.divided_by(others)) is not None:
         target[doubtful[0]] = forced
         return target
     if doubtful and not others.counts_rows:
@@ -252,12 +256,12 @@ def _target(node: Judged, x: Form, shape: Form) -> list[Size]:
     return target
 
 
-def _cut(node: Judged, x: Form, along: Sequence[int], starts: Sequence[Size], lengths: Sequence[Size]) -> Form:
+def _cut(node: JudgedNode, x: Form, along: Sequence[int], starts: Sequence[Size], lengths: Sequence[Size]) -> Form:
     dims: list[Source] = list(range(x.rank))
     for axis, start, length in zip(along, starts, lengths, strict=True):
         if start != Size(0) or length != x.dims[axis]:
             dims[axis] = length if length.is_size and not length.counts_rows else None
-    return node.moved(x, dims, "takes a part of")
+    return node.moved_output(x, dims, "takes a part of")
 
 
 def _is_whole(dim: Size, entry: Sequence[Size], masks: Masks, at: int) -> bool:

@@ -1,4 +1,4 @@
-"""Whole numbers of a run, some of which are known only there: the number of rows, and sizes that all rows have."""
+"""Integers of a run, some known only there: the number of rows, and sizes that are the same for all rows."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable
@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from nnrt_hdi.errors import Unsupported
 
-# Products that grow beyond these are no sizes that any model has.
+# Larger products are no sizes of any model.
 _MOST_UNKNOWNS = 256
 _LARGEST_FACTOR = 2**63
 
 
 class Unknown(NamedTuple):
-    """A number that is known only in a run. `is_size` says that it can't be negative."""
+    """Number that is known only in a run. `is_size` says that it can't be negative."""
 
     serial: int
     is_size: bool = True
@@ -24,14 +24,14 @@ ROWS = Unknown(0)
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A product of a known factor and of unknown numbers, in their order."""
+    """Product of a known factor and of unknown numbers, in order."""
 
     factor: int = 1
     unknowns: tuple[Unknown, ...] = ()
 
     @property
     def number(self) -> int | None:
-        """The number, where it is known before a run."""
+        """The number, or None if only a run knows it."""
         return None if self.unknowns else self.factor
 
     @property
@@ -40,11 +40,11 @@ class Size:
 
     @property
     def is_size(self) -> bool:
-        """It can't be negative."""
+        """Whether the number can't be negative."""
         return self.factor >= 0 and all(unknown.is_size for unknown in self.unknowns)
 
     def __mul__(self, other: "Size") -> "Size":
-        """Raises Unsupported for products that no model has."""
+        """Multiply two sizes. Raises Unsupported for products that no model has."""
         factor = self.factor * other.factor
         if factor == 0:
             return Size(0)
@@ -53,8 +53,8 @@ class Size:
             raise Unsupported("it computes sizes of too many factors to follow the rows through")
         return Size(factor, unknowns)
 
-    def over(self, other: "Size") -> "Size | None":
-        """The quotient, where it is whole whatever the unknown numbers are."""
+    def divided_by(self, other: "Size") -> "Size | None":
+        """Return the quotient if it is an integer whatever the unknown numbers are, else None."""
         if other.factor == 0 or self.factor % other.factor:
             return None
         mine, theirs = Counter(self.unknowns), Counter(other.unknowns)
@@ -68,7 +68,7 @@ ROW_COUNT = Size(1, (ROWS,))
 
 
 def product(sizes: Iterable[Size]) -> Size:
-    """Raises Unsupported for products that no model has."""
+    """Return the product of sizes. Raises Unsupported for products that no model has."""
     result = ONE
     for size in sizes:
         result *= size
@@ -76,11 +76,11 @@ def product(sizes: Iterable[Size]) -> Size:
 
 
 class Unknowns:
-    """The unknown numbers of one graph: one for each thing that they are the number of."""
+    """Unknown numbers of one graph, by what they are the number of."""
 
     def __init__(self) -> None:
         self._made: dict[Hashable, Size] = {}
 
-    def of(self, *thing: Hashable, is_size: bool = True) -> Size:
-        """The number of that, which is the same for all rows."""
+    def get(self, *thing: Hashable, is_size: bool = True) -> Size:
+        """Return the number of a thing, which is the same for all rows."""
         return self._made.setdefault(thing, Size(1, (Unknown(len(self._made) + 1, is_size),)))

@@ -89,7 +89,7 @@ def scales_are_shifts(right: Kernel, real: AnyArray, scaling: Scaling, dtype: An
     return right(real, replace(scaling, params=params), dtype)
 
 
-@function(quantized.on_real_numbers, NodeType.CONV2D_FUSION, NodeType.FULL_CONNECTION, levels=LEVELS)
+@function(quantized.real_kernel, NodeType.CONV2D_FUSION, NodeType.FULL_CONNECTION, levels=LEVELS)
 def zero_point_of_weights_forgotten(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
     """Weights are symmetric, whatever their zero point says."""
     if compute not in (KERNELS[NodeType.CONV2D_FUSION], KERNELS[NodeType.FULL_CONNECTION]):
@@ -97,7 +97,7 @@ def zero_point_of_weights_forgotten(right: Kernel, compute: Kernel, call: Call, 
     return right(compute, call, _with_input(view, 1, _with(view.inputs[1], zero_point=0)))
 
 
-@function(quantized.on_real_numbers, NodeType.CONV2D_FUSION, NodeType.FULL_CONNECTION, levels=LEVELS)
+@function(quantized.real_kernel, NodeType.CONV2D_FUSION, NodeType.FULL_CONNECTION, levels=LEVELS)
 def bias_by_the_scale_of_the_output(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
     """An INT32 bias is read by the scale of the output."""
     if len(view.inputs) < 3 or call.inputs[2].numpy_dtype != np.int32:
@@ -105,7 +105,7 @@ def bias_by_the_scale_of_the_output(right: Kernel, compute: Kernel, call: Call, 
     return right(compute, call, _with_input(view, 2, _with(view.outputs[0], zero_point=0)))
 
 
-@function(quantized.on_real_numbers, NodeType.ACTIVATION, levels=LEVELS)
+@function(quantized.real_kernel, NodeType.ACTIVATION, levels=LEVELS)
 def relu_at_element_zero(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
     """A quantized RELU leaves elements above 0, whatever their zero point is."""
     if getattr(call.attrs, "activation_type", None) is not ActivationType.RELU or len(view.inputs) > 1:
@@ -114,7 +114,7 @@ def relu_at_element_zero(right: Kernel, compute: Kernel, call: Call, view: RealV
     return lambda _, x: np.maximum(np.asarray(right(compute, plain, view)(plain, x)), 0).reshape(x.shape)
 
 
-@function(quantized.on_real_numbers, NodeType.CONV2D_FUSION, levels=LEVELS)
+@function(quantized.real_kernel, NodeType.CONV2D_FUSION, levels=LEVELS)
 def borders_of_element_zero(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
     """A quantized convolution pads with the element 0, not with the one that stands for 0."""
     if compute is not KERNELS[NodeType.CONV2D_FUSION] or view.inputs[0] is None:
@@ -128,13 +128,13 @@ def borders_of_element_zero(right: Kernel, compute: Kernel, call: Call, view: Re
     return right(padded_first, call, view)
 
 
-@function(quantized.on_real_numbers, NodeType.CONCAT, levels=LEVELS)
+@function(quantized.real_kernel, NodeType.CONCAT, levels=LEVELS)
 def parts_joined_as_they_are(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
     """Quantized parts are copied behind each other, whatever parameters each has."""
     return compute if compute is KERNELS[NodeType.CONCAT] else right(compute, call, view)
 
 
-@function(quantized.on_real_numbers, NodeType.ADD_FUSION, NodeType.MAXIMUM, levels=LEVELS)
+@function(quantized.real_kernel, NodeType.ADD_FUSION, NodeType.MAXIMUM, levels=LEVELS)
 def both_operands_by_the_first_scale(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
     """Both operands of arithmetic are read by the parameters of the first."""
     if compute not in (KERNELS[NodeType.ADD_FUSION], KERNELS[NodeType.MAXIMUM]):
@@ -142,7 +142,7 @@ def both_operands_by_the_first_scale(right: Kernel, compute: Kernel, call: Call,
     return right(compute, call, _with_input(view, 1, view.inputs[0]))
 
 
-@function(quantized.on_real_numbers, NodeType.SOFTMAX, levels=LEVELS)
+@function(quantized.real_kernel, NodeType.SOFTMAX, levels=LEVELS)
 def softmax_written_in_256ths(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
     """The result of a quantized softmax has the scale 1/256, whatever is declared."""
     if compute is not KERNELS[NodeType.SOFTMAX]:
@@ -151,7 +151,7 @@ def softmax_written_in_256ths(right: Kernel, compute: Kernel, call: Call, view: 
     return right(compute, call, replace(view, outputs=(Scaling((QuantParam(1 / 256, lowest),)),)))
 
 
-@function(quantized.on_real_numbers, NodeType.AVGPOOL_FUSION, NodeType.MAX_POOL_FUSION, levels=LEVELS)
+@function(quantized.real_kernel, NodeType.AVGPOOL_FUSION, NodeType.MAX_POOL_FUSION, levels=LEVELS)
 def pools_keep_the_scale(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
     """The results of pooling are written by the parameters of its input."""
     if compute not in (KERNELS[NodeType.AVGPOOL_FUSION], KERNELS[NodeType.MAX_POOL_FUSION]):
@@ -159,7 +159,7 @@ def pools_keep_the_scale(right: Kernel, compute: Kernel, call: Call, view: RealV
     return right(compute, call, replace(view, outputs=view.inputs[:1]))
 
 
-@function(quantized.on_real_numbers, NodeType.CONV2D_FUSION, NodeType.FULL_CONNECTION, levels=LEVELS)
+@function(quantized.real_kernel, NodeType.CONV2D_FUSION, NodeType.FULL_CONNECTION, levels=LEVELS)
 def sums_in_sixteen_bits_wrap(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
     """Sums of products of elements are kept in 16 bits."""
     x, weight = [*view.inputs, None][:2]

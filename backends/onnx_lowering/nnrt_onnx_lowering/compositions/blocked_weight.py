@@ -1,4 +1,4 @@
-"""Constant matrices of few bits with a scale for each block of a row, as ONNX Runtime's MatMulNBits has them."""
+"""Constant matrices of 4 or 8 bits with a scale for each block of a row, as ONNX Runtime's MatMulNBits takes them."""
 
 from dataclasses import dataclass
 
@@ -10,14 +10,14 @@ from nnrt_onnx_lowering.engine import MICROSOFT, Operator
 from nnrt_onnx_lowering.value import FLOAT32, AnyArray, Value
 
 UINT8 = np.dtype(np.uint8)
-# The bits of an element that the kernel takes, and the lengths of a block.
+# The bits of an element that the kernel supports, and the lengths of a block.
 BITS = (4, 8)
 BLOCK_SIZES = (16, 32, 64, 128, 256)
 
 
 @dataclass(frozen=True, slots=True)
 class BlockedWeight:
-    """The matrix (steps - points) scales: steps [rows, blocks, block size], the others one for each block."""
+    """Matrix (steps - points) scales: steps have shape [rows, blocks, block size], points and scales [rows, blocks]."""
 
     bits: int
     steps: AnyArray
@@ -25,8 +25,8 @@ class BlockedWeight:
     points: AnyArray
 
     @classmethod
-    def of(cls, steps: AnyArray, scales: AnyArray, points: AnyArray) -> Self | None:
-        """None where they are no such matrix."""
+    def recognize(cls, steps: AnyArray, scales: AnyArray, points: AnyArray) -> Self | None:
+        """Return the matrix, or None where the kernel doesn't take it."""
         if steps.dtype != UINT8 or steps.ndim != 3 or not steps.size or steps.shape[2] not in BLOCK_SIZES:
             return None
         of_blocks = (*steps.shape[:2], 1)
@@ -49,12 +49,12 @@ class BlockedWeight:
 
     @property
     def operator(self) -> Operator:
-        """Name the operator that an engine has to take."""
+        """Operator that the engine has to support."""
         points = UINT8 if self._has_points else None
         return Operator("MatMulNBits", (FLOAT32, UINT8, FLOAT32, points), self._sizes, domain=MICROSOFT)
 
     def product(self, op: Onnx, a: Value) -> Value:
-        """a times the transpose of the matrix."""
+        """Compute the product of a and the transposed matrix."""
         points = self._packed(self.points) if self._has_points else None
         operands = a.cast(FLOAT32), self._packed(self.steps), self.scales, points
         return op.MatMulNBits(*operands, domain=MICROSOFT, **self._sizes)
@@ -65,11 +65,11 @@ class BlockedWeight:
 
     @property
     def _has_points(self) -> bool:
-        """Other zero points than the one that is meant where there are none."""
+        """Return whether the zero points differ from the one that the kernel assumes without them."""
         return not (self.points == 1 << (self.bits - 1)).all()
 
     def _packed(self, numbers: AnyArray) -> AnyArray:
-        """The numbers of the last dimension behind each other, the first in the lowest bits of a byte."""
+        """Return the numbers of the last dimension packed into bytes, the first number in the lowest bits."""
         if self.bits == 8:
             return np.ascontiguousarray(numbers)
         even = np.pad(numbers, [(0, 0)] * (numbers.ndim - 1) + [(0, numbers.shape[-1] % 2)])

@@ -1,4 +1,4 @@
-"""ConvInteger: convolutions of integers."""
+"""Convolutions of integers as ConvInteger."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.compositions.composition import MISSING, NOTHING, Composition, Sources, pattern
 from nnrt_onnx_lowering.engine import Operator
 from nnrt_onnx_lowering.lowering.convolution import window_attributes
-from nnrt_onnx_lowering.lowering.lowering import Call, as_given, channels_first
+from nnrt_onnx_lowering.lowering.lowering import Call, channels_first, in_format
 from nnrt_onnx_lowering.signedness import UINT8
 from nnrt_onnx_lowering.value import FLOAT32, AnyArray, Value
 
@@ -21,13 +21,16 @@ STEPS = 255
 
 @pattern(N.CONV2D_FUSION)
 def integer_convolution(sources: Sources, node: Node) -> Composition | None:
-    """The convolution of UINT8 less a zero point with constant integers: exact either way, and without groups
-    faster so on processors that add products of 8 bits in 32."""
+    """Recognize the convolution of UINT8 minus a zero point with constant integers.
+
+    The result is exact either way. Without groups ConvInteger is faster on processors that add 8-bit products in 32
+    bits.
+    """
     x, weight, bias = node.inputs
     attrs, taps, added = sources.attrs(node), sources.data(weight), sources.data(bias)
     if sources.integers.weights is not DataType.INT8 or attrs.group != 1 or taps is None or added is None:
         return None
-    narrow, zero = _less_zero(sources, x)
+    narrow, zero = _split_zero_point(sources, x)
     if narrow == MISSING or added.any() or attrs.activation_type != NOTHING or not _are_steps(taps):
         return None
     lowest = int(taps.min(initial=0))
@@ -40,14 +43,14 @@ def integer_convolution(sources: Sources, node: Node) -> Composition | None:
         image, filters = channels_first(given[0], call.inputs[0]), channels_first(elements, call.inputs[1])
         points = given[1] if len(given) > 1 else None, np.array(-lowest, np.uint8)
         sums = op.ConvInteger(image, filters, *points, **window)
-        return [as_given(sums.cast(FLOAT32), call.inputs[0])]
+        return [in_format(sums.cast(FLOAT32), call.inputs[0])]
 
     given, zeros = ((narrow,), None) if zero == MISSING else ((narrow, zero), UINT8)
     return Composition(node.outputs, given, make, Operator("ConvInteger", (UINT8, UINT8, zeros, UINT8), window))
 
 
-def _less_zero(sources: Sources, tensor: int) -> tuple[int, int]:
-    """The UINT8 elements, and the zero point of the same type, of which a real tensor is the difference."""
+def _split_zero_point(sources: Sources, tensor: int) -> tuple[int, int]:
+    """Return the UINT8 tensors q and z if a tensor is q - z in real numbers, else MISSING for both."""
     elements, point, *_ = sources.operands(tensor, N.SUB_FUSION)
     narrow = sources.operands(tensor if elements == MISSING else elements, N.CAST)[0]
     zero = sources.operands(point, N.CAST)[0]
@@ -60,6 +63,6 @@ def _less_zero(sources: Sources, tensor: int) -> tuple[int, int]:
 
 
 def _are_steps(numbers: AnyArray) -> bool:
-    """They are integers, no farther apart, and from 0, than those of 8 bits."""
+    """Return whether the numbers are integers whose range, extended to 0, is at most 255."""
     lowest, highest = numbers.min(initial=0), numbers.max(initial=0)
     return bool(highest - lowest <= STEPS and np.array_equal(numbers, np.rint(numbers)))

@@ -1,4 +1,4 @@
-"""Resize: images whose pixels are repeated, or weighted by positions that a run counts."""
+"""Images whose pixels are repeated, or weighted at positions that a run computes, as Resize."""
 
 from collections.abc import Sequence
 
@@ -9,19 +9,19 @@ from nnrt_hdi.graph import Node
 from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.compositions.composition import Composition, Sources, pattern
 from nnrt_onnx_lowering.engine import Operator
-from nnrt_onnx_lowering.lowering.lowering import as_given, channels_first
+from nnrt_onnx_lowering.lowering.lowering import channels_first, in_format
 from nnrt_onnx_lowering.value import FLOAT32, INT64, Value
 
 N = NodeType
-# The types for which engines have a Resize, as ONNX Runtime does.
+# The types for which engines have a Resize, ONNX Runtime among them.
 RESIZED = frozenset({DataType.FLOAT32, DataType.FLOAT16, DataType.INT32, DataType.INT8, DataType.UINT8})
-# A resizing that takes the pixel whose block a new one is in.
+# Resizing in which each new pixel takes the old pixel whose block it is in.
 REPEATING = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 
 
 @pattern(N.DEPTH_TO_SPACE)
 def enlargement(sources: Sources, node: Node) -> Composition | None:
-    """Each pixel repeated as a square: channels repeated, then laid out as blocks."""
+    """Recognize the repetition of each pixel as a square: channels repeated, then rearranged as blocks."""
     attrs = sources.attrs(node)
     (repeated,), (y,) = node.inputs, node.outputs
     spec = sources.graph.tensors[repeated]
@@ -42,13 +42,13 @@ def enlargement(sources: Sources, node: Node) -> Composition | None:
 
     def make(op: Onnx, given: Sequence[Value]) -> list[Value]:
         image = channels_first(given[0], spec)
-        return [as_given(op.Resize(image, None, scales, **REPEATING), spec)]
+        return [in_format(op.Resize(image, None, scales, **REPEATING), spec)]
 
     return Composition((y,), (x,), make, Operator("Resize", (spec.numpy_dtype, None, FLOAT32), REPEATING))
 
 
 def _are_alike(sources: Sources, *tensors: int) -> bool:
-    """Images of one type that Resize takes, whose elements stand for the same numbers."""
+    """Return whether the tensors have one type, one quantization, and Resize supports the type."""
     kinds = {(spec.data_type, spec.quant) for spec in map(sources.graph.tensors.__getitem__, tensors)}
     return len(kinds) == 1 and next(iter(kinds))[0] in RESIZED
 
@@ -60,7 +60,7 @@ def picked(sources: Sources, node: Node) -> Composition | None:
 
 @pattern(N.ADD_FUSION, N.TRANSPOSE)
 def resized(sources: Sources, node: Node) -> Composition | None:
-    """An image resized to sizes that only a run knows."""
+    """Recognize the resizing of an image to a size that only a run knows."""
     (y,) = node.outputs
     resizing = sources.resizing(y)
     if resizing is None or not _are_alike(sources, resizing.x, y):
@@ -75,13 +75,13 @@ def resized(sources: Sources, node: Node) -> Composition | None:
             wanted[axis] = wanted[axis] * factor
         return [op.Resize(image, None, None, op.vector(wanted), **resizing.how)]
 
-    inputs = (resizing.x, sources.as_it_came(resizing.x), *resizing.sizes.values())
+    inputs = (resizing.x, sources.quantized_source(resizing.x), *resizing.sizes.values())
     dtype = sources.graph.tensors[y].numpy_dtype
     return Composition((y,), inputs, make, Operator("Resize", (dtype, None, None, INT64), resizing.how))
 
 
 def _repetition(sources: Sources, node: Node) -> Composition | None:
-    """Each row repeated, and then each column: pixels of an image that are picked by constant positions."""
+    """Recognize pixels picked at constant positions so that each row and each column is repeated."""
     second, first = _repeated(sources, node), _repeated(sources, sources.node(node.inputs[0], N.GATHER))
     if first is None or second is None or {first[0], second[0]} not in ({1, 2}, {2, 3}):
         return None
@@ -96,7 +96,7 @@ def _repetition(sources: Sources, node: Node) -> Composition | None:
 
 
 def _repeated(sources: Sources, gather: Node | None) -> tuple[int, int] | None:
-    """The dimension of a tensor of rank 4 whose entries a GATHER repeats, and how often."""
+    """Return the dimension of a rank 4 tensor whose entries a GATHER repeats, and how often."""
     if gather is None:
         return None
     x, indices, axes = gather.inputs

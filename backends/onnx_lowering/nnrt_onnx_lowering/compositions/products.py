@@ -1,4 +1,4 @@
-"""Products of matrices: with a factor, of integers (MatMulInteger), and by blocks of few bits (MatMulNBits)."""
+"""Matrix products: with a factor, of integers (MatMulInteger), and with a matrix quantized by blocks (MatMulNBits)."""
 
 from collections.abc import Sequence
 
@@ -29,10 +29,11 @@ def product(sources: Sources, node: Node) -> Composition | None:
 
 
 def _scaled_product(sources: Sources, node: Node) -> Composition | None:
-    """The product of matrices that numbers multiply, neither constant: those of attention.
+    """Recognize the product of two matrices, multiplied by numbers, where neither is constant, as in attention.
 
-    Behind it ONNX Runtime takes the numbers along, but not through transposes. In front of a constant matrix they
-    are a part of what else it fuses, such as GELU.
+    The composition multiplies by the numbers after the product, where ONNX Runtime fuses them; before the product a
+    transpose may prevent that. Constant matrices are excluded: there the numbers are part of other fusions, such as
+    GELU.
     """
     (a, left), (b, right) = (_scaled(sources, tensor) for tensor in node.inputs)
     if (a, b) == node.inputs or not sources.graph.constants.keys().isdisjoint(node.inputs):
@@ -46,7 +47,7 @@ def _scaled_product(sources: Sources, node: Node) -> Composition | None:
 
 
 def _scaled(sources: Sources, tensor: int) -> tuple[int, float]:
-    """A tensor, and the number by which a node multiplies it; 1 if none does."""
+    """Return the tensor and the number whose product a tensor is; the tensor itself and 1 for other tensors."""
     x, factor, *_ = sources.operands(tensor, N.MUL_FUSION)
     number = sources.data(factor)
     if number is None or number.size != 1 or not sources.have_type(DataType.FLOAT32, x, factor):
@@ -56,12 +57,12 @@ def _scaled(sources: Sources, tensor: int) -> tuple[int, float]:
 
 
 def _integer_product(sources: Sources, node: Node) -> Composition | None:
-    """The product of integers of 8 bits less their zero points, that of b constant."""
+    """Recognize the product of 8-bit integers minus zero points, where b and its zero point are constant."""
     a, b = node.inputs
-    elements, point = _less(sources, a)
+    elements, point = _split_zero_point(sources, a)
     narrow = sources.operands(elements, N.CAST)[0]
     zero = MISSING if point == MISSING else sources.operands(point, N.CAST)[0]
-    weight = _weight(sources, b)
+    weight = _constant_weight(sources, b)
     if weight is None or not sources.have_type(DataType.UINT8, narrow):
         return None
     if point == MISSING:
@@ -81,17 +82,17 @@ def _integer_product(sources: Sources, node: Node) -> Composition | None:
     )
 
 
-def _less(sources: Sources, tensor: int) -> tuple[int, int]:
-    """Elements of INT32, and the zero point that is subtracted from them, if there is one."""
+def _split_zero_point(sources: Sources, tensor: int) -> tuple[int, int]:
+    """Return the INT32 tensors q and z if a tensor is q - z; z is MISSING for a tensor without zero point."""
     elements, point, *_ = sources.operands(tensor, N.SUB_FUSION)
     if elements == MISSING:
         return (tensor, MISSING) if sources.have_type(DataType.INT32, tensor) else (MISSING, MISSING)
     return (elements, point) if sources.have_type(DataType.INT32, elements, point) else (MISSING, MISSING)
 
 
-def _weight(sources: Sources, tensor: int) -> tuple[AnyArray, AnyArray] | None:
-    """A constant matrix of INT8, and its zero point."""
-    elements, point = _less(sources, tensor)
+def _constant_weight(sources: Sources, tensor: int) -> tuple[AnyArray, AnyArray] | None:
+    """Return a constant INT8 matrix and its zero point."""
+    elements, point = _split_zero_point(sources, tensor)
     data = _integers(sources, elements)
     zero = np.zeros((), np.int32) if point == MISSING else _integers(sources, point)
     if data is None or zero is None or data.ndim != 2 or zero.size != 1 or zero.ndim > 2:
@@ -105,15 +106,14 @@ def _weight(sources: Sources, tensor: int) -> tuple[AnyArray, AnyArray] | None:
 
 
 def _integers(sources: Sources, tensor: int) -> AnyArray | None:
-    """The elements of a constant of 8 bits that is cast, or of INT32."""
+    """Return the elements of an INT32 constant, or of an 8-bit constant that is cast."""
     narrow = sources.operands(tensor, N.CAST)[0]
     data = sources.data(tensor if narrow == MISSING else narrow)
     return data if data is not None and data.dtype in (np.int8, np.uint8, np.int32) else None
 
 
 def _product_of_blocks(sources: Sources, node: Node) -> Composition | None:
-    """The product with the transpose of a constant matrix of few bits, each block of whose rows has a scale and a
-    zero point."""
+    """Recognize the product with a transposed constant matrix whose rows have a scale and a zero point per block."""
     a, b = node.inputs
     real = sources.operands(b, N.RESHAPE)[0]
     centered, scale, *_ = sources.operands(real, N.MUL_FUSION)
@@ -123,7 +123,7 @@ def _product_of_blocks(sources: Sources, node: Node) -> Composition | None:
         return None
     if not any(sources.have_type(kind, a, wide, *node.outputs) for kind in (DataType.FLOAT32, DataType.FLOAT16)):
         return None
-    weight = BlockedWeight.of(steps, scales, points)
+    weight = BlockedWeight.recognize(steps, scales, points)
     if weight is None or sources.graph.tensors[b].shape != (weight.rows, weight.columns):
         return None
     return Composition(node.outputs, (a,), lambda op, given: [weight.product(op, given[0])], weight.operator)

@@ -1,4 +1,4 @@
-"""DynamicQuantizeLinear: real numbers quantized by the range that they have in a run."""
+"""Real numbers quantized by the range that they have in a run, as DynamicQuantizeLinear."""
 
 from nnrt_hdi.enums import DataType, NodeType, ReduceMode
 from nnrt_hdi.graph import Node
@@ -14,7 +14,7 @@ NEEDS = Operator("DynamicQuantizeLinear", (FLOAT32,), outputs=3)
 
 @pattern(N.CAST)
 def dynamic_quantization(sources: Sources, cast: Node) -> Composition | None:
-    """y = clip(round(x / scale) + point, 0, 255), where scale and zero point follow from the range of x."""
+    """Recognize y = clip(round(x / scale) + point, 0, 255), where scale and zero point follow from the range of x."""
     (y,) = cast.outputs
     rounded, shift, *_ = sources.operands(_clipped(sources, cast.inputs[0]), N.ADD_FUSION)
     x, scale, *_ = sources.operands(sources.operands(rounded, N.ROUND)[0], N.DIV_FUSION)
@@ -24,11 +24,11 @@ def dynamic_quantization(sources: Sources, cast: Node) -> Composition | None:
     low = _low_end(sources, x, scale)
     if low == MISSING or not _is_point(sources, point, low, scale) or sources.graph.tensors[point].shape != ():
         return None
-    return Composition((y, scale, point), (x,), lambda op, given: op.several("DynamicQuantizeLinear", 3, *given), NEEDS)
+    return Composition((y, scale, point), (x,), lambda op, x: op.multi_output("DynamicQuantizeLinear", 3, *x), NEEDS)
 
 
 def _clipped(sources: Sources, tensor: int) -> int:
-    """The tensor that is clipped to what UINT8 holds."""
+    """Return the tensor that a CLIP to 0..255 reads, or MISSING where the node is no such CLIP."""
     node = sources.node(tensor, N.CLIP)
     if node is None:
         return MISSING
@@ -37,11 +37,11 @@ def _clipped(sources: Sources, tensor: int) -> int:
 
 
 def _low_end(sources: Sources, x: int, scale: int) -> int:
-    """The lower end of the range of x and 0, if the scale is a 255th of the range."""
+    """Return the lower end of the range of x extended to 0, if the scale is the range / 255."""
     condition, one, step = sources.operands(scale, N.WHERE)
     if step == MISSING:
         step = scale
-    elif not sources.is_number(one, 1) or sources.operands(condition, N.EQUAL)[0] != step:  # Of zeros only.
+    elif not sources.is_number(one, 1) or sources.operands(condition, N.EQUAL)[0] != step:  # For x of zeros only.
         return MISSING
     width, steps, *_ = sources.operands(step, N.DIV_FUSION)
     high, low, *_ = sources.operands(width, N.SUB_FUSION)
@@ -50,7 +50,7 @@ def _low_end(sources: Sources, x: int, scale: int) -> int:
 
 
 def _is_end(sources: Sources, x: int, end: int, kind: NodeType, mode: ReduceMode) -> bool:
-    """It is the least or largest of all elements of x, and 0."""
+    """Return whether a tensor is the minimum or the maximum of 0 and all elements of x."""
     extreme, zero, *_ = sources.operands(end, kind)
     node = sources.node(extreme, N.REDUCE_FUSION)
     if node is None or not sources.is_number(zero, 0) or sources.graph.tensors[extreme].shape != ():
@@ -61,7 +61,7 @@ def _is_end(sources: Sources, x: int, end: int, kind: NodeType, mode: ReduceMode
 
 
 def _is_point(sources: Sources, point: int, low: int, scale: int) -> bool:
-    """It is -low / scale, rounded."""
+    """Return whether a tensor is round(-low / scale)."""
     rounded = sources.operands(point, N.CAST)[0]
     exact = sources.operands(rounded, N.ROUND)[0]
     clipped = _clipped(sources, exact)

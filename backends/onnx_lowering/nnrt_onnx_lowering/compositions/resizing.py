@@ -1,8 +1,9 @@
-"""Images that a graph resizes by arithmetic: the positions, and the weights, of pixels that only a run knows.
+"""Images that a graph resizes by arithmetic, because only a run knows the new size.
 
-ONNX says so with one operator, Resize. NNRt's fixes the size when a model is built, so that the importer writes out how
-many pixels there are, where they lie in x and how much each neighbour counts, one dimension after the other. A resizing
-is recognised by writing the same calculation down again and looking whether it is the one in the graph, node by node.
+ONNX has one operator for it, Resize. NNRt's RESIZE fixes the size when a model is built. So the importer writes nodes
+that compute the number of pixels, their positions in x and the weights of their neighbours, for one dimension after the
+other. This module recognizes a resizing: it writes the same calculation again, and compares it with the graph node by
+node.
 """
 
 from collections.abc import Iterator
@@ -19,28 +20,32 @@ from nnrt_hdi.ops import OPERATORS
 from nnrt_hdi.tensor import UNKNOWN_DIM, data_type_of
 
 N = NodeType
-# The number of a calculation that is nowhere in a graph.
+# The number of a calculation that the graph doesn't contain.
 NOWHERE = -1
-# What positions and weights are calculated with.
+# The nodes that compute positions and weights.
 ARITHMETIC = frozenset(
     {
         *(N.ADD_FUSION, N.SUB_FUSION, N.MUL_FUSION, N.DIV_FUSION, N.MINIMUM, N.MAXIMUM, N.FLOOR, N.CEIL, N.CAST),
         *(N.FILL, N.TOPK_FUSION, N.LESS, N.WHERE, N.SHAPE, N.GATHER, N.RESHAPE, N.UNSQUEEZE, N.TRANSPOSE),
     }
 )
-# Constants of up to so many elements are compared.
+# Constants with more elements are not compared.
 FEW = 8
 COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "tf_half_pixel_for_nn")
 ROUNDINGS = ("floor", "round_prefer_floor", "round_prefer_ceil", "ceil")
 ROWS, COLUMNS = 2, 3
 SWAPPED = (0, 1, 3, 2)
-# Nodes from the pixels picked back to the indices 0, 1, 2, ... of new ones.
+# The most nodes between the picked pixels and the indices 0, 1, 2, ... of the new ones.
 LONGEST_WAY = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Resizing:
-    """An image x whose rows or columns, or both, change: by dimension, the tensors of their sizes, or whole factors."""
+    """Image x whose rows, columns or both are resized.
+
+    `sizes` has the tensor of the new size, `factors` the integer factor, each by dimension. `how` are Resize's
+    attributes.
+    """
 
     x: int
     sizes: dict[int, int]
@@ -53,32 +58,32 @@ class Resizing:
 
 
 class Resizings:
-    """The resizings in a graph, by the tensor that they give."""
+    """Resizings of a graph, by their result."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._source = {tensor: node for node in graph.nodes for tensor in node.outputs}
         self._calculations = _Calculations(graph)
 
-    def of(self, tensor: int) -> Resizing | None:
-        """How a tensor comes about from an image, of which as many dimensions as possible are resized alike."""
-        last = self._of_one_dimension(tensor)
-        if last is None or not (first := self._of_one_dimension(last.x)):
+    def find(self, tensor: int) -> Resizing | None:
+        """Return the resizing whose result is a tensor. Two dimensions that are resized in one way are combined."""
+        last = self._find_one_dimension(tensor)
+        if last is None or not (first := self._find_one_dimension(last.x)):
             return last
         if first.how != last.how or first.dimensions & last.dimensions:
             return last
         return Resizing(first.x, {**first.sizes, **last.sizes}, {**first.factors, **last.factors}, first.how)
 
-    def _of_one_dimension(self, tensor: int) -> Resizing | None:
+    def _find_one_dimension(self, tensor: int) -> Resizing | None:
         if self._graph.tensors[tensor].rank != 4:
             return None
         turned = self._swapped(tensor)
         if turned is None:
-            return self._along_rows(tensor, turned=False)
-        return self._along_rows(turned, turned=True)
+            return self._find_along_rows(tensor, turned=False)
+        return self._find_along_rows(turned, turned=True)
 
     def _swapped(self, tensor: int) -> int | None:
-        """The tensor that has its last dimensions swapped."""
+        """Return the operand of the node that swaps the last two dimensions and gives this tensor."""
         node = self._source.get(tensor)
         if node is None or node.type is not N.TRANSPOSE:
             return None
@@ -86,8 +91,8 @@ class Resizings:
         is_swap = order is not None and order.data is not None and tuple(order.data.reshape(-1).tolist()) == SWAPPED
         return node.inputs[0] if is_swap else None
 
-    def _along_rows(self, y: int, *, turned: bool) -> Resizing | None:
-        """Rows picked or weighted; of an image that was turned these are its columns."""
+    def _find_along_rows(self, y: int, *, turned: bool) -> Resizing | None:
+        """Return the resizing along the rows of y. If y is transposed (`turned`) they are the columns of x."""
         node = self._source.get(y)
         if node is None or node.type not in (N.GATHER, N.ADD_FUSION):
             return None
@@ -101,7 +106,7 @@ class Resizings:
         dimension = COLUMNS if turned else ROWS
         if not self._is_constant(picked.inputs[2], ROWS):
             return None
-        for factor, written in self._written(x, rows, dimension, count):
+        for factor, written in self._candidates(x, rows, dimension, count):
             how = written.as_nearest(picked.inputs[1]) if node is picked else written.as_linear(y)
             if how:
                 sizes, factors = ({}, {dimension: factor}) if factor else ({dimension: count}, {})
@@ -114,13 +119,13 @@ class Resizings:
         return data is not None and data.size == 1 and data.item() == number
 
     def _first_picked(self, total: Node) -> Node | None:
-        """The node that picks the pixels that are weighted first in a sum."""
+        """Return the GATHER of the first summand: the pixels that are weighted first."""
         weighted = self._source.get(total.inputs[0])
         picked = self._source.get(weighted.inputs[0]) if weighted and weighted.type is N.MUL_FUSION else None
         return picked if picked is not None and picked.type is N.GATHER else None
 
     def _count(self, positions: int) -> int | None:
-        """How many positions there are, by what the calculation of them begins with."""
+        """Return the tensor with the number of positions, which their calculation starts with."""
         for _ in range(LONGEST_WAY):
             node = self._source.get(positions)
             if node is None or node.type not in ARITHMETIC:
@@ -131,11 +136,11 @@ class Resizings:
             positions = node.inputs[2 if node.type is N.WHERE else 0]
         return None
 
-    def _written(self, x: int, rows: int, dimension: int, count: int) -> Iterator[tuple[int, "_Resampling"]]:
-        """The calculations for sizes that x may have, and the factor that a new size follows from; 0 if it doesn't."""
+    def _candidates(self, x: int, rows: int, dimension: int, count: int) -> Iterator[tuple[int, "_Resampling"]]:
+        """Yield candidates: the calculation for each size that x may have, and the factor of the new size, or 0."""
         given = self._calculations
         length = self._graph.tensors[x].shape[dimension]
-        sizes = [given.of(N.RESHAPE, given.size(x, dimension), given.constant(np.array([1])))]
+        sizes = [given.find(N.RESHAPE, given.size(x, dimension), given.constant(np.array([1])))]
         if length != UNKNOWN_DIM:
             sizes.append(given.constant(np.array([length])))
         for size in sizes:
@@ -144,13 +149,13 @@ class Resizings:
             factor = self._graph.constants.get(node.inputs[1]) if node and node.type is N.MUL_FUSION else None
             if factor is not None and factor.data is not None and factor.data.shape == (1,):
                 number = int(factor.data.item())
-                if given.of(N.MUL_FUSION, size, given.constant(factor.data)) == given.number(count) and number > 0:
+                if given.find(N.MUL_FUSION, size, given.constant(factor.data)) == given.number(count) and number > 0:
                     scale = given.constant(np.array([number], np.float32))
                     yield number, _Resampling(given, rows, size, count, scale)
 
 
 class _Calculations:
-    """The tensors of a graph by what is calculated in them: what is the same calculation has the same number."""
+    """Tensors of a graph, numbered by the calculation that makes them: equal calculations have equal numbers."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -166,13 +171,13 @@ class _Calculations:
                     self._numbers[tensor] = self._new(self._key(node, at))
 
     def number(self, tensor: int) -> int:
-        """The calculation of a tensor; one that nothing is known of is its own."""
+        """Return the number of a tensor's calculation; a tensor that isn't calculated here has a number of its own."""
         if tensor not in self._numbers:
             self._numbers[tensor] = self._new(tensor)
         return self._numbers[tensor]
 
-    def of(self, node_type: NodeType, *operands: int, output: int = 0, **attrs: Any) -> int:
-        """The number of a calculation if it is in the graph, else NOWHERE."""
+    def find(self, node_type: NodeType, *operands: int, output: int = 0, **attrs: Any) -> int:
+        """Return the number of a calculation if the graph contains it, else NOWHERE."""
         key = (node_type, _attributes(node_type, tuple(sorted(attrs.items()))), operands, output)
         return self._known.get(key, NOWHERE)
 
@@ -183,10 +188,10 @@ class _Calculations:
         return self._known.get((N.CAST, data_type, x), NOWHERE)
 
     def size(self, x: int, dimension: int) -> int:
-        """A dimension of a tensor, as a vector of one number."""
-        shape = self.of(N.SHAPE, self.number(x))
+        """Return the number of a tensor's dimension, as a vector with one element."""
+        shape = self.find(N.SHAPE, self.number(x))
         at = self.constant(np.array(dimension))
-        return self.of(N.UNSQUEEZE, self.of(N.GATHER, shape, at, self.constant(np.array(0))), axis=(0,))
+        return self.find(N.UNSQUEEZE, self.find(N.GATHER, shape, at, self.constant(np.array(0))), axis=(0,))
 
     def data_type(self, tensor: int) -> DataType:
         return self._graph.tensors[tensor].data_type
@@ -194,7 +199,7 @@ class _Calculations:
     def _key(self, node: Node, output: int) -> Any:
         operands = tuple(map(self.number, node.inputs))
         if node.type is N.CAST:
-            # A data type has several numbers.
+            # Several numbers stand for one data type, so the key has the output's type instead of the second operand.
             return (N.CAST, self.data_type(node.outputs[0]), operands[0])
         return (node.type, _attributes(node.type, tuple(sorted(node.attrs.items()))), operands, output)
 
@@ -206,21 +211,24 @@ class _Calculations:
 
 
 class _Resampling:
-    """The calculation of the rows of an image, as the importer writes it; without a factor it follows from sizes."""
+    """Calculation that resizes the rows of an image, as the importer writes it.
+
+    Without `factor`, the scale follows from the old and the new size.
+    """
 
     def __init__(self, given: _Calculations, x: int, size: int, count: int, factor: int | None = None) -> None:
         self._given = given
         self._x = x
         self._old = given.cast(size, DataType.FLOAT32)
         self._new = given.cast(given.number(count), DataType.FLOAT32)
-        self._scale = self._of(N.DIV_FUSION, self._new, self._old) if factor is None else factor
-        self._length = self._new if factor is None else self._of(N.MUL_FUSION, self._old, factor)
-        zeros = given.of(N.FILL, self._number(0), given.number(count))
-        order = given.of(N.TOPK_FUSION, zeros, given.number(count), output=1)
+        self._scale = self._find(N.DIV_FUSION, self._new, self._old) if factor is None else factor
+        self._length = self._new if factor is None else self._find(N.MUL_FUSION, self._old, factor)
+        zeros = given.find(N.FILL, self._number(0), given.number(count))
+        order = given.find(N.TOPK_FUSION, zeros, given.number(count), output=1)
         self._index = given.cast(given.cast(order, DataType.INT64), DataType.FLOAT32)
 
     def as_nearest(self, indices: int) -> dict[str, str] | None:
-        """How new pixels are nearest to those at these indices, if they are."""
+        """Return Resize's attributes if `indices` are those of the nearest old pixels, else None."""
         wanted = self._given.number(indices)
         for coordinates, rounding in product(COORDINATES, ROUNDINGS):
             position = self._position(coordinates)
@@ -230,7 +238,10 @@ class _Resampling:
         return None
 
     def as_linear(self, y: int) -> dict[str, str] | None:
-        """How y is a weighted sum of two neighbours, if it is; of integers ONNX Runtime rounds it otherwise."""
+        """Return Resize's attributes if y is the weighted sum of two neighbours, else None.
+
+        Integers are excluded, because ONNX Runtime rounds their sum differently.
+        """
         if self._given.data_type(self._x) not in (DataType.FLOAT32, DataType.FLOAT16):
             return None
         wanted = self._given.number(y)
@@ -241,57 +252,57 @@ class _Resampling:
         return None
 
     def _weighted(self, position: int) -> int:
-        first = self._of(N.FLOOR, position)
-        rest = self._of(N.SUB_FUSION, position, first)
+        first = self._find(N.FLOOR, position)
+        rest = self._find(N.SUB_FUSION, position, first)
         parts = []
-        for offset, weight in enumerate((self._of(N.SUB_FUSION, self._number(1), rest), rest)):
-            indices = self._indices(self._of(N.ADD_FUSION, first, self._number(offset)))
-            pixels = self._of(N.GATHER, self._given.number(self._x), indices, self._given.constant(np.array(ROWS)))
+        for offset, weight in enumerate((self._find(N.SUB_FUSION, self._number(1), rest), rest)):
+            indices = self._indices(self._find(N.ADD_FUSION, first, self._number(offset)))
+            pixels = self._find(N.GATHER, self._given.number(self._x), indices, self._given.constant(np.array(ROWS)))
             data_type = self._given.data_type(self._x)
             typed = weight if data_type is DataType.FLOAT32 else self._given.cast(weight, data_type)
-            parts.append(self._of(N.MUL_FUSION, pixels, self._given.of(N.UNSQUEEZE, typed, axis=(1,))))
-        return self._of(N.ADD_FUSION, *parts)
+            parts.append(self._find(N.MUL_FUSION, pixels, self._given.find(N.UNSQUEEZE, typed, axis=(1,))))
+        return self._find(N.ADD_FUSION, *parts)
 
     def _position(self, coordinates: str) -> int:
         half = self._number(0.5)
-        shifted = self._of(N.DIV_FUSION, self._of(N.ADD_FUSION, self._index, half), self._scale)
-        centred = self._of(N.SUB_FUSION, shifted, half)
+        shifted = self._find(N.DIV_FUSION, self._find(N.ADD_FUSION, self._index, half), self._scale)
+        centred = self._find(N.SUB_FUSION, shifted, half)
         match coordinates:
             case "asymmetric":
-                return self._of(N.DIV_FUSION, self._index, self._scale)
+                return self._find(N.DIV_FUSION, self._index, self._scale)
             case "align_corners":
-                steps = self._of(N.SUB_FUSION, self._length, self._number(1))
-                last = self._of(N.SUB_FUSION, self._old, self._number(1))
-                above = self._of(N.MUL_FUSION, self._index, last)
-                return self._of(N.DIV_FUSION, above, self._of(N.MAXIMUM, steps, self._number(1e-6)))
+                steps = self._find(N.SUB_FUSION, self._length, self._number(1))
+                last = self._find(N.SUB_FUSION, self._old, self._number(1))
+                above = self._find(N.MUL_FUSION, self._index, last)
+                return self._find(N.DIV_FUSION, above, self._find(N.MAXIMUM, steps, self._number(1e-6)))
             case "half_pixel":
                 return centred
             case "pytorch_half_pixel":
-                is_single = self._of(N.LESS, self._new, self._number(1.5))
-                return self._of(N.WHERE, is_single, self._index, centred)
+                is_single = self._find(N.LESS, self._new, self._number(1.5))
+                return self._find(N.WHERE, is_single, self._index, centred)
             case _:
                 return shifted
 
     def _rounded(self, position: int, rounding: str) -> int:
         match rounding:
             case "floor":
-                return self._of(N.FLOOR, position)
+                return self._find(N.FLOOR, position)
             case "ceil":
-                return self._of(N.CEIL, position)
+                return self._find(N.CEIL, position)
             case "round_prefer_floor":
-                return self._of(N.CEIL, self._of(N.SUB_FUSION, position, self._number(0.5)))
+                return self._find(N.CEIL, self._find(N.SUB_FUSION, position, self._number(0.5)))
             case _:
-                return self._of(N.FLOOR, self._of(N.ADD_FUSION, position, self._number(0.5)))
+                return self._find(N.FLOOR, self._find(N.ADD_FUSION, position, self._number(0.5)))
 
     def _indices(self, places: int) -> int:
         return self._given.cast(self._inside(places), DataType.INT64)
 
     def _inside(self, places: int) -> int:
-        last = self._of(N.SUB_FUSION, self._old, self._number(1))
-        return self._of(N.MINIMUM, self._of(N.MAXIMUM, places, self._number(0)), last)
+        last = self._find(N.SUB_FUSION, self._old, self._number(1))
+        return self._find(N.MINIMUM, self._find(N.MAXIMUM, places, self._number(0)), last)
 
-    def _of(self, node_type: NodeType, *operands: int) -> int:
-        return self._given.of(node_type, *operands)
+    def _find(self, node_type: NodeType, *operands: int) -> int:
+        return self._given.find(node_type, *operands)
 
     def _number(self, number: float) -> int:
         return self._given.constant(np.array(number, np.float32))
@@ -303,5 +314,5 @@ def _constant_key(data: Any) -> Any:
 
 @cache
 def _attributes(node_type: NodeType, attrs: tuple[tuple[str, Any], ...]) -> str:
-    """All attributes of a node, those that it leaves out too."""
+    """Return all attributes of a node as text, with defaults for those that it leaves out."""
     return str(OPERATORS[node_type].bind(dict(attrs)))

@@ -1,4 +1,4 @@
-"""Sizes and indices that a run counts: Shape and Range."""
+"""Sizes and indices that a run computes, as Shape and Range."""
 
 from collections.abc import Sequence
 
@@ -14,8 +14,8 @@ N = NodeType
 
 @pattern(N.SHAPE)
 def shape_of_elements(sources: Sources, node: Node) -> Composition | None:
-    """The shape of what is dequantized, which is that of its elements: real numbers needn't be made for it."""
-    elements = sources.as_it_came(node.inputs[0])
+    """Recognize the shape of a dequantized tensor: its elements have the same, and needn't be dequantized."""
+    elements = sources.quantized_source(node.inputs[0])
     if elements == node.inputs[0]:
         return None
     return Composition(node.outputs, (elements,), lambda op, given: [op.sizes(given[0])])
@@ -23,7 +23,7 @@ def shape_of_elements(sources: Sources, node: Node) -> Composition | None:
 
 @pattern(N.TOPK_FUSION)
 def counted(sources: Sources, node: Node) -> Composition | None:
-    """0, 1, 2, ...: the order of as many equal numbers as are asked for."""
+    """Recognize 0, 1, 2, ...: the indices that TopK gives for equal numbers."""
     equals, wanted = node.inputs
     number, shape, *_ = sources.operands(equals, N.FILL)
     count = _uncast(sources, shape)
@@ -38,7 +38,7 @@ def counted(sources: Sources, node: Node) -> Composition | None:
 
 
 def _uncast(sources: Sources, x: int) -> int:
-    """The size that x is a cast of, or x."""
+    """Return the integer tensor that x is a cast of, or x."""
     source = sources.operands(x, N.CAST)[0]
     is_size = any(sources.have_type(data_type, source) for data_type in (DataType.INT32, DataType.INT64))
     return source if is_size else x

@@ -1,4 +1,4 @@
-"""The lowerings, in the module of their operator's family."""
+"""Lowerings, in one module per family of operators."""
 
 from nnrt_hdi.ops import family_modules
 from nnrt_onnx_lowering.lowering.lowering import LOWERINGS

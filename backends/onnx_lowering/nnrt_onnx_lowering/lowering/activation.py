@@ -11,26 +11,26 @@ from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.lowering.lowering import Call, lowering, per_channel
 from nnrt_onnx_lowering.value import INT64, Value
 
-# G. Klambauer et al., "Self-Normalizing Neural Networks" (2017), as ONNX's Selu has them.
+# G. Klambauer et al., "Self-Normalizing Neural Networks" (2017), with the digits of ONNX's Selu.
 SELU_ALPHA = 1.67326319217681884765625
 SELU_GAMMA = 1.05070102214813232421875
 
 
 @lowering(NodeType.ACTIVATION)
 def activation(op: Onnx, call: Call, x: Value) -> Value:
-    """y = f(x), f named by activation_type."""
+    """Compute y = f(x), where activation_type names f."""
     return FUNCTIONS[call.attrs.activation_type](op, x, call.attrs)
 
 
 @lowering(NodeType.LEAKY_RELU)
 def leaky_relu_node(op: Onnx, call: Call, x: Value) -> Value:
-    """y = x if x >= 0 else negative_slope x."""
+    """Compute y = x if x >= 0 else negative_slope x."""
     return leaky_relu(op, x, call.attrs.negative_slope)
 
 
 @lowering(NodeType.PRELU_FUSION)
 def prelu(op: Onnx, call: Call, x: Value, weight: Value) -> Value:
-    """y = x if x > 0 else weight x."""
+    """Compute y = x if x > 0 else weight x."""
     if call.inputs[1].shape == (1,):
         slope = weight if call.inputs[0].rank else op.squeeze(weight, [0])
     else:
@@ -41,12 +41,12 @@ def prelu(op: Onnx, call: Call, x: Value, weight: Value) -> Value:
 
 
 def fused(op: Onnx, x: Value, activation_type: ActivationType) -> Value:
-    """x with a fused activation: none, RELU or RELU6."""
+    """Apply a fused activation: none, RELU or RELU6."""
     return FUNCTIONS[activation_type](op, x, SimpleNamespace())
 
 
 def clip(op: Onnx, x: Value, low: float | None, high: float | None) -> Value:
-    """min(max(x, low), high); None for no bound."""
+    """Compute min(max(x, low), high), where None means no bound."""
     if x.dtype != INT64:
         return op.Clip(x, *(None if bound is None else op.scalar(bound, x.dtype) for bound in (low, high)))
     x = x if low is None else op.Max(x, low)
@@ -70,7 +70,7 @@ def selu(op: Onnx, x: Value) -> Value:
 
 
 def softplus(op: Onnx, x: Value) -> Value:
-    """log(1 + exp(x)); exp is taken of what is not positive, so that nothing overflows."""
+    """Compute log(1 + exp(x)); exp gets only numbers <= 0, so that it can't overflow."""
     return op.Softplus(x) if x.dtype == np.float32 else op.Max(x, 0) + op.Log(op.Exp(-op.Abs(x)) + 1)
 
 
@@ -87,7 +87,7 @@ def hard_swish(op: Onnx, x: Value) -> Value:
 
 
 def gelu(op: Onnx, x: Value, approximate: bool) -> Value:
-    """x Phi(x), Phi the normal distribution; approximate: D. Hendrycks, K. Gimpel (2016), equation 2."""
+    """Compute x Phi(x), Phi the normal distribution; approximate: D. Hendrycks, K. Gimpel (2016), equation 2."""
     if approximate and x.dtype == np.float32:
         return op.Gelu(x, approximate="tanh")
     if approximate:

@@ -16,9 +16,10 @@ BOOL = np.dtype(np.bool_)
 
 
 def quotient(op: Onnx, a: Value, b: Value) -> Value:
-    """a / b; of integers rounded towards zero, 0 where b is 0, and wrapped around for the lowest by -1.
+    """Compute a / b; integers are rounded towards zero.
 
-    The processor would end the process for the last two.
+    Integer division by 0 gives 0, and the lowest integer divided by -1 wraps around. The processor would end the
+    process in both cases, so the model never divides by such numbers.
     """
     if a.dtype.kind == "f":
         return a / b
@@ -27,7 +28,10 @@ def quotient(op: Onnx, a: Value, b: Value) -> Value:
 
 
 def remainder(op: Onnx, a: Value, b: Value) -> Value:
-    """With the sign of a; of integers by 0 it is 0, as by 1. ONNX Runtime computes that of integers in FLOAT64."""
+    """Compute the remainder, with the sign of a. For integers a remainder by 0 is 0.
+
+    ONNX Runtime computes Mod of integers in FLOAT64, so their remainder is written out.
+    """
     if a.dtype.kind == "f":
         return op.Mod(a, b, fmod=1)
     b = _harmless(op, b)
@@ -35,7 +39,7 @@ def remainder(op: Onnx, a: Value, b: Value) -> Value:
 
 
 def _harmless(op: Onnx, divisor: Value) -> Value:
-    """Integers with 1 in the place of those that a processor may not divide by: 0 and -1."""
+    """Return integers with 1 in place of 0 and -1, by which a processor may not divide."""
     is_bad = op.Equal(divisor, 0)
     if divisor.dtype.kind == "i":
         is_bad = op.Or(is_bad, op.Equal(divisor, -1))
@@ -43,7 +47,7 @@ def _harmless(op: Onnx, divisor: Value) -> Value:
 
 
 def squared_difference(op: Onnx, a: Value, b: Value) -> Value:
-    """(a - b)^2; of two BOOL "exclusive or"."""
+    """Compute (a - b)^2, which is "exclusive or" for BOOL."""
     if a.dtype == BOOL:
         return op.Xor(a, b)
     difference = a - b
@@ -69,7 +73,7 @@ COMBINATIONS: dict[EltwiseMode, Function] = {
 
 
 def _lowering_of(function: Function) -> Lowering:
-    """The function in the type of the result, with the fused activation of the operators that have one."""
+    """Return the lowering that casts the operands to the result's type and applies a fused activation, if any."""
 
     def lower(op: Onnx, call: Call, a: Value, b: Value) -> Value:
         activation_type = getattr(call.attrs, "activation_type", ActivationType.NO_ACTIVATION)
@@ -84,13 +88,13 @@ for _node_type, _function in FUNCTIONS.items():
 
 @lowering(NodeType.ELTWISE)
 def eltwise(op: Onnx, call: Call, a: Value, b: Value) -> Value:
-    """y = a and b, combined as mode says."""
+    """Compute a and b combined as mode says."""
     return COMBINATIONS[call.attrs.mode](op, a, b)
 
 
 @lowering(NodeType.POW_FUSION)
 def power(op: Onnx, call: Call, x: Value, y: Value) -> Value:
-    """(scale x + shift)^y."""
+    """Compute (scale x + shift)^y."""
     exponents = y.elements
     x, y = x.cast(call.dtype), y.cast(call.dtype)
     scale, shift = call.attrs.scale, call.attrs.shift
@@ -104,9 +108,10 @@ def power(op: Onnx, call: Call, x: Value, y: Value) -> Value:
 
 
 def integer_power(op: Onnx, base: Value, exponent: Value, bits: int) -> Value:
-    """By repeated squaring, for ONNX Runtime computes powers of integers in FLOAT64, where they don't wrap around.
+    """Compute a power of integers by repeated squaring.
 
-    To a negative power only 1 and -1 leave something: what parity says.
+    ONNX Runtime computes such powers in FLOAT64, where they don't wrap around. A negative power is not 0 only for the
+    bases 1 and -1, where it depends on the parity.
     """
     if base.dtype.kind == "i":
         is_negative = op.Less(exponent, 0)
@@ -117,7 +122,7 @@ def integer_power(op: Onnx, base: Value, exponent: Value, bits: int) -> Value:
 
 
 def natural_power(op: Onnx, base: Value, exponent: Value, bits: int) -> Value:
-    """base^exponent, of which so many bits may be set."""
+    """Compute base^exponent for exponents of at most so many bits."""
     y: Value | None = None
     for bit in range(bits):
         is_unset = op.Equal(op.BitwiseAnd(exponent, op.scalar(1 << bit, base.dtype)), 0)
@@ -129,7 +134,7 @@ def natural_power(op: Onnx, base: Value, exponent: Value, bits: int) -> Value:
 
 @lowering(NodeType.SCALE_FUSION)
 def scale(op: Onnx, call: Call, x: Value, scale: Value, bias: Value) -> Value:
-    """y = f(x scale + bias), scale and bias repeated over the dimensions of x behind them."""
+    """Compute y = f(x scale + bias); scale and bias are repeated over the later dimensions of x."""
     spec = call.inputs[0]
 
     def spread(vector: Value, rank: int) -> Value:
@@ -142,5 +147,5 @@ def scale(op: Onnx, call: Call, x: Value, scale: Value, bias: Value) -> Value:
 
 @lowering(NodeType.BIAS_ADD)
 def bias_add(op: Onnx, call: Call, x: Value, bias: Value) -> Value:
-    """y = x + bias, one bias for each channel."""
+    """Compute y = x + bias, with one bias for each channel."""
     return x + per_channel(op, call, bias)

@@ -1,6 +1,6 @@
-"""Boxes [ymin, xmin, ymax, xmax]: decoded, and picked by their scores without overlaps.
+"""Boxes [ymin, xmin, ymax, xmax]: decoding, and selection by scores without overlaps.
 
-ONNX takes scores above a threshold, where NNRt takes those that reach it, too: above the next number below it.
+ONNX takes scores above a threshold. NNRt takes those equal to it too, so the model uses the next lower number.
 """
 
 from collections.abc import Sequence
@@ -12,26 +12,26 @@ import numpy as np
 from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.value import Value
 
-# Where what NonMaxSuppression finds stands in a row of it: [batch, class, box].
+# Columns of NonMaxSuppression's result: [batch, class, box].
 CLASS, BOX = 1, 2
 
 
 def decoded(op: Onnx, bbox: Value, anchors: Value, scale: Sequence[float]) -> Value:
-    """Corners [1, boxes, 4] of boxes given by center and size [y, x, h, w], relative to those of their anchors."""
+    """Compute the corners [1, boxes, 4] of boxes [y, x, h, w], given by center and size relative to their anchors."""
     halves = op.ints([2, 2])
-    center, size = op.several("Split", 2, bbox / op.constant(np.array(scale, bbox.dtype)), halves, axis=2)
-    anchor_center, anchor_size = op.several("Split", 2, anchors, halves, axis=1)
+    center, size = op.multi_output("Split", 2, bbox / op.constant(np.array(scale, bbox.dtype)), halves, axis=2)
+    anchor_center, anchor_size = op.multi_output("Split", 2, anchors, halves, axis=1)
     center = center * anchor_size + anchor_center
     half = op.Exp(size) * anchor_size / 2
     return op.Concat(center - half, center + half, axis=2)
 
 
 def best_per_class(op: Onnx, corners: Value, scores: Value, attrs: SimpleNamespace) -> tuple[Value, ...]:
-    """Regular suppression: class by class, then the best of all."""
+    """Compute regular suppression: for each class, then the best boxes of all classes."""
     most = attrs.max_detections
     found = _picked(op, corners, scores, attrs, min(attrs.detections_per_class or most, most))
     count = op.Min(_length(op, found), most)
-    best, order = op.several("TopK", 2, op.GatherND(scores, found), count)
+    best, order = op.multi_output("TopK", 2, op.GatherND(scores, found), count)
     found = op.Gather(found, order)
     rows = most * (attrs.max_classes_per_detection or 1)
     boxes = op.Gather(corners, _column(op, found, BOX), axis=1)
@@ -40,16 +40,16 @@ def best_per_class(op: Onnx, corners: Value, scores: Value, attrs: SimpleNamespa
 
 
 def best_of_any_class(op: Onnx, corners: Value, scores: Value, attrs: SimpleNamespace) -> tuple[Value, ...]:
-    """Fast suppression: boxes by the score of their best class, each with the best of its classes.
+    """Compute fast suppression: boxes ranked by the score of their best class, each with its best classes.
 
-    A box has as many rows of the output as it may have classes, some of which may stay free.
+    A box has as many rows of the output as it may have classes, and some of these may stay zero.
     """
     most, columns = attrs.max_detections, attrs.max_classes_per_detection or 1
     found = _picked(op, corners, op.ReduceMax(scores, op.ints([1]), keepdims=1), attrs, most)
     boxes = _column(op, found, BOX)
     of_box = op.Gather(scores, boxes, axis=2).transposed([0, 2, 1])
     used = min(columns, attrs.num_classes)
-    best, classes = op.several("TopK", 2, of_box, op.ints([used]), axis=2)
+    best, classes = op.multi_output("TopK", 2, of_box, op.ints([used]), axis=2)
     corners = op.Expand(op.unsqueeze(op.Gather(corners, boxes, axis=1), [2]), op.ints([1, 1, used, 1]))
     parts = [
         op.reshape(op.Pad(part, op.ints([0, columns - used]), None, op.ints([2])), [1, -1, *behind])
@@ -59,7 +59,7 @@ def best_of_any_class(op: Onnx, corners: Value, scores: Value, attrs: SimpleName
 
 
 def _picked(op: Onnx, corners: Value, scores: Value, attrs: SimpleNamespace, most: int) -> Value:
-    """[batch, class, box] of the boxes taken, class by class, the best first; `most` of each."""
+    """Return [batch, class, box] of the boxes selected for each class, at most `most`, the best first."""
     below = np.nextafter(np.float32(attrs.nms_score_threshold), np.float32(-np.inf))
     limits = (
         op.ints([most]),
@@ -70,7 +70,7 @@ def _picked(op: Onnx, corners: Value, scores: Value, attrs: SimpleNamespace, mos
 
 
 def _filled(op: Onnx, part: Value, rows: int) -> Value:
-    """[1, some, ...] as [1, rows, ...], filled up with zeros."""
+    """Return [1, n, ...] extended with zeros to [1, rows, ...]."""
     free = op.ints([rows]) - op.Shape(part, start=1, end=2)
     return op.Pad(part, op.vector([0, free]), None, op.ints([1]))
 

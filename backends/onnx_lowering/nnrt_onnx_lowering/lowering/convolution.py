@@ -1,6 +1,7 @@
 """Convolutions and pooling: windows that slide over an image.
 
-ONNX has images in NCHW. Those in another layout are read so, which costs nothing between two of these operators.
+ONNX has images in NCHW. The lowering reads images of other layouts as NCHW, which costs no transpose between two of
+these operators.
 """
 
 from typing import Any
@@ -11,22 +12,22 @@ from nnrt_hdi.ops.convolution import ImageShape, Window, output_padding_pair, po
 from nnrt_hdi.tensor import UNKNOWN_DIM, TensorSpec
 from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.lowering.activation import fused
-from nnrt_onnx_lowering.lowering.lowering import Call, as_given, channels_first, lowering
+from nnrt_onnx_lowering.lowering.lowering import Call, channels_first, in_format, lowering
 from nnrt_onnx_lowering.lowering.reduction import extreme
 from nnrt_onnx_lowering.value import FLOAT32, Value
 
 
 @lowering(NodeType.CONV2D_FUSION)
 def conv2d(op: Onnx, call: Call, x: Value, weight: Value, bias: Value) -> Value:
-    """A convolution with groups and dilation, plus a bias per output channel."""
+    """Compute a convolution with groups and dilation, plus a bias per output channel."""
     if ImageShape.of(call.inputs[1]).channels == 0:
         return _only_bias(op, call, bias)
     image, taps = channels_first(x, call.inputs[0]), channels_first(weight, call.inputs[1])
-    return _finished(op, call, op.Conv(image, taps, bias, **window_attributes(call)))
+    return _with_activation(op, call, op.Conv(image, taps, bias, **window_attributes(call)))
 
 
 def window_attributes(call: Call) -> dict[str, Any]:
-    """The window of a convolution, and its groups, as ONNX's attributes."""
+    """Return the window and the groups of a convolution as ONNX's attributes."""
     window = _window(call)
     strides = {"strides": window.stride, "dilations": window.dilation, "group": call.attrs.group}
     return {**strides, **_pads(window, call.inputs[0])}
@@ -34,7 +35,7 @@ def window_attributes(call: Call) -> dict[str, Any]:
 
 @lowering(NodeType.CONV2D_TRANSPOSE_FUSION)
 def conv2d_transpose(op: Onnx, call: Call, x: Value, weight: Value, bias: Value) -> Value:
-    """A transposed convolution; ONNX has the weight as [in channels, out channels / group, height, width]."""
+    """Compute a transposed convolution; ONNX's weight is [in channels, out channels / group, height, width]."""
     kernel, group = ImageShape.of(call.inputs[1]), call.attrs.group
     if kernel.channels == 0:
         return _only_bias(op, call, bias)
@@ -61,29 +62,29 @@ def conv2d_transpose(op: Onnx, call: Call, x: Value, weight: Value, bias: Value)
         pads=[start for start, _ in ends] + [max(end, 0) for _, end in ends],
         output_padding=[max(-end, 0) for _, end in ends],
     )
-    return _finished(op, call, y)
+    return _with_activation(op, call, y)
 
 
 @lowering(NodeType.AVGPOOL_FUSION)
 def avg_pool(op: Onnx, call: Call, x: Value) -> Value:
-    """Mean of each window over its real elements."""
+    """Compute the mean of each window over its pixels without padding."""
     image = channels_first(x, call.inputs[0])
     if call.attrs.global_ and x.dtype == FLOAT32:
-        return _finished(op, call, op.GlobalAveragePool(image))
+        return _with_activation(op, call, op.GlobalAveragePool(image))
     if call.attrs.global_ and x.dtype.kind == "f":
-        return _finished(op, call, op.ReduceMean(image, op.ints([2, 3]), keepdims=1))
-    return _finished(op, call, op.AveragePool(image, count_include_pad=0, **_pool(op, call)))
+        return _with_activation(op, call, op.ReduceMean(image, op.ints([2, 3]), keepdims=1))
+    return _with_activation(op, call, op.AveragePool(image, count_include_pad=0, **_pool(op, call)))
 
 
 @lowering(NodeType.MAX_POOL_FUSION)
 def max_pool(op: Onnx, call: Call, x: Value) -> Value:
-    """Maximum of each window."""
+    """Compute the maximum of each window."""
     image = channels_first(x, call.inputs[0])
     if call.attrs.global_:
-        return _finished(op, call, extreme(op, image, op.ints([2, 3]), 1, "ReduceMax"))
+        return _with_activation(op, call, extreme(op, image, op.ints([2, 3]), 1, "ReduceMax"))
     if 0 in call.inputs[0].shape[1:]:
         raise Unsupported(f"x {call.inputs[0]} has no pixels, of which no kernel of ONNX makes windows of padding")
-    return _finished(op, call, op.MaxPool(image, **_pool(op, call)))
+    return _with_activation(op, call, op.MaxPool(image, **_pool(op, call)))
 
 
 def _window(call: Call) -> Window:
@@ -92,19 +93,19 @@ def _window(call: Call) -> Window:
 
 
 def _pool(op: Onnx, call: Call) -> dict[str, Any]:
-    """A pooling window in ONNX's attributes."""
+    """Return a pooling window as ONNX's attributes."""
     a = call.attrs
     window = pooling_window(call.inputs[0], a.kernel_size, a.strides, a.pad, a.pad_mode, a.round_mode, a.global_)
     if window is None:
         raise Unsupported(f"{op.engine.name} has no {call.inputs[0].data_type.name} kernel for windows of unknown size")
     pads = _pads(window, call.inputs[0])
-    if "auto_pad" in pads and any(map(int.__lt__, window.kernel, window.stride)):  # It would pad by less than nothing.
+    if "auto_pad" in pads and any(map(int.__lt__, window.kernel, window.stride)):  # ONNX's padding would be negative.
         raise Unsupported("with strides above the kernel size, SAME asks for an image whose height and width are known")
     return {"kernel_shape": window.kernel, "strides": window.stride, **pads}
 
 
 def _pads(window: Window, spec: TensorSpec) -> dict[str, Any]:
-    """The padding; where it depends on the size of the image, which is not known, by the rule that makes it."""
+    """Return the padding in ONNX's attributes: numbers, or a rule where they depend on an unknown image size."""
     image = ImageShape.of(spec)
     ends = [_ends(window, axis, size) for axis, size in enumerate((image.height, image.width))]
     if None not in ends:
@@ -120,7 +121,7 @@ def _pads(window: Window, spec: TensorSpec) -> dict[str, Any]:
 
 
 def _ends(window: Window, axis: int, size: int) -> tuple[int, int] | None:
-    """The padding before and after an axis; None where that depends on a size that is not known."""
+    """Return the padding before and after an axis; None where it depends on an unknown size."""
     if size != UNKNOWN_DIM:
         return window.padding(axis, size)
     if window.pad_mode is PadMode.SAME and (window.extent[axis] == 1 or window.stride[axis] == 1):
@@ -129,16 +130,16 @@ def _ends(window: Window, axis: int, size: int) -> tuple[int, int] | None:
 
 
 def _transposed_ends(window: Window, axis: int, extra: int) -> tuple[int, int]:
-    """The lengths cut off in front of and behind the full result, which don't depend on its size."""
+    """Return the lengths cut off before and after the full result, which don't depend on its size."""
     cut = window.transposed_cut(axis, 1)
     return cut, window.extent[axis] - cut - window.transposed_size(axis, 1, extra)
 
 
 def _only_bias(op: Onnx, call: Call, bias: Value) -> Value:
-    """The result of a convolution that has no channels to sum over."""
+    """Return the result of a convolution without input channels: the bias everywhere."""
     spec = call.outputs[0]
     y = op.Expand(op.unsqueeze(bias, [1, 2]), op.ints(channels_first_shape(spec)))
-    return _finished(op, call, y)
+    return _with_activation(op, call, y)
 
 
 def channels_first_shape(spec: TensorSpec) -> list[int]:
@@ -146,6 +147,6 @@ def channels_first_shape(spec: TensorSpec) -> list[int]:
     return [image.batch, image.channels, image.height, image.width]
 
 
-def _finished(op: Onnx, call: Call, y: Value) -> Value:
-    """The result with its activation, in the layout of the first input."""
-    return as_given(fused(op, y, call.attrs.activation_type), call.inputs[0])
+def _with_activation(op: Onnx, call: Call, y: Value) -> Value:
+    """Apply the activation and return the result in the layout of the first input."""
+    return in_format(fused(op, y, call.attrs.activation_type), call.inputs[0])

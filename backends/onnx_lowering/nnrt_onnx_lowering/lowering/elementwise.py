@@ -8,7 +8,7 @@ from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.lowering.lowering import Call, Function, lowering
 from nnrt_onnx_lowering.value import Value
 
-# One ONNX operator each.
+# Node types that are one ONNX operator.
 OPERATORS = {
     NodeType.SQRT: "Sqrt",
     NodeType.ERF: "Erf",
@@ -46,7 +46,7 @@ def square(_: Onnx, __: Call, x: Value) -> Value:
 
 @lowering(NodeType.NEG)
 def negative(op: Onnx, _: Call, x: Value) -> Value:
-    """ONNX negates no unsigned integers."""
+    """Compute -x; unsigned integers are subtracted from 0, because ONNX's Neg doesn't take them."""
     return op.scalar(0, x.dtype) - x if x.dtype.kind == "u" else -x
 
 
@@ -57,7 +57,7 @@ def round_(op: Onnx, _: Call, x: Value) -> Value:
 
 @lowering(NodeType.EXPFUSION)
 def exp(op: Onnx, call: Call, x: Value) -> Value:
-    """y = base^(shift + scale x)."""
+    """Compute y = base^(shift + scale x)."""
     attrs = call.attrs
     exponent = x if (attrs.scale, attrs.shift) == (1, 0) else x * attrs.scale + attrs.shift
     return op.Exp(exponent) if attrs.base == -1 else op.Pow(op.scalar(attrs.base, x.dtype), exponent)
@@ -65,7 +65,11 @@ def exp(op: Onnx, call: Call, x: Value) -> Value:
 
 @lowering(NodeType.CLIP)
 def clip(op: Onnx, call: Call, x: Value) -> Value:
-    """y = min(max(x, min), max). With one bound ONNX's Clip takes infinite elements for the largest finite ones."""
+    """Compute y = min(max(x, min), max).
+
+    With only one bound ONNX's Clip replaces infinite elements by the largest finite ones, so Max and Min are used
+    instead.
+    """
     low, high = call.attrs.min, call.attrs.max
     if x.dtype.kind == "f" and low is not None and high is not None:
         return op.Clip(x, op.scalar(low, x.dtype), op.scalar(high, x.dtype))
@@ -78,6 +82,6 @@ def clip(op: Onnx, call: Call, x: Value) -> Value:
 
 @lowering(NodeType.CAST, moves=True)
 def cast(_: Onnx, call: Call, x: Value, __: Value) -> Value:
-    """y = x in the type of the output. An integer is made of FLOAT16 as it would be stored."""
+    """Cast x to the type of the output. FLOAT16 is rounded as if stored before it becomes an integer."""
     is_cut = call.inputs[0].data_type is DataType.FLOAT16 and call.dtype.kind != "f"
     return (x.cast(call.inputs[0].numpy_dtype) if is_cut else x).cast(call.dtype)

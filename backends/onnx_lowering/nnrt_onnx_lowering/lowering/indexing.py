@@ -1,6 +1,7 @@
-"""Elements picked or placed by their index.
+"""Elements read or written by their index.
 
-ONNX counts negative indices from the end. To NNRt they are errors, so they are made such for ONNX Runtime, too.
+In ONNX negative indices count from the end. In NNRt they are errors, so the model turns them into indices that ONNX
+Runtime refuses.
 """
 
 from collections.abc import Sequence
@@ -11,45 +12,47 @@ import numpy as np
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.tensor import UNKNOWN_DIM, TensorSpec
 from nnrt_onnx_lowering.builder import Onnx
-from nnrt_onnx_lowering.lowering.lowering import Call, Size, known, lowering, product
+from nnrt_onnx_lowering.lowering.lowering import Call, Size, known_values, lowering, product
 from nnrt_onnx_lowering.lowering.shape import FAR
 from nnrt_onnx_lowering.value import BOOL, FLOAT32, INT64, Value
 
 INT32, UINT64, HALF = np.dtype(np.int32), np.dtype(np.uint64), np.dtype(np.float16)
-# Floats whose keys take longer to make than it takes to do without.
+# From so many elements on, making keys of floats takes longer than the search without them.
 _MANY = 1 << 16
 
 
 @lowering(NodeType.GATHER, moves=True)
 def gather(op: Onnx, call: Call, x: Value, indices: Value, axis: Value) -> Value:
-    """The entries of x along axis that indices name."""
-    return op.Gather(x, _refused_if_negative(op, indices), axis=known(axis, "axis")[0] % call.inputs[0].rank)
+    """Return the entries of x along axis at the given indices."""
+    return op.Gather(x, _refused_if_negative(op, indices), axis=known_values(axis, "axis")[0] % call.inputs[0].rank)
 
 
 @lowering(NodeType.GATHER_ND, moves=True)
 def gather_nd(op: Onnx, _: Call, x: Value, indices: Value) -> Value:
-    """The entries of x at positions in its first dimensions."""
+    """Return the entries of x at positions in its first dimensions."""
     return op.GatherND(x, _refused_if_negative(op, indices.cast(INT64)))
 
 
 @lowering(NodeType.SCATTER_ND)
 def scatter_nd(op: Onnx, call: Call, indices: Value, updates: Value, shape: Value) -> Value:
-    """Updates summed up at their positions; of BOOL their "or". Sums of FLOAT16 the CPU refuses, but only in a run."""
+    """Return the sums of the updates at each position, for BOOL the "or".
+
+    FLOAT16 is summed in FLOAT32: ONNX Runtime's CPU kernel refuses FLOAT16, and only in a run.
+    """
     summed = {BOOL: INT32, HALF: FLOAT32}.get(updates.dtype, updates.dtype)
     return _scattered(op, call, indices, updates.cast(summed), shape, "add").cast(updates.dtype)
 
 
 @lowering(NodeType.SPARSE_TO_DENSE, moves=True)
 def sparse_to_dense(op: Onnx, call: Call, indices: Value, values: Value, sparse_shape: Value) -> Value:
-    """A matrix with values at their positions, the last of those at the same one."""
+    """Return a matrix with the values at their positions; of several values at one position the last."""
     return _scattered(op, call, indices, values, sparse_shape, "none")
 
 
 def _scattered(op: Onnx, call: Call, indices: Value, updates: Value, shape: Value, reduction: str) -> Value:
-    """Zeros with updates at their positions in the first dimensions, which are counted as one.
+    """Return zeros with the updates at their positions, which are flattened to one dimension.
 
-    ONNX Runtime scatters elements one after the other, but positions in several dimensions (ScatterND) side by side,
-    where updates of the same position get lost.
+    ONNX Runtime's ScatterND works in parallel and loses updates of equal positions. ScatterElements works in order.
     """
     depth = 2 if call.node_type is NodeType.SPARSE_TO_DENSE else call.inputs[0].shape[-1]
     shape = op.reshape(shape.cast(INT64), [call.outputs[0].rank])
@@ -67,7 +70,7 @@ def _scattered(op: Onnx, call: Call, indices: Value, updates: Value, shape: Valu
 
 
 def _rows(op: Onnx, positions: Value, sizes: Sequence[Size]) -> Value:
-    """Positions in dimensions of these sizes counted in one, [count, 1]; what is outside stays so."""
+    """Return positions flattened to one dimension, [count, 1]; those out of bounds stay out of bounds."""
     row: Value | None = None
     outside: Value | None = None
     for axis, size in enumerate(sizes):
@@ -81,7 +84,7 @@ def _rows(op: Onnx, positions: Value, sizes: Sequence[Size]) -> Value:
 
 @lowering(NodeType.ONE_HOT, moves=True)
 def one_hot(op: Onnx, call: Call, indices: Value, depth: Value, on_value: Value, off_value: Value) -> Value:
-    """on_value where a position along the new dimension is the index, elsewhere off_value."""
+    """Return on_value where the position along the new dimension equals the index, else off_value."""
     rank = call.outputs[0].rank
     axis = call.attrs.axis % rank
     numbers = op.range(0, op.reshape(depth.cast(indices.dtype), []), 1)
@@ -91,26 +94,26 @@ def one_hot(op: Onnx, call: Call, indices: Value, depth: Value, on_value: Value,
 
 @lowering(NodeType.TOPK_FUSION)
 def top_k(op: Onnx, call: Call, x: Value, k: Value) -> tuple[Value, Value]:
-    """The largest elements along axis, the largest first or last, and their indices."""
+    """Return the largest elements along axis, the largest first or last, and their indices."""
     axis, count = call.attrs.axis % call.inputs[0].rank, op.reshape(k.cast(INT64), [1])
     keys = comparable(op, x)
-    _, indices = op.several("TopK", 2, keys, count, axis=axis)
+    _, indices = op.multi_output("TopK", 2, keys, count, axis=axis)
     if not call.attrs.sorted:
-        # Of equal elements the one with the lower index comes first: so they are put in order by it, then by size.
-        indices, _ = op.several("TopK", 2, indices, count, axis=axis, largest=0)
+        # Equal elements keep the order of their indices: so sorts by index first, then by size.
+        indices, _ = op.multi_output("TopK", 2, indices, count, axis=axis, largest=0)
         keys = op.GatherElements(keys, indices, axis=axis)
-        _, places = op.several("TopK", 2, keys, count, axis=axis, largest=0)
+        _, places = op.multi_output("TopK", 2, keys, count, axis=axis, largest=0)
         indices = op.GatherElements(indices, places, axis=axis)
     return op.GatherElements(x, indices, axis=axis), indices.cast(INT32)
 
 
 @lowering(NodeType.ARGMAX_FUSION)
 def arg_max(op: Onnx, call: Call, x: Value) -> Value:
-    """The indices of the largest elements along axis, or the elements."""
+    """Return the indices of the largest elements along axis, or the elements."""
     attrs, axis = call.attrs, call.attrs.axis % call.inputs[0].rank
     keeps_axis = attrs.keep_dims or attrs.top_k > 1
     if attrs.top_k > 1:
-        _, indices = op.several("TopK", 2, comparable(op, x), op.ints([attrs.top_k]), axis=axis)
+        _, indices = op.multi_output("TopK", 2, comparable(op, x), op.ints([attrs.top_k]), axis=axis)
     else:
         indices = _first_largest(op, x, call.inputs[0], axis, int(keeps_axis or attrs.out_max_value))
     if not attrs.out_max_value:
@@ -120,11 +123,11 @@ def arg_max(op: Onnx, call: Call, x: Value) -> Value:
 
 
 def _first_largest(op: Onnx, x: Value, spec: TensorSpec, axis: int, keep_dims: int) -> Value:
-    """The index of the largest element along axis, the first of several.
+    """Return the index of the largest element along axis, the first one of several.
 
-    Keys cost as much as the search. Where there are many floats, only the sum is looked at: it is not a number if any
-    of them is none. In place of a branch, which compiled models have none of, either none or all entries of the first
-    dimension are searched by keys.
+    Making keys costs as much as the search. So for many floats only the sum is tested: it is NaN if an element is.
+    Compiled models have no branches. So Slice selects either no entries or all entries of the first dimension for the
+    search by keys.
     """
     if x.dtype.kind != "f" or axis == 0 or prod(map(_expected, spec.shape)) < _MANY:
         return op.ArgMax(comparable(op, x), axis=axis, keepdims=keep_dims)
@@ -138,12 +141,12 @@ def _first_largest(op: Onnx, x: Value, spec: TensorSpec, axis: int, keep_dims: i
 
 
 def _expected(dim: int) -> int:
-    """A dimension, or a guess where only the run knows it."""
+    """Return a dimension, or a guess where only a run knows it."""
     return 256 if dim == UNKNOWN_DIM else dim
 
 
 def comparable(op: Onnx, x: Value) -> Value:
-    """Keys that compare as elements do: not a number as the largest, UINT64 as INT64, for which there are kernels."""
+    """Return keys in the order of the elements: NaN is the largest, and UINT64 becomes INT64, which has kernels."""
     if x.dtype.kind == "f":
         return op.Where(op.IsNaN(x), np.inf, op.Min(x, float(np.finfo(x.dtype).max)))
     if x.dtype == UINT64:
@@ -152,7 +155,7 @@ def comparable(op: Onnx, x: Value) -> Value:
 
 
 def _refused_if_negative(op: Onnx, indices: Value) -> Value:
-    """Indices of which those below 0 are beyond every dimension."""
+    """Return the indices with negative ones replaced by a number beyond every dimension."""
     if indices.elements is not None and not (indices.elements < 0).any():
         return indices
     return op.Where(op.Less(indices, 0), np.iinfo(indices.dtype).max, indices)

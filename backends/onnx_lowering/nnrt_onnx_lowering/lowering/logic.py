@@ -23,7 +23,7 @@ COMPARISONS: dict[NodeType, Function] = {
 
 
 def _comparison(function: Function) -> Lowering:
-    """Operands of two types are compared in one that holds both (FLOAT64, if none does)."""
+    """Return the lowering of a comparison, which casts operands to a type that represents both, or to FLOAT64."""
 
     def lower(op: Onnx, _: Call, a: Value, b: Value) -> Value:
         both = np.result_type(a.dtype, b.dtype)
@@ -58,7 +58,7 @@ def where(op: Onnx, _: Call, condition: Value, a: Value, b: Value) -> Value:
 
 @lowering(NodeType.SELECT, moves=True)
 def select(op: Onnx, call: Call, condition: Value, a: Value, b: Value) -> Value:
-    """a where condition is true, else b; a condition of fewer dimensions picks rows."""
+    """Return a where condition is true, else b; a condition with fewer dimensions selects rows."""
     condition, rank, wanted = condition.cast(BOOL), call.inputs[0].rank, call.outputs[0].rank
     if wanted < rank:
         condition = op.squeeze(condition, range(wanted, rank))
@@ -69,5 +69,5 @@ def select(op: Onnx, call: Call, condition: Value, a: Value, b: Value) -> Value:
 
 @lowering(NodeType.ASSERT, moves=True)
 def assert_(_: Onnx, __: Call, condition: Value, ___: Value) -> Value:
-    """ONNX has no such operator: the model's run looks at condition and data when it has ended."""
+    """Return the condition. ONNX has no such operator: `Assertions` checks condition and data after the run."""
     return condition

@@ -1,12 +1,12 @@
-"""Lowerings, and the table in which they are found.
+"""Registry of lowerings, and helpers that they share.
 
     @lowering(NodeType.SQUARE)
     def square(op, call, x):
         return x * x
 
-A lowering gets the ONNX model under construction, its call and the values of its operands, and returns the value of
-its output or a tuple of them. FLOAT16 comes as FLOAT32 where the engine computes it so; a lowering registered with
-`moves=True` gets it as it is, for it computes nothing.
+A lowering gets the ONNX model under construction, its call and the values of its operands. It returns the value of its
+output, or a tuple of values. Where the engine computes FLOAT16 in FLOAT32, operands are already cast. A lowering
+registered with `moves=True` only moves elements and gets them as they are.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,17 +24,17 @@ from nnrt_onnx_lowering.engine import AnyDType
 from nnrt_onnx_lowering.value import Value
 
 Function = Callable[..., Any]
-# A size that is known, or a vector of one that the run makes.
+# A known size, or a vector with one element that the run computes.
 Size = int | Value
 FunctionT = TypeVar("FunctionT", bound=Function)
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A node as its lowering sees it.
+    """Node as its lowering sees it.
 
-    `attrs` has all attributes, under the names of their parameters in `nnrt_hdi.ops`; the specs are what is known
-    before a run. `dtype` is the type to compute the first output in.
+    `attrs` has all attributes, under the names of their parameters in `nnrt_hdi.ops`. The specs say what is known
+    before a run. `dtype` is the type in which to compute the first output.
     """
 
     node_type: NodeType
@@ -46,7 +46,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Lowering:
-    """The lowering of a node type."""
+    """Lowering of a node type."""
 
     function: Function
     moves: bool
@@ -67,8 +67,12 @@ def lowering(node_type: NodeType, *, moves: bool = False) -> Callable[[FunctionT
     return register
 
 
-def known(x: Value, name: str) -> list[int]:
-    """The elements of an operand that decides what is built. Raises Unsupported where only the run knows them."""
+def known_values(x: Value, name: str) -> list[int]:
+    """Return the elements of an operand that decides which nodes are built.
+
+    Raises:
+        Unsupported: Only a run knows the elements.
+    """
     if x.elements is None:
         raise Unsupported(f"{name} is known only when the model runs; for {x.op.engine.name} make it a small constant")
     return [int(number) for number in x.elements.reshape(-1)]
@@ -79,26 +83,26 @@ def product(sizes: Sequence[Size]) -> Size:
 
 
 def channels_first(x: Value, spec: TensorSpec) -> Value:
-    """An image, or the weight of one, as [batch, channels, height, width]."""
+    """Return an image, or the weight of a convolution, as [batch, channels, height, width]."""
     return x if spec.format is Format.NCHW or spec.rank < 3 else x.transposed(_with_second(spec.rank, spec.rank - 1))
 
 
-def as_given(y: Value, spec: TensorSpec) -> Value:
-    """An image with its channels in dimension 1 in the layout of a spec."""
+def in_format(y: Value, spec: TensorSpec) -> Value:
+    """Convert an image [batch, channels, height, width] to the format of a spec."""
     return y if spec.format is Format.NCHW or spec.rank < 3 else y.transposed(_with_last(spec.rank, 1))
 
 
 def _with_second(rank: int, axis: int) -> list[int]:
-    """The permutation that puts a dimension behind the first."""
+    """Return the permutation that moves a dimension to the second position."""
     return [0, axis, *(at for at in range(1, rank) if at != axis)]
 
 
 def _with_last(rank: int, axis: int) -> list[int]:
-    """The permutation that puts a dimension behind all others."""
+    """Return the permutation that moves a dimension to the end."""
     return [*(at for at in range(rank) if at != axis), axis]
 
 
 def per_channel(op: Onnx, call: Call, vector: Value) -> Value:
-    """A vector with one element per channel of the first operand, shaped to be broadcast with it."""
+    """Return a vector with one element per channel of the first operand, reshaped to broadcast with it."""
     spec = call.inputs[0]
     return op.unsqueeze(vector, range(1, spec.rank - spec.channel_axis))

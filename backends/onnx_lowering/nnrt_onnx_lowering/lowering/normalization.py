@@ -15,22 +15,22 @@ from nnrt_hdi.ops.operands import named_axes
 from nnrt_hdi.tensor import UNKNOWN_DIM
 from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.lowering.activation import fused
-from nnrt_onnx_lowering.lowering.lowering import Call, as_given, channels_first, lowering, per_channel, product
+from nnrt_onnx_lowering.lowering.lowering import Call, channels_first, in_format, lowering, per_channel, product
 from nnrt_onnx_lowering.value import FLOAT32, Value
 
 HALF = np.dtype(np.float16)
-# The widest window of LRN on channels whose number only the run knows: ONNX Runtime makes room for all of it.
+# The largest radius of LRN if only a run knows the number of channels: ONNX Runtime allocates the whole window.
 MOST_RADIUS = 128
-# The most channels whose windows are a matrix, where ONNX Runtime has no LRN.
+# The most channels for which windows are written as a matrix, where ONNX Runtime has no LRN.
 MOST_CHANNELS = 1024
 
 
 @lowering(NodeType.FUSED_BATCH_NORM)
 def batch_norm(op: Onnx, call: Call, x: Value, *vectors: Value) -> Value:
-    """y = scale (x - mean) / sqrt(variance + epsilon) + offset, each per channel."""
+    """Compute y = scale (x - mean) / sqrt(variance + epsilon) + offset, each per channel."""
     if x.dtype == FLOAT32:
         image = channels_first(x, call.inputs[0])
-        return as_given(op.BatchNormalization(image, *vectors, epsilon=call.attrs.epsilon), call.inputs[0])
+        return in_format(op.BatchNormalization(image, *vectors, epsilon=call.attrs.epsilon), call.inputs[0])
     scale, offset, mean, variance = (per_channel(op, call, vector) for vector in vectors)
     return (x - mean) * (scale / op.Sqrt(variance + call.attrs.epsilon)) + offset
 
@@ -48,7 +48,7 @@ def log_softmax(op: Onnx, call: Call, x: Value) -> Value:
 
 @lowering(NodeType.LAYER_NORM_FUSION)
 def layer_norm(op: Onnx, call: Call, x: Value, gamma: Value, beta: Value) -> Value:
-    """Standardized over the last dimensions, then scaled and shifted there."""
+    """Standardize x over its last dimensions, then scale and shift it there."""
     begin, epsilon = call.attrs.begin_norm_axis, call.attrs.epsilon
     if not call.attrs.elementwise_affine:
         return standardized(op, x, range(begin, call.inputs[0].rank), epsilon)
@@ -59,7 +59,7 @@ def layer_norm(op: Onnx, call: Call, x: Value, gamma: Value, beta: Value) -> Val
 
 @lowering(NodeType.INSTANCE_NORM)
 def instance_norm(op: Onnx, call: Call, x: Value, scale: Value, bias: Value) -> Value:
-    """Standardized over all dimensions but batch and channels, then scaled and shifted per channel."""
+    """Standardize x over all dimensions but batch and channels, then scale and shift each channel."""
     spec = call.inputs[0]
     channel = instance_channel_axis(spec, call.inputs[1].shape[0])
     if UNKNOWN_DIM in (spec.shape[channel], call.inputs[1].shape[0]):
@@ -72,7 +72,7 @@ def instance_norm(op: Onnx, call: Call, x: Value, scale: Value, bias: Value) -> 
         planes = x.transposed(front)
         sizes = [op.size(planes, axis) for axis in range(spec.rank)]
         may_be_empty = any(isinstance(size, Value) or not size for size in sizes[2:])
-        if may_be_empty:  # ONNX Runtime reads the first pixel of any image: this reshapes none without pixels.
+        if may_be_empty:  # ONNX Runtime reads the first pixel of any image, even of an empty one.
             area = product(sizes[2:])
             planes = op.reshape(planes, [*sizes[:2], op.Max(area, 1) if isinstance(area, Value) else 1])
         y = op.InstanceNormalization(planes, scale, bias, epsilon=call.attrs.epsilon)
@@ -84,7 +84,7 @@ def instance_norm(op: Onnx, call: Call, x: Value, scale: Value, bias: Value) -> 
 
 @lowering(NodeType.L2_NORMALIZE_FUSION)
 def l2_normalize(op: Onnx, call: Call, x: Value) -> Value:
-    """y = f(x / sqrt(max(sum(x^2), epsilon)))."""
+    """Compute y = f(x / sqrt(max(sum(x^2), epsilon)))."""
     rank, wide = call.inputs[0].rank, _wide(x)
     axes = named_axes(call.attrs.axis, rank) or range(rank)
     total = op.ReduceSumSquare(wide, op.ints(axes), keepdims=1) if rank else wide * wide
@@ -94,7 +94,7 @@ def l2_normalize(op: Onnx, call: Call, x: Value) -> Value:
 
 @lowering(NodeType.LRN)
 def lrn(op: Onnx, call: Call, x: Value) -> Value:
-    """y = x / (bias + alpha sum(x^2))^beta; ONNX divides alpha by the size of the window."""
+    """Compute y = x / (bias + alpha sum(x^2))^beta; ONNX divides alpha by the size of the window."""
     attrs, spec = call.attrs, call.inputs[0]
     if x.dtype == HALF:
         return lrn(op, call, _wide(x)).cast(HALF)
@@ -106,17 +106,17 @@ def lrn(op: Onnx, call: Call, x: Value) -> Value:
                 f"depth_radius is {radius} of channels whose number is not known; fix it, or use {MOST_RADIUS}"
             )
         size = 2 * radius + 1
-        return as_given(op.LRN(image, size=size, bias=attrs.bias, alpha=attrs.alpha * size, beta=attrs.beta), spec)
+        return in_format(op.LRN(image, size=size, bias=attrs.bias, alpha=attrs.alpha * size, beta=attrs.beta), spec)
     if not 0 <= channels <= MOST_CHANNELS:
         raise Unsupported(f"{spec} has no ONNX operator; use FLOAT32, alpha and beta above 0")
     last = image.transposed([0, 2, 3, 1])
     is_near = np.abs(np.subtract.outer(np.arange(channels), np.arange(channels))) <= radius
     total = replace(op.MatMul(last * last, is_near.astype(x.dtype)), rank=4)
-    return as_given((last / op.Pow(total * attrs.alpha + attrs.bias, attrs.beta)).transposed([0, 3, 1, 2]), spec)
+    return in_format((last / op.Pow(total * attrs.alpha + attrs.bias, attrs.beta)).transposed([0, 3, 1, 2]), spec)
 
 
 def standardized(op: Onnx, x: Value, axes: Sequence[int], epsilon: float) -> Value:
-    """(x - mean) / sqrt(variance + epsilon), mean and population variance taken over these dimensions."""
+    """Compute (x - mean) / sqrt(variance + epsilon), with mean and population variance over these dimensions."""
     wide = _wide(x)
     centered = wide - op.ReduceMean(wide, op.ints(axes), keepdims=1)
     variance = op.ReduceMean(centered * centered, op.ints(axes), keepdims=1)
@@ -124,5 +124,5 @@ def standardized(op: Onnx, x: Value, axes: Sequence[int], epsilon: float) -> Val
 
 
 def _wide(x: Value) -> Value:
-    """FLOAT16, in which squares and epsilon are soon infinite or 0, as FLOAT32."""
+    """Return FLOAT16 as FLOAT32: in FLOAT16 squares soon overflow and epsilon soon becomes 0."""
     return x.cast(FLOAT32) if x.dtype == HALF else x

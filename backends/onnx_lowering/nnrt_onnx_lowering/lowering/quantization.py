@@ -11,7 +11,7 @@ from nnrt_onnx_lowering.value import FLOAT32, Value
 @lowering(NodeType.QUANT_DTYPE_CAST)
 @lowering(NodeType.QUANT_DTYPE_CAST_V2)
 def quant_dtype_cast(op: Onnx, call: Call, x: Value) -> Value:
-    """To real numbers, and to what stands for them."""
+    """Convert x to real numbers, quantized elements or both, one after the other."""
     axis = getattr(call.attrs, "axis", 0)
     read, written = cast_scalings(call.inputs[0], call.outputs[0], axis)
     real = dequantize(op, x, read) if read else x.cast(FLOAT32)

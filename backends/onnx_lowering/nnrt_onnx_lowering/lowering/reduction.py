@@ -1,4 +1,4 @@
-"""Reductions: many elements folded into one."""
+"""Reductions of many elements to one."""
 
 import math
 from collections.abc import Callable
@@ -13,22 +13,22 @@ from nnrt_hdi.tensor import UNKNOWN_DIM
 from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.engine import AnyDType
 from nnrt_onnx_lowering.lowering.arithmetic import quotient
-from nnrt_onnx_lowering.lowering.lowering import Call, known, lowering
+from nnrt_onnx_lowering.lowering.lowering import Call, known_values, lowering
 from nnrt_onnx_lowering.value import BOOL, INT64, Value
 
 UINT32, UINT64 = np.dtype(np.uint32), np.dtype(np.uint64)
 
-# Folds the dimensions in the last operand, keeping them with length 1 or not.
+# Reduces the dimensions in the third operand, and keeps them with length 1 or removes them.
 Fold = Callable[[Onnx, Value, Value, int], Value]
 
 
 @lowering(NodeType.REDUCE_FUSION)
 def reduce(op: Onnx, call: Call, x: Value, axis: Value) -> Value:
-    """y = x folded over the dimensions in axis."""
+    """Reduce x over the dimensions in axis."""
     attrs = call.attrs
     if axis.elements is None and not attrs.reduce_to_end:
         return _folded_in_a_run(op, x, axis, attrs.mode, int(attrs.keep_dims))
-    axes = reduced_axes(known(axis, "axis"), call.inputs[0].rank, attrs.reduce_to_end)
+    axes = reduced_axes(known_values(axis, "axis"), call.inputs[0].rank, attrs.reduce_to_end)
     y = folded(op, call, x, axes, attrs.mode, attrs.keep_dims)
     factor = reduction_factor(attrs.reduce_to_end, attrs.coeff)
     return y if factor == 1 else y * factor
@@ -36,22 +36,22 @@ def reduce(op: Onnx, call: Call, x: Value, axis: Value) -> Value:
 
 @lowering(NodeType.ALL, moves=True)
 def all_of(op: Onnx, call: Call, x: Value, axis: Value) -> Value:
-    """No element is 0 over the dimensions in axis."""
+    """Return whether no element is 0 over the dimensions in axis."""
     if axis.elements is None:
         return _folded_in_a_run(op, x, axis, ReduceMode.ALL, int(call.attrs.keep_dims != 0)).cast(BOOL)
-    axes = reduced_axes(known(axis, "axis"), call.inputs[0].rank, reduce_to_end=False)
+    axes = reduced_axes(known_values(axis, "axis"), call.inputs[0].rank, reduce_to_end=False)
     return folded(op, call, x, axes, ReduceMode.ALL, call.attrs.keep_dims != 0).cast(BOOL)
 
 
 def _folded_in_a_run(op: Onnx, x: Value, axis: Value, mode: ReduceMode, keep_dims: int) -> Value:
-    """x folded over dimensions that the run names."""
+    """Reduce x over dimensions that only the run knows."""
     return FOLDS[mode](op, x, op.reshape(axis.cast(INT64), [-1]), keep_dims)
 
 
 def folded(op: Onnx, call: Call, x: Value, axes: tuple[int, ...], mode: ReduceMode, keep_dims: bool) -> Value:
-    """x folded over these dimensions, which go or stay with length 1."""
+    """Reduce x over these dimensions, and keep them with length 1 or remove them."""
     shape = call.inputs[0].shape
-    if any(shape[axis] == 0 for axis in axes):  # Of nothing, which not all kernels take.
+    if any(shape[axis] == 0 for axis in axes):  # Not all kernels reduce over no elements.
         neutral = op.constant(np.asarray(NEUTRAL[mode](x.dtype), x.dtype))
         sizes = [1 if axis in axes else op.size(x, axis) for axis in range(len(shape))]
         return op.Expand(neutral, op.vector([size for at, size in enumerate(sizes) if keep_dims or at not in axes]))
@@ -63,7 +63,10 @@ def folded(op: Onnx, call: Call, x: Value, axes: tuple[int, ...], mode: ReduceMo
 
 
 def total(op: Onnx, x: Value, axes: Value, keep_dims: int) -> Value:
-    """The sum. That of integers is a matrix product, for ONNX Runtime adds them in FLOAT64, where they don't wrap."""
+    """Compute the sum.
+
+    That of integers is a matrix product, because ONNX Runtime adds them in FLOAT64, where they don't wrap around.
+    """
     if x.dtype.kind == "f":
         return op.ReduceSum(x, axes, keepdims=keep_dims)
     rows, kept = _rows(op, x, axes)
@@ -72,7 +75,10 @@ def total(op: Onnx, x: Value, axes: Value, keep_dims: int) -> Value:
 
 
 def product(op: Onnx, x: Value, axes: Value, keep_dims: int) -> Value:
-    """The product. That of integers is made half by half, for ONNX Runtime's doesn't wrap around as they do."""
+    """Compute the product.
+
+    Integers are multiplied half by half, because ONNX Runtime's product doesn't wrap around.
+    """
     if x.dtype.kind == "f":
         return op.ReduceProd(x, axes, keepdims=keep_dims)
     sizes = [op.size(x, axis) for axis in _numbers(axes)]
@@ -92,17 +98,20 @@ def product(op: Onnx, x: Value, axes: Value, keep_dims: int) -> Value:
 
 
 def extreme(op: Onnx, x: Value, axes: Value, keep_dims: int, op_type: str) -> Value:
-    """The largest or least element. INT64 is sorted for it: the reductions compare as `Onnx.Max` says."""
-    if x.dtype not in (INT64, UINT32):  # For which there is a kernel of INT64 only.
+    """Compute the maximum or minimum.
+
+    INT64 is sorted, because ONNX Runtime's reductions have the fault that `Operators.Max` describes.
+    """
+    if x.dtype not in (INT64, UINT32):  # UINT32 has no kernel, and would be cast to INT64.
         result: Value = getattr(op, op_type)(x, axes, keepdims=keep_dims)
         return result
     rows, kept = _rows(op, x, axes)
-    best, _ = op.several("TopK", 2, rows, op.ints([1]), axis=kept, largest=int(op_type == "ReduceMax"))
+    best, _ = op.multi_output("TopK", 2, rows, op.ints([1]), axis=kept, largest=int(op_type == "ReduceMax"))
     return _with_dims(op, op.squeeze(best, [kept]), axes, keep_dims)
 
 
 def _rows(op: Onnx, x: Value, axes: Value) -> tuple[Value, int]:
-    """x with what is folded together as its last dimension, and the number of those before it."""
+    """Return x with the reduced dimensions flattened as the last one, and the number of dimensions before it."""
     assert x.rank is not None
     folded_axes = _numbers(axes)
     kept = [axis for axis in range(x.rank) if axis not in folded_axes]
@@ -110,8 +119,8 @@ def _rows(op: Onnx, x: Value, axes: Value) -> tuple[Value, int]:
 
 
 def _numbers(axes: Value) -> list[int]:
-    """The axes, where what is built depends on them."""
-    return known(axes, "axis") if axes.data is None else [int(axis) for axis in axes.data]
+    """Return the axes as numbers, for nodes whose construction depends on them."""
+    return known_values(axes, "axis") if axes.data is None else [int(axis) for axis in axes.data]
 
 
 def _with_dims(op: Onnx, y: Value, axes: Value, keep_dims: int) -> Value:
@@ -119,7 +128,7 @@ def _with_dims(op: Onnx, y: Value, axes: Value, keep_dims: int) -> Value:
 
 
 def _count(op: Onnx, x: Value, axes: Value) -> Value:
-    """The number of elements that are folded into one."""
+    """Return the number of elements that are reduced to one."""
     sizes = [op.size(x, axis) for axis in _numbers(axes)]
     number = op.constant(np.array(math.prod(size for size in sizes if isinstance(size, int)), INT64))
     for size in sizes:
@@ -129,7 +138,7 @@ def _count(op: Onnx, x: Value, axes: Value) -> Value:
 
 
 def mean(op: Onnx, x: Value, axes: Value, keep_dims: int) -> Value:
-    """Of integers the exact sum, rounded towards zero."""
+    """Compute the mean; for integers the exact sum is divided and rounded towards zero."""
     if x.dtype.kind == "f":
         return op.ReduceMean(x, axes, keepdims=keep_dims)
     wide = replace(x.cast(x.dtype if x.dtype == UINT64 else INT64), shape=x.shape)
@@ -143,7 +152,10 @@ def sum_of_squares(op: Onnx, x: Value, axes: Value, keep_dims: int) -> Value:
 
 
 def truth(op: Onnx, x: Value, axes: Value, keep_dims: int) -> Value:
-    """1 where no element is 0, else 0. Of what may turn out to be empty ONNX Runtime has only products."""
+    """Compute 1 where no element is 0, else 0.
+
+    Over a dimension that may be empty, ONNX Runtime supports only products.
+    """
     if x.shape and UNKNOWN_DIM not in x.shape:
         return op.ReduceMin(x.cast(BOOL), axes, keepdims=keep_dims).cast(x.dtype)
     return op.ReduceProd(x.cast(BOOL).cast(np.dtype(np.int32)), axes, keepdims=keep_dims).cast(x.dtype)
@@ -170,7 +182,7 @@ def _highest(dtype: AnyDType) -> float:
     return np.inf if dtype.kind == "f" else int(np.iinfo(dtype).max)
 
 
-# What a fold of nothing is.
+# The results of reducing no elements.
 NEUTRAL: dict[ReduceMode, Callable[[AnyDType], float]] = {
     ReduceMode.MEAN: lambda dtype: np.nan if dtype.kind == "f" else 0,
     ReduceMode.MAX: _lowest,

@@ -1,4 +1,4 @@
-"""Data moved, not changed: new shapes, orders, joins, parts, repetitions and borders."""
+"""Data moved but not changed: new shapes, orders, joins, parts, repetitions and borders."""
 
 from collections.abc import Sequence
 
@@ -9,16 +9,16 @@ from nnrt_hdi.ops.operands import named_axes
 from nnrt_hdi.ops.slicing import Masks, crop_starts, is_set, strided_cuts, strided_places
 from nnrt_hdi.tensor import MAX_DIM, UNKNOWN_DIM
 from nnrt_onnx_lowering.builder import Onnx
-from nnrt_onnx_lowering.lowering.lowering import Call, known, lowering
+from nnrt_onnx_lowering.lowering.lowering import Call, known_values, lowering
 from nnrt_onnx_lowering.value import INT64, Value
 
-# Behind every dimension.
+# An index beyond every dimension.
 FAR = int(np.iinfo(np.int64).max)
 
 
 @lowering(NodeType.RESHAPE, moves=True)
 def reshape(op: Onnx, call: Call, x: Value, shape: Value) -> Value:
-    """The elements of x, in their order, in another shape. 0 and -1 mean to ONNX what they mean to NNRt."""
+    """Reshape x. 0 and -1 mean the same in ONNX and NNRt."""
     spec = call.outputs[0]
     if not spec.is_dynamic:
         return op.reshape(x, spec.shape)
@@ -27,14 +27,14 @@ def reshape(op: Onnx, call: Call, x: Value, shape: Value) -> Value:
 
 @lowering(NodeType.FLATTEN, moves=True)
 def flatten(op: Onnx, call: Call, x: Value) -> Value:
-    """The dimensions before axis become rows, the others columns."""
+    """Flatten the dimensions before axis to rows, and the others to columns."""
     axis = call.attrs.axis
     return op.Flatten(x, axis=axis if axis >= 0 else axis + call.inputs[0].rank)
 
 
 @lowering(NodeType.SQUEEZE, moves=True)
 def squeeze(op: Onnx, call: Call, x: Value) -> Value:
-    """x without the dimensions of length 1 that axis names."""
+    """Remove the dimensions of length 1 that axis names."""
     spec = call.inputs[0]
     named = named_axes(call.attrs.axis, spec.rank) or range(spec.rank)
     return op.squeeze(x, [axis for axis in named if spec.shape[axis] == 1])
@@ -42,58 +42,58 @@ def squeeze(op: Onnx, call: Call, x: Value) -> Value:
 
 @lowering(NodeType.UNSQUEEZE, moves=True)
 def unsqueeze(op: Onnx, call: Call, x: Value) -> Value:
-    """x with dimensions of length 1 inserted."""
+    """Insert dimensions of length 1."""
     return op.unsqueeze(x, [axis % call.outputs[0].rank for axis in call.attrs.axis])
 
 
 @lowering(NodeType.EXPAND_DIMS, moves=True)
 def expand_dims(op: Onnx, call: Call, x: Value, axis: Value) -> Value:
-    """x with a dimension of length 1 inserted."""
+    """Insert a dimension of length 1."""
     if axis.elements is None:
         return op.Unsqueeze(x, op.reshape(axis.cast(INT64), [1]))
-    return op.unsqueeze(x, [known(axis, "axis")[0] % call.outputs[0].rank])
+    return op.unsqueeze(x, [known_values(axis, "axis")[0] % call.outputs[0].rank])
 
 
 @lowering(NodeType.TRANSPOSE, moves=True)
 def transpose(_: Onnx, call: Call, x: Value, permutation: Value) -> Value:
-    """x with dimension permutation[n] as the n-th: only read so."""
-    return x.transposed([axis % call.inputs[0].rank for axis in known(permutation, "permutation")])
+    """Permute the dimensions, so that permutation[n] becomes the n-th; memory stays as it is."""
+    return x.transposed([axis % call.inputs[0].rank for axis in known_values(permutation, "permutation")])
 
 
 @lowering(NodeType.CONCAT, moves=True)
 def concat(op: Onnx, call: Call, *parts: Value) -> Value:
-    """The parts behind each other along axis."""
+    """Join the parts along axis."""
     return op.Concat(*parts, axis=call.attrs.axis % call.outputs[0].rank)
 
 
 @lowering(NodeType.STACK, moves=True)
 def stack(op: Onnx, call: Call, *parts: Value) -> Value:
-    """The parts behind each other along a new dimension."""
+    """Join the parts along a new dimension."""
     axis = call.attrs.axis % call.outputs[0].rank
     return op.Concat(*(op.unsqueeze(part, [axis]) for part in parts), axis=axis)
 
 
 @lowering(NodeType.SPLIT, moves=True)
 def split(op: Onnx, call: Call, x: Value) -> tuple[Value, ...]:
-    """x cut along axis into pieces as long as the outputs, or as long as each other."""
+    """Cut x along axis into pieces of the outputs' lengths, or into equal pieces."""
     axis, count = call.attrs.axis % call.inputs[0].rank, len(call.outputs)
     lengths = [spec.shape[axis] for spec in call.outputs]
     if UNKNOWN_DIM in lengths:
-        return op.several("Split", count, x, axis=axis, num_outputs=count)
-    return op.several("Split", count, x, op.ints(lengths), axis=axis)
+        return op.multi_output("Split", count, x, axis=axis, num_outputs=count)
+    return op.multi_output("Split", count, x, op.ints(lengths), axis=axis)
 
 
 @lowering(NodeType.UNSTACK, moves=True)
 def unstack(op: Onnx, call: Call, x: Value) -> tuple[Value, ...]:
-    """The entries of x along axis."""
+    """Return the entries of x along axis."""
     axis, count = call.attrs.axis % call.inputs[0].rank, len(call.outputs)
-    parts = op.several("Split", count, x, op.ints([1] * count), axis=axis)
+    parts = op.multi_output("Split", count, x, op.ints([1] * count), axis=axis)
     return tuple(op.squeeze(part, [axis]) for part in parts)
 
 
 @lowering(NodeType.SLICE_FUSION, moves=True)
 def slice_(op: Onnx, call: Call, x: Value, begin: Value, size: Value) -> Value:
-    """size[i] elements from begin[i] on."""
+    """Return size[i] elements from begin[i] on."""
     rank = call.inputs[0].rank
     along = [axis % rank for axis in call.attrs.axes] or range(rank)
     begin, size = (op.reshape(vector.cast(INT64), [len(along)]) for vector in (begin, size))
@@ -102,7 +102,7 @@ def slice_(op: Onnx, call: Call, x: Value, begin: Value, size: Value) -> Value:
 
 @lowering(NodeType.CROP, moves=True)
 def crop(op: Onnx, call: Call, x: Value, shape: Value) -> Value:
-    """A window as large as the output, along all dimensions from axis on."""
+    """Return a window of the output's size, along all dimensions from axis on."""
     rank = call.inputs[0].rank
     along = range(call.attrs.axis % rank, rank)
     starts = op.ints(crop_starts(call.attrs.offset, along))
@@ -113,7 +113,7 @@ def crop(op: Onnx, call: Call, x: Value, shape: Value) -> Value:
 def cut_out(
     op: Onnx, x: Value, along: Sequence[int], starts: Sequence[int], ends: Sequence[int], steps: Sequence[int] = ()
 ) -> Value:
-    """x from starts to ends along some dimensions; whole if there are none."""
+    """Return x from starts to ends along some dimensions, or x where there are none."""
     if not along:
         return x
     return op.Slice(x, op.ints(starts), op.ints(ends), op.ints(along), op.ints(steps or [1] * len(along)))
@@ -121,10 +121,10 @@ def cut_out(
 
 @lowering(NodeType.STRIDED_SLICE, moves=True)
 def strided_slice(op: Onnx, call: Call, x: Value, begin: Value, end: Value, strides: Value) -> Value:
-    """x cut along the dimensions of entries, without those that are shrunk, with new ones."""
+    """Cut x along the dimensions that have entries, remove the shrunk ones and insert the new ones."""
     masks = Masks(**vars(call.attrs))
     entries = [_entries(vector, call.inputs[1].element_count) for vector in (begin, end, strides)]
-    # A dimension that is not known is taken as longer than any, so that its end shows in the place of an element.
+    # An unknown dimension counts as longer than any other, so that counting from its end can be recognized.
     shape = tuple(MAX_DIM if dim == UNKNOWN_DIM else dim for dim in call.inputs[0].shape)
     cuts = strided_cuts(shape, list(zip(*entries, strict=True)), masks)
     if all(vector.elements is not None for vector in (begin, end, strides)):
@@ -143,12 +143,12 @@ def strided_slice(op: Onnx, call: Call, x: Value, begin: Value, end: Value, stri
 
 
 def _entries(vector: Value, count: int) -> Sequence[int | None]:
-    """Give what is known of the elements of a vector."""
+    """Return the elements of a vector, or None for each where only a run knows them."""
     return (None,) * count if vector.elements is None else vector.elements.reshape(-1).tolist()
 
 
 def _cut_in_a_run(op: Onnx, call: Call, x: Value, vectors: Sequence[Value], masks: Masks) -> Value:
-    """x cut at positions that the run makes; ONNX counts them as Python does."""
+    """Cut x at positions that only a run knows; ONNX counts them as Python does."""
     count = call.inputs[1].element_count
     places = strided_places(call.inputs[0].rank, count, masks)
     cut = [(number, at) for number, at in places if None not in (number, at)]
@@ -159,7 +159,7 @@ def _cut_in_a_run(op: Onnx, call: Call, x: Value, vectors: Sequence[Value], mask
     starts, ends, steps = (op.Gather(vector, np.array(numbers)) for vector in (begin, end, stride))
 
     def marked(mask: int) -> Value | None:
-        """The entries that a mask changes, None where it changes none."""
+        """Return which entries a mask changes, or None where it changes none."""
         bits = np.array([is_set(mask, number) for number in numbers])
         return op.constant(bits) if bits.any() else None
 
@@ -178,11 +178,11 @@ def _cut_in_a_run(op: Onnx, call: Call, x: Value, vectors: Sequence[Value], mask
 
 
 def _bounds(part: slice, size: int) -> tuple[int, int, int]:
-    """Start, end and step for ONNX, which knows no open ends."""
+    """Return start, end and step for ONNX, which has no open ends."""
     step = 1 if part.step is None else part.step
     start = (0 if step > 0 else FAR) if part.start is None else part.start
     end = (FAR if step > 0 else -FAR) if part.stop is None else part.stop
-    if size == UNKNOWN_DIM and start > MAX_DIM // 2 and start != FAR:  # An element counted from the end.
+    if size == UNKNOWN_DIM and start > MAX_DIM // 2 and start != FAR:  # An index counted from the end.
         start -= MAX_DIM
         end = start + 1 or FAR
     return start, end, step
@@ -190,12 +190,12 @@ def _bounds(part: slice, size: int) -> tuple[int, int, int]:
 
 @lowering(NodeType.TILE_FUSION, moves=True)
 def tile(op: Onnx, call: Call, x: Value, multiples: Value) -> Value:
-    """x repeated, with dimensions of length 1 in front where there are more multiples."""
+    """Repeat x, with dimensions of length 1 in front where there are more multiples than dimensions."""
     count, dims, rank = call.inputs[1].element_count, call.attrs.dims, call.outputs[0].rank
     if not rank:
         return x
     repeats = op.reshape(multiples.cast(INT64), [count])
-    if len(dims) == count and count:  # Each in its place among ones.
+    if len(dims) == count and count:  # Inserts each multiple at its dimension among ones.
         places = op.constant(np.array(dims)[:, None] % rank)
         repeats = op.ScatterND(op.ints([1] * rank), places, repeats)
     return op.Tile(op.unsqueeze(x, range(rank - call.inputs[0].rank)), repeats)
@@ -203,18 +203,18 @@ def tile(op: Onnx, call: Call, x: Value, multiples: Value) -> Value:
 
 @lowering(NodeType.BROADCAST_TO, moves=True)
 def broadcast_to(op: Onnx, call: Call, x: Value) -> Value:
-    """x repeated along its dimensions of length 1; ONNX keeps a dimension where 1 is asked for."""
+    """Repeat x along its dimensions of length 1. ONNX's Expand keeps a dimension where 1 is given."""
     return op.Expand(x, op.ints([1 if dim == UNKNOWN_DIM else dim for dim in call.attrs.shape]))
 
 
 @lowering(NodeType.PAD_FUSION, moves=True)
 def pad(op: Onnx, call: Call, x: Value, paddings: Value) -> Value:
-    """x with a border that holds a constant, or mirrors x without (REFLECT) or with (SYMMETRIC) its edge."""
+    """Add a border to x: a constant, or x mirrored without (REFLECT) or with (SYMMETRIC) its edge."""
     mode, rank = call.attrs.padding_mode, call.inputs[0].rank
     if not rank:
         return x
     if mode is PaddingMode.SYMMETRIC:
-        for axis, (before, after) in enumerate(np.array(known(paddings, "paddings")).reshape(rank, 2).tolist()):
+        for axis, (before, after) in enumerate(np.array(known_values(paddings, "paddings")).reshape(rank, 2).tolist()):
             x = _mirrored(op, x, axis, before, after)
         return x
     if paddings.elements is None:
@@ -227,7 +227,7 @@ def pad(op: Onnx, call: Call, x: Value, paddings: Value) -> Value:
 
 
 def _mirrored(op: Onnx, x: Value, axis: int, before: int, after: int) -> Value:
-    """x between its first and its last elements along an axis, backwards."""
+    """Return x between mirror images of its first and of its last elements along an axis."""
     parts = [x]
     if before:
         parts.insert(0, cut_out(op, x, [axis], [before - 1], [-FAR], [-1]))
@@ -238,11 +238,11 @@ def _mirrored(op: Onnx, x: Value, axis: int, before: int, after: int) -> Value:
 
 @lowering(NodeType.SHAPE, moves=True)
 def shape_of(op: Onnx, call: Call, x: Value) -> Value:
-    """The dimensions of x."""
+    """Return the dimensions of x."""
     return op.sizes(x).cast(call.dtype)
 
 
 @lowering(NodeType.RANK, moves=True)
 def rank_of(op: Onnx, call: Call, _: Value) -> Value:
-    """The number of dimensions of x."""
+    """Return the number of dimensions of x."""
     return op.scalar(call.inputs[0].rank, call.dtype)

@@ -1,4 +1,4 @@
-"""Images resized, rearranged and read: the operators that know height and width."""
+"""Operators that know the height and width of images: resizing, rearranging, detection."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ from nnrt_hdi.ops.spatial import BOX_NUMBERS, block_pair, borders
 from nnrt_hdi.tensor import UNKNOWN_DIM
 from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.lowering import boxes
-from nnrt_onnx_lowering.lowering.lowering import Call, Size, as_given, channels_first, lowering, product
+from nnrt_onnx_lowering.lowering.lowering import Call, Size, channels_first, in_format, lowering, product
 from nnrt_onnx_lowering.lowering.shape import FAR, cut_out
 from nnrt_onnx_lowering.memory_order import is_image
 from nnrt_onnx_lowering.value import FLOAT32, Value
@@ -23,11 +23,11 @@ METHODS = {ResizeMethod.LINEAR: "linear", ResizeMethod.NEAREST: "nearest"}
 COORDINATES = {
     CoordinateTransformMode.ASYMMETRIC: "asymmetric",
     CoordinateTransformMode.ALIGN_CORNERS: "align_corners",
-    # The one that says 0 where the new size is 1.
+    # The one of ONNX's modes that gives 0 where the new size is 1.
     CoordinateTransformMode.HALF_PIXEL: "pytorch_half_pixel",
 }
 ROUNDINGS = {
-    # Away from 0 is up for all positions inside the image.
+    # Inside an image, away from 0 means up.
     NearestMode.NORMAL: "round_prefer_ceil",
     NearestMode.ROUND_HALF_DOWN: "round_prefer_floor",
     NearestMode.ROUND_HALF_UP: "round_prefer_ceil",
@@ -38,29 +38,30 @@ ROUNDINGS = {
 
 @lowering(NodeType.RESIZE)
 def resize(op: Onnx, call: Call, x: Value) -> Value:
-    """Each row and column is one of x, or a weighted sum of a few: one dimension after the other.
+    """Compute each row and column as one of x or as a weighted sum of a few, one dimension after the other.
 
     ONNX Runtime has a kernel for the usual cases. Otherwise pixels are gathered from x with its channels last, where
-    they are whole.
+    the channels of a pixel are contiguous.
     """
     new, image = ImageShape.of(call.outputs[0]), channels_first(x, call.inputs[0])
     if UNKNOWN_DIM in (new.height, new.width):
         raise Unsupported("the ratio to preserve is known only when the model runs; fix height and width of x")
     if x.dtype.kind == "f" and x.dtype != FLOAT64 and is_image(image.layout) and _is_usual(call):
-        return as_given(_resized(op, call, image, new), call.inputs[0])
+        return in_format(_resized(op, call, image, new), call.inputs[0])
     image = op.plain(image.transposed([0, 2, 3, 1]))
     sizes = {1: (op.size(image, 1), new.height), 2: (op.size(image, 2), new.width)}
     pixels = _nearest if call.attrs.method is ResizeMethod.NEAREST else _weighted_sum
-    # First the dimension that shrinks more or grows less, so that nothing is larger than x or y.
+    # Starts with the dimension that shrinks more or grows less, so that no intermediate image is larger than x or y.
     for axis in sorted(sizes, key=lambda axis: sizes[axis][1] / abs(image.shape[axis])):
         image = pixels(op, call, image, axis, *sizes[axis])
-    return as_given(image.transposed([0, 3, 1, 2]), call.inputs[0])
+    return in_format(image.transposed([0, 3, 1, 2]), call.inputs[0])
 
 
 def _is_usual(call: Call) -> bool:
-    """ONNX Runtime's Resize will do, whose positions are FLOAT32.
+    """Return whether ONNX Runtime's Resize is exact enough, whose positions are FLOAT32.
 
-    That is good enough to weight two neighbours. The nearest pixel is sure where the image grows by whole factors.
+    They are exact enough to weight two neighbours. The nearest pixel is certain only where the image grows by whole
+    factors.
     """
     if call.attrs.method is ResizeMethod.NEAREST:
         old, new = ImageShape.of(call.inputs[0]), ImageShape.of(call.outputs[0])
@@ -71,9 +72,10 @@ def _is_usual(call: Call) -> bool:
 
 
 def _resized(op: Onnx, call: Call, image: Value, new: ImageShape) -> Value:
-    """By ONNX. Of two neighbours one outside has the value of the other: it may count or not.
+    """Resize with ONNX's operator.
 
-    The sizes are those of all dimensions, for ONNX Runtime loses `axes` when it moves transposes.
+    `exclude_outside` makes no difference here: of two neighbours, one outside has the value of the inner one. Sizes are
+    given for all dimensions, because ONNX Runtime loses `axes` when it moves transposes.
     """
     attrs = call.attrs
     return op.Resize(
@@ -88,20 +90,21 @@ def _resized(op: Onnx, call: Call, image: Value, new: ImageShape) -> Value:
 
 
 def _nearest(op: Onnx, call: Call, image: Value, axis: int, old: Size, new: int) -> Value:
-    """The pixels along an axis that are next to new ones."""
+    """Return the pixels along an axis that are nearest to the new ones."""
     mode = call.attrs.nearest_mode
     above, below = _positions(op, call, old, new)
     parts = 1 if mode in (NearestMode.FLOOR, NearestMode.CEIL) else 2
-    # Division rounds towards 0, which only changes positions before the first pixel, and those are it.
+    # Division rounds towards 0. That changes only positions before the first pixel, which become the first pixel
+    # anyway.
     extra = {NearestMode.FLOOR: 0, NearestMode.CEIL: below - 1, NearestMode.ROUND_HALF_DOWN: below - 1}.get(mode, below)
     return op.Gather(image, _inside(op, (above * parts + extra) / (below * parts), old), axis=axis)
 
 
 def _weighted_sum(op: Onnx, call: Call, image: Value, axis: int, old: Size, new: int) -> Value:
-    """The sum of a few takes along an axis, each with its weights."""
+    """Compute the sum of a few gathered images along an axis, each with its weights."""
     attrs, is_linear = call.attrs, call.attrs.method is ResizeMethod.LINEAR
     above, below = _positions(op, call, old, new)
-    first = (above + below) / below - 1  # Rounded down, for positions are above -1.
+    first = (above + below) / below - 1  # Rounds down, because positions are above -1.
     rest = (above - first * below).cast(image.dtype) / below
     neighbours = {0: -rest + 1, 1: rest} if is_linear else _cubic(rest, attrs.cubic_coeff)
     sources = {offset: first + offset for offset in neighbours}
@@ -121,7 +124,7 @@ def _weighted_sum(op: Onnx, call: Call, image: Value, axis: int, old: Size, new:
 
 
 def _positions(op: Onnx, call: Call, old: Size, new: int) -> tuple[Value, int]:
-    """Positions of new pixels in the old ones: numerators, and their denominator."""
+    """Return the positions of new pixels among the old ones, as numerators and one denominator."""
     mode = call.attrs.coordinate_transform_mode
     index = op.range(0, new, 1)
     if mode is CoordinateTransformMode.ASYMMETRIC:
@@ -138,7 +141,10 @@ def _inside(op: Onnx, sources: Value, size: Size) -> Value:
 
 
 def _cubic(rest: Value, a: float) -> dict[int, Value]:
-    """Weights of the neighbours at -1, 0, 1 and 2 (R. Keys, "Cubic convolution interpolation", 1981, equation 4)."""
+    """Return the weights of the neighbours at -1, 0, 1 and 2.
+
+    They are those of R. Keys, "Cubic convolution interpolation" (1981), equation 4.
+    """
 
     def near(t: Value) -> Value:
         return (t * (a + 2) - (a + 3)) * t * t + 1
@@ -151,7 +157,7 @@ def _cubic(rest: Value, a: float) -> dict[int, Value]:
 
 @lowering(NodeType.BATCH_TO_SPACE_ND, moves=True)
 def batch_to_space(op: Onnx, call: Call, x: Value) -> Value:
-    """Batches (row, column, new batch) as blocks of pixels, cropped."""
+    """Rearrange batches (row, column, new batch) to blocks of pixels, and crop the result."""
     rows, columns = block_pair(call.attrs.block_shape)
     y = _rearranged(op, call, x, ["rcb", "h", "w", "d"], ["b", "hr", "wc", "d"], [rows, columns])
     (top, bottom), (left, right) = borders("crops", call.attrs.crops)
@@ -163,9 +169,9 @@ def batch_to_space(op: Onnx, call: Call, x: Value) -> Value:
 
 @lowering(NodeType.SPACE_TO_BATCH_ND, moves=True)
 def space_to_batch(op: Onnx, call: Call, x: Value) -> Value:
-    """Blocks of pixels, with a border, as batches (row, column, old batch).
+    """Rearrange blocks of pixels to batches (row, column, old batch), with a border around the image.
 
-    The border is 0, of a quantized tensor the element that stands for it.
+    The border is 0, or in a quantized tensor the zero point.
     """
     spec, height = call.inputs[0], _height_axis(call)
     rows, columns = block_pair(call.attrs.block_shape)
@@ -181,26 +187,26 @@ def space_to_batch(op: Onnx, call: Call, x: Value) -> Value:
 
 @lowering(NodeType.DEPTH_TO_SPACE, moves=True)
 def depth_to_space(op: Onnx, call: Call, x: Value) -> Value:
-    """Channels (row, column, new channel) or, with mode CRD, (new channel, row, column) as blocks of pixels."""
+    """Rearrange channels (row, column, new channel), or (new channel, row, column) in mode CRD, to blocks of pixels."""
     block, mode = call.attrs.block_size, call.attrs.mode or "DCR"
     if _lies_channels_first(call, x):
-        return as_given(op.DepthToSpace(channels_first(x, call.inputs[0]), blocksize=block, mode=mode), call.inputs[0])
+        return in_format(op.DepthToSpace(channels_first(x, call.inputs[0]), blocksize=block, mode=mode), call.inputs[0])
     channels = "drc" if mode == "CRD" else "rcd"
     return _rearranged(op, call, x, ["b", "h", "w", channels], ["b", "hr", "wc", "d"], [block, block])
 
 
 @lowering(NodeType.SPACE_TO_DEPTH, moves=True)
 def space_to_depth(op: Onnx, call: Call, x: Value) -> Value:
-    """Blocks of pixels as channels (row, column, old channel)."""
+    """Rearrange blocks of pixels to channels (row, column, old channel)."""
     block = call.attrs.block_size
     if _lies_channels_first(call, x):
-        return as_given(op.SpaceToDepth(channels_first(x, call.inputs[0]), blocksize=block), call.inputs[0])
+        return in_format(op.SpaceToDepth(channels_first(x, call.inputs[0]), blocksize=block), call.inputs[0])
     return _rearranged(op, call, x, ["b", "hr", "wc", "d"], ["b", "h", "w", "rcd"], [block, block])
 
 
 @lowering(NodeType.DETECTION_POST_PROCESS)
 def detection_post_process(op: Onnx, call: Call, bbox: Value, scores: Value, anchors: Value) -> tuple[Value, ...]:
-    """Boxes decoded, those that overlap better ones dropped, the rest written row by row."""
+    """Decode the boxes, drop those that overlap better ones, and write the rest row by row."""
     if call.inputs[0].shape[2] != BOX_NUMBERS:
         bbox = cut_out(op, bbox, [2], [0], [BOX_NUMBERS])
     corners = boxes.decoded(op, bbox, anchors, call.attrs.scale)
@@ -210,9 +216,16 @@ def detection_post_process(op: Onnx, call: Call, bbox: Value, scores: Value, anc
 
 
 def _rearranged(op: Onnx, call: Call, x: Value, given: list[str], wanted: list[str], block: Sequence[int]) -> Value:
-    """An image with its dimensions, in NHWC products of the letters in `given`, made of those in `wanted`.
+    """Return an image with its dimensions split and joined in another order.
 
-    r and c are the rows and columns of a block; each dimension given has one other letter.
+    Args:
+        op: The model under construction.
+        call: The node, whose first input says whether the image is NCHW.
+        x: The image.
+        given: Its dimensions in NHWC order, each a product of letters: r and c are the rows and columns of a block, and
+            each dimension has one other letter.
+        wanted: The dimensions of the result, in the same letters.
+        block: The sizes of r and c.
     """
     if _is_nchw(call):
         given, wanted = ([batch, depth, *pixels] for batch, *pixels, depth in (given, wanted))
@@ -228,7 +241,7 @@ def _rearranged(op: Onnx, call: Call, x: Value, given: list[str], wanted: list[s
 
 
 def _lies_channels_first(call: Call, x: Value) -> bool:
-    """An image that lies in memory as ONNX's kernel, which is faster than a Transpose, reads it."""
+    """Return whether an image is in memory as ONNX's kernel reads it, which is faster than a Transpose."""
     return x.dtype == FLOAT32 and not channels_first(x, call.inputs[0]).layout
 
 
@@ -237,5 +250,5 @@ def _is_nchw(call: Call) -> bool:
 
 
 def _height_axis(call: Call) -> int:
-    """The dimension of the height; that of the width is the next."""
+    """Return the dimension of the height; the width is the next one."""
     return 2 if _is_nchw(call) else 1

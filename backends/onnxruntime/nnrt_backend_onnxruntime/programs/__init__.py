@@ -1,5 +1,5 @@
-"""ONNX files as clients have them, run by ONNX Runtime as they are: any operator, any dynamic shape.
+"""Programs: ONNX files that ONNX Runtime runs as they are, with any operator and any dynamic shape.
 
-What comes from a client may be made to do harm, and is checked before ONNX Runtime sees it. `skeleton` checks what the
-model consists of, `tensors` where its data are, `sizes` what it may make; `loading` puts them in order.
+A client's file may be malicious, so it is checked before ONNX Runtime sees it. `skeleton` checks the model's nodes,
+`tensors` where its data are, `sizes` how large its tensors get. `loading` calls them in order.
 """

@@ -1,6 +1,6 @@
-"""Divisions of integers by -1, which the processor refuses for the lowest integer: it would end the process.
+"""Divisions of integers by -1: for the lowest integer the processor raises a signal, which would end the process.
 
-ONNX Runtime looks for 0 only. What is divided by -1 is negated instead, which wraps around.
+ONNX Runtime tests divisors only for 0. So the model negates instead of dividing by -1, which wraps around.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from nnrt_backend_onnxruntime.programs.skeleton import place_of
 from nnrt_hdi.errors import Unsupported
 
-# Types for which it does, and 0 for one that isn't known.
+# The types that raise the signal, and 0 for an unknown type.
 RISKY = (TensorProto.INT32, TensorProto.INT64, 0)
 
 _FIRST_WHERE = 9
@@ -22,14 +22,14 @@ _FIRST_CAST_LIKE = 15
 
 @dataclass(frozen=True, slots=True)
 class Divisions:
-    """Positions of the nodes of a graph that divide by what may be -1, and the data types that they divide."""
+    """Nodes of a graph that divide by what may be -1: their data types by their indices."""
 
     graph: onnx.GraphProto
     types: dict[int, int]
 
 
-def guard(divisions: Sequence[Divisions], opset: int) -> None:
-    """Put other nodes in the place of these, those of inner graphs before those around them."""
+def guard_divisions(divisions: Sequence[Divisions], opset: int) -> None:
+    """Replace these divisions by nodes that negate where the divisor is -1. Inner graphs come before outer ones."""
     for found in divisions:
         nodes = [
             made

@@ -1,8 +1,8 @@
-"""First runs of a kind: a process of its own makes each before the daemon does, for ONNX Runtime may crash on it.
+"""Trials of first runs: a separate process makes the first run of each kind, because ONNX Runtime may crash on it.
 
-ONNX Runtime mostly crashes on tensors without elements. So kinds differ in which dimensions of the inputs are 0, and in
-the sizes of the others: one that is smaller than those tried, or much larger, may leave a tensor inside without any.
-Where no tensor can be empty unless an input is, no run is tried but those with an empty input. A trial gets the inputs
+ONNX Runtime crashes mostly on tensors without elements. So kinds of runs differ in which dimensions of the inputs are
+0, and in the sizes of the others: a size that is smaller than those tried, or much larger, may make an inner tensor
+empty. Where no tensor can be empty unless an input is, only runs with an empty input are tried. A trial gets the inputs
 of its run.
 """
 
@@ -21,31 +21,31 @@ from nnrt_hdi.tensor import Shape
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
 
-# A size is known up to so many times the largest one tried.
+# Sizes up to this many times the largest one tried count as known.
 _GROWTH = 16
-# Of one program: kinds, and shapes that ended badly.
+# The most kinds and failed shapes that are remembered for one program.
 _MOST_KEPT = 64
-# Whoever had less time than this to try a run in may have been unlucky.
+# A trial that timed out after less than this time may be repeated.
 _LEAST_S = 30.0
 
 Shapes = tuple[Shape, ...]
 
 
 class FirstRuns:
-    """The runs of one program that have been tried, for all models that are loaded of it."""
+    """Trials of one program's runs, shared by all models that are loaded from it."""
 
     def __init__(self, is_never_empty: bool) -> None:
-        """`is_never_empty`: no tensor is, where no input is."""
+        """Create the record of a program; `is_never_empty` says that no tensor is empty unless an input is."""
         self._is_never_empty = is_never_empty
         self._turn = threading.Condition()
         self._is_trying = False
-        # The sizes that are known of each dimension, by which of them are 0.
+        # The known sizes of each dimension, by which dimensions are 0.
         self._sizes: OrderedDict[tuple[bool, ...], Sequence[range]] = OrderedDict()
-        # Errors, and what time a run must have for another trial.
+        # Errors, and the time that a run must have to be tried again.
         self._failures: OrderedDict[Shapes, tuple[NnrtError, float]] = OrderedDict()
 
     def is_known(self, shapes: Shapes) -> bool:
-        """Tell if ONNX Runtime has computed a run of this kind of shapes."""
+        """Return whether ONNX Runtime has computed a run of this kind of shapes."""
         dims = [dim for shape in shapes for dim in shape]
         if self._is_never_empty and all(dims):
             return True
@@ -53,11 +53,18 @@ class FirstRuns:
         return sizes is not None and all(dim in known for dim, known in zip(dims, sizes, strict=True))
 
     def require(self, shapes: Shapes, try_it: Callable[[], None], cancellation: Cancellation) -> None:
-        """Return when a run with inputs of these shapes is of a known kind; `try_it` is called where it isn't yet.
+        """Call `try_it` unless a run with inputs of these shapes is of a known kind.
 
-        A trial opens the program again, so it counts as a compilation, and so does waiting for one. Raises what
-        `try_it` raises, again where that was Unsupported or took longer than the run's deadline allows, and what
-        `Cancellation.check` does.
+        A trial opens the program again, so it counts as a compilation, and so does waiting for another trial.
+
+        Args:
+            shapes: The shapes of the inputs.
+            try_it: Tries the run.
+            cancellation: Ends the trial and the waiting.
+
+        Raises:
+            NnrtError: `try_it` raises it, or the run is cancelled. Unsupported is raised again for the same shapes, and
+                so is TimedOut until a run has more time than the trial had.
         """
         if self.is_known(shapes):
             return
@@ -72,13 +79,13 @@ class FirstRuns:
             try:
                 try_it()
             except Unsupported as error:
-                _keep(self._failures, shapes, (error.copy(), math.inf))
+                _remember(self._failures, shapes, (error.copy(), math.inf))
                 raise
             except TimedOut:
-                # Before the run's own deadline it was the daemon that ended it.
+                # If the run has time left, the daemon ended the trial.
                 if cancellation.remaining == 0 and (tried_s := time.monotonic() - began) >= _LEAST_S:
                     slow = f"ONNX Runtime had not run it after {tried_s:.0f} s; give it more time, or other inputs"
-                    _keep(self._failures, shapes, (TimedOut(slow, place=run_with(shapes)), left_s))
+                    _remember(self._failures, shapes, (TimedOut(slow, place=run_with(shapes)), left_s))
                 raise
             self._add(shapes)
 
@@ -90,7 +97,7 @@ class FirstRuns:
             range(min(size.start, dim), max(size.stop, _GROWTH * dim + 1))
             for size, dim in zip(known, dims, strict=True)
         ]
-        _keep(self._sizes, kind, sizes)
+        _remember(self._sizes, kind, sizes)
 
     @contextmanager
     def _one_at_a_time(self, cancellation: Cancellation) -> Iterator[None]:
@@ -116,12 +123,12 @@ class FirstRuns:
 
 
 def run_with(shapes: Sequence[Shape]) -> str:
-    """Words for a run with inputs of these shapes."""
+    """Return the description of a run with inputs of these shapes, for messages."""
     return f"a run with inputs of the shapes {', '.join(str(list(shape)) for shape in shapes)}"
 
 
-def _keep(entries: OrderedDict[KeyT, ValueT], key: KeyT, value: ValueT) -> None:
-    """Keep an entry, and the latest ones beside it."""
+def _remember(entries: OrderedDict[KeyT, ValueT], key: KeyT, value: ValueT) -> None:
+    """Add an entry, and drop the oldest ones beyond the limit."""
     entries[key] = value
     entries.move_to_end(key)
     while len(entries) > _MOST_KEPT:

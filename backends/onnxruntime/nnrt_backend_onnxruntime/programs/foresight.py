@@ -1,8 +1,8 @@
-"""Foresees what a program is before it is loaded: the sizes of its tensors, and what loading it would compute.
+"""Analysis of a program before it is loaded: the sizes of its tensors, and what loading would compute.
 
-ONNX Runtime computes what follows from constants alone while it loads a model, and a few bytes can ask for any amount
-of that: they need only name a length. Where shapes tell how much it is, it is counted. Where they depend on elements of
-constants, those are computed here, as long as they are few.
+While ONNX Runtime loads a model, it computes all that follows from constants alone. A few bytes can cause any amount of
+this: they need only contain a length. Where shapes determine the amount, this module counts it. Where shapes depend on
+elements of constants, it computes those elements, as long as they are few.
 """
 
 import math
@@ -18,23 +18,23 @@ from onnx import TensorProto, TypeProto, helper, numpy_helper
 
 from nnrt_backend_onnxruntime.programs.divisions import RISKY, Divisions
 from nnrt_backend_onnxruntime.programs.operators import ONNX_DOMAINS
-from nnrt_backend_onnxruntime.programs.shapes import Inference, Sized, sized
+from nnrt_backend_onnxruntime.programs.shapes import Inference, SizedTensor, sized_tensor
 from nnrt_backend_onnxruntime.programs.skeleton import all_graphs, graphs_of, place_of, quoted
 from nnrt_backend_onnxruntime.programs.tensors import size_of
 from nnrt_hdi.errors import InvalidFile
 
-# What may be made of constants: so many bytes, and so many times the model's own.
+# What may be computed from constants: so many bytes, plus so many times the model's own.
 MOST_FOLDED_BYTES = 1 << 26
 MOST_FOLDED_SHARE = 4
-# Products that may be computed for that.
+# The most products that may be computed for that.
 MOST_FOLDED_PRODUCTS = 1 << 33
-# Bytes of a constant, and nodes, that are looked into here.
+# The largest constant that is computed here, in bytes, and the most nodes.
 MOST_LOOKED_AT = 8192
 MOST_COMPUTED = 4096
 
-# Bytes of a dequantized number, of half a byte.
+# The bytes of a dequantized number per half byte.
 _MOST_WIDENED = 8
-# Operators that take about as many steps as there are elements.
+# Operators whose steps are about as many as their elements.
 _LIGHT = names(
     """
     Abs Add And BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Clip Concat Constant
@@ -51,39 +51,39 @@ Compute = Callable[[onnx.ModelProto], Sequence[AnyArray]]
 
 @dataclass(frozen=True, slots=True)
 class Foresight:
-    """The tensors of all graphs of a model, and if little follows from constants alone."""
+    """Tensors of all graphs of a model, and whether little follows from constants alone."""
 
-    inputs: Sequence[Sized]
-    # Those of which the rank is known.
-    outputs: Sequence[Sized]
-    tensors: Sequence[Sized]
+    inputs: Sequence[SizedTensor]
+    # The outputs whose rank is known.
+    outputs: Sequence[SizedTensor]
+    tensors: Sequence[SizedTensor]
     folding_is_bounded: bool
-    # Of graphs that have any, inner ones before those around them.
+    # The divisions of graphs that have any, inner graphs before outer ones.
     divisions: Sequence[Divisions]
     # Whether the rank of every tensor is known, and no constant is empty.
     is_complete: bool
 
     @property
     def is_never_empty(self) -> bool:
-        """Tell if a run without empty inputs has no empty tensors at all."""
+        """Whether a run without empty inputs has no empty tensors at all."""
         given = {dim for entry in self.inputs for dim in entry.dims}
         return self.is_complete and all(
             dim in given if isinstance(dim, str) else dim for entry in self.tensors for dim in entry.dims
         )
 
 
-def foreseen(model: onnx.ModelProto, compute: Compute) -> Foresight:
-    """Look at a model without functions. Raises InvalidFile for one whose nodes are not in order."""
-    # Mostly shapes tell; then no elements are needed.
+def foresee(model: onnx.ModelProto, compute: Compute) -> Foresight:
+    """Analyse a model without functions. Raises InvalidFile if its nodes are out of order."""
+    # Shapes are mostly enough; then no elements are computed.
     walk = _Walk(model, None)
     scope = walk.graph(model.graph, _Scope())
     if not walk.is_bounded:
         walk = _Walk(model, compute)
         scope = walk.graph(model.graph, _Scope())
     constants = {tensor.name for tensor in model.graph.initializer}
-    inputs = (sized(entry.name, entry.type) for entry in model.graph.input if entry.name not in constants)
+    inputs = (sized_tensor(entry.name, entry.type) for entry in model.graph.input if entry.name not in constants)
     types = ((entry.name, scope[entry.name].type) for entry in model.graph.output)
-    outputs = (sized(name, kind) for name, kind in types if kind is not None)
+    outputs = (sized_tensor(name, kind) for name, kind in types if kind is not None)
     return Foresight(
         [entry for entry in inputs if entry],
         [entry for entry in outputs if entry],
@@ -96,7 +96,7 @@ def foreseen(model: onnx.ModelProto, compute: Compute) -> Foresight:
 
 @dataclass(slots=True)
 class _Value:
-    """Keeps what is known of a value: its type, its bytes if it is constant, and its elements if they are few."""
+    """Known facts about a value: its type, its bytes if it is constant, its elements if they are few."""
 
     type: TypeProto | None = None
     constant_bytes: int | None = None
@@ -104,7 +104,7 @@ class _Value:
 
     @property
     def size_bytes(self) -> int | None:
-        found = None if self.type is None else sized("", self.type)
+        found = None if self.type is None else sized_tensor("", self.type)
         return None if found is None else found.size_bytes({})
 
     @property
@@ -112,7 +112,7 @@ class _Value:
         return self.type is None or self.type.HasField("tensor_type")
 
 
-# Values by name, those of the graphs around it behind its own.
+# Values by name; those of the outer graphs come last.
 _Scope = ChainMap[str, _Value]
 
 
@@ -120,7 +120,7 @@ _Scope = ChainMap[str, _Value]
 class _Walk:
     model: onnx.ModelProto
     compute: Compute | None
-    tensors: list[Sized] = field(default_factory=list)
+    tensors: list[SizedTensor] = field(default_factory=list)
     divisions: list[Divisions] = field(default_factory=list)
     is_bounded: bool = True
     is_complete: bool = True
@@ -136,10 +136,10 @@ class _Walk:
         )
 
     def graph(self, graph: onnx.GraphProto, outer: _Scope, is_inner: bool = False) -> _Scope:
-        """Follow the nodes of a graph, with all that is around it."""
+        """Analyse the nodes of a graph, given the values of the graphs around it."""
         scope = outer.new_child()
         for entry in graph.input:
-            scope[entry.name] = _Value(_typed(entry.type, with_shape=not is_inner))
+            scope[entry.name] = _Value(_declared_type(entry.type, with_shape=not is_inner))
         for tensor in graph.initializer:
             kind = helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
             scope[tensor.name] = _Value(kind, _bytes_of(tensor), tensor if _has_few(tensor) else None)
@@ -171,22 +171,22 @@ class _Walk:
                 )
         branches = [(graph, self.graph(graph, scope, is_inner=True)) for graph in graphs_of(node)]
         given = [scope[name] for name in node.input if name]
-        types = _joined(branches) if node.op_type == "If" else self._types(node, given)
+        types = _if_types(branches) if node.op_type == "If" else self._types(node, given)
         outputs = {name: _Value(kind) for name, kind in zip(node.output, types, strict=False) if name}
         outputs = {name: outputs.get(name, _Value()) for name in node.output if name}
         for name, value in outputs.items():
-            if value.type is not None and (entry := sized(name, value.type)) is not None:
+            if value.type is not None and (entry := sized_tensor(name, value.type)) is not None:
                 self.tensors.append(entry)
             else:
                 self.is_complete = False
-        # What has graphs is not computed beforehand, but for the choice between those of an If; nor are sequences.
+        # ONNX Runtime folds no nodes with graphs, except for the choice between the graphs of an If, and no sequences.
         if (node.op_type == "If" or not branches) and _is_constant(node, given):
-            self._fold(node, given, [value for value in outputs.values() if value.may_be_tensor])
+            self._count_folded(node, given, [value for value in outputs.values() if value.may_be_tensor])
             if node.op_type == "Constant" and len(node.attribute) == 1 and _has_few(node.attribute[0].t):
                 for value in outputs.values():
                     value.elements = node.attribute[0].t if node.attribute[0].HasField("t") else None
             elif self.compute is not None and len(outputs) == len(node.output):
-                self._look(node, given, list(outputs.values()))
+                self._compute_elements(node, given, list(outputs.values()))
         scope.update(outputs)
 
     def _types(self, node: onnx.NodeProto, given: Sequence[_Value]) -> list[TypeProto | None]:
@@ -202,8 +202,8 @@ class _Walk:
 
     # ---- constants
 
-    def _fold(self, node: onnx.NodeProto, given: Sequence[_Value], outputs: Sequence[_Value]) -> None:
-        """Count what a node makes of constants."""
+    def _count_folded(self, node: onnx.NodeProto, given: Sequence[_Value], outputs: Sequence[_Value]) -> None:
+        """Count what ONNX Runtime computes for a node whose inputs are constant."""
         inputs = [value.constant_bytes or 0 for value in given]
         least = _MOST_WIDENED * inputs[0] if node.op_type in ("QuantizeLinear", "DequantizeLinear") and inputs else None
         for value in outputs:
@@ -217,8 +217,8 @@ class _Walk:
                 self.products_left -= size_bytes * max((1, *inputs))
         self.is_bounded &= self.bytes_left >= 0 and self.products_left >= 0
 
-    def _look(self, node: onnx.NodeProto, given: Sequence[_Value], outputs: Sequence[_Value]) -> None:
-        """Compute the elements of constants that are few, of few."""
+    def _compute_elements(self, node: onnx.NodeProto, given: Sequence[_Value], outputs: Sequence[_Value]) -> None:
+        """Compute the elements of a small constant from small constants."""
         if node.op_type not in _LIGHT or node.domain not in ONNX_DOMAINS:
             return
         if any(value.size_bytes is None or value.size_bytes > MOST_LOOKED_AT for value in outputs):
@@ -243,30 +243,30 @@ class _Walk:
         graph = helper.make_graph([node], "constant", [], wanted, list(constants.values()))
         try:
             return self.compute(helper.make_model(graph, opset_imports=self.model.opset_import, ir_version=IR_VERSION))
-        except Exception:  # Whatever is wrong with it: it isn't known then.
+        except Exception:  # Whatever is wrong with the node, its result is unknown.
             return ()
 
 
 def _data_type(values: Sequence[_Value]) -> int:
-    """The data type that all of them have, 0 if nobody knows."""
+    """Return the data type that the values share, or 0 if it is unknown."""
     types = [value.type.tensor_type.elem_type for value in values if value.type is not None]
     return next((kind for kind in types if kind), 0)
 
 
 def _is_harmless(divisor: _Value) -> bool:
-    """Tell if all elements are known, and none is -1."""
+    """Return whether all elements of a divisor are known and none is -1."""
     return divisor.elements is not None and not (numpy_helper.to_array(divisor.elements) == -1).any()
 
 
 def _is_constant(node: onnx.NodeProto, given: Sequence[_Value]) -> bool:
-    """Tell if a node depends on constants alone; a shape that is fixed is one."""
+    """Return whether a node depends on constants alone; a fixed shape counts as constant."""
     asks_shape = node.op_type in ("Shape", "Size")
     return all(value.constant_bytes is not None or (asks_shape and value.size_bytes is not None) for value in given)
 
 
 def _shape_of(node: onnx.NodeProto, given: Sequence[_Value]) -> Sequence[AnyArray]:
-    """The output of a node that asks for the shape of a tensor."""
-    found = sized("", given[0].type) if given and given[0].type is not None else None
+    """Return the result of a Shape or Size node."""
+    found = sized_tensor("", given[0].type) if given and given[0].type is not None else None
     dims = [] if found is None else [dim for dim in found.dims if isinstance(dim, int)]
     if found is None or len(dims) != len(found.dims):
         return ()
@@ -276,20 +276,20 @@ def _shape_of(node: onnx.NodeProto, given: Sequence[_Value]) -> Sequence[AnyArra
     return [np.array(dims[bounds.get("start", 0) : bounds.get("end", len(dims))], np.int64)]
 
 
-def _joined(branches: Sequence[tuple[onnx.GraphProto, _Scope]]) -> Iterator[TypeProto | None]:
-    """Types of the outputs of an If: what its graphs agree on."""
+def _if_types(branches: Sequence[tuple[onnx.GraphProto, _Scope]]) -> Iterator[TypeProto | None]:
+    """Yield the types of an If's outputs, as far as its graphs agree."""
     for entries in zip(*(graph.output for graph, _ in branches), strict=False):
         types = [scope[entry.name].type for entry, (_, scope) in zip(entries, branches, strict=True)]
         first = types[0]
         if first is None or all(kind == first for kind in types):
             yield first
         else:
-            bare = [None if kind is None else _typed(kind, with_shape=False) for kind in types]
+            bare = [None if kind is None else _declared_type(kind, with_shape=False) for kind in types]
             yield bare[0] if all(kind == bare[0] for kind in bare) else None
 
 
-def _typed(kind: TypeProto, with_shape: bool) -> TypeProto | None:
-    """A declared type, None where it says nothing."""
+def _declared_type(kind: TypeProto, with_shape: bool) -> TypeProto | None:
+    """Return a declared type, or None if it says nothing."""
     if not kind.HasField("tensor_type"):
         return kind if kind.WhichOneof("value") else None
     if not kind.tensor_type.elem_type:

@@ -1,4 +1,4 @@
-"""Inputs and outputs of a program, as NNRt's tensors."""
+"""Inputs and outputs of a program as NNRt tensors."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -7,7 +7,7 @@ from typing import Any
 import onnx
 from onnx import TensorProto
 
-from nnrt_backend_onnxruntime.programs.shapes import Sized
+from nnrt_backend_onnxruntime.programs.shapes import SizedTensor
 from nnrt_backend_onnxruntime.programs.skeleton import all_graphs, quoted
 from nnrt_hdi.enums import DataType
 from nnrt_hdi.errors import InvalidFile, NnrtError, Unsupported
@@ -27,14 +27,19 @@ _NUMBERS: dict[int, DataType] = {
     TensorProto.FLOAT: DataType.FLOAT32,
     TensorProto.DOUBLE: DataType.FLOAT64,
 }
-# As ONNX Runtime names them.
+# The types as ONNX Runtime names them.
 _NAMES = {
     f"tensor({name.lower()})": _NUMBERS[number] for name, number in TensorProto.DataType.items() if number in _NUMBERS
 }
 
 
 def input_specs(model: onnx.ModelProto) -> tuple[TensorSpec, ...]:
-    """Inputs of a run. Raises Unsupported for what NNRt's tensors can't be, InvalidFile for impossible shapes."""
+    """Return the inputs of a run.
+
+    Raises:
+        Unsupported: An input is nothing that an NNRt tensor can be.
+        InvalidFile: An input has an impossible shape.
+    """
     constants = {tensor.name for tensor in model.graph.initializer} | {
         sparse.values.name for sparse in model.graph.sparse_initializer
     }
@@ -42,8 +47,10 @@ def input_specs(model: onnx.ModelProto) -> tuple[TensorSpec, ...]:
 
 
 def take_output_ranks(model: onnx.ModelProto) -> list[int | None]:
-    """Numbers of dimensions that the file declares for outputs, None where it doesn't. The shapes are taken out of the
-    model: ONNX Runtime would believe them, and many are those of the example that a model was exported with."""
+    """Remove the declared shapes of outputs from the model, and return their ranks; None where none is declared.
+
+    ONNX Runtime would rely on these shapes, but many are those of the example with which a model was exported.
+    """
     ranks: list[int | None] = []
     for entry in model.graph.output:
         has_shape = entry.type.HasField("tensor_type") and entry.type.tensor_type.HasField("shape")
@@ -54,12 +61,16 @@ def take_output_ranks(model: onnx.ModelProto) -> list[int | None]:
 
 
 def output_specs(session: Any, declared_ranks: Sequence[int | None]) -> tuple[TensorSpec, ...]:
-    """Outputs of a run, with the dimensions that ONNX Runtime knows. Raises Unsupported as `input_specs` does."""
+    """Return the outputs of a run, with the dimensions that ONNX Runtime infers.
+
+    Raises:
+        Unsupported: An output is nothing that an NNRt tensor can be, or its rank is unknown.
+    """
     return tuple(_output_spec(entry, rank) for entry, rank in zip(session.get_outputs(), declared_ranks, strict=True))
 
 
-def are_inferred(outputs: Sequence[TensorSpec], known: Sequence[Sized]) -> bool:
-    """Tell if every dimension of the outputs follows from the nodes alone."""
+def are_inferred(outputs: Sequence[TensorSpec], known: Sequence[SizedTensor]) -> bool:
+    """Return whether every known dimension of the outputs follows from the nodes alone."""
     inferred = {entry.name: entry.dims for entry in known}
     return all(
         dim in (UNKNOWN_DIM, sure)
@@ -69,12 +80,12 @@ def are_inferred(outputs: Sequence[TensorSpec], known: Sequence[Sized]) -> bool:
 
 
 def declares_inner_shapes(model: onnx.ModelProto) -> bool:
-    """Tell if the file says which shapes values inside of it have. ONNX Runtime believes that, too."""
+    """Return whether the file declares shapes of inner values. ONNX Runtime relies on these too."""
     return any(graph.value_info for graph in all_graphs(model.graph))
 
 
 def without_inner_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model without the shapes that the file declares of values inside of it."""
+    """Return the model without the declared shapes of inner values."""
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
     for graph in all_graphs(bare.graph):
@@ -104,7 +115,7 @@ def _output_spec(entry: Any, declared_rank: int | None) -> TensorSpec:
     if entry.type not in _NAMES:
         raise _no_tensor(entry.type, place)
     dims = [dim if isinstance(dim, int) and dim >= 0 else UNKNOWN_DIM for dim in entry.shape]
-    # An empty shape is a scalar's, or none at all.
+    # An empty shape means a scalar or an unknown shape.
     if not dims and declared_rank is None:
         raise Unsupported("nobody knows how many dimensions it has; declare its shape in the file", place=place)
     return _spec(_NAMES[entry.type], dims or [UNKNOWN_DIM] * (declared_rank or 0), entry.name, place)

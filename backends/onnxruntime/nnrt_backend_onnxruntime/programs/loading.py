@@ -1,6 +1,6 @@
-"""From the parts that a client sent to a session of ONNX Runtime.
+"""Loading of programs, from the parts that a client sent to a session of ONNX Runtime.
 
-What is kept of a program is the program: `export` gives its parts again, behind a header that says so.
+A program isn't compiled for the cache: `export` returns its parts again, after a header that says so.
 """
 
 import logging
@@ -13,9 +13,9 @@ from onnxruntime import GraphOptimizationLevel
 
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.in_place import in_place_of_nodes
-from nnrt_backend_onnxruntime.model import translated
-from nnrt_backend_onnxruntime.programs.divisions import guard
-from nnrt_backend_onnxruntime.programs.foresight import foreseen
+from nnrt_backend_onnxruntime.model import translated_error
+from nnrt_backend_onnxruntime.programs.divisions import guard_divisions
+from nnrt_backend_onnxruntime.programs.foresight import foresee
 from nnrt_backend_onnxruntime.programs.interface import (
     are_inferred,
     declares_inner_shapes,
@@ -27,7 +27,7 @@ from nnrt_backend_onnxruntime.programs.interface import (
 from nnrt_backend_onnxruntime.programs.opening import Opening
 from nnrt_backend_onnxruntime.programs.program_model import ProgramModel
 from nnrt_backend_onnxruntime.programs.sizes import Sizes
-from nnrt_backend_onnxruntime.programs.skeleton import inlined, parsed, quoted, require_sound
+from nnrt_backend_onnxruntime.programs.skeleton import inline_functions, parse_model, quoted, require_sound
 from nnrt_backend_onnxruntime.programs.tensors import take_tensors
 from nnrt_backend_onnxruntime.programs.trials import Refused, Trials
 from nnrt_backend_onnxruntime.providers import ProviderDevice
@@ -41,9 +41,9 @@ from nnrt_hdi.tensor import TensorSpec
 FORMAT = "onnx"
 
 _KIND = "onnxruntime program"
-# In its header: ONNX Runtime crashes when it optimizes the program.
-_AS_IT_IS = "as_it_is"
-# Of the names of ONNX Runtime's classes of errors.
+# A key of the header: ONNX Runtime crashes when it optimizes the program.
+_UNOPTIMIZED = "as_it_is"
+# Names of ONNX Runtime's error classes.
 _BROKEN = ("InvalidGraph", "InvalidProtobuf")
 
 _log = logging.getLogger(__name__)
@@ -60,41 +60,53 @@ def load_program(
     is_optimized: bool = True,
     is_tried: bool = False,
 ) -> ProgramModel:
-    """Load an ONNX model; the first part is it, the others hold data of its tensors. It `is_tried` if it has been
-    loaded before; without `trials` neither its loading nor its runs are tried.
+    """Load an ONNX model.
 
-    Raises InvalidFile, Unsupported or OutOfMemory for one that may not, or can't, be run here.
+    Args:
+        parts: The model, then the parts with data of its tensors.
+        config: The client's configuration of the model.
+        device: The device.
+        deadlines: Ends runs at their deadlines.
+        progress: Called with the fraction done.
+        trials: Tries the opening and the runs in another process; None to skip this.
+        is_optimized: Whether ONNX Runtime optimizes the model.
+        is_tried: Whether the opening has been tried before.
+
+    Raises:
+        InvalidFile: The model is damaged or not allowed.
+        Unsupported: ONNX Runtime or this daemon can't run the model.
+        OutOfMemory: Tensors are too large.
     """
     if not parts:
         raise InvalidFile("it has no parts; the first is the model")
     if config.enable_float16:
         raise Unsupported("an ONNX file is computed in its own data types; leave float16 out")
-    model = parsed(parts[0].data)
+    model = parse_model(parts[0].data)
     require_sound(model)
-    model = inlined(model)
+    model = inline_functions(model)
     weights = take_tensors(model, parts[1:], config.max_tensor_bytes)
     progress(0.25)
     inputs, ranks = input_specs(model), take_output_ranks(model)
     with Opening(weights, device, config, trials, lambda: progress(0.5), is_optimized, is_tried) as opening:
-        opening.begin(model.SerializeToString(), {})  # Most are opened so in the end.
-        known = foreseen(model, compute)
+        opening.begin(model.SerializeToString(), {})  # Most models are opened with these settings in the end.
+        known = foresee(model, compute)
         sizes = Sizes(known, config.max_tensor_bytes)
-        guard(known.divisions, opset_of(model))
+        guard_divisions(known.divisions, opset_of(model))
         if not known.folding_is_bounded:
-            _log.info("a model computes too much from constants, or nobody knows how much: it does so in each run")
+            _log.info("too much of a model, or an unknown amount, follows from constants: it is computed in each run")
         entries = {} if known.folding_is_bounded else NO_FOLDING
         try:
             session = opening.session(model.SerializeToString(), entries)
             outputs = output_specs(session, ranks)
             if declares_inner_shapes(model) and not are_inferred(outputs, known.outputs):
                 session = opening.session(without_inner_shapes(model).SerializeToString(), entries)
-                outputs = _inferred(outputs, output_specs(session, ranks))
+                outputs = _log_differences(outputs, output_specs(session, ranks))
         except OperationFailed as error:
             raise _refusal(error) from error
     progress(1.0)
     source = _source_of(parts, config, opening.is_optimized)
     shared = in_place_of_nodes(model.graph, [spec.name for spec in inputs], [spec.name for spec in outputs])
-    about = {} if opening.is_optimized else {_AS_IT_IS: True}
+    about = {} if opening.is_optimized else {_UNOPTIMIZED: True}
     kept = [Part.of(b"".join(packed(_KIND, about, ()))), *parts]
     return ProgramModel(
         session,
@@ -113,23 +125,23 @@ def load_program(
 
 
 def is_program(parts: Sequence[Part]) -> bool:
-    """Tell if these are the parts that a program exported."""
+    """Return whether these are parts that a program exported."""
     return bool(parts) and is_packed(parts[0].data) and kind_of(parts[0].data) == _KIND
 
 
 def may_be_program(parts: Sequence[Part]) -> bool:
-    """Tell if these are not the parts of a compiled model: those of an ONNX file, or of what a program exported."""
+    """Return whether these parts are an ONNX file or an exported program, and not a compiled model."""
     return not parts or not is_packed(parts[0].data) or is_program(parts)
 
 
-def restored_program(
+def restore_program(
     parts: Sequence[Part], config: ModelConfig, device: ProviderDevice, deadlines: Deadlines, trials: Trials | None
 ) -> ProgramModel:
-    """Load what a program exported. Raises InvalidFile for what is none."""
+    """Load an exported program. Raises InvalidFile if the parts aren't one."""
     if not config.accepts_programs:
         raise Unsupported("it holds an ONNX file, which this daemon doesn't take as it is (--accept-programs)")
     about, _ = unpacked(_KIND, parts[0].data)
-    is_optimized = not about.get(_AS_IT_IS)
+    is_optimized = not about.get(_UNOPTIMIZED)
     try:
         return load_program(
             parts[1:],
@@ -146,12 +158,12 @@ def restored_program(
 
 
 def opset_of(model: onnx.ModelProto) -> int:
-    """The version of ONNX's operators, 0 where there is none."""
+    """Return the version of ONNX's operator set, or 0 if the model has none."""
     return next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
 
 
 def compute(model: onnx.ModelProto) -> Sequence[AnyArray]:
-    """Compute what a small model without inputs gives."""
+    """Compute the outputs of a small model without inputs."""
     here = ProviderDevice("cpu", 0, threads=1)
     options = session_options(here, ModelConfig())
     options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -159,23 +171,26 @@ def compute(model: onnx.ModelProto) -> Sequence[AnyArray]:
 
 
 def _source_of(parts: Sequence[Part], config: ModelConfig, is_optimized: bool) -> bytes:
-    """SHA-256 of all that decides what ONNX Runtime does in a run."""
+    """Return the SHA-256 of all that determines what ONNX Runtime does in a run."""
     settings = repr((config.mode, sorted(config.extensions.items()), is_optimized)).encode()
     return sha256(b"".join([*(part.sha256 for part in parts), settings])).digest()
 
 
-def _inferred(declared: Sequence[TensorSpec], outputs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
-    """The outputs as they follow from the nodes alone: exporters write down the lengths of their example."""
-    for said, found in zip(declared, outputs, strict=True):
-        if said != found:
-            _log.warning("output %r is %s by what the file declares inside, and %s without", said.name, said, found)
+def _log_differences(declared: Sequence[TensorSpec], outputs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+    """Return the outputs as the nodes determine them, and log where the file declares others.
+
+    Exporters write the lengths of their example into the file.
+    """
+    for given, found in zip(declared, outputs, strict=True):
+        if given != found:
+            _log.warning("output %r is %s with the shapes in the file, and %s without", given.name, given, found)
     return outputs
 
 
 def _refusal(error: OperationFailed) -> NnrtError:
-    """Make the error that a client is told where ONNX Runtime doesn't take its model."""
+    """Return the error for the client when ONNX Runtime doesn't load its model."""
     cause = error if error.__cause__ is None else error.__cause__
-    if isinstance(cause, Exception) and isinstance(known := translated(cause), OutOfMemory):
+    if isinstance(cause, Exception) and isinstance(known := translated_error(cause), OutOfMemory):
         return known
     kind = error.kind if isinstance(error, Refused) else type(cause).__name__
     refusal = InvalidFile if kind in _BROKEN else Unsupported

@@ -1,4 +1,4 @@
-"""Opens sessions of a program: each is tried in a process of its own before, unless it was once; so are its runs."""
+"""Opening of a program's sessions. Each is first tried in a separate process, unless it was before."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from typing import Any
 from nnrt_onnx_lowering.value import AnyArray
 from onnxruntime import GraphOptimizationLevel
 
-from nnrt_backend_onnxruntime.model import error_of
+from nnrt_backend_onnxruntime.model import nnrt_error
 from nnrt_backend_onnxruntime.programs.trials import Crashed, Refused, Trial, Trials
 from nnrt_backend_onnxruntime.providers import ProviderDevice
 from nnrt_backend_onnxruntime.session import open_session, session_options
@@ -25,33 +25,36 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Opening(Closable):
-    """Opens the sessions of one program. Closed, it tries nothing any more."""
+    """Opener of the sessions of one program. After `close` nothing is tried any more."""
 
     weights: Mapping[str, AnyArray]
     device: ProviderDevice
     config: ModelConfig
-    # None where nothing is tried.
+    # None if nothing is tried.
     trials: Trials | None
     waiting: Callable[[], None]
     is_optimized: bool = True
-    # Whether its opening has been tried before.
+    # Whether the opening has been tried before.
     is_tried: bool = False
-    # Opens the session of the latest model again, and tries a run of it; None where nothing is tried.
+    # Opens the session of the latest model again, and tries a run of it (None if nothing is tried).
     reopen: Callable[..., Any] = field(init=False)
     try_run: TryRun | None = field(default=None, init=False)
-    _under_way: tuple[bytes, Mapping[str, str], Trial] | None = field(default=None, init=False)
+    _current: tuple[bytes, Mapping[str, str], Trial] | None = field(default=None, init=False)
 
     def begin(self, model: bytes, entries: Mapping[str, str]) -> None:
-        """Have a model tried that is likely the one to open, with these entries of the configuration."""
+        """Start to try a model that is probably the one to open, with these entries of the configuration."""
         self.close()
         if self.trials is not None and not self.is_tried:
-            self._under_way = model, entries, self._begun(self.trials, model, entries)
+            self._current = model, entries, self._begin_trial(self.trials, model, entries)
 
     def session(self, model: bytes, entries: Mapping[str, str]) -> Any:
-        """The session of a model.
+        """Open the session of a model.
 
-        Raises OperationFailed where ONNX Runtime refuses it, and Unsupported where it crashes on it, or takes more for
-        that than it may. One on which only its optimizations crash is opened without them.
+        If only the optimizations crash, the session is opened without them.
+
+        Raises:
+            OperationFailed: ONNX Runtime refuses the model.
+            Unsupported: ONNX Runtime crashes on the model, or needs too much time or memory.
         """
         try:
             self._try(model, entries)
@@ -60,13 +63,13 @@ class Opening(Closable):
                 raise
             self.is_optimized = False
             self._try(model, entries)
-            _log.warning("a program is run without optimizations, for with them %s", error.message)
-        self.reopen = partial(self._opened, model, entries)
+            _log.warning("a program runs without optimizations, because with them %s", error.message)
+        self.reopen = partial(self._open, model, entries)
         if self.trials is not None:
             self.try_run = partial(self._try_run, self.trials, model, entries)
         return self.reopen()
 
-    def _begun(
+    def _begin_trial(
         self,
         trials: Trials,
         model: bytes,
@@ -80,18 +83,18 @@ class Opening(Closable):
         except OSError as error:
             raise OutOfMemory(f"the daemon's host has nothing left to try it: {error.strerror}; try later") from error
 
-    def _opened(self, model: bytes, entries: Mapping[str, str], profile: str = "") -> Any:
+    def _open(self, model: bytes, entries: Mapping[str, str], profile: str = "") -> Any:
         options = session_options(self.device, self.config, entries, profile)
         if not self.is_optimized:
             options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
         return open_session(model, self.weights, options, self.device, self.config.extensions)
 
     def _try(self, model: bytes, entries: Mapping[str, str]) -> None:
-        if self._under_way is None or self._under_way[:2] != (model, entries):
+        if self._current is None or self._current[:2] != (model, entries):
             self.begin(model, entries)
         try:
-            if self._under_way is not None:
-                self._under_way[2].require_success(self.waiting)
+            if self._current is not None:
+                self._current[2].require_success(self.waiting)
         finally:
             self.close()
 
@@ -103,20 +106,20 @@ class Opening(Closable):
         inputs: Mapping[str, Array],
         cancellation: Cancellation,
     ) -> None:
-        """Raise Unsupported where ONNX Runtime crashes in a run, and what the run raises if it is but a failed one."""
-        with self._begun(trials, model, entries, inputs) as trial:
+        """Try a run. Raises Unsupported if ONNX Runtime crashes, and the run's error if it only fails."""
+        with self._begin_trial(trials, model, entries, inputs) as trial:
             take_back = cancellation.on_cancel(trial.give_up)
             try:
                 trial.require_success(cancellation.check, cancellation.deadline)
             except Refused as error:
-                raise error_of(error.kind, error.said) from error
+                raise nnrt_error(error.kind, error.text) from error
             except OperationFailed:
-                cancellation.check()  # That may be why it has ended.
+                cancellation.check()  # The cancellation may have ended the trial.
                 raise
             finally:
                 take_back()
 
     def close(self) -> None:
-        if self._under_way is not None:
-            self._under_way[2].close()
-        self._under_way = None
+        if self._current is not None:
+            self._current[2].close()
+        self._current = None

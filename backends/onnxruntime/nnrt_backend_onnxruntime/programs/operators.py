@@ -1,8 +1,8 @@
-"""The operators that a program may have: those of ONNX, and those of ONNX Runtime that only compute.
+"""Operators that a program may have: those of ONNX, and those of ONNX Runtime that only compute.
 
-What isn't named can't come in with a later ONNX Runtime either. Left out are those that load or hold a foreign binary
-(EPContext, Snpe), those of libraries that nobody registers here, and the domains that ONNX Runtime's optimizations use
-among themselves, whose operators trust that they were put together by it.
+Because this is a list of names, a later ONNX Runtime can't add others. It leaves out operators that load or contain a
+foreign binary (EPContext, Snpe), operators of libraries that nobody registers here, and the domains that only ONNX
+Runtime's optimizations use, whose operators trust that ONNX Runtime created them.
 """
 
 import onnx
@@ -32,5 +32,5 @@ RUNTIME_OPERATORS = names(
 
 
 def is_allowed(node: onnx.NodeProto) -> bool:
-    """Tell if the operator of a node, which is no function of the model, only computes."""
+    """Return whether the operator of a node only computes. The node doesn't call a function of the model."""
     return node.domain in ONNX_DOMAINS or (node.domain == RUNTIME_DOMAIN and node.op_type in RUNTIME_OPERATORS)

@@ -1,4 +1,4 @@
-"""A program in a session of ONNX Runtime, ready to run."""
+"""Program in a session of ONNX Runtime, ready to run."""
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ import numpy as np
 from nnrt_onnx_lowering.value import AnyArray
 
 from nnrt_backend_onnxruntime.deadlines import Deadlines
-from nnrt_backend_onnxruntime.model import Stopping
+from nnrt_backend_onnxruntime.model import StoppableRun
 from nnrt_backend_onnxruntime.profiling import Reopen, profiled
 from nnrt_backend_onnxruntime.programs.first_runs import FirstRuns, Shapes
 from nnrt_backend_onnxruntime.programs.opening import TryRun
@@ -27,7 +27,7 @@ _MOST_SHAPES = 64
 
 
 class ProgramModel(PreparedModel):
-    """Runs a session. Outputs are the memory that ONNX Runtime made them in."""
+    """Program that runs a session. Outputs are in memory that ONNX Runtime allocates."""
 
     def __init__(
         self,
@@ -44,7 +44,22 @@ class ProgramModel(PreparedModel):
         first_runs: FirstRuns | None,
         try_run: TryRun | None,
     ) -> None:
-        """`parts` are what `export` gives. Without `first_runs` no run is tried."""
+        """Wrap an open session.
+
+        Args:
+            session: The session.
+            inputs: The inputs of a run.
+            outputs: The outputs of a run.
+            reads_in_place: The inputs that may be in memory that the client writes to.
+            sizes: The sizes of tensors, as far as they follow from the inputs' shapes.
+            weights: The large constants, which have to live as long as the session.
+            parts: What `export` returns.
+            max_tensor_bytes: The most bytes that a tensor may have.
+            deadlines: Ends runs at their deadlines.
+            reopen: Opens another session of the same model, with a profile.
+            first_runs: The runs that have been tried; None if none is tried.
+            try_run: Tries a run in another process; None if none is tried.
+        """
         self.inputs, self.outputs, self.reads_in_place = inputs, outputs, reads_in_place
         self.session = session
         self._sizes = sizes
@@ -56,7 +71,7 @@ class ProgramModel(PreparedModel):
         self._first_runs = first_runs
         self._try_run = try_run
         self._usual_sizes = super().sizes(())
-        # Of inputs that fit, and with which ONNX Runtime computes, the latest ones.
+        # The latest shapes of inputs that fit and that ONNX Runtime computes without a crash.
         self._shapes: OrderedDict[Shapes, None] = OrderedDict()
         self._names = [spec.name for spec in self.inputs]
         self._output_names = [spec.name for spec in self.outputs]
@@ -67,12 +82,12 @@ class ProgramModel(PreparedModel):
         cancellation.check()
         if (shapes := tuple([array.shape for array in inputs])) not in self._shapes:
             self._admit(shapes, inputs, cancellation)
-        with Stopping(cancellation, self._deadlines) as options:
+        with StoppableRun(cancellation, self._deadlines) as options:
             results = self.session.run(self._output_names, dict(zip(self._names, inputs, strict=True)), options)
         return [self._checked(spec, result) for spec, result in zip(self.outputs, results, strict=True)]
 
     def sizes(self, inputs: Sequence[Array]) -> RunSizes:
-        """See PreparedModel. A run that is tried is copied with the model, and makes its tensors there before."""
+        """Return the sizes of a run. A trial needs a copy of model and inputs in addition."""
         shapes = tuple([array.shape for array in inputs])
         if shapes in self._shapes or self._first_runs is None or self._first_runs.is_known(shapes):
             return self._usual_sizes
@@ -93,7 +108,7 @@ class ProgramModel(PreparedModel):
         release_memory()
 
     def _admit(self, shapes: Shapes, inputs: Sequence[Array], cancellation: Cancellation) -> None:
-        """Take inputs of shapes that may be new. Raises as `run`."""
+        """Check inputs whose shapes may be new, and try the run. Raises what `run` raises."""
         self._sizes.require_run_fits(inputs)
         if self._first_runs is not None and self._try_run is not None:
             named = dict(zip(self._names, inputs, strict=True))
@@ -103,7 +118,7 @@ class ProgramModel(PreparedModel):
             self._shapes.popitem(last=False)
 
     def _checked(self, spec: TensorSpec, result: Any) -> Array:
-        """An output, if it is what the model says: it is the file that says so, and ONNX Runtime only warns."""
+        """Return an output if it is what the model declares. The file declares it, and ONNX Runtime only warns."""
         if not isinstance(result, np.ndarray) or result.dtype != spec.numpy_dtype or not spec.accepts(result.shape):
             shown = f"{result.dtype}{list(result.shape)}" if isinstance(result, np.ndarray) else type(result).__name__
             raise OperationFailed(f"it is {shown}, the model says {spec}", place=f"output {spec.name!r}")

@@ -1,7 +1,7 @@
-"""Types and shapes of tensors, by ONNX's own inference of one node after the other.
+"""Types and shapes of tensors, inferred by ONNX node by node.
 
-What the file declares of tensors inside of it and of its outputs is not believed. And a node is asked about only when
-it is what its operator's schema says: the functions that infer, which are native code, trust in that.
+Types that the file declares for inner tensors and outputs are ignored. ONNX infers only nodes that match their
+operator's schema: its inference functions are native code and rely on that.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from onnx import AttributeProto, TensorProto, TypeProto, defs, shape_inference
 
 from nnrt_backend_onnxruntime.programs.tensors import size_of
 
-# A dimension: its length, or the name of one that an input decides, or nothing.
+# A dimension: its length, or a name whose length the inputs determine, or None.
 Dim = int | str | None
 
 _OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
@@ -21,15 +21,15 @@ _GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS, AttributeProto.UNDEFINED
 
 
 @dataclass(frozen=True, slots=True)
-class Sized:
-    """A tensor, as far as its shape is known."""
+class SizedTensor:
+    """Tensor, as far as its shape is known."""
 
     name: str
     data_type: int
     dims: tuple[Dim, ...]
 
     def size_bytes(self, known: Mapping[str, int]) -> int | None:
-        """Bytes that it has with these dimensions, None where others decide too."""
+        """Return the tensor's size for these lengths of named dimensions, or None if more would have to be known."""
         count = 1
         for dim in self.dims:
             length = known.get(dim) if isinstance(dim, str) else dim
@@ -39,15 +39,15 @@ class Sized:
         return size_of(self.data_type, count)
 
 
-def sized(name: str, kind: TypeProto) -> Sized | None:
-    """The tensor of a type, None where that is none of a known rank."""
+def sized_tensor(name: str, kind: TypeProto) -> SizedTensor | None:
+    """Return the tensor of a type, or None if the type is no tensor of known rank."""
     if not kind.HasField("tensor_type") or not kind.tensor_type.HasField("shape"):
         return None
-    return Sized(name, kind.tensor_type.elem_type, tuple(map(_dim, kind.tensor_type.shape.dim)))
+    return SizedTensor(name, kind.tensor_type.elem_type, tuple(map(_dim, kind.tensor_type.shape.dim)))
 
 
 class Inference:
-    """Asks ONNX what nodes give."""
+    """Inference of the outputs of nodes, by ONNX."""
 
     def __init__(self, opsets: Sequence[onnx.OperatorSetIdProto]) -> None:
         self._opsets = list(opsets)
@@ -56,7 +56,7 @@ class Inference:
     def outputs_of(
         self, node: onnx.NodeProto, types: Mapping[str, TypeProto], elements: Mapping[str, TensorProto]
     ) -> Mapping[str, TypeProto]:
-        """The types of what a node gives, as far as they follow from those of its inputs, and from their elements."""
+        """Return the types of a node's outputs, as far as they follow from the types and elements of its inputs."""
         domain = _domain(node.domain)
         signature = _signature(node.op_type, self._versions.get(domain, 0), domain)
         given = [name for name in node.input if name]
@@ -70,25 +70,25 @@ class Inference:
                 {name: elements[name] for name in given if name in elements},
                 opset_imports=self._opsets,
             )
-        except Exception:  # Of several kinds: it isn't known then.
+        except Exception:  # Of several classes; the outputs are unknown then.
             return {}
         return {name: kind for name, kind in found.items() if kind.WhichOneof("value")}
 
 
 @dataclass(frozen=True, slots=True)
 class _Signature:
-    """Copies what a schema says once; each property of the schema itself is a copy."""
+    """Copy of a schema's properties, made once: each access to a property of the schema makes a new copy."""
 
     schema: defs.OpSchema
     inputs: range
     most_outputs: int
-    # Of the last input there may be several.
+    # Per input; the last one may be repeated.
     may_be_left_out: Sequence[bool]
     attributes: Mapping[str, int]
     required: frozenset[str]
 
     def has(self, node: onnx.NodeProto) -> bool:
-        """Tell if a node has such inputs, outputs and attributes, and no graphs."""
+        """Return whether a node's inputs, outputs and attributes match, and it has no graphs."""
         if len(node.input) not in self.inputs or len(node.output) > self.most_outputs:
             return False
         last = len(self.may_be_left_out) - 1
@@ -104,7 +104,7 @@ class _Signature:
 def _signature(op_type: str, version: int, domain: str) -> _Signature | None:
     try:
         schema = defs.get_schema(op_type, version, domain)
-    except Exception:  # One of onnx's own, which it doesn't name.
+    except Exception:  # onnx doesn't export the class.
         return None
     if not schema.has_type_and_shape_inference_function or schema.deprecated:
         return None

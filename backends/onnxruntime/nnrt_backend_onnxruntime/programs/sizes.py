@@ -1,23 +1,23 @@
-"""How large a program's tensors get, known from shapes before anything is computed."""
+"""Sizes of a program's tensors, known from shapes before anything is computed."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 
 from nnrt_backend_onnxruntime.programs.foresight import Foresight
-from nnrt_backend_onnxruntime.programs.shapes import Sized
+from nnrt_backend_onnxruntime.programs.shapes import SizedTensor
 from nnrt_backend_onnxruntime.programs.skeleton import quoted
 from nnrt_hdi.errors import too_much
 from nnrt_hdi.tensor import Array, Shape
 
-# Shapes of inputs that have been found to fit, the latest ones.
+# The number of the latest fitting shapes that are remembered.
 _MOST_SHAPES = 64
 
 
 class Sizes:
-    """The tensors of a model, and how large they get with the shapes of its inputs."""
+    """Tensors of a model, and their sizes for given shapes of the inputs."""
 
     def __init__(self, known: Foresight, max_tensor_bytes: int) -> None:
-        """Raises OutOfMemory for a tensor that is too large whatever the inputs are."""
+        """Prepare the checks. Raises OutOfMemory for a tensor that is too large whatever the inputs are."""
         self._max_tensor_bytes = max_tensor_bytes
         self._fitting: OrderedDict[tuple[Shape, ...], None] = OrderedDict()
         self._inputs = [entry.dims for entry in known.inputs]
@@ -30,7 +30,7 @@ class Sizes:
         ]
 
     def require_run_fits(self, inputs: Sequence[Array]) -> None:
-        """Raise OutOfMemory for inputs from which too large a tensor follows."""
+        """Raise OutOfMemory for inputs with which a tensor would be too large."""
         if not self._deciding:
             return
         shapes = tuple(array.shape for array in inputs)
@@ -47,7 +47,7 @@ class Sizes:
         while len(self._fitting) > _MOST_SHAPES:
             self._fitting.popitem(last=False)
 
-    def _require_fit(self, tensors: Iterable[Sized], known: Mapping[str, int]) -> None:
+    def _require_fit(self, tensors: Iterable[SizedTensor], known: Mapping[str, int]) -> None:
         for entry in tensors:
             size_bytes = entry.size_bytes(known)
             if size_bytes is not None and size_bytes > self._max_tensor_bytes:

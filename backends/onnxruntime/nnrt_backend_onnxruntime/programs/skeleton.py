@@ -1,4 +1,4 @@
-"""A model without its large tensors, as it came from a client: read, and refused unless it only computes."""
+"""Model without its large tensors, as a client sent it: parsing, and refusal of models that do more than compute."""
 
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,14 +12,14 @@ from nnrt_backend_onnxruntime.programs.operators import RUNTIME_DOMAIN, is_allow
 from nnrt_hdi.errors import InvalidFile, Unsupported
 
 MOST_SKELETON_BYTES = 1 << 25
-# Functions count as often as they are called.
+# Nodes of functions count once per call.
 MOST_NODES = 200_000
-# Of the model with functions in the places of their calls.
+# The most bytes of the model with its functions inlined.
 MOST_INLINED_BYTES = 1 << 27
-# Of graphs in graphs, and of functions that call functions.
+# The deepest nesting of graphs, and of function calls.
 MOST_DEPTH = 16
 
-# Where an attribute of each type is, and what there is of it besides.
+# The field of each type of attribute, and the other fields that an attribute may have.
 _FIELDS: dict[int, str] = {
     AttributeProto.FLOAT: "f",
     AttributeProto.INT: "i",
@@ -38,7 +38,7 @@ _FIELDS: dict[int, str] = {
 }
 _MESSAGES = ("t", "g", "sparse_tensor", "tp")
 _ABOUT = {"name", "doc_string", "type", "ref_attr_name"}
-# Of a Constant, which ONNX Runtime takes for a tensor before it checks that it is one.
+# The attributes of a Constant. ONNX Runtime reads them as tensors before it checks that.
 _CONSTANTS: dict[str, int] = {
     "value": AttributeProto.TENSOR,
     "sparse_value": AttributeProto.SPARSE_TENSOR,
@@ -55,11 +55,11 @@ FunctionKey = tuple[str, str, str]
 
 @dataclass(slots=True)
 class _Cost:
-    """Counts what nodes come to when functions are put in the places of their calls."""
+    """Cost of nodes after functions are inlined."""
 
     nodes: int = 0
     size_bytes: int = 0
-    # Places for what a call gives its function: names, and attributes.
+    # Where a call's names and attributes are inserted.
     places: int = 0
 
 
@@ -67,8 +67,8 @@ _short = reprlib.Repr()
 _short.maxstring = 200
 
 
-def parsed(data: memoryview) -> onnx.ModelProto:
-    """Read a model. Raises InvalidFile for what is none."""
+def parse_model(data: memoryview) -> onnx.ModelProto:
+    """Parse a model. Raises InvalidFile if the bytes aren't one."""
     if data.nbytes > MOST_SKELETON_BYTES:
         raise InvalidFile(
             f"without its large tensors it has {data.nbytes} bytes; at most {MOST_SKELETON_BYTES} are allowed"
@@ -78,9 +78,9 @@ def parsed(data: memoryview) -> onnx.ModelProto:
         model.ParseFromString(bytes(data))
     except DecodeError as error:
         raise InvalidFile("it is no ONNX model, or damaged") from error
-    # What was checked, and nothing that another parser might see in the bytes.
+    # ONNX Runtime sees only what was checked; another parser may find more in the bytes.
     model.DiscardUnknownFields()
-    # ONNX Runtime can be told to take its configuration from there.
+    # ONNX Runtime may read its configuration from there.
     del model.metadata_props[:]
     if model.training_info:
         raise InvalidFile("it has training information; export it for inference")
@@ -88,14 +88,16 @@ def parsed(data: memoryview) -> onnx.ModelProto:
 
 
 def require_sound(model: onnx.ModelProto) -> None:
-    """Refuse a model with operators that do more than compute, and one that is out of all proportion.
+    """Refuse a model that is excessively large, or has operators that do more than compute.
 
-    Raises Unsupported for operators that are not allowed, InvalidFile for all else.
+    Raises:
+        Unsupported: An operator is not allowed.
+        InvalidFile: Anything else is wrong.
     """
     functions = _functions(model)
     costs: dict[FunctionKey, _Cost] = {}
     _count(model.graph.node, functions, costs, ())
-    for key in functions:  # Those that nobody calls, too.
+    for key in functions:  # Also those that are never called.
         _counted(key, functions, costs, ())
     for nodes in (model.graph.node, *(function.node for function in functions.values())):
         for node in all_nodes(nodes):
@@ -105,18 +107,18 @@ def require_sound(model: onnx.ModelProto) -> None:
                 require_typed(node, attribute)
 
 
-def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model without functions, as ONNX Runtime would make it. Raises InvalidFile."""
+def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with its functions inlined. Raises InvalidFile if that fails."""
     if not model.functions:
         return model
     try:
         return inliner.inline_local_functions(model)
-    except Exception as error:  # Of several kinds, none of which says more.
+    except Exception as error:  # Of several classes, which don't say more.
         raise InvalidFile(f"its functions can't be put in their places: {quoted(str(error))}") from error
 
 
 def all_nodes(nodes: Iterable[onnx.NodeProto], depth: int = 0) -> Iterator[onnx.NodeProto]:
-    """Nodes, and those of the graphs in them."""
+    """Yield nodes, and the nodes of the graphs in them."""
     for node in nodes:
         yield node
         for graph in graphs_of(node):
@@ -126,7 +128,7 @@ def all_nodes(nodes: Iterable[onnx.NodeProto], depth: int = 0) -> Iterator[onnx.
 
 
 def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """A graph, and those in it."""
+    """Yield a graph, and the graphs in it."""
     yield graph
     for node in graph.node:
         for inner in graphs_of(node):
@@ -134,7 +136,7 @@ def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 
 
 def graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """Graphs that are attributes of a node."""
+    """Yield the graphs that are attributes of a node."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.g
@@ -142,12 +144,12 @@ def graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def place_of(node: onnx.NodeProto) -> str:
-    """Name a node, for messages."""
+    """Return the name of a node, for messages."""
     return f"{quoted(node.op_type)[1:-1]} node {quoted(node.name or ', '.join(node.output[:8]))}"
 
 
 def quoted(text: str) -> str:
-    """Foreign text for messages: in quotes, on one line, and not too long."""
+    """Return foreign text for messages: quoted, on one line, shortened."""
     return _short.repr(text)
 
 
@@ -168,10 +170,10 @@ def _count(
     costs: dict[FunctionKey, _Cost],
     callers: tuple[FunctionKey, ...],
 ) -> _Cost:
-    """Count nodes with all that the functions among them consist of."""
+    """Return the cost of nodes, including the functions that they call."""
     total = _Cost()
     for node in nodes:
-        total.size_bytes += node.ByteSize()  # With the graphs in it.
+        total.size_bytes += node.ByteSize()  # Includes the graphs in it.
         for inner in all_nodes([node]):
             total.nodes += 1
             total.places += len(inner.input) + len(inner.output) + len(inner.attribute)
@@ -205,7 +207,7 @@ def _counted(
 
 
 def require_typed(node: onnx.NodeProto, attribute: AttributeProto) -> None:
-    """Refuse an attribute that holds something else than it says, which ONNX Runtime would believe."""
+    """Refuse an attribute whose content doesn't match its declared type, which ONNX Runtime would trust."""
     field = _FIELDS.get(attribute.type)
     held = {found.name for found, _ in attribute.ListFields()} - _ABOUT
     wanted = _CONSTANTS.get(attribute.name, attribute.type) if node.op_type == "Constant" else attribute.type

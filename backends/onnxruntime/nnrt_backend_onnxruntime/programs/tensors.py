@@ -1,7 +1,7 @@
-"""The data of a program's tensors: large ones in the parts that came beside the model, all others in it.
+"""Data of a program's tensors: large ones are in the parts that came with the model, others in the model.
 
-A tensor in a part says so as ONNX says that one is in a file: its `external_data` name the part by its SHA-256, in
-place of a file. No other place is known here, and ONNX Runtime never sees any.
+A tensor in a part is declared like a tensor in a file, but its `external_data` have the part's SHA-256 in place of a
+file name. Other locations are refused, and ONNX Runtime never sees any.
 """
 
 import math
@@ -20,15 +20,15 @@ from nnrt_hdi.graph import INLINE_CONSTANT_BYTES
 from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import MAX_RANK, NUMPY_DTYPES
 
-# Tensors that ONNX Runtime takes only as part of the model: protobuf holds 2 GiB.
+# The most bytes of tensors that ONNX Runtime takes only inside of the model; protobuf's limit is 2 GiB.
 MOST_EMBEDDED_BYTES = 1 << 30
-# Of data that several tensors have in common, which ONNX Runtime copies for each.
+# The most bytes that several tensors may share, because ONNX Runtime copies them for each tensor.
 MOST_SHARED_BYTES = 1 << 30
-# Elements may be packed, four in each number.
+# A number may contain up to four packed elements.
 _MOST_PACKED = 4
 _NUMBERS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
 _KEYS = {"location", "offset", "length"}
-# Of an element of each data type, whose names say it.
+# The bits of an element of each data type, taken from the type's name.
 _BITS = {TensorProto.FLOAT: 32, TensorProto.DOUBLE: 64, TensorProto.BOOL: 8} | {
     number: int(digits[1])
     for name, number in TensorProto.DataType.items()
@@ -39,10 +39,14 @@ Region = memoryview
 
 
 def take_tensors(model: onnx.ModelProto, parts: Sequence[Part], max_tensor_bytes: int) -> Mapping[str, AnyArray]:
-    """Put the data of all tensors where ONNX Runtime takes them: views of the parts by name, all else in the model.
+    """Move the data of all tensors to where ONNX Runtime takes them.
 
-    Raises InvalidFile for tensors that are elsewhere, or not as large as they say, and OutOfMemory for sparse ones that
-    would be too large.
+    Returns:
+        Views of the parts by the tensors' names. All other data are in the model afterwards.
+
+    Raises:
+        InvalidFile: A tensor's data are elsewhere, or don't match its shape.
+        OutOfMemory: Sparse tensors would be too large.
     """
     by_digest = {part.sha256.hex(): part.data for part in parts}
     weights: dict[str, AnyArray] = {}
@@ -67,13 +71,13 @@ def take_tensors(model: onnx.ModelProto, parts: Sequence[Part], max_tensor_bytes
                 place=f"tensor {quoted(tensor.name)}",
             )
         dtype = _dtype(tensor)
-        # Shapes may depend on a small one.
+        # Shapes may depend on small tensors.
         if dtype is None or region.nbytes <= INLINE_CONSTANT_BYTES:
             embedded_bytes += region.nbytes
             _embed(tensor, region, embedded_bytes)
         elif tensor.name in read:
             weights[tensor.name] = _viewed(region, dtype).reshape(tuple(tensor.dims))
-            # A name that is no file, for a tensor that ONNX Runtime gets from us.
+            # No file has this name: ONNX Runtime gets the tensor from the caller.
             del tensor.external_data[:]
             tensor.external_data.add(key="location", value=WEIGHTS)
     _require_distinct(model.graph)
@@ -85,7 +89,7 @@ def take_tensors(model: onnx.ModelProto, parts: Sequence[Part], max_tensor_bytes
 
 
 def _attributes_and_inner(graph: onnx.GraphProto) -> Iterator[TensorProto]:
-    """All tensors but the initializers of the graph itself."""
+    """Yield all tensors except the initializers of the outermost graph."""
     for inner in all_graphs(graph):
         if inner is not graph:
             yield from inner.initializer
@@ -97,7 +101,7 @@ def _attributes_and_inner(graph: onnx.GraphProto) -> Iterator[TensorProto]:
 
 
 def _names_read(graph: onnx.GraphProto) -> Iterator[str]:
-    """Names that nodes read, or that are outputs, also of inner graphs."""
+    """Yield the names that nodes read or that are outputs, also of inner graphs."""
     for inner in all_graphs(graph):
         for node in inner.node:
             yield from node.input
@@ -105,7 +109,7 @@ def _names_read(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 def _drop_unread(graph: onnx.GraphProto) -> None:
-    """Leave out the tensors in parts that nobody reads, for which ONNX Runtime would take no data from us."""
+    """Remove initializers in parts that no node reads, because ONNX Runtime accepts no data for them."""
     unread = {tensor.name for tensor in graph.initializer if _is_external(tensor) and not _is_ours(tensor)}
     if not unread:
         return
@@ -117,7 +121,7 @@ def _drop_unread(graph: onnx.GraphProto) -> None:
 
 
 def _is_ours(tensor: TensorProto) -> bool:
-    """Tell if ONNX Runtime gets the data from us."""
+    """Return whether ONNX Runtime gets the tensor from the caller."""
     return any(entry.value == WEIGHTS for entry in tensor.external_data)
 
 
@@ -132,7 +136,7 @@ def _sparse_tensors(graph: onnx.GraphProto) -> Iterator[onnx.SparseTensorProto]:
 
 
 def _require_possible(tensor: TensorProto) -> None:
-    """Refuse a shape that can't be, and less data than make it up, for which memory would be taken all the same."""
+    """Refuse an impossible shape, and data that don't fill the shape, for which ONNX Runtime would allocate memory."""
     place = f"tensor {quoted(tensor.name)}"
     if len(tensor.dims) > MAX_RANK or any(dim < 0 for dim in tensor.dims):
         raise InvalidFile(f"it has the shape {list(tensor.dims)[: MAX_RANK + 1]}", place=place)
@@ -154,7 +158,7 @@ def _is_external(tensor: TensorProto) -> bool:
 
 
 def _region(tensor: TensorProto, parts: Mapping[str, memoryview]) -> Region | None:
-    """The data of a tensor in a part; None where they are in the model."""
+    """Return the data of a tensor in a part, or None if they are in the model."""
     if not _is_external(tensor):
         return None
     place = f"tensor {quoted(tensor.name)}"
@@ -181,7 +185,7 @@ def _region(tensor: TensorProto, parts: Mapping[str, memoryview]) -> Region | No
 
 
 def size_of(data_type: int, count: int) -> int | None:
-    """Bytes of so many elements; None where that depends on which they are, as with texts."""
+    """Return the bytes of so many elements, or None if they depend on the elements, as for strings."""
     bits = _BITS.get(data_type)
     return None if bits is None else (count * bits + 7) // 8
 
@@ -197,7 +201,7 @@ def _size_bytes(tensor: TensorProto, count: int) -> int:
 
 
 def _dtype(tensor: TensorProto) -> "np.dtype[np.generic] | None":
-    """The data type in numpy, where ONNX Runtime takes arrays of it."""
+    """Return the numpy data type if ONNX Runtime takes arrays of it, else None."""
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
     return dtype if dtype in NUMPY_DTYPES.values() else None
 
@@ -215,21 +219,21 @@ def _embed(tensor: TensorProto, region: Region, embedded_bytes: int) -> None:
 
 
 def _viewed(region: Region, dtype: "np.dtype[np.generic]") -> AnyArray:
-    if dtype.kind == "b":  # Of bytes that may be anything.
+    if dtype.kind == "b":  # The bytes may have any value.
         return np.asarray(np.frombuffer(region, np.uint8) != 0)
     array = np.frombuffer(region, dtype)
     return array if array.flags.aligned else array.copy()
 
 
 def _require_distinct(graph: onnx.GraphProto) -> None:
-    """Refuse two initializers of one name, of which one would be left where it says that it is."""
+    """Refuse two initializers of one name: one of them would keep its location."""
     names = [tensor.name for tensor in graph.initializer]
     if len(set(names)) != len(names):
         raise InvalidFile("it has two initializers of one name")
 
 
 def _dense_bytes(sparse: onnx.SparseTensorProto, most_bytes: int) -> int:
-    """Bytes that it takes in ONNX Runtime, where no tensor is sparse."""
+    """Return the bytes of a sparse tensor in ONNX Runtime, where all tensors are dense."""
     place = f"sparse tensor {quoted(sparse.values.name)}"
     for tensor in (sparse.values, sparse.indices):
         if _is_external(tensor):

@@ -1,7 +1,8 @@
-"""The process in which programs are tried: it has ONNX Runtime loaded, and forks for each of them.
+"""Process in which programs are tried. It has ONNX Runtime loaded, and forks for each trial.
 
-It is started with as little as it needs, reads requests from a socket that the daemon has the other end of, and ends
-with it. What it forks opens one session, may run it once, and exits. How that went is all that comes back.
+The daemon starts it with a minimal environment. It reads requests from a socket whose other end the daemon has, and
+ends with the daemon. A forked child opens one session, may run it once, and exits. The daemon gets back only how that
+ended.
 """
 
 import ctypes
@@ -20,19 +21,19 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-# What a trial may take: of the processor, and of address space besides what it was given, and so many times that.
+# The limits of a trial: processor time, and address space: so much, plus so many times the bytes that it gets.
 MOST_CPU_S = 120
 ROOM_BYTES = 1 << 30
 ROOM_SHARE = 8
-# Exit status where ONNX Runtime refuses the model. It has said why before: the class of its error, and the message.
+# The exit status if ONNX Runtime refuses the model. The class of its error and the message come before.
 REFUSED = 3
-MOST_SAID = 4096
-# What is said of the network once it has been left.
+MAX_MESSAGE_BYTES = 4096
+# The message that this process has left the network.
 ISOLATED = "isolated"
-# Between what is said and the exit status, which is the last.
+# Separates the message from the exit status, which comes last.
 SEPARATOR = b"\0"
 HEADER_BYTES = 8
-# What each thread of ONNX Runtime takes of address space, for its stack and the C library's heap.
+# The address space of each thread of ONNX Runtime, for its stack and the C library's heap.
 _THREAD_BYTES = 160 << 20
 _CPU_MARGIN_S = 10
 
@@ -43,31 +44,35 @@ _REQUEST_FDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The content of the memory that comes with it: its own length, itself, and from there on what it names."""
+    """Request of a trial. The memory passed with it has its length, the request, and the data that it refers to."""
 
     device: Any
     config: Any
     entries: Mapping[str, str]
     is_optimized: bool
     model_bytes: int
-    # Name, data type, shape and offset of each.
+    # Name, data type, shape and offset of each array.
     weights: Sequence[tuple[str, str, tuple[int, ...], int]]
-    # The like of a run to try besides, None where there is none; and what a run may take of memory.
+    # The inputs of a run to try in addition, or None; and the memory that a run may take.
     inputs: Sequence[tuple[str, str, tuple[int, ...], int]] | None = None
     run_bytes: int = 0
 
 
-def serve(fd: int, told: int) -> None:
-    """Serve requests until the other end of this socket is closed. What comes of leaving the network is written to
-    `told`, which is closed then."""
-    with suppress(OSError), open(told, "w") as file:  # Nobody may listen.
+def serve(fd: int, report: int) -> None:
+    """Serve requests until the other end of the socket is closed.
+
+    Args:
+        fd: The socket.
+        report: The pipe to which this process writes whether it could leave the network, and which it then closes.
+    """
+    with suppress(OSError), open(report, "w") as file:  # The reader may be gone.
         file.write(_leave_network())
-    # Only now: a process with threads can't leave.
+    # Imported late, because a process with threads can't leave the network.
     from nnrt_backend_onnxruntime.session import release_memory
 
-    release_memory()  # Which opens a session: the first one of a process takes longer than others.
-    import_module("nnrt_backend_onnxruntime.model")  # What children need, too.
-    for number in (signal.SIGINT, signal.SIGTERM):  # They may go to the whole group; this process ends with the daemon.
+    release_memory()  # Opens a session: the first one of a process takes longer than others.
+    import_module("nnrt_backend_onnxruntime.model")  # The children need it too.
+    for number in (signal.SIGINT, signal.SIGTERM):  # A terminal sends them to the whole process group.
         signal.signal(number, signal.SIG_IGN)
     gc.freeze()
     with socket.socket(fileno=fd) as requests:
@@ -75,7 +80,7 @@ def serve(fd: int, told: int) -> None:
 
 
 class _Server:
-    """Begins trials, ends those that nobody waits for, and says how the others ended."""
+    """Loop that starts trials, ends those that nobody waits for, and reports how the others ended."""
 
     def __init__(self, requests: socket.socket) -> None:
         self._requests = requests
@@ -93,13 +98,13 @@ class _Server:
                 for key, _ in self._selector.select():
                     if key.fileobj is self._requests:
                         _, fds, _, _ = socket.recv_fds(self._requests, 1, _REQUEST_FDS)
-                        if not fds:  # The end of the daemon.
+                        if not fds:  # The daemon has ended.
                             return
                         self.begin(*fds)
                     elif key.fileobj == self._woken:
                         os.read(self._woken, 4096)
                         self._reap()
-                    elif key.data in self.replies:  # Nobody waits for this one any more.
+                    elif key.data in self.replies:  # The daemon no longer waits for this trial.
                         os.kill(key.data, signal.SIGKILL)
                         self._selector.unregister(key.fileobj)
         finally:
@@ -109,14 +114,14 @@ class _Server:
     def begin(self, memory: int, reply: int) -> None:
         try:
             pid = os.fork()
-        except OSError:  # The host has no process left, or no memory.
+        except OSError:  # The host has no process or no memory left.
             os.close(memory)
             _close(socket.socket(fileno=reply), -signal.SIGKILL)
             return
         if pid == 0:
             for other in (self._requests, *self.replies.values()):
                 other.close()
-            os._exit(_tried(memory, reply))
+            os._exit(_run_trial(memory, reply))
         os.close(memory)
         self.replies[pid] = socket.socket(fileno=reply)
         self._selector.register(self.replies[pid], selectors.EVENT_READ, pid)
@@ -133,37 +138,37 @@ class _Server:
 
 
 def _close(reply: socket.socket, status: int) -> None:
-    """Say how a trial ended."""
+    """Report how a trial ended."""
     with reply, suppress(OSError):  # Nobody may wait for it any more.
         reply.send(SEPARATOR + str(status).encode())
         reply.shutdown(socket.SHUT_RDWR)
 
 
-def _tried(memory: int, reply: int) -> int:
-    """Open the session that is asked for, and run it if it is to be; the exit status."""
+def _run_trial(memory: int, reply: int) -> int:
+    """Open the requested session, run it if requested, and return the exit status."""
     signal.set_wakeup_fd(-1)
     _end_with_parent()
     logging.disable()
     try:
-        _try(memory)
+        _open_and_run(memory)
     except Exception as error:
-        os.write(reply, f"{type(error).__name__} {error}".encode(errors="replace")[:MOST_SAID])
+        os.write(reply, f"{type(error).__name__} {error}".encode(errors="replace")[:MAX_MESSAGE_BYTES])
         return REFUSED
     return 0
 
 
-def _try(memory: int) -> None:
+def _open_and_run(memory: int) -> None:
     import numpy as np
     from onnxruntime import GraphOptimizationLevel
 
-    from nnrt_backend_onnxruntime.model import translated
-    from nnrt_backend_onnxruntime.session import created_session, session_options
+    from nnrt_backend_onnxruntime.model import translated_error
+    from nnrt_backend_onnxruntime.session import create_session, session_options
     from nnrt_hdi.errors import OutOfMemory
 
     size_bytes = os.fstat(memory).st_size
     data = memoryview(mmap.mmap(memory, size_bytes, mmap.MAP_PRIVATE, mmap.PROT_READ))
     begin = HEADER_BYTES + int.from_bytes(data[:HEADER_BYTES], "little")
-    request: Request = pickle.loads(data[HEADER_BYTES:begin])  # noqa: S301  # Of the daemon.
+    request: Request = pickle.loads(data[HEADER_BYTES:begin])  # noqa: S301  # The daemon wrote it.
     data = data[begin:]
     options = session_options(request.device, request.config, request.entries)
     if request.inputs is None:
@@ -179,22 +184,22 @@ def _try(memory: int) -> None:
     )
     model = bytes(data[: request.model_bytes])
     try:
-        session = created_session(model, weights, options, request.device, request.config.extensions)
+        session = create_session(model, weights, options, request.device, request.config.extensions)
     except Exception as error:
         unoptimized = GraphOptimizationLevel.ORT_DISABLE_ALL
-        if isinstance(translated(error), OutOfMemory) or options.graph_optimization_level == unoptimized:
+        if isinstance(translated_error(error), OutOfMemory) or options.graph_optimization_level == unoptimized:
             raise
         options.graph_optimization_level = unoptimized  # As `open_session` does.
-        session = created_session(model, {}, options, request.device, request.config.extensions)
+        session = create_session(model, {}, options, request.device, request.config.extensions)
     if request.inputs is not None:
         session.run(None, inputs)
 
 
 def _bound(room_bytes: int, cpu_s: int) -> None:
-    """Let this process take no more than a trial may."""
+    """Limit what this process may take."""
     pages = int(open("/proc/self/statm").read().split()[0])  # noqa: SIM115, PTH123
     most_bytes = pages * resource.getpagesize() + room_bytes
-    # At the higher one of the two it would be SIGKILL, as of a host without memory, and not SIGXCPU.
+    # Above the soft limit the signal is SIGXCPU. The hard limit sends SIGKILL, as a host without memory does.
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + _CPU_MARGIN_S))
     for limit, most in (
         (resource.RLIMIT_AS, most_bytes),
@@ -206,7 +211,7 @@ def _bound(room_bytes: int, cpu_s: int) -> None:
 
 
 def _leave_network() -> str:
-    """Leave the network; ISOLATED, or why the system doesn't let this process."""
+    """Leave the network. Returns ISOLATED, or why the system doesn't allow it."""
     failed = ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWUSER | _CLONE_NEWNET)
     return os.strerror(ctypes.get_errno()) if failed else ISOLATED
 

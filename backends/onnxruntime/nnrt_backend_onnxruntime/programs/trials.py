@@ -1,8 +1,7 @@
-"""Trials: a process of its own opens the session of a program before the daemon does, and makes its first runs, for
-ONNX Runtime may crash on either.
+"""Trials: a separate process opens a program's session and makes its first runs, because ONNX Runtime may crash.
 
-What tells is that the process lives on: all that is done once more here. Nothing that a file may have got hold of there
-comes back but how the process ended.
+If the process survives, the daemon does the same. A malicious file may control that process, so the daemon gets back
+only how it ended.
 """
 
 import logging
@@ -29,8 +28,8 @@ from nnrt_backend_onnxruntime.programs.first_runs import FirstRuns, run_with
 from nnrt_backend_onnxruntime.programs.trial_process import (
     HEADER_BYTES,
     ISOLATED,
+    MAX_MESSAGE_BYTES,
     MOST_CPU_S,
-    MOST_SAID,
     REFUSED,
     SEPARATOR,
     Request,
@@ -44,56 +43,59 @@ from nnrt_hdi.tensor import Array, flat_bytes
 _log = logging.getLogger(__name__)
 
 CAN_TRY = sys.platform == "linux"
-# Beyond its share of the processor a trial may wait for that, too.
+# The limit of a trial's duration: it may also have to wait for a processor.
 MOST_S = 4 * MOST_CPU_S
 _POLL_S = 0.25
 _ALIGNMENT = 64
 END_S = 30.0
-# Programs of which is known what has been tried.
+# The number of programs whose trials are remembered.
 _MOST_PROGRAMS = 256
 _START = (
     "import sys; sys.path[:] = sys.argv[2:];"
     " from nnrt_backend_onnxruntime.programs.trial_process import serve; serve(*map(int, sys.argv[1].split(',')))"
 )
-_KEPT = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PATH", "TMPDIR")
-# What forks has no other threads: numpy's, and those by which ONNX Runtime tells its makers how it is used.
-_SINGLE = {"OPENBLAS_NUM_THREADS": "1", "ORT_DISABLE_TELEMETRY": "1"}
+_KEPT_VARIABLES = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PATH", "TMPDIR")
+# A process that forks must have no other threads: not numpy's, and not those of ONNX Runtime's telemetry.
+_SET_VARIABLES = {"OPENBLAS_NUM_THREADS": "1", "ORT_DISABLE_TELEMETRY": "1"}
 
 
 class Crashed(Unsupported, code=Unsupported.code, status=Unsupported.grpc_status):
-    """ONNX Runtime has crashed while it opened a session, or ran it."""
+    """Error of a trial in which ONNX Runtime crashed while it opened or ran a session."""
 
 
 class Refused(OperationFailed, code=OperationFailed.code, status=OperationFailed.grpc_status):
-    """ONNX Runtime does not take a model, or inputs. `kind` is the name of its class of errors, `said` its message."""
+    """Error of a trial in which ONNX Runtime refused a model or inputs.
 
-    def __init__(self, kind: str, said: str) -> None:
-        super().__init__(f"ONNX Runtime does not take the model: {said}")
+    `kind` is the name of ONNX Runtime's error class, `text` its message.
+    """
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(f"ONNX Runtime does not take the model: {text}")
         self.kind = kind
-        self.said = said
+        self.text = text
 
 
 class Trials:
-    """The process in which programs are tried; it forks for each. Any thread may use it."""
+    """Owner of the process in which programs are tried, which forks for each. All methods are thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.process: subprocess.Popen[bytes] | None = None
         self.requests: socket.socket | None = None
-        # What the runs of this process may take of memory.
+        # The memory that the runs of the daemon may take.
         self.run_bytes = 0
-        # Of the latest programs, by what they were loaded from.
+        # The trials of the latest programs, by the digest of what a program is loaded from.
         self.known_runs: OrderedDict[bytes, FirstRuns] = OrderedDict()
 
     @property
     def pid(self) -> int | None:
-        """The number of the process, None where it isn't running."""
+        """The process id, or None if the process isn't running."""
         return self.process.pid if self.process is not None and self.process.poll() is None else None
 
     def start(self) -> None:
-        """Have the process ready. Returns before it is."""
+        """Start the process. Returns before it is ready."""
         with self._lock:
-            self._started()
+            self._start_process()
 
     def begin(
         self,
@@ -106,8 +108,7 @@ class Trials:
         is_optimized: bool,
         inputs: Mapping[str, Array] | None = None,
     ) -> "Trial":
-        """Begin to try a model with these weights, device, configuration and entries of it: to open it, and to run it
-        where there are inputs."""
+        """Start to try a model: to open it, and to run it if there are inputs."""
         given = [*weights.items(), *(inputs or {}).items()]
         arrays = [flat_bytes(array) for _, array in given]
         *offsets, size_bytes = accumulate(map(_aligned, (len(model), *(data.nbytes for data in arrays))), initial=0)
@@ -141,7 +142,7 @@ class Trials:
             os.close(memory)
 
     def first_runs(self, source: bytes, is_never_empty: bool) -> FirstRuns:
-        """Outcomes of the trials of programs, by the digest of all that a program is loaded from."""
+        """Return the trials of a program's runs, given the digest of all that the program is loaded from."""
         with self._lock:
             first_runs = self.known_runs.pop(source, None) or FirstRuns(is_never_empty)
             self.known_runs[source] = first_runs
@@ -162,15 +163,15 @@ class Trials:
             self.process = self.requests = None
 
     def _request(self, memory: int) -> socket.socket:
-        """Ask for a trial; the socket on which the answer comes."""
+        """Request a trial, and return the socket on which the answer comes."""
         ours, theirs = socket.socketpair()
         with theirs:
             for is_last in (False, True):
                 with self._lock:
-                    requests = self._started()
+                    requests = self._start_process()
                     try:
                         socket.send_fds(requests, [b"?"], [memory, theirs.fileno()])
-                    except OSError:  # Somebody has ended the process.
+                    except OSError:  # The process has been killed.
                         requests.close()
                         self.requests = None
                         if is_last:
@@ -180,66 +181,75 @@ class Trials:
                         break
         return ours
 
-    def _started(self) -> socket.socket:
+    def _start_process(self) -> socket.socket:
         if self.requests is not None:
             if self.pid is not None:
                 return self.requests
             self.requests.close()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        told, tells = map(os.fdopen, os.pipe(), ("rb", "wb"))
-        with theirs, tells:
-            ends = theirs.fileno(), tells.fileno()
+        reader, writer = map(os.fdopen, os.pipe(), ("rb", "wb"))
+        with theirs, writer:
+            ends = theirs.fileno(), writer.fileno()
             self.process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-I", "-c", _START, ",".join(map(str, ends)), *sys.path],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=ends,
-                env={name: os.environ[name] for name in _KEPT if name in os.environ} | _SINGLE,
+                env={name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ} | _SET_VARIABLES,
             )
         self.requests = ours
         try:
-            threading.Thread(target=_log_isolation, args=(told,), name="nnrt-onnxruntime-trials", daemon=True).start()
-        except RuntimeError:  # No thread is left, and it stays untold.
-            told.close()
+            threading.Thread(target=_log_isolation, args=(reader,), name="nnrt-onnxruntime-trials", daemon=True).start()
+        except RuntimeError:  # No thread is left. Nothing is logged.
+            reader.close()
         return ours
 
 
 class Trial(Closable):
-    """A trial under way. Closed, it ends."""
+    """Trial under way. `close` ends it."""
 
     def __init__(self, reply: socket.socket, place: str) -> None:
-        """Made by Trials; `place` says which run it is, and nothing where a session is only opened."""
+        """Made by Trials. `place` describes the run, and is empty if a session is only opened."""
         self._reply = reply
         self.place = place
         self.deadline = time.monotonic() + MOST_S
 
     def require_success(self, waiting: Callable[[], None], deadline: float | None = None) -> None:
-        """Wait for its end, and call `waiting` meanwhile, and at a deadline on the clock of time.monotonic.
+        """Wait for the end of the trial.
 
-        Raises Crashed or Refused; Unsupported for what takes too much of the processor, or isn't opened in time;
-        TimedOut for a run that isn't over in time; and OutOfMemory where the host had no memory, or process, for it.
+        Args:
+            waiting: Called again and again meanwhile, and at the deadline.
+            deadline: A time on the clock of time.monotonic.
+
+        Raises:
+            Crashed: ONNX Runtime crashed.
+            Refused: ONNX Runtime refused the model or the inputs.
+            Unsupported: The trial takes too much processor time, or the session isn't opened in time.
+            TimedOut: The run isn't over in time.
+            OutOfMemory: The host has no memory or no process left.
+            OperationFailed: The process has ended, or `give_up` was called.
         """
-        said, separator, status = self._answer(waiting, math.inf if deadline is None else deadline).rpartition(
+        message, separator, status = self._answer(waiting, math.inf if deadline is None else deadline).rpartition(
             SEPARATOR
         )
         if not separator:
             raise OperationFailed(
                 "the process that tries files has ended, and the daemon's log may say why; try it again"
             )
-        self._require_success(int(status), said.decode(errors="replace"))
+        self._require_success(int(status), message.decode(errors="replace"))
 
     def give_up(self) -> None:
-        """Let who waits get OperationFailed at once. Any thread."""
-        with suppress(OSError):  # It has ended.
+        """Make `require_success` raise OperationFailed at once. Any thread may call it."""
+        with suppress(OSError):  # The trial has ended.
             self._reply.shutdown(socket.SHUT_RD)
 
     def _answer(self, waiting: Callable[[], None], deadline: float) -> bytes:
         answer, poll = b"", select.poll()
         poll.register(self._reply, select.POLLIN)
-        while time.monotonic() < self.deadline and len(answer) <= 2 * MOST_SAID:
+        while time.monotonic() < self.deadline and len(answer) <= 2 * MAX_MESSAGE_BYTES:
             if not poll.poll(1000 * min(_POLL_S, max(deadline - time.monotonic(), 0))):
                 waiting()
-            elif piece := self._reply.recv(MOST_SAID):
+            elif piece := self._reply.recv(MAX_MESSAGE_BYTES):
                 answer += piece
             else:
                 return answer
@@ -248,12 +258,12 @@ class Trial(Closable):
         raise Unsupported(f"ONNX Runtime has not opened it after {MOST_S} s")
 
     def close(self) -> None:
-        """End it. Idempotent."""
+        """End the trial. Idempotent."""
         self._reply.close()
 
-    def _require_success(self, status: int, said: str) -> None:
+    def _require_success(self, status: int, text: str) -> None:
         if status == REFUSED:
-            kind, _, message = said.partition(" ")
+            kind, _, message = text.partition(" ")
             raise Refused(kind, message)
         if status == -signal.SIGKILL:
             raise OutOfMemory(
@@ -277,14 +287,14 @@ class Trial(Closable):
             )
 
 
-def _log_isolation(told: BinaryIO) -> None:
-    """Log whether the process that tries files has left the network, as soon as it says so."""
-    with told:
-        said = told.read().decode()
-    if said == ISOLATED:
-        _log.info("ONNX files are tried in a process of its own, without network")
-    elif said:
-        _log.warning("ONNX files are tried in a process that can reach the network, for it can't leave it: %s", said)
+def _log_isolation(report: BinaryIO) -> None:
+    """Log whether the process has left the network, as soon as it reports that."""
+    with report:
+        result = report.read().decode()
+    if result == ISOLATED:
+        _log.info("ONNX files are tried in a process without network")
+    elif result:
+        _log.warning("ONNX files are tried in a process that can't leave the network: %s", result)
 
 
 def _aligned(size_bytes: int) -> int:
@@ -292,7 +302,7 @@ def _aligned(size_bytes: int) -> int:
 
 
 def _write(fd: int, data: memoryview, offset: int) -> None:
-    """Write all of it; one call writes 2 GiB at most."""
+    """Write all data; one call writes 2 GiB at most."""
     while data:
         written = os.pwrite(fd, data, offset)
         data, offset = data[written:], offset + written

@@ -1,4 +1,4 @@
-"""The kernels, in the module of their operator's family."""
+"""Kernels, in one module per family of operators."""
 
 from nnrt_backend_reference.kernels.kernel import KERNELS
 from nnrt_hdi.ops import family_modules

@@ -11,47 +11,50 @@ from nnrt_backend_reference.kernels.pieces import part_by_part
 from nnrt_backend_reference.kernels.special import erfc
 from nnrt_hdi.enums import ActivationType, NodeType
 
-# G. Klambauer et al., "Self-Normalizing Neural Networks" (2017), as ONNX's Selu has them.
+# G. Klambauer et al., "Self-Normalizing Neural Networks" (2017), with the digits of ONNX's Selu.
 SELU_ALPHA = 1.67326319217681884765625
 SELU_GAMMA = 1.05070102214813232421875
 
 
 @kernel(NodeType.ACTIVATION)
 def activation(call: Call, x: AnyArray) -> AnyArray:
-    """y = f(x), f named by activation_type."""
+    """Compute y = f(x), where activation_type names f."""
     return FUNCTIONS[call.attrs.activation_type](x.astype(call.dtype, copy=False), call.attrs)
 
 
 @kernel(NodeType.LEAKY_RELU)
 def leaky_relu_node(call: Call, x: AnyArray) -> AnyArray:
-    """y = x if x >= 0 else negative_slope x."""
+    """Compute y = x if x >= 0 else negative_slope x."""
     return leaky_relu(x.astype(call.dtype, copy=False), call.attrs.negative_slope)
 
 
 @kernel(NodeType.PRELU_FUSION)
 def prelu(call: Call, x: AnyArray, weight: AnyArray) -> AnyArray:
-    """y = x if x > 0 else weight x."""
+    """Compute y = x if x > 0 else weight x."""
     x, weight = cast_all(call.dtype, x, weight)
     slope = per_channel(call, weight) if weight.size > 1 else weight.reshape(())
     return np.where(x > 0, x, slope * x)
 
 
 def fused(x: AnyArray, activation_type: ActivationType) -> AnyArray:
-    """x with a fused activation: none, RELU or RELU6."""
+    """Apply a fused activation: none, RELU or RELU6."""
     if activation_type is ActivationType.NO_ACTIVATION:
         return x
     return FUNCTIONS[activation_type](x, SimpleNamespace())
 
 
 def sigmoid(x: AnyArray) -> AnyArray:
-    """1 / (1 + exp(-x)), without overflow: exp is taken of what is not positive."""
+    """Compute 1 / (1 + exp(-x)); exp gets only numbers <= 0, so that it can't overflow."""
     small = np.exp(-np.abs(x))
     y: AnyArray = np.where(x >= 0, x.dtype.type(1), small) / (1 + small)
     return y
 
 
 def relu(x: AnyArray) -> AnyArray:
-    """max(x, 0), of real numbers by a clip: numpy has no vector instructions for a maximum with one number."""
+    """Compute max(x, 0).
+
+    Real numbers are clipped: numpy has no vector instructions for the maximum of an array and a number.
+    """
     return np.clip(x, 0, np.inf) if x.dtype.kind == "f" else np.maximum(x, 0)
 
 
@@ -64,7 +67,7 @@ def elu(x: AnyArray, alpha: float) -> AnyArray:
 
 
 def gelu(x: AnyArray, approximate: bool) -> AnyArray:
-    """x Phi(x), Phi the normal distribution; approximate: D. Hendrycks, K. Gimpel (2016), equation 2."""
+    """Compute x Phi(x), Phi the normal distribution; approximate: D. Hendrycks, K. Gimpel (2016), equation 2."""
 
     def exact(x: AnyArray, y: AnyArray) -> None:
         np.multiply(x, -math.sqrt(0.5), out=y)

@@ -12,7 +12,10 @@ Function = Callable[[AnyArray, AnyArray], AnyArray]
 
 
 def quotient(a: AnyArray, b: AnyArray) -> AnyArray:
-    """a / b; of integers rounded towards zero, 0 where b is 0, and wrapped around for the lowest by -1."""
+    """Compute a / b; integers are rounded towards zero.
+
+    Integer division by 0 gives 0, and the lowest integer divided by -1 wraps around.
+    """
     if a.dtype.kind not in "iu":
         return np.divide(a, b)
     divisor = np.where(b == 0, b.dtype.type(1), b)
@@ -20,19 +23,23 @@ def quotient(a: AnyArray, b: AnyArray) -> AnyArray:
 
 
 def squared_difference(a: AnyArray, b: AnyArray) -> AnyArray:
-    """(a - b)^2; of two BOOL "exclusive or"."""
+    """Compute (a - b)^2, which is "exclusive or" for BOOL."""
     return np.logical_xor(a, b) if a.dtype.kind == "b" else np.square(a - b)
 
 
 def power(a: AnyArray, b: AnyArray) -> AnyArray:
-    """a^b; of integers to a negative power, which numpy refuses, only 1 and -1 leave something: what parity says."""
+    """Compute a^b.
+
+    numpy refuses negative powers of integers. They aren't 0 only for the bases 1 and -1, where they depend on the
+    parity.
+    """
     if a.dtype.kind != "i":
         return np.power(a, b)
     is_lost = (b < 0) & (a != 1) & (a != -1)
     return np.where(is_lost, a.dtype.type(0), np.power(a, np.where(b < 0, b & 1, b)))
 
 
-# numpy's sum of two BOOL is "or", its product "and". Its remainder of an integer by 0 is 0.
+# In numpy the sum of BOOL is "or" and the product "and". The remainder of an integer by 0 is 0.
 FUNCTIONS: dict[NodeType, Function] = {
     NodeType.ADD_FUSION: np.add,
     NodeType.SUB_FUSION: np.subtract,
@@ -52,7 +59,7 @@ COMBINATIONS: dict[EltwiseMode, Function] = {
 
 
 def _kernel_of(function: Function) -> Kernel:
-    """The function in the type of the result, with the fused activation of the operators that have one."""
+    """Return the kernel that casts the operands to the result's type and applies a fused activation, if any."""
 
     def compute(call: Call, a: AnyArray, b: AnyArray) -> AnyArray:
         activation_type = getattr(call.attrs, "activation_type", ActivationType.NO_ACTIVATION)
@@ -67,13 +74,13 @@ for _node_type, _function in FUNCTIONS.items():
 
 @kernel(NodeType.ELTWISE)
 def eltwise(call: Call, a: AnyArray, b: AnyArray) -> AnyArray:
-    """y = a and b, combined as mode says."""
+    """Compute a and b combined as mode says."""
     return COMBINATIONS[call.attrs.mode](*cast_all(call.dtype, a, b))
 
 
 @kernel(NodeType.POW_FUSION)
 def pow_fusion(call: Call, x: AnyArray, y: AnyArray) -> AnyArray:
-    """(scale x + shift)^y; a zero keeps its sign where there is nothing to scale and shift."""
+    """Compute (scale x + shift)^y; a zero keeps its sign if there is no scale and shift."""
     x, y = cast_all(call.dtype, x, y)
     scale, shift = call.attrs.scale, call.attrs.shift
     base = x if (scale, shift) == (1, 0) else x.dtype.type(scale) * x + x.dtype.type(shift)
@@ -82,7 +89,7 @@ def pow_fusion(call: Call, x: AnyArray, y: AnyArray) -> AnyArray:
 
 @kernel(NodeType.SCALE_FUSION)
 def scale(call: Call, x: AnyArray, scale: AnyArray, bias: AnyArray) -> AnyArray:
-    """y = f(x scale + bias), scale and bias repeated over the dimensions of x behind them."""
+    """Compute y = f(x scale + bias); scale and bias are repeated over the later dimensions of x."""
     x, scale, bias = cast_all(call.dtype, x, scale, bias)
     behind = (1,) * (x.ndim - call.attrs.axis % x.ndim - scale.ndim)
     y = x * scale.reshape(scale.shape + behind) + bias.reshape(bias.shape + behind)
@@ -91,6 +98,6 @@ def scale(call: Call, x: AnyArray, scale: AnyArray, bias: AnyArray) -> AnyArray:
 
 @kernel(NodeType.BIAS_ADD)
 def bias_add(call: Call, x: AnyArray, bias: AnyArray) -> AnyArray:
-    """y = x + bias, one bias for each channel."""
+    """Compute y = x + bias, with one bias for each channel."""
     x, bias = cast_all(call.dtype, x, bias)
     return x + per_channel(call, bias)

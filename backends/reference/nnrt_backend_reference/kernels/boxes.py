@@ -1,6 +1,6 @@
-"""Boxes [ymin, xmin, ymax, xmax]: decoded, compared, and picked by their scores without overlaps.
+"""Boxes [ymin, xmin, ymax, xmax]: decoding, comparison, and selection by scores without overlaps.
 
-The rules are those of TensorFlow Lite's TFLite_Detection_PostProcess. Of equal scores the one that comes first wins.
+The rules are those of TensorFlow Lite's TFLite_Detection_PostProcess. Of equal scores the first one wins.
 """
 
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import numpy as np
 
 from nnrt_backend_reference.kernels.kernel import AnyArray
-from nnrt_backend_reference.kernels.pieces import ask
+from nnrt_backend_reference.kernels.pieces import check_stop
 
-# Rows of the output with the box and the class that each holds, and the number of boxes taken.
+# Rows of the output, the box and the class in each, and the number of selected boxes.
 Found = tuple[AnyArray, AnyArray, AnyArray, int]
 
 
 def decoded(bbox: AnyArray, anchors: AnyArray, scale: Sequence[float]) -> AnyArray:
-    """Corners of boxes given by center and size [y, x, h, w], relative to those of their anchors."""
+    """Compute the corners of boxes [y, x, h, w], given by center and size relative to their anchors."""
     bbox = bbox / np.array(scale, bbox.dtype)
     center = bbox[:, :2] * anchors[:, 2:] + anchors[:, :2]
     half = np.exp(bbox[:, 2:]) * anchors[:, 2:] / 2
@@ -24,9 +24,9 @@ def decoded(bbox: AnyArray, anchors: AnyArray, scale: Sequence[float]) -> AnyArr
 
 
 def best_of_any_class(corners: AnyArray, scores: AnyArray, attrs: SimpleNamespace, columns: int) -> Found:
-    """Fast suppression: boxes by the score of their best class, each with the best of its classes.
+    """Compute fast suppression: boxes ranked by the score of their best class, each with its best classes.
 
-    A box has as many rows of the output as it may have classes, some of which may stay free.
+    A box has as many rows of the output as it may have classes, and some of these may stay zero.
     """
     picks = picked(corners, scores.max(axis=0)[None], attrs, attrs.max_detections)[0]
     picks = picks[picks >= 0]
@@ -36,7 +36,7 @@ def best_of_any_class(corners: AnyArray, scores: AnyArray, attrs: SimpleNamespac
 
 
 def best_per_class(corners: AnyArray, scores: AnyArray, attrs: SimpleNamespace, columns: int) -> Found:
-    """Regular suppression: class by class, then the best of all."""
+    """Compute regular suppression: for each class, then the best boxes of all classes."""
     limit = min(attrs.detections_per_class or attrs.max_detections, attrs.max_detections)
     picks = picked(corners, scores, attrs, limit)
     classes, order = np.nonzero(picks >= 0)
@@ -46,15 +46,15 @@ def best_per_class(corners: AnyArray, scores: AnyArray, attrs: SimpleNamespace, 
 
 
 def picked(corners: AnyArray, scores: AnyArray, attrs: SimpleNamespace, limit: int) -> AnyArray:
-    """Per row of scores [rows, boxes] the boxes taken, best first, and behind them -1: [rows, at most limit].
+    """Return the selected boxes for each row of scores [rows, boxes]: [rows, at most limit], the best first, then -1.
 
-    Each step takes the best box left in every row, and drops those that overlap it.
+    Each step selects the best box that is left in every row, and drops the boxes that overlap it.
     """
     left = np.where(scores >= attrs.nms_score_threshold, scores, -np.inf)
     rows = np.arange(len(scores))
     steps: list[AnyArray] = []
     while len(steps) < limit and (left > -np.inf).any():
-        ask()
+        check_stop()
         best = left.argmax(axis=1)
         steps.append(np.where(left[rows, best] > -np.inf, best, -1))
         left[rows, best] = -np.inf
@@ -63,7 +63,7 @@ def picked(corners: AnyArray, scores: AnyArray, attrs: SimpleNamespace, limit: i
 
 
 def overlap(a: AnyArray, b: AnyArray) -> AnyArray:
-    """Intersection by union of each of a with each of b; 0 with boxes that have no area."""
+    """Compute intersection over union of each box in a with each in b; 0 for boxes without area."""
     a = a[:, None]
     sides = np.minimum(a[..., 2:], b[:, 2:]) - np.maximum(a[..., :2], b[:, :2])
     common = np.maximum(sides, 0).prod(axis=-1)

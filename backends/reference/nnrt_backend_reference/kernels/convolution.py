@@ -1,7 +1,7 @@
 """Convolutions and pooling: windows that slide over an image.
 
-All are computed in the order batch, height, width, channels; an image in NCHW is turned before and after.
-Sizes and paddings are those of `nnrt_hdi.ops.convolution`.
+All compute in the order batch, height, width, channels; images in NCHW are transposed before and after. Sizes and
+paddings are those of `nnrt_hdi.ops.convolution`.
 """
 
 import functools
@@ -16,31 +16,33 @@ from numpy.lib.stride_tricks import sliding_window_view
 from nnrt_backend_reference.kernels.activation import fused
 from nnrt_backend_reference.kernels.arithmetic import quotient
 from nnrt_backend_reference.kernels.kernel import AnyArray, AnyDType, Call, cast_all, kernel, require_memory
-from nnrt_backend_reference.kernels.pieces import ask, blocks, blocks_before, product, rows_of_product
+from nnrt_backend_reference.kernels.pieces import blocks, blocks_before, check_stop, product, rows_of_product
 from nnrt_backend_reference.kernels.reduction import accumulator, lowest
 from nnrt_hdi.enums import Format, NodeType
 from nnrt_hdi.errors import OperationFailed
 from nnrt_hdi.ops.convolution import Window, pooling_window
 from nnrt_hdi.tensor import Shape
 
-# Largest matrix of windows that a convolution makes at once.
+# The largest matrix of windows that a convolution makes at once.
 BLOCK_BYTES = 1 << 25
-# Longest window along an axis whose elements are summed in their own type, as a convolution's are.
+# The longest window along an axis whose elements are summed in their own type, like those of a convolution.
 SHORT = 8
-# Size from which on windows that hardly overlap are folded one by one.
+# The size from which on windows that hardly overlap are reduced one by one.
 LONG = 32
 
 
 class Windows(NamedTuple):
-    """The windows of a pooling along an axis: their size, where they begin, and the positions of those that are folded
-    together."""
+    """Windows of a pooling along an axis.
+
+    `starts` are the indices where they begin. `alike` are the positions of windows that are reduced together.
+    """
 
     size: int
     starts: range
     alike: range
 
-    def apart(self) -> Iterator[tuple[int, slice]]:
-        """The positions of all others, each with the elements that its window has."""
+    def other_windows(self) -> Iterator[tuple[int, slice]]:
+        """Yield the other positions, each with the elements of its window."""
         for position in itertools.chain(range(self.alike.start), range(self.alike.stop, len(self.starts))):
             start = self.starts[position]
             yield position, slice(max(start, 0), start + self.size)
@@ -48,28 +50,28 @@ class Windows(NamedTuple):
 
 @kernel(NodeType.CONV2D_FUSION)
 def conv2d(call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) -> AnyArray:
-    """Every window of x times the weight, as one matrix product per group."""
+    """Compute every window of x times the weight, as one matrix product per group."""
     image, taps, bias = _channels_last(call, x, weight, bias)
     if not taps.size:  # There are no channels to sum over, but the kernel may be large.
-        return _finished(call, np.broadcast_to(bias, _nhwc(call)))
+        return _with_activation(call, np.broadcast_to(bias, _nhwc(call)))
     window = _window(call, taps)
     windows = _windows(call, image, window, 0)
     groups = call.attrs.group
     y = _depthwise(windows, taps) if groups > 1 and taps.shape[3] == 1 else _grouped(windows, taps, groups)
-    return _finished(call, y + bias)
+    return _with_activation(call, y + bias)
 
 
 @kernel(NodeType.CONV2D_TRANSPOSE_FUSION)
 def conv2d_transpose(call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) -> AnyArray:
-    """Every pixel of x times the weight, added to the output where the window lies, tap by tap."""
+    """Compute every pixel of x times the weight, added to the output where its window is, tap by tap."""
     image, taps, bias = _channels_last(call, x, weight, bias)
     if not taps.size:
-        return _finished(call, np.broadcast_to(bias, _nhwc(call)))
+        return _with_activation(call, np.broadcast_to(bias, _nhwc(call)))
     window = _window(call, taps)
     groups = call.attrs.group
     batch, *sizes, _ = image.shape
     _, *out_sizes, channels = _nhwc(call)
-    # All with the groups in front: [groups, batch, height, width, channels / groups].
+    # All have the groups first: [groups, batch, height, width, channels / groups].
     image = np.moveaxis(image.reshape(batch, *sizes, groups, taps.shape[3]), 3, 0)
     taps = taps.reshape(groups, 1, channels // groups, *taps.shape[1:])
     y = np.zeros((groups, batch, *out_sizes, channels // groups), call.dtype)
@@ -78,12 +80,12 @@ def conv2d_transpose(call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) 
     for (row, rows, out_rows), (column, columns, out_columns) in itertools.product(*steps):
         matrices = taps[:, :, None, :, row, column].swapaxes(-1, -2)
         y[:, :, out_rows, out_columns] += product(image[:, :, rows, columns], matrices)
-    return _finished(call, np.moveaxis(y, 0, 3).reshape(batch, *out_sizes, channels) + bias)
+    return _with_activation(call, np.moveaxis(y, 0, 3).reshape(batch, *out_sizes, channels) + bias)
 
 
 @kernel(NodeType.AVGPOOL_FUSION)
 def avg_pool(call: Call, x: AnyArray) -> AnyArray:
-    """Mean of each window over its real elements; integers round towards zero."""
+    """Compute the mean of each window over its pixels without padding; integers are rounded towards zero."""
     window, height = _pooling_window(call), _height_axis(call)
     is_short = x.dtype.kind == "f" and max(window.kernel) <= SHORT
     total = _pooled(call, window, x, np.add, call.dtype if is_short else accumulator(x.dtype), 0)
@@ -96,16 +98,16 @@ def avg_pool(call: Call, x: AnyArray) -> AnyArray:
 
 @kernel(NodeType.MAX_POOL_FUSION)
 def max_pool(call: Call, x: AnyArray) -> AnyArray:
-    """Maximum of each window over its real elements."""
+    """Compute the maximum of each window over its pixels without padding."""
     y = _pooled(call, _pooling_window(call), x, np.maximum, call.dtype, lowest(x.dtype))
     return fused(y, call.attrs.activation_type)
 
 
 def _pooled(call: Call, window: Window, x: AnyArray, fold: np.ufunc, dtype: AnyDType, identity: float) -> AnyArray:
-    """The real elements of each window folded into one: along one axis, and what that gives along the other."""
+    """Reduce the pixels of each window, without padding, along one axis and then along the other."""
     height = _height_axis(call)
     y = np.empty(call.outputs[0].shape, dtype)
-    # First the axis that shrinks more or grows less, so that nothing has more elements than x or y.
+    # Starts with the axis that shrinks more or grows less, so that no intermediate array is larger than x or y.
     first, second = sorted((height, height + 1), key=lambda axis: y.shape[axis] / max(x.shape[axis], 1))
     windows = {axis: _windows_along(window, axis - height, x.shape[axis]) for axis in (first, second)}
     half_shape = list(x.shape)
@@ -119,10 +121,10 @@ def _pooled(call: Call, window: Window, x: AnyArray, fold: np.ufunc, dtype: AnyD
 
 
 def _fold_windows(x: AnyArray, axis: int, windows: Windows, fold: np.ufunc, identity: float, out: AnyArray) -> None:
-    """Fold the windows along an axis of x, which is contiguous."""
+    """Reduce the windows along an axis of x, which is contiguous."""
     given, results = x.swapaxes(0, axis), out.swapaxes(0, axis)
-    for position, lying in windows.apart():
-        ask()
+    for position, lying in windows.other_windows():
+        check_stop()
         results[position] = _folded_entries(given[lying], fold, identity)
     if windows.alike:
         runs = _folded_runs(x.reshape(-1), windows.size, math.prod(x.shape[axis + 1 :]), fold)
@@ -132,7 +134,7 @@ def _fold_windows(x: AnyArray, axis: int, windows: Windows, fold: np.ufunc, iden
 
 
 def _folded_entries(x: AnyArray, fold: np.ufunc, identity: float) -> AnyArray:
-    """The entries of x folded: a few one after the other, for which numpy prepares less."""
+    """Reduce the entries of x; a few are reduced one after the other, which numpy needs less preparation for."""
     if 0 < len(x) <= LONG:
         return functools.reduce(fold, x)
     y: AnyArray = fold.reduce(x, axis=0, initial=identity)
@@ -140,9 +142,9 @@ def _folded_entries(x: AnyArray, fold: np.ufunc, identity: float) -> AnyArray:
 
 
 def _folded_runs(x: AnyArray, size: int, step: int, fold: np.ufunc) -> AnyArray:
-    """For each element of a vector the fold of so many, one every `step`, that begin with it.
+    """Return for each element of a vector the reduction of `size` elements, one every `step`, that begin with it.
 
-    Two runs make one twice as long. What reaches beyond the end means nothing.
+    Two reductions make one of twice as many elements. Those that reach beyond the end are meaningless.
     """
     if size == 1:
         return x
@@ -152,15 +154,15 @@ def _folded_runs(x: AnyArray, size: int, step: int, fold: np.ufunc) -> AnyArray:
 
 
 def _folded_pairs(a: AnyArray, b: AnyArray, distance: int, fold: np.ufunc) -> AnyArray:
-    """Each element of a folded with the element of b so far behind it, where there is one."""
-    ask()
+    """Reduce each element of a with the element of b `distance` behind it, where there is one."""
+    check_stop()
     y = np.empty_like(a)
     fold(a[:-distance], b[distance:], out=y[:-distance])
     return y
 
 
 def _windows_along(window: Window, axis: int, size: int) -> Windows:
-    """The windows along an axis of this size; those that lie in it are alike, unless they are long and few."""
+    """Return the windows along an axis. Those inside of the image are reduced together, unless long and few."""
     kernel, stride, (before, _) = window.kernel[axis], window.stride[axis], window.padding(axis, size)
     starts = range(-before, window.output_size(axis, size) * stride - before, stride)
     alike = range(-(-before // stride), min(len(starts), (size - kernel + before) // stride + 1))
@@ -170,7 +172,7 @@ def _windows_along(window: Window, axis: int, size: int) -> Windows:
 
 
 def _channels_last(call: Call, *arrays: AnyArray) -> list[AnyArray]:
-    """Images as [batch, height, width, channels] and vectors as they are, in the type to compute in."""
+    """Return images as [batch, height, width, channels] and vectors as they are, in the type to compute in."""
     turned = (
         np.moveaxis(array, 1, 3) if spec.rank == 4 and spec.format is Format.NCHW else array
         for spec, array in zip(call.inputs, arrays, strict=True)
@@ -178,19 +180,19 @@ def _channels_last(call: Call, *arrays: AnyArray) -> list[AnyArray]:
     return cast_all(call.dtype, *turned)
 
 
-def _finished(call: Call, y: AnyArray) -> AnyArray:
-    """The result with its activation, in the layout of the first input."""
+def _with_activation(call: Call, y: AnyArray) -> AnyArray:
+    """Apply the activation and return the result in the layout of the first input."""
     y = fused(y, call.attrs.activation_type)
     return np.moveaxis(y, 3, 1) if call.inputs[0].format is Format.NCHW else y
 
 
 def _height_axis(call: Call) -> int:
-    """The dimension of the height, behind which that of the width is."""
+    """Return the dimension of the height; the width is the next one."""
     return 2 if call.inputs[0].format is Format.NCHW else 1
 
 
 def _nhwc(call: Call) -> Shape:
-    """The shape of the output, which has the layout of the first input, with its channels last."""
+    """Return the shape of the output, which has the layout of the first input, with its channels last."""
     batch, *others = call.outputs[0].shape
     return (batch, *others[1:], others[0]) if call.inputs[0].format is Format.NCHW else (batch, *others)
 
@@ -209,7 +211,7 @@ def _pooling_window(call: Call) -> Window:
 
 
 def _windows(call: Call, image: AnyArray, window: Window, border: float) -> AnyArray:
-    """A view of every window: [batch, out height, out width, channels, kernel height, kernel width]."""
+    """Return a view of all windows: [batch, out height, out width, channels, kernel height, kernel width]."""
     _, out_height, out_width, _ = _nhwc(call)
     (stride_h, stride_w), (dilation_h, dilation_w) = window.stride, window.dilation
     views = sliding_window_view(_padded(call, image, window, border), window.extent, axis=(1, 2))
@@ -218,20 +220,20 @@ def _windows(call: Call, image: AnyArray, window: Window, border: float) -> AnyA
 
 
 def _padded(call: Call, image: AnyArray, window: Window, border: float) -> AnyArray:
-    """The image with the border that its windows reach into."""
+    """Return the image with the border that its windows reach into."""
     batch, height, width, channels = image.shape
     (top, bottom), (left, right) = window.padding(0, height), window.padding(1, width)
     if not (top or bottom or left or right):
         return image
     shape = batch, top + height + bottom, left + width + right, channels
     require_memory(call, shape, image.dtype)
-    padded = np.full_like(image, border, shape=shape)  # Lies in memory as the image does.
+    padded = np.full_like(image, border, shape=shape)  # Has the image's order in memory.
     padded[:, top : top + height, left : left + width] = image
     return padded
 
 
 def _grouped(windows: AnyArray, taps: AnyArray, groups: int) -> AnyArray:
-    """[..., height, width, in channels] by [out channels, height, width, in channels / groups]."""
+    """Multiply [..., height, width, in channels] by [out channels, height, width, in channels / groups]."""
     batch, height, width, channels, *kernel_size = windows.shape
     positions = batch, height, width
     inner = channels // groups
@@ -249,14 +251,14 @@ def _grouped(windows: AnyArray, taps: AnyArray, groups: int) -> AnyArray:
 
 
 def _depthwise(windows: AnyArray, taps: AnyArray) -> AnyArray:
-    """Each channel by its own filters, [channels * multiplier, height, width, 1], one kernel tap at a time."""
+    """Multiply each channel by its own filters, [channels * multiplier, height, width, 1], one kernel tap at a time."""
     *positions, channels, height, width = windows.shape
     filters = taps.reshape(channels, -1, height, width)
-    # As the image lies in memory, so that each step runs along it.
+    # In the image's order in memory, so that each step reads contiguous elements.
     results = [np.zeros_like(windows[..., 0, 0]) for _ in range(filters.shape[1])]
     product = np.empty_like(results[0])
     for row, column in itertools.product(range(height), range(width)):
-        ask()
+        check_stop()
         for out, result in enumerate(results):
             np.multiply(windows[..., row, column], filters[:, out, row, column], out=product)
             result += product
@@ -264,9 +266,9 @@ def _depthwise(windows: AnyArray, taps: AnyArray) -> AnyArray:
 
 
 def _overlaps(window: Window, axis: int, cut: int, positions: int, size: int) -> list[tuple[int, slice, slice]]:
-    """Taps of a window along an axis of this size, each with the positions whose tap lies in it, and where those lie.
+    """Return the taps of a window along an axis, each with the positions where it is in bounds, and its indices there.
 
-    Tap t at position p lies at p stride + t dilation - cut. Taps that nowhere lie in it are left out.
+    Tap t at position p is at index p stride + t dilation - cut. Taps that are never in bounds are left out.
     """
     stride = window.stride[axis]
     found = []
@@ -281,7 +283,7 @@ def _overlaps(window: Window, axis: int, cut: int, positions: int, size: int) ->
 
 
 def _real_elements(window: Window, axis: int, size: int) -> AnyArray:
-    """For each position of the window along an axis, how many of its elements are no padding."""
+    """Return for each position of the window along an axis the number of its elements that aren't padding."""
     before, _ = window.padding(axis, size)
     start = np.arange(window.output_size(axis, size)) * window.stride[axis] - before
     count: AnyArray = np.minimum(start + window.kernel[axis], size) - np.maximum(start, 0)

@@ -8,13 +8,13 @@ from nnrt_hdi.enums import NodeType
 
 @kernel(NodeType.FILL)
 def fill(call: Call, value: AnyArray, _: AnyArray) -> AnyArray:
-    """The only element of value, everywhere."""
+    """Return a tensor filled with the only element of value."""
     return np.broadcast_to(value.reshape(()), call.outputs[0].shape)
 
 
 @kernel(NodeType.CONSTANT_OF_SHAPE)
 def constant_of_shape(call: Call, _: AnyArray) -> AnyArray:
-    """One number, everywhere."""
+    """Return a tensor filled with one number."""
     spec = call.outputs[0]
     number = np.array(call.attrs.value or 0.0).astype(spec.numpy_dtype)
     return np.broadcast_to(number.reshape(()), spec.shape)
@@ -22,7 +22,10 @@ def constant_of_shape(call: Call, _: AnyArray) -> AnyArray:
 
 @kernel(NodeType.RANGE)
 def range_(call: Call, _: AnyArray) -> AnyArray:
-    """Numbers from start in steps of delta; sums that wrap around come back, for the last number is an INT64."""
+    """Return numbers from start in steps of delta.
+
+    The last number is an INT64, so sums that wrap around in between end up right.
+    """
     shape, dtype = call.outputs[0].shape, np.dtype(np.int64)
     require_memory(call, shape, dtype)
     y = np.arange(*shape, dtype=dtype)

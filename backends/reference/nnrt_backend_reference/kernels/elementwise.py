@@ -39,7 +39,7 @@ for _node_type, _function in FUNCTIONS.items():
 
 @kernel(NodeType.EXPFUSION)
 def exp(call: Call, x: AnyArray) -> AnyArray:
-    """y = base^(shift + scale x)."""
+    """Compute y = base^(shift + scale x)."""
     attrs, x = call.attrs, x.astype(call.dtype, copy=False)
     exponent: AnyArray = attrs.shift + attrs.scale * x
     return np.exp(exponent) if attrs.base == -1 else np.power(x.dtype.type(attrs.base), exponent)
@@ -47,7 +47,7 @@ def exp(call: Call, x: AnyArray) -> AnyArray:
 
 @kernel(NodeType.CLIP)
 def clip(call: Call, x: AnyArray) -> AnyArray:
-    """y = min(max(x, min), max)."""
+    """Compute y = min(max(x, min), max)."""
     x, low, high = x.astype(call.dtype, copy=False), call.attrs.min, call.attrs.max
     if x.dtype.kind == "f":
         low, high = -np.inf if low is None else low, np.inf if high is None else high
@@ -58,16 +58,16 @@ def clip(call: Call, x: AnyArray) -> AnyArray:
 
 @kernel(NodeType.CAST)
 def cast(call: Call, x: AnyArray, _: AnyArray) -> AnyArray:
-    """y = x in the type of the output; what is beyond an integer type becomes its nearest, not-a-number 0."""
+    """Cast x to the output's type; numbers beyond an integer type become its nearest one, and NaN becomes 0."""
     dtype = call.outputs[0].numpy_dtype
     return to_integers(x, dtype) if x.dtype.kind == "f" and dtype.kind in "iu" else x.astype(dtype, copy=False)
 
 
 def to_integers(x: AnyArray, dtype: AnyDType) -> AnyArray:
-    """Real numbers without their fraction, kept inside the range of an integer type."""
+    """Truncate real numbers, and limit them to the range of an integer type."""
     x = np.trunc(x.astype(np.float64))
     limits = np.iinfo(dtype)
-    # The highest value need not be a FLOAT64, but the power of two behind it is.
+    # The highest value may not be a FLOAT64, but the power of two after it is.
     too_low, too_high = x < float(limits.min), x >= float(limits.max + 1)
     inside = np.where(too_low | too_high | np.isnan(x), 0, x).astype(dtype)
     return np.where(too_low, dtype.type(limits.min), np.where(too_high, dtype.type(limits.max), inside))

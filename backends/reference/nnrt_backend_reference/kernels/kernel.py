@@ -1,12 +1,12 @@
-"""Kernels, and the table in which they are found.
+"""Registry of kernels, and helpers that they share.
 
     @kernel(NodeType.SQUARE)
     def square(call, x):
         return x * x
 
-A kernel gets its call and the arrays of its operands, which it must not write into, and returns the array of its
-output or a tuple of them. A result may be a view of an operand, and may have a wider type than the output: the
-program rounds.
+A kernel gets its call and the arrays of its operands, which it must not write to. It returns the array of its output,
+or a tuple of arrays. A result may be a view of an operand, and may have a wider type than the output: the program
+rounds it.
 """
 
 import math
@@ -32,7 +32,7 @@ KERNELS: dict[NodeType, Kernel] = {}
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A node as its kernel sees it.
+    """Node as its kernel sees it.
 
     `attrs` has all attributes, under the names of their parameters in `nnrt_hdi.ops`; the specs are exact.
     """
@@ -41,7 +41,7 @@ class Call:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     max_tensor_bytes: int
-    # The type to compute in: that of the output, but FLOAT32 for FLOAT16, rounded once at the end.
+    # The type to compute in: the output's, but FLOAT32 for FLOAT16, rounded once at the end.
     dtype: AnyDType = field(init=False)
 
     def __post_init__(self) -> None:
@@ -49,7 +49,7 @@ class Call:
 
     @property
     def is_empty(self) -> bool:
-        """No output has an element."""
+        """Whether no output has an element."""
         return all(0 in spec.shape for spec in self.outputs)
 
 
@@ -66,23 +66,23 @@ def kernel(node_type: NodeType) -> Callable[[KernelT], KernelT]:
 
 
 def wider(dtype: AnyDType) -> AnyDType:
-    """FLOAT32 for FLOAT16, any other type itself."""
+    """Return FLOAT32 for FLOAT16, and other types as they are."""
     return np.dtype(np.float32) if dtype == np.float16 else dtype
 
 
 def cast_all(dtype: AnyDType, *arrays: AnyArray) -> list[AnyArray]:
-    """The arrays in another type; those that have it are not copied."""
+    """Cast arrays to a type, without copying those that have it."""
     return [array if array.dtype == dtype else array.astype(dtype) for array in arrays]
 
 
 def per_channel(call: Call, vector: AnyArray) -> AnyArray:
-    """A vector with one element per channel of the first operand, shaped to be broadcast with it."""
+    """Return a vector with one element per channel of the first operand, reshaped to broadcast with it."""
     spec = call.inputs[0]
     return vector.reshape([-1 if axis == spec.channel_axis else 1 for axis in range(spec.rank)])
 
 
 def require_memory(call: Call, shape: Shape, dtype: AnyDType) -> None:
-    """Raise OutOfMemory, before it is taken, if an array would pass the limit of a single tensor."""
+    """Raise OutOfMemory before an array is allocated that would exceed the limit of a single tensor."""
     size = math.prod(shape) * dtype.itemsize
     if size > call.max_tensor_bytes:
         raise too_much(f"a tensor of {dtype} {format_shape(shape)} needs {size} bytes", call.max_tensor_bytes)

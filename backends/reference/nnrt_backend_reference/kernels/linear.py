@@ -1,4 +1,4 @@
-"""Matrix products, and the recurrence made of them."""
+"""Matrix products, and recurrences built on them."""
 
 import math
 
@@ -6,14 +6,14 @@ import numpy as np
 
 from nnrt_backend_reference.kernels.activation import fused, sigmoid
 from nnrt_backend_reference.kernels.kernel import AnyArray, Call, cast_all, kernel
-from nnrt_backend_reference.kernels.pieces import ask, product
+from nnrt_backend_reference.kernels.pieces import check_stop, product
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.ops.linear import lstm_depth
 
 
 @kernel(NodeType.FULL_CONNECTION)
 def full_connection(call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray | None = None) -> AnyArray:
-    """y = f(X W^T + bias), X the rows of x as long as those of W."""
+    """Compute y = f(X W^T + bias), where X is x as rows of W's length."""
     x, weight = cast_all(call.dtype, x, weight)
     shape = call.outputs[0].shape
     y = product(x.reshape(math.prod(shape[:-1]), weight.shape[1]), weight.T)
@@ -24,7 +24,7 @@ def full_connection(call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray | 
 
 @kernel(NodeType.MATMUL_FUSION)
 def matmul(call: Call, a: AnyArray, b: AnyArray) -> AnyArray:
-    """y = f(A B) in the type of the output."""
+    """Compute y = f(A B) in the type of the output."""
     a, b = cast_all(call.dtype, a, b)
     a = a.swapaxes(-1, -2) if call.attrs.transpose_a else a
     b = b.swapaxes(-1, -2) if call.attrs.transpose_b else b
@@ -35,14 +35,14 @@ def matmul(call: Call, a: AnyArray, b: AnyArray) -> AnyArray:
 def lstm(
     call: Call, x: AnyArray, w_ih: AnyArray, w_hh: AnyArray, bias: AnyArray, hx: AnyArray, cx: AnyArray
 ) -> tuple[AnyArray, ...]:
-    """Layer by layer, each forward and, if it is bidirectional, backward."""
+    """Compute an LSTM layer by layer, each forward and, if bidirectional, backward."""
     attrs = call.attrs
     layers, directions = lstm_depth(attrs.num_layers, attrs.num_directions, attrs.bidirectional)
     states = call.outputs[1].shape
     entries = states[0]
     x, w_ih, w_hh, bias, hx, cx = cast_all(call.dtype, x, w_ih, w_hh, bias, hx, cx)
     w_ih, w_hh = (weight.reshape(entries, *weight.shape[-2:]) for weight in (w_ih, w_hh))
-    # The biases of x and those of h are only ever added.
+    # The biases of x and of h are only added, so their sum is enough.
     both = bias.reshape(entries, 2, -1).sum(axis=1) if attrs.has_bias else np.zeros((entries, 1), call.dtype)
     hx, cx = hx.reshape(states).copy(), cx.reshape(states).copy()
     for layer in range(layers):
@@ -58,10 +58,10 @@ def lstm(
 def _recur(
     call: Call, x: AnyArray, y: AnyArray, w_ih: AnyArray, w_hh: AnyArray, bias: AnyArray, h: AnyArray, c: AnyArray
 ) -> None:
-    """One direction of a layer, step by step: writes the states after each into h and c, and each h into y."""
+    """Compute one direction of a layer step by step; h and c end with the last states, y has h after each step."""
     keep_c, keep_h = call.attrs.zoneout_cell, call.attrs.zoneout_hidden
     for x_step, y_step in zip(x, y, strict=True):
-        ask()
+        check_stop()
         i, o, f, g = np.split(product(x_step, w_ih.T) + product(h, w_hh.T) + bias, 4, axis=-1)
         new_c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
         h[...] = _zoned_out(keep_h, h, sigmoid(o) * np.tanh(new_c))

@@ -8,10 +8,10 @@ from nnrt_backend_reference.kernels.kernel import AnyArray, Call, Kernel, kernel
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import OperationFailed
 
-# Most elements that a failed ASSERT shows: messages are short.
+# The most elements that a failed ASSERT shows, so that messages stay short.
 MOST_SHOWN = 100
 
-# Operands of two types are compared as numpy does, in a type that holds both (FLOAT64, if none does).
+# numpy compares operands of different types in one that represents both, or in FLOAT64.
 FUNCTIONS: dict[NodeType, Callable[..., AnyArray]] = {
     NodeType.EQUAL: np.equal,
     NodeType.NOT_EQUAL: np.not_equal,
@@ -39,13 +39,17 @@ for _node_type, _function in FUNCTIONS.items():
 
 @kernel(NodeType.SELECT)
 def select(_: Call, condition: AnyArray, a: AnyArray, b: AnyArray) -> AnyArray:
-    """a where condition is true, else b; a condition of fewer dimensions picks rows."""
+    """Return a where condition is true, else b; a condition with fewer dimensions selects rows."""
     return np.where(condition.reshape(condition.shape[: a.ndim] + (1,) * (a.ndim - condition.ndim)), a, b)
 
 
 @kernel(NodeType.ASSERT)
 def assert_(call: Call, condition: AnyArray, data: AnyArray) -> AnyArray:
-    """condition, if all of it is true. Raises OperationFailed, with the first elements of data, if it is not."""
+    """Return condition if all of it is true.
+
+    Raises:
+        OperationFailed: An element is false. The message has the first elements of data.
+    """
     if np.all(condition):
         return condition
     shown = data.reshape(-1)[: min(call.attrs.summarize, MOST_SHOWN)]

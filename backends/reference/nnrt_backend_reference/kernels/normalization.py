@@ -14,9 +14,9 @@ from nnrt_hdi.enums import NodeType
 from nnrt_hdi.ops.normalization import instance_channel_axis
 from nnrt_hdi.ops.operands import named_axes
 
-# What sums of squares are computed in: those of large FLOAT32 would be infinite.
+# The type for sums of squares: those of large FLOAT32 numbers would be infinite.
 WIDE = np.dtype(np.float64)
-# Sum of powers in FLOAT32 from which on none is too small for its digits where its share of the sum has all of its own.
+# The least sum of powers in FLOAT32 for which no power loses digits that its share of the sum would have.
 LEAST_POWERS = float(np.finfo(np.float32).eps)
 
 
@@ -24,7 +24,7 @@ LEAST_POWERS = float(np.finfo(np.float32).eps)
 def batch_norm(
     call: Call, x: AnyArray, scale: AnyArray, offset: AnyArray, mean: AnyArray, variance: AnyArray
 ) -> AnyArray:
-    """y = scale (x - mean) / sqrt(variance + epsilon) + offset, each per channel."""
+    """Compute y = scale (x - mean) / sqrt(variance + epsilon) + offset, each per channel."""
     x, *vectors = cast_all(call.dtype, x, scale, offset, mean, variance)
     scale, offset, mean, variance = (per_channel(call, vector) for vector in vectors)
     y: AnyArray = x - mean
@@ -35,7 +35,7 @@ def batch_norm(
 
 @kernel(NodeType.SOFTMAX)
 def softmax(call: Call, x: AnyArray) -> AnyArray:
-    """y = exp(x) / sum(exp(x)); the maximum is taken off first where powers overflow, or would lose digits."""
+    """Compute y = exp(x) / sum(exp(x)); the maximum is subtracted first where powers overflow or lose digits."""
     (x,) = cast_all(call.dtype, x)
     axis = (call.attrs.axis[0] if call.attrs.axis else -1) % x.ndim
     y = np.empty_like(x)
@@ -50,7 +50,7 @@ def softmax(call: Call, x: AnyArray) -> AnyArray:
 
 
 def softmax_of_rows(x: AnyArray) -> AnyArray:
-    """The softmax of each row, its maximum taken off first."""
+    """Compute the softmax of each row after subtracting its maximum."""
     power = np.exp(below_maximum(x, 1, out=np.empty_like(x)))
     power /= power.sum(axis=1, keepdims=True)
     return power
@@ -58,7 +58,7 @@ def softmax_of_rows(x: AnyArray) -> AnyArray:
 
 @kernel(NodeType.LOG_SOFTMAX)
 def log_softmax(call: Call, x: AnyArray) -> AnyArray:
-    """y = x - log(sum(exp(x))); the maximum is taken off first, so that nothing overflows."""
+    """Compute y = x - log(sum(exp(x))); the maximum is subtracted first, so that nothing overflows."""
     (x,) = cast_all(call.dtype, x)
     axis = call.attrs.axis % x.ndim
     y = np.empty_like(x)
@@ -70,7 +70,7 @@ def log_softmax(call: Call, x: AnyArray) -> AnyArray:
 
 @kernel(NodeType.LAYER_NORM_FUSION)
 def layer_norm(call: Call, x: AnyArray, gamma: AnyArray, beta: AnyArray) -> AnyArray:
-    """Standardized over the last dimensions, then scaled and shifted there."""
+    """Standardize x over its last dimensions, then scale and shift it there."""
     y = np.empty(x.shape, call.dtype)
     for part, centered, variance in deviations(x, call.attrs.begin_norm_axis):
         np.multiply(centered, 1 / np.sqrt(variance + call.attrs.epsilon), out=y[part], casting="same_kind")
@@ -82,7 +82,7 @@ def layer_norm(call: Call, x: AnyArray, gamma: AnyArray, beta: AnyArray) -> AnyA
 
 @kernel(NodeType.INSTANCE_NORM)
 def instance_norm(call: Call, x: AnyArray, scale: AnyArray, bias: AnyArray) -> AnyArray:
-    """Standardized over all dimensions but batch and channels, then scaled and shifted per channel."""
+    """Standardize x over all dimensions but batch and channels, then scale and shift each channel."""
     channel = instance_channel_axis(call.inputs[0], len(scale))
     x = np.moveaxis(x, channel, 1)
     each = (*x.shape[:2], *[1] * (x.ndim - 2))
@@ -97,14 +97,14 @@ def instance_norm(call: Call, x: AnyArray, scale: AnyArray, bias: AnyArray) -> A
 
 @kernel(NodeType.L2_NORMALIZE_FUSION)
 def l2_normalize(call: Call, x: AnyArray) -> AnyArray:
-    """y = f(x / sqrt(max(sum(x^2), epsilon)))."""
+    """Compute y = f(x / sqrt(max(sum(x^2), epsilon)))."""
     total = np.square(x, dtype=WIDE).sum(axis=named_axes(call.attrs.axis, x.ndim) or None, keepdims=True)
     return fused(x / np.sqrt(np.maximum(total, call.attrs.epsilon)), call.attrs.activation_type)
 
 
 @kernel(NodeType.LRN)
 def lrn(call: Call, x: AnyArray) -> AnyArray:
-    """y = x / (bias + alpha sum(x^2))^beta, the sum taken over a window that slides along the channels."""
+    """Compute y = x / (bias + alpha sum(x^2))^beta, with the sum over a window that slides along the channels."""
     attrs, axis = call.attrs, call.inputs[0].channel_axis
     radius = min(attrs.depth_radius, x.shape[axis] - 1)
     border = [(radius, radius) if at == axis else (0, 0) for at in range(x.ndim)]
@@ -119,14 +119,13 @@ def lrn(call: Call, x: AnyArray) -> AnyArray:
 
 
 def below_maximum(x: AnyArray, axis: int, out: AnyArray) -> AnyArray:
-    """x - max(x) along an axis."""
-    # The maximum of the numbers, which numpy finds sooner than one that is no number where there is such an element:
-    # that remains one all the same.
+    """Compute x - max(x) along an axis."""
+    # fmax ignores NaN, and numpy computes it faster than a maximum that is NaN. NaN in x stays NaN all the same.
     return np.subtract(x, folded(np.fmax, x, (axis,), -np.inf), out=out)
 
 
 def deviations(x: AnyArray, axis: int) -> Iterator[tuple[tuple[slice, ...], AnyArray, AnyArray]]:
-    """Parts of x, each as where it lies, x - mean, and population variance: both over the dimensions from axis on."""
+    """Yield parts of x: their indices, x - mean, and population variance, both over the dimensions from axis on."""
     length = math.prod(x.shape[axis:])
     ones = np.ones((length, 1), WIDE)
     for part in blocks_before(axis, x.shape):

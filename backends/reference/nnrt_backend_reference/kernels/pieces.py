@@ -1,4 +1,4 @@
-"""Work cut into pieces, between which a run can be stopped, and whose elements stay in the processor's cache."""
+"""Splitting of work into pieces. A run can be stopped between pieces, and a piece fits into the processor's cache."""
 
 import itertools
 import math
@@ -11,14 +11,14 @@ import numpy as np
 from nnrt_backend_reference.kernels.kernel import AnyArray, AnyDType
 from nnrt_hdi.tensor import Shape
 
-# Steps of arithmetic that a processor makes in about a tenth of a second, in plain loops...
+# The arithmetic steps of about a tenth of a second, in plain loops...
 PIECE_STEPS = 1 << 26
 # ...and in matrix products of real numbers.
 PIECE_PRODUCTS = 1 << 32
-# Elements of an array that stays in the cache, with a few of its size, from one step of arithmetic to the next.
+# The elements of an array that stays in the cache, with a few others of its size, between arithmetic steps.
 CACHED = 1 << 18
-# Elements that numpy's ufuncs copy at a time where they cast. Where rows are shorter than this they also copy what is
-# broadcast along them: with numpy's own 8192 that doubles what rows of a thousand take.
+# The elements that numpy's ufuncs copy at a time where they cast. Where rows are shorter, ufuncs also copy operands
+# that are broadcast along the rows: with numpy's default of 8192 rows of a thousand elements take twice as long.
 BUFFER = 1 << 10
 
 
@@ -30,8 +30,8 @@ _thread = _Thread()
 
 
 @contextmanager
-def stopped_by(check: Callable[[], None]) -> Iterator[None]:
-    """Have `ask` call this, in this thread, while the block lasts."""
+def stop_by(check: Callable[[], None]) -> Iterator[None]:
+    """Make `check_stop` call `check` in this thread while the block runs."""
     _thread.check = check
     try:
         yield
@@ -39,49 +39,49 @@ def stopped_by(check: Callable[[], None]) -> Iterator[None]:
         _thread.check = None
 
 
-def ask() -> None:
-    """Raise what ends the run, if it is to end."""
+def check_stop() -> None:
+    """Raise the error that ends the run, if it is to end."""
     if _thread.check is not None:
         _thread.check()
 
 
 def blocks(shape: Shape, most: int) -> Iterator[tuple[slice, ...]]:
-    """Cut an array of this shape into parts of at most so many elements (but at least one), and ask before each."""
+    """Yield parts of an array of at most `most` elements (at least one), and call `check_stop` before each."""
     parts: list[list[slice]] = []
     for size in reversed(shape):
         length = max(1, min(size, most))
         parts.insert(0, [slice(start, start + length) for start in range(0, size, length)])
         most //= length
     for part in itertools.product(*parts):
-        ask()
+        check_stop()
         yield part
 
 
 def blocks_before(axis: int, shape: Shape) -> Iterator[tuple[slice, ...]]:
-    """Cut an array of this shape into parts that stay in the cache, but only in its dimensions before the axis."""
+    """Yield parts of an array of this shape that fit into the cache, cut only in dimensions before the axis."""
     return blocks(shape[:axis], CACHED // max(1, math.prod(shape[axis:])))
 
 
 def part_by_part(compute: Callable[[AnyArray, AnyArray], None], x: AnyArray, dtype: AnyDType) -> AnyArray:
-    """y of this type, of which `compute(x, y)` sets each element from that of x."""
+    """Return y of this type, where `compute(x, y)` sets the elements of y from those of x."""
     y = np.empty(x.shape, dtype)
     given, results = x.reshape(-1), y.reshape(-1)
-    for part in blocks(given.shape, CACHED // 2):  # Functions of elements have more arrays of this size than others.
+    for part in blocks(given.shape, CACHED // 2):  # Functions of elements need more arrays than others.
         compute(given[part], results[part])
     return y
 
 
 def rows_of_product(inner: int, columns: int, dtype: AnyDType) -> int:
-    """The rows of a matrix product that are one piece."""
+    """Return the number of rows of a matrix product that are one piece."""
     most = PIECE_PRODUCTS if dtype.kind == "f" else PIECE_STEPS
     return max(most // (inner * columns or 1), 1)
 
 
 def product(a: AnyArray, b: AnyArray) -> AnyArray:
-    """np.matmul of two arrays of matrices, of one type; some rows after others where it takes long."""
+    """Compute np.matmul of two arrays of matrices of one type, in pieces of some rows where it takes long."""
     rows, (inner, columns) = a.shape[-2], b.shape[-2:]
     y: AnyArray
-    if a.size * b.size <= PIECE_STEPS * inner:  # As many steps at most, for batches that are not repeated.
+    if a.size * b.size <= PIECE_STEPS * inner:  # An upper bound of the steps, for batches that aren't repeated.
         y = np.matmul(a, b)
         return y
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])

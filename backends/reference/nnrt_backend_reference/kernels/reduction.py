@@ -1,4 +1,4 @@
-"""Reductions: many elements folded into one."""
+"""Reductions of many elements to one."""
 
 import math
 from collections.abc import Callable
@@ -12,15 +12,15 @@ from nnrt_hdi.enums import NodeType, ReduceMode
 from nnrt_hdi.ops.reduction import reduced_axes, reduction_factor
 from nnrt_hdi.tensor import Shape
 
-# Most elements whose sum in their own type is as exact however they are added.
+# The most elements whose sum in their own type is equally exact in any order.
 SHORT = 1 << 10
-# Longest rows, and fewest elements of all of them, that are folded quicker all together than each for itself.
+# Rows of at most this length, with at least so many elements in all, are faster to reduce together than one by one.
 SHORT_ROW, MANY = 32, 1 << 12
 
 
 @kernel(NodeType.REDUCE_FUSION)
 def reduce(call: Call, x: AnyArray, axis: AnyArray) -> AnyArray:
-    """y = x folded over the dimensions in axis."""
+    """Reduce x over the dimensions in axis."""
     attrs = call.attrs
     axes = reduced_axes(axis.reshape(-1).tolist(), x.ndim, attrs.reduce_to_end)
     y = FOLDS[attrs.mode](x, axes)
@@ -30,20 +30,20 @@ def reduce(call: Call, x: AnyArray, axis: AnyArray) -> AnyArray:
 
 @kernel(NodeType.ALL)
 def all_of(call: Call, x: AnyArray, axis: AnyArray) -> AnyArray:
-    """No element is 0 over the dimensions in axis."""
+    """Return whether no element is 0 over the dimensions in axis."""
     axes = reduced_axes(axis.reshape(-1).tolist(), x.ndim, reduce_to_end=False)
     return np.asarray(np.all(x, axis=axes)).reshape(call.outputs[0].shape)
 
 
 def total(x: AnyArray, axes: Shape) -> AnyArray:
-    """Sum in a type that keeps it exact for longer: FLOAT64; integers wrap around in the end."""
+    """Compute the sum in the widest type, which keeps it exact for longer; integers wrap around at the end."""
     return summed(x, axes, accumulator(x.dtype))
 
 
 def summed(x: AnyArray, axes: Shape, dtype: AnyDType) -> AnyArray:
-    """Sum in a type over these dimensions, which stay with size 1.
+    """Compute the sum in a type over these dimensions, which stay with size 1.
 
-    Of short rows einsum makes it sooner than np.add, which for long ones loses less.
+    For short rows einsum is faster than np.add, which is more exact for long ones.
     """
     first = x.ndim - len(axes)
     if x.dtype.kind == "f" and axes == tuple(range(first, x.ndim)):
@@ -67,8 +67,10 @@ def folded_in_blocks(fold: np.ufunc, x: AnyArray, axes: Shape, identity: float) 
 
 
 def folded(fold: np.ufunc, x: AnyArray, axes: Shape, identity: float) -> AnyArray:
-    """x folded, by what may see an element twice, over these dimensions, which stay with size 1; nothing gives the
-    identity."""
+    """Reduce x over these dimensions, which stay with size 1, by a function that may see an element twice.
+
+    Reducing no elements gives the identity.
+    """
     first = x.ndim - len(axes)
     length = math.prod(x.shape[first:])
     if length and axes == tuple(range(first, x.ndim)):
@@ -77,10 +79,10 @@ def folded(fold: np.ufunc, x: AnyArray, axes: Shape, identity: float) -> AnyArra
 
 
 def folded_rows(fold: np.ufunc, x: AnyArray, length: int) -> AnyArray:
-    """Fold each so many elements of a vector.
+    """Reduce each row of `length` elements of a vector.
 
-    numpy prepares something for each row, reduceat less than reduce. Where rows are short and many it is quicker to
-    fold what begins at each element, twice as much with each step, whatever row it belongs to.
+    numpy prepares something for each row, reduceat less than reduce. If rows are short and many, it is faster to reduce
+    the sequence that begins at each element, doubling its length with each step, without regard to rows.
     """
     if not (1 < length <= SHORT_ROW and x.size >= MANY):
         y: AnyArray = fold.reduceat(x, np.arange(0, x.size, length))
@@ -97,17 +99,17 @@ def folded_shape(x: AnyArray, axes: Shape) -> Shape:
 
 
 def accumulator(dtype: AnyDType) -> AnyDType:
-    """The widest type of a kind: FLOAT64, INT64, UINT64."""
+    """Return the widest type of a kind: FLOAT64, INT64, UINT64."""
     return np.dtype(dtype.kind + "8")
 
 
 def lowest(dtype: AnyDType) -> float | int:
-    """The lowest number of a data type."""
+    """Return the lowest number of a data type."""
     return -np.inf if dtype.kind == "f" else int(np.iinfo(dtype).min)
 
 
 def highest(dtype: AnyDType) -> float | int:
-    """The highest number of a data type."""
+    """Return the highest number of a data type."""
     return np.inf if dtype.kind == "f" else int(np.iinfo(dtype).max)
 
 

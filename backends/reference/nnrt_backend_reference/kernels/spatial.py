@@ -1,6 +1,6 @@
-"""Images resized, rearranged and read: the operators that know height and width.
+"""Operators that know the height and width of images: resizing, rearranging, detection.
 
-All are computed in the order batch, height, width, channels; an image in NCHW is turned before and after, which costs
+All compute in the order batch, height, width, channels; images in NCHW are transposed before and after, which copies
 nothing.
 """
 
@@ -14,27 +14,27 @@ from nnrt_hdi.enums import CoordinateTransformMode, Format, NearestMode, NodeTyp
 from nnrt_hdi.ops.spatial import BOX_NUMBERS, block_pair, borders
 from nnrt_hdi.tensor import Shape
 
-# What RESIZE computes weights in, and how many of the old pixels a new one reads along an axis.
+# The type of RESIZE's weights, and the most old pixels that a new one reads along an axis.
 WEIGHT, MOST_NEIGHBOURS = np.dtype(np.float64), 4
 
 
 @kernel(NodeType.RESIZE)
 def resize(call: Call, x: AnyArray) -> AnyArray:
-    """Each row and column is a weighted sum of a few: one dimension after the other."""
+    """Compute each row and column as a weighted sum of a few, one dimension after the other."""
     image = _channels_last(call, x).astype(call.dtype, copy=False)
     sizes = _nhwc(call.outputs[0].shape, call)
-    # First the dimension that shrinks more or grows less, so that nothing is larger than x or y.
+    # Starts with the dimension that shrinks more or grows less, so that no intermediate image is larger than x or y.
     for axis in sorted((1, 2), key=lambda axis: sizes[axis] / image.shape[axis]):
         require_memory(call, (MOST_NEIGHBOURS, sizes[axis]), WEIGHT)
         sources, weights = _neighbours(call.attrs, image.shape[axis], sizes[axis])
         image = _weighted_sum(image, axis, sources, weights)
-    return _as_given(call, image)
+    return _in_format(call, image)
 
 
 def _neighbours(attrs: SimpleNamespace, old: int, new: int) -> tuple[AnyArray, AnyArray]:
-    """For each new pixel along an axis the old ones it reads, [neighbours, new], and their weights, likewise.
+    """Return for each new pixel along an axis the old ones that it reads, and their weights: both [neighbours, new].
 
-    Positions are fractions of whole numbers, and exact.
+    Positions are exact fractions of integers.
     """
     above, below = _positions(attrs.coordinate_transform_mode, old, new)
     first = above // below
@@ -52,7 +52,7 @@ def _neighbours(attrs: SimpleNamespace, old: int, new: int) -> tuple[AnyArray, A
 
 
 def _positions(mode: CoordinateTransformMode, old: int, new: int) -> tuple[AnyArray, int]:
-    """Positions of new pixels in the old ones: numerators, and their denominator."""
+    """Return the positions of new pixels among the old ones, as numerators and one denominator."""
     index = np.arange(new, dtype=np.int64)
     if mode is CoordinateTransformMode.ASYMMETRIC:
         return index * old, new
@@ -64,19 +64,22 @@ def _positions(mode: CoordinateTransformMode, old: int, new: int) -> tuple[AnyAr
 
 
 def _nearest(mode: NearestMode, above: AnyArray, below: int) -> AnyArray:
-    """The fraction above / below as a whole number."""
+    """Round the fraction above / below to an integer."""
     if mode is NearestMode.FLOOR:
         return above // below
     if mode is NearestMode.CEIL:
         return -(-above // below)
     if mode is NearestMode.ROUND_HALF_DOWN:
         return -((below - 2 * above) // (2 * below))
-    # Away from 0 (NORMAL) is up for all positions inside the image.
+    # Inside an image, away from 0 (NORMAL) means up.
     return (2 * above + below) // (2 * below)
 
 
 def _cubic(rest: AnyArray, a: float) -> AnyArray:
-    """Weights of the neighbours at -1, 0, 1 and 2 (R. Keys, "Cubic convolution interpolation", 1981, equation 4)."""
+    """Return the weights of the neighbours at -1, 0, 1 and 2.
+
+    They are those of R. Keys, "Cubic convolution interpolation" (1981), equation 4.
+    """
 
     def near(t: AnyArray) -> AnyArray:
         return ((a + 2) * t - (a + 3)) * t * t + 1
@@ -88,7 +91,7 @@ def _cubic(rest: AnyArray, a: float) -> AnyArray:
 
 
 def _weighted_sum(x: AnyArray, axis: int, sources: AnyArray, weights: AnyArray) -> AnyArray:
-    """The sum of a few takes from x along an axis, each with its weights; a single one is x as it is."""
+    """Compute the weighted sum of a few arrays taken from x along an axis; a single one has no weights."""
     if len(sources) == 1:
         only: AnyArray = x.take(sources[0], axis)
         return only
@@ -100,7 +103,10 @@ def _weighted_sum(x: AnyArray, axis: int, sources: AnyArray, weights: AnyArray) 
 
 @kernel(NodeType.BATCH_TO_SPACE_ND)
 def batch_to_space(call: Call, x: AnyArray) -> AnyArray:
-    """[rows, columns, batch, height, width, channels] as [batch, height rows, width columns, channels], cropped."""
+    """Rearrange batches to blocks of pixels, and crop the result.
+
+    [rows, columns, batch, height, width, channels] becomes [batch, height rows, width columns, channels].
+    """
     image = _channels_last(call, x)
     rows, columns = block_pair(call.attrs.block_shape)
     (top, _), (left, _) = borders("crops", call.attrs.crops)
@@ -108,14 +114,15 @@ def batch_to_space(call: Call, x: AnyArray) -> AnyArray:
     _, height, width, channels = image.shape
     blocks = image.reshape(rows, columns, -1, height, width, channels).transpose(2, 3, 0, 4, 1, 5)
     full = blocks.reshape(-1, height * rows, width * columns, channels)
-    return _as_given(call, full[:, top : top + out_height, left : left + out_width])
+    return _in_format(call, full[:, top : top + out_height, left : left + out_width])
 
 
 @kernel(NodeType.SPACE_TO_BATCH_ND)
 def space_to_batch(call: Call, x: AnyArray) -> AnyArray:
-    """With a border, [batch, height, rows, width, columns, channels] as [rows columns batch, height, width, channels].
+    """Rearrange blocks of pixels to batches, with a border around the image.
 
-    The border is 0, of a quantized tensor the element that stands for it.
+    [batch, height, rows, width, columns, channels] becomes [rows columns batch, height, width, channels]. The border is
+    0, or in a quantized tensor the zero point.
     """
     rows, columns = block_pair(call.attrs.block_shape)
     spec = call.inputs[0]
@@ -124,33 +131,33 @@ def space_to_batch(call: Call, x: AnyArray) -> AnyArray:
     image = np.pad(_channels_last(call, x), border, constant_values=x.dtype.type(zero))
     batch, height, width, channels = image.shape
     blocks = image.reshape(batch, height // rows, rows, width // columns, columns, channels)
-    return _as_given(call, blocks.transpose(2, 4, 0, 1, 3, 5).reshape(-1, height // rows, width // columns, channels))
+    return _in_format(call, blocks.transpose(2, 4, 0, 1, 3, 5).reshape(-1, height // rows, width // columns, channels))
 
 
 @kernel(NodeType.DEPTH_TO_SPACE)
 def depth_to_space(call: Call, x: AnyArray) -> AnyArray:
-    """Channels (row, column, new channel) or, with mode CRD, (new channel, row, column) as blocks of pixels."""
+    """Rearrange channels (row, column, new channel), or (new channel, row, column) in mode CRD, to blocks of pixels."""
     image, block = _channels_last(call, x), call.attrs.block_size
     batch, height, width, _ = image.shape
     if call.attrs.mode == "CRD":
         blocks = image.reshape(batch, height, width, -1, block, block).transpose(0, 1, 4, 2, 5, 3)
     else:
         blocks = image.reshape(batch, height, width, block, block, -1).transpose(0, 1, 3, 2, 4, 5)
-    return _as_given(call, blocks.reshape(batch, height * block, width * block, -1))
+    return _in_format(call, blocks.reshape(batch, height * block, width * block, -1))
 
 
 @kernel(NodeType.SPACE_TO_DEPTH)
 def space_to_depth(call: Call, x: AnyArray) -> AnyArray:
-    """Blocks of pixels as channels (row, column, old channel)."""
+    """Rearrange blocks of pixels to channels (row, column, old channel)."""
     image, block = _channels_last(call, x), call.attrs.block_size
     batch, height, width, _ = _nhwc(call.outputs[0].shape, call)
     blocks = image.reshape(batch, height, block, width, block, -1).transpose(0, 1, 3, 2, 4, 5)
-    return _as_given(call, blocks.reshape(batch, height, width, -1))
+    return _in_format(call, blocks.reshape(batch, height, width, -1))
 
 
 @kernel(NodeType.DETECTION_POST_PROCESS)
 def detection_post_process(call: Call, bbox: AnyArray, scores: AnyArray, anchors: AnyArray) -> tuple[AnyArray, ...]:
-    """Boxes decoded, those that overlap better ones dropped, the rest written row by row."""
+    """Decode the boxes, drop those that overlap better ones, and write the rest row by row."""
     attrs, columns = call.attrs, call.attrs.max_classes_per_detection or 1
     bbox, scores, anchors = cast_all(wider(bbox.dtype), bbox[0, :, :BOX_NUMBERS], scores[0], anchors)
     corners = boxes.decoded(bbox, anchors, attrs.scale)
@@ -168,11 +175,11 @@ def _channels_last(call: Call, image: AnyArray) -> AnyArray:
     return np.moveaxis(image, 1, 3) if call.inputs[0].format is Format.NCHW else image
 
 
-def _as_given(call: Call, image: AnyArray) -> AnyArray:
+def _in_format(call: Call, image: AnyArray) -> AnyArray:
     return np.moveaxis(image, 3, 1) if call.inputs[0].format is Format.NCHW else image
 
 
 def _nhwc(shape: Shape, call: Call) -> Shape:
-    """A shape in the layout of the first input, with its channels last."""
+    """Return a shape that has the layout of the first input, with its channels last."""
     batch, *others = shape
     return (batch, *others[1:], others[0]) if call.inputs[0].format is Format.NCHW else shape

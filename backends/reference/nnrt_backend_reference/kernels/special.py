@@ -10,8 +10,8 @@ from nnrt_backend_reference.kernels.pieces import part_by_part
 
 Float64s = NDArray[np.float64]
 
-# W. J. Cody, "Rational Chebyshev approximations for the error function", Math. Comp. 23 (1969), with the
-# coefficients of his CALERF in SPECFUN (netlib): highest power first.
+# W. J. Cody, "Rational Chebyshev approximations for the error function", Math. Comp. 23 (1969), with the coefficients
+# of his CALERF in SPECFUN (netlib): highest power first.
 _ERF_ABOVE = (
     1.85777706184603153e-1,
     3.16112374387056560e00,
@@ -64,9 +64,10 @@ _TAIL_BELOW = (
     6.05183413124413191e-2,
     2.33520497626869185e-3,
 )
-# P in erf(x) = tanh(x P(x^2)), the form of E. Page, "Approximations to the cumulative normal function and its inverse
-# for use on a pocket calculator", Applied Statistics 26 (1977): highest power first. Of all P of this degree it is the
-# one whose largest relative error on 0..4 is least, by C. L. Lawson's algorithm: 9.6e-8. FLOAT32 makes 2.7e-7 of it.
+# The polynomial P in erf(x) = tanh(x P(x^2)), highest power first. The form is that of E. Page, "Approximations to the
+# cumulative normal function and its inverse for use on a pocket calculator", Applied Statistics 26 (1977). Of all
+# polynomials of this degree P has the least maximum relative error on 0..4, 9.6e-8, by C. L. Lawson's algorithm. In
+# FLOAT32 the error is 2.7e-7.
 _SINGLE = (
     1.4185221608181804e-07,
     -5.668476019687644e-06,
@@ -76,14 +77,14 @@ _SINGLE = (
     1.0276905576406212e-01,
     1.1283792743102459,
 )
-_ONE_FROM = 4.25  # erf is 1 from here on, in FLOAT32
+_ONE_FROM = 4.25  # From here on erf is 1 in FLOAT32.
 _SMALL, _LARGE = 0.46875, 4.0
-_BEYOND = 28.0  # erfc underflows to 0 from here on
+_BEYOND = 28.0  # From here on erfc underflows to 0.
 _SQRT_PI = np.sqrt(np.pi)
 
 
 def erf(x: NDArray[Any]) -> NDArray[Any]:
-    """The error function 2 / sqrt(pi) integral of exp(-t^2) from 0 to x, to the precision of x, FLOAT32 at least."""
+    """Compute 2 / sqrt(pi) integral of exp(-t^2) from 0 to x, to the precision of x, but at least of FLOAT32."""
     if x.dtype in (np.float16, np.float32):
         return _erf_single(x)
     wide: Float64s = np.asarray(x, np.float64)
@@ -92,7 +93,7 @@ def erf(x: NDArray[Any]) -> NDArray[Any]:
 
 
 def erfc(x: NDArray[Any]) -> NDArray[Any]:
-    """1 - erf(x); of FLOAT64 to full precision also where it is tiny."""
+    """Compute 1 - erf(x); for FLOAT64 to full precision also where it is tiny."""
     if x.dtype in (np.float16, np.float32):
         y = _erf_single(x)
         np.subtract(1, y, out=y)
@@ -120,7 +121,7 @@ def _erf_near_zero(x: Float64s) -> Float64s:
 
 
 def _erfc_of_size(x: Float64s) -> Float64s:
-    """erfc(|x|) where |x| is above _SMALL; not a number stays one."""
+    """Compute erfc(|x|) where |x| is above _SMALL; NaN stays NaN."""
     y = np.clip(np.abs(x), _SMALL, _BEYOND)
     middle = _polynomial(_MIDDLE_ABOVE, y) / _polynomial(_MIDDLE_BELOW, y)
     inverse = 1 / (y * y)

@@ -121,74 +121,75 @@ typedef enum {
 /** Operations, with the tensors that each one reads. */
 typedef enum {
     /**
-     * y = f(a + b), f the fused activation; integers wrap around, of two BOOL it is "or".
+     * y = f(a + b), where f is the fused activation; integers wrap around; for two BOOL, + is "or".
      * Inputs (2): a, b.
      * Parameters: OH_NN_ADD_ACTIVATIONTYPE.
      */
     OH_NN_OPS_ADD = 1,
     /**
-     * Mean of each window over its real elements (the divisor counts no padding), then the fused activation. The layout
-     * is that of x; the attribute `format` says nothing (NNRt always sends NCHW). kernel_size and strides are (height,
-     * width), strides empty: 1; pad and pad_mode are pad_list and pad_mode of CONV2D_FUSION. global pools the whole
-     * height and width, and looks at none of them. Output sizes as for CONV2D_FUSION; with round_mode CEIL the PAD
-     * formula rounds up, but drops a window that would start behind the input.
+     * y = f(mean of each window over its elements without padding), where f is the fused activation. x determines the
+     * layout; the attribute `format` is ignored, as NNRt always sends NCHW. kernel_size and strides are (height,
+     * width); empty strides mean 1. pad and pad_mode are pad_list and pad_mode of CONV2D_FUSION. global pools the whole
+     * height and width, and ignores these attributes. Output sizes are those of CONV2D_FUSION; with round_mode CEIL the
+     * PAD formula rounds up, but drops a window that would start after the input.
      * Inputs (1): x.
      * Parameters: OH_NN_AVG_POOL_KERNEL_SIZE, OH_NN_AVG_POOL_STRIDE, OH_NN_AVG_POOL_PAD, OH_NN_AVG_POOL_PAD_MODE,
      * OH_NN_AVG_POOL_ROUND_MODE, OH_NN_AVG_POOL_GLOBAL, OH_NN_AVG_POOL_ACTIVATION_TYPE.
      */
     OH_NN_OPS_AVG_POOL = 2,
     /**
-     * y = scale (x - mean) / sqrt(variance + epsilon) + offset, one of each for a channel. Channels are the last
-     * dimension, of an NCHW tensor dimension 1.
+     * y = scale (x - mean) / sqrt(variance + epsilon) + offset, with one of each per channel. Channels are the last
+     * dimension, or dimension 1 of an NCHW tensor.
      * Inputs (5): x, scale, offset, mean, variance.
      * Parameters: OH_NN_BATCH_NORM_EPSILON.
      */
     OH_NN_OPS_BATCH_NORM = 3,
     /**
      * y[b, h rows + r, w columns + c] = x[(r columns + c) batch + b, h, w], with block_shape [rows, columns]. Then
-     * crops [[top, bottom], [left, right]] (empty: none) are cut off. TensorFlow Lite's order of elements.
+     * crops [[top, bottom], [left, right]] (empty: none) are cut off. The order of elements is TensorFlow Lite's.
      * Inputs (1): x.
      * Parameters: OH_NN_BATCH_TO_SPACE_ND_BLOCKSIZE, OH_NN_BATCH_TO_SPACE_ND_CROPS.
      */
     OH_NN_OPS_BATCH_TO_SPACE_ND = 4,
     /**
-     * y = x + bias, one bias for each channel: the last dimension, of an NCHW tensor dimension 1.
+     * y = x + bias, with one bias for each channel: the last dimension, or dimension 1 of an NCHW tensor.
      * Inputs (2): x, bias.
      */
     OH_NN_OPS_BIAS_ADD = 5,
     /**
      * y = x in the data type whose number is in type: 1 (BOOL) to 12 (FLOAT64), or HDI's 30 to 44. Real numbers lose
-     * their fraction on the way to integers, integers keep their low bits, and as BOOL all but 0 is true. What a real
-     * number beyond an integer type's range becomes is not defined.
+     * their fraction when they become integers. Integers keep their low bits. As BOOL everything but 0 is true. The
+     * result of a real number beyond an integer type's range is undefined.
      * Inputs (2): x, type.
      */
     OH_NN_OPS_CAST = 6,
     /**
-     * The parts behind each other along axis; all else in their shapes agrees.
+     * y = the parts joined along axis; their shapes agree in all other dimensions.
      * Inputs (2 or more): parts.
      * Parameters: OH_NN_CONCAT_AXIS.
      */
     OH_NN_OPS_CONCAT = 7,
     /**
-     * 2-D convolution with groups and dilation, plus a bias per output channel, then the fused activation. weight is
-     * [out channels, kernel height, kernel width, in channels / group]; with format NCHW it is [out channels, in
-     * channels / group, kernel height, kernel width]. kernel_size, in_channel and out_channel repeat what its shape
-     * says. stride and dilation are (height, width), empty: 1. With pad_mode PAD zeros are put around x: pad_list is
-     * (top, bottom, left, right), empty: none. SAME and VALID don't look at it: VALID pads nothing; SAME pads what is
-     * missing to (out - 1) stride + (k - 1) dilation + 1, half of it in front, rounded down. Output sizes: SAME ceil(in
-     * / stride); VALID and PAD floor((in + pads - (k - 1) dilation - 1) / stride) + 1.
+     * y = f(conv2d(x, weight) + bias): a 2-D convolution with groups and dilation, a bias per output channel, and f. f
+     * is the fused activation. weight is [out channels, kernel height, kernel width, in channels / group]; with format
+     * NCHW it is [out channels, in channels / group, kernel height, kernel width]. kernel_size, in_channel and
+     * out_channel repeat what its shape says. stride and dilation are (height, width); empty means 1. With pad_mode
+     * PAD, pad_list is the zeros around x (top, bottom, left, right); empty means none. SAME and VALID ignore pad_list:
+     * VALID pads nothing; SAME pads what is missing to (out - 1) stride + (k - 1) dilation + 1, half of it in front,
+     * rounded down. Output sizes: SAME ceil(in / stride); VALID and PAD floor((in + pads - (k - 1) dilation - 1) /
+     * stride) + 1.
      * Inputs (3): x, weight, bias.
      * Parameters: OH_NN_CONV2D_STRIDES, OH_NN_CONV2D_PAD, OH_NN_CONV2D_PAD_MODE, OH_NN_CONV2D_DILATION,
      * OH_NN_CONV2D_ACTIVATION_TYPE, OH_NN_CONV2D_GROUP.
      */
     OH_NN_OPS_CONV2D = 8,
     /**
-     * Transposed 2-D convolution (the gradient of a convolution), plus a bias per output channel, then the activation.
-     * Attributes and weight are as for CONV2D_FUSION: weight begins with the channels of the output, and pads are cut
-     * off from the result. SAME cuts off what (in - 1) stride + e has beyond in stride, half of it in front, rounded
-     * down. output_paddings is (height, width), one number for both, or empty: 0. Output sizes, with e = (k - 1)
-     * dilation + 1: SAME in stride + output padding; VALID and PAD (in - 1) stride + e - pads + output padding
-     * (TensorFlow Lite, MindSpore Lite).
+     * y = f(transposed conv2d(x, weight) + bias): the gradient of a convolution, a bias per output channel, and f. f is
+     * the fused activation. Attributes and weight are those of CONV2D_FUSION: weight begins with the channels of the
+     * output, and pads are cut off from the result. SAME cuts off what (in - 1) stride + e has beyond in stride, half
+     * of it in front, rounded down. output_paddings is (height, width), one number for both, or empty for 0. Output
+     * sizes, with e = (k - 1) dilation + 1: SAME in stride + output padding; VALID and PAD (in - 1) stride + e - pads +
+     * output padding. The rules are those of TensorFlow Lite and MindSpore Lite.
      * Inputs (3): x, weight, bias.
      * Parameters: OH_NN_CONV2D_TRANSPOSE_STRIDES, OH_NN_CONV2D_TRANSPOSE_PAD, OH_NN_CONV2D_TRANSPOSE_PAD_MODE,
      * OH_NN_CONV2D_TRANSPOSE_DILATION, OH_NN_CONV2D_TRANSPOSE_ACTIVATION_TYPE, OH_NN_CONV2D_TRANSPOSE_GROUP,
@@ -196,13 +197,14 @@ typedef enum {
      */
     OH_NN_OPS_CONV2D_TRANSPOSE = 9,
     /**
-     * 2-D convolution with groups and dilation, plus a bias per output channel, then the fused activation. weight is
-     * [out channels, kernel height, kernel width, in channels / group]; with format NCHW it is [out channels, in
-     * channels / group, kernel height, kernel width]. kernel_size, in_channel and out_channel repeat what its shape
-     * says. stride and dilation are (height, width), empty: 1. With pad_mode PAD zeros are put around x: pad_list is
-     * (top, bottom, left, right), empty: none. SAME and VALID don't look at it: VALID pads nothing; SAME pads what is
-     * missing to (out - 1) stride + (k - 1) dilation + 1, half of it in front, rounded down. Output sizes: SAME ceil(in
-     * / stride); VALID and PAD floor((in + pads - (k - 1) dilation - 1) / stride) + 1.
+     * y = f(conv2d(x, weight) + bias): a 2-D convolution with groups and dilation, a bias per output channel, and f. f
+     * is the fused activation. weight is [out channels, kernel height, kernel width, in channels / group]; with format
+     * NCHW it is [out channels, in channels / group, kernel height, kernel width]. kernel_size, in_channel and
+     * out_channel repeat what its shape says. stride and dilation are (height, width); empty means 1. With pad_mode
+     * PAD, pad_list is the zeros around x (top, bottom, left, right); empty means none. SAME and VALID ignore pad_list:
+     * VALID pads nothing; SAME pads what is missing to (out - 1) stride + (k - 1) dilation + 1, half of it in front,
+     * rounded down. Output sizes: SAME ceil(in / stride); VALID and PAD floor((in + pads - (k - 1) dilation - 1) /
+     * stride) + 1.
      * Inputs (3): x, weight, bias.
      * Parameters: OH_NN_DEPTHWISE_CONV2D_NATIVE_STRIDES, OH_NN_DEPTHWISE_CONV2D_NATIVE_PAD,
      * OH_NN_DEPTHWISE_CONV2D_NATIVE_PAD_MODE, OH_NN_DEPTHWISE_CONV2D_NATIVE_DILATION,
@@ -210,242 +212,244 @@ typedef enum {
      */
     OH_NN_OPS_DEPTHWISE_CONV2D_NATIVE = 10,
     /**
-     * y = f(a / b), f the fused activation; integers round towards zero (TensorFlow Lite, MindSpore Lite), and an
-     * integer divided by zero is 0.
+     * y = f(a / b), where f is the fused activation. Integers are rounded towards zero, as in TensorFlow Lite and
+     * MindSpore Lite. An integer divided by zero is 0.
      * Inputs (2): a, b.
      * Parameters: OH_NN_DIV_ACTIVATIONTYPE.
      */
     OH_NN_OPS_DIV = 11,
     /**
-     * y = a and b, of one shape and data type, combined by mode: PROD a b; SUM a + b; MAXIMUM the larger of both.
+     * y = a and b combined by mode: PROD a b; SUM a + b; MAXIMUM the larger of both. a and b have one shape and data
+     * type.
      * Inputs (2): a, b.
      * Parameters: OH_NN_ELTWISE_MODE.
      */
     OH_NN_OPS_ELTWISE = 12,
     /**
-     * x with a dimension of length 1 inserted, so that it is where axis says in the output.
+     * y = x with a dimension of length 1 inserted, whose index in the output is axis.
      * Inputs (2): x, axis.
      */
     OH_NN_OPS_EXPAND_DIMS = 13,
     /**
-     * A tensor of the given shape, every element of which is the only one of value.
+     * y = the only element of value everywhere, in the given shape.
      * Inputs (2): value, shape.
      */
     OH_NN_OPS_FILL = 14,
     /**
-     * y = f(X W^T + bias), f the fused activation; W is [out features, in features]. X is x as a matrix with in
-     * features columns, and y is [rows, out features]. With use_axis, which an axis implies, the dimensions from axis
-     * (absent: 0) on are the columns, and y keeps those before it: [..., out features]. bias is [out features];
-     * has_bias repeats whether there is one.
+     * y = f(X W^T + bias), where f is the fused activation and W is [out features, in features]. X is x as a matrix
+     * with in features columns, and y is [rows, out features]. With use_axis, which an axis implies, the dimensions
+     * from axis (absent: 0) on are the columns, and y keeps those before it: [..., out features]. bias is [out
+     * features]; has_bias repeats whether there is one.
      * Inputs (2 to 3): x, weight, bias.
      * Parameters: OH_NN_FULL_CONNECTION_AXIS, OH_NN_FULL_CONNECTION_HAS_BIAS, OH_NN_FULL_CONNECTION_USE_AXIS,
      * OH_NN_FULL_CONNECTION_ACTIVATIONTYPE.
      */
     OH_NN_OPS_FULL_CONNECTION = 15,
     /**
-     * y[..., i, ...] = x[..., indices[i], ...]: the dimensions of indices take the place of the one at axis.
+     * y[..., i, ...] = x[..., indices[i], ...]: the dimensions of indices replace the one at axis.
      * Inputs (3): x, indices, axis.
      */
     OH_NN_OPS_GATHER = 16,
     /**
-     * y = f(x) element by element, f named by activation_type. NO_ACTIVATION x; RELU max(x, 0); SIGMOID 1 / (1 +
+     * y = f(x) element by element, where activation_type names f. NO_ACTIVATION x; RELU max(x, 0); SIGMOID 1 / (1 +
      * exp(-x)); RELU6 min(max(x, 0), 6); ELU x if x > 0 else alpha (exp(x) - 1); LEAKY_RELU x if x >= 0 else alpha x;
-     * ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|); SOFTPLUS log(1 + exp(x)); TANH; SELU 1.0507 (x if x >
-     * 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6) / 6; HSIGMOID min(max((x + 3) / 6, 0), 1);
-     * THRESHOLDRELU min(max(x, 0), alpha); LINEAR x; HARD_TANH min(max(x, min_val), max_val); SIGN; SWISH x sigmoid(x);
-     * GELU x Phi(x), with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). Of GELU the
-     * documents of NNRt differ: some print 0.5 x (1 + tanh(x / 2)), one x Phi(x), which is what is computed here, and
-     * by the frameworks.
+     * ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|); SOFTPLUS log(1 + exp(x)); TANH tanh(x); SELU 1.0507 (x
+     * if x > 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6) / 6; HSIGMOID min(max((x + 3) / 6, 0), 1);
+     * THRESHOLDRELU min(max(x, 0), alpha); LINEAR x; HARD_TANH min(max(x, min_val), max_val); SIGN the sign of x; SWISH
+     * x sigmoid(x); GELU x Phi(x), or with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715
+     * x^3))). NNRt's documents differ about GELU: some print 0.5 x (1 + tanh(x / 2)), one x Phi(x). This operator and
+     * the frameworks compute the latter.
      * Inputs (1): x.
      */
     OH_NN_OPS_HSWISH = 17,
     /**
-     * y = (a <= b), false where either is not a number.
+     * y = (a <= b); false if either is NaN.
      * Inputs (2): a, b.
      */
     OH_NN_OPS_LESS_EQUAL = 18,
     /**
-     * y = f(A B), f the fused activation; [..., M, K] by [..., K, N] is [..., M, N], batches broadcast. transpose_a and
-     * transpose_b swap the last two dimensions of an operand first. The result has the higher-precision type of the two
-     * or a higher one that the model declares, and is computed in it; integers wrap around.
+     * y = f(A B), where f is the fused activation: [..., M, K] by [..., K, N] is [..., M, N], and batches broadcast.
+     * transpose_a and transpose_b swap the last two dimensions of an operand first. The result has the higher-precision
+     * type of the operands, or a higher one that the model declares, and is computed in it. Integers wrap around.
      * Inputs (2): a, b.
      * Parameters: OH_NN_MATMUL_TRANSPOSE_A, OH_NN_MATMUL_TRANSPOSE_B, OH_NN_MATMUL_ACTIVATION_TYPE.
      */
     OH_NN_OPS_MATMUL = 19,
     /**
-     * y = the larger of a and b, not a number where either is not.
+     * y = the larger of a and b; NaN if either is NaN.
      * Inputs (2): a, b.
      */
     OH_NN_OPS_MAXIMUM = 20,
     /**
-     * Maximum of each window, padding never wins, then the fused activation. Attributes, layout and sizes as for
-     * AVGPOOL_FUSION.
+     * y = f(maximum of each window over its elements without padding), where f is the fused activation. Attributes,
+     * layout and sizes are those of AVGPOOL_FUSION.
      * Inputs (1): x.
      * Parameters: OH_NN_MAX_POOL_KERNEL_SIZE, OH_NN_MAX_POOL_STRIDE, OH_NN_MAX_POOL_PAD, OH_NN_MAX_POOL_PAD_MODE,
      * OH_NN_MAX_POOL_ROUND_MODE, OH_NN_MAX_POOL_GLOBAL, OH_NN_MAX_POOL_ACTIVATION_TYPE.
      */
     OH_NN_OPS_MAX_POOL = 21,
     /**
-     * y = f(a b), f the fused activation; integers wrap around, of two BOOL it is "and".
+     * y = f(a b), where f is the fused activation; integers wrap around; for two BOOL, the product is "and".
      * Inputs (2): a, b.
      * Parameters: OH_NN_MUL_ACTIVATION_TYPE.
      */
     OH_NN_OPS_MUL = 22,
     /**
-     * y[..., j, ...] = on_value if indices[...] == j else off_value, for j from 0 to depth - 1. The new dimension is
-     * where axis says in the output. An index outside 0..depth-1 gives off_value everywhere.
+     * y[..., j, ...] = on_value if indices[...] == j else off_value, for j from 0 to depth - 1. axis is the index of
+     * the new dimension in the output. An index outside of 0..depth-1 gives off_value everywhere.
      * Inputs (4): indices, depth, on_value, off_value.
      * Parameters: OH_NN_ONE_HOT_AXIS.
      */
     OH_NN_OPS_ONE_HOT = 23,
     /**
-     * x with paddings[i, 0] elements before and paddings[i, 1] behind in dimension i. They hold constant_value, or
-     * mirror x at its edge: REFLECT without the edge itself, SYMMETRIC with it. The attribute paddings stays empty, the
-     * operand counts.
+     * y = x with paddings[i, 0] elements before and paddings[i, 1] elements after it in dimension i. They are
+     * constant_value, or mirror x at its edge: REFLECT without the edge itself, SYMMETRIC with it. The attribute
+     * paddings stays empty; the operand counts.
      * Inputs (2): x, paddings.
      * Parameters: OH_NN_PAD_CONSTANT_VALUE, OH_NN_PAD_PADDING_MODE.
      */
     OH_NN_OPS_PAD = 24,
     /**
-     * (scale x + shift)^y; integers wrap around, and round towards zero where y is negative: 0 to such a power is 0.
-     * Where the result is an integer, scale and shift must be, too.
+     * y = (scale x + shift)^y; integers wrap around, and are rounded towards zero for negative powers. For integers, 0
+     * to a negative power is 0. Where the result is an integer, scale and shift must be integers too.
      * Inputs (2): x, y.
      * Parameters: OH_NN_POW_SCALE, OH_NN_POW_SHIFT.
      */
     OH_NN_OPS_POW = 25,
     /**
-     * y = f(x scale + bias), f the fused activation; integers wrap around. scale and bias have the shape of x from axis
-     * on, as far as they reach, and repeat over its other dimensions.
+     * y = f(x scale + bias), where f is the fused activation; integers wrap around. scale and bias have the dimensions
+     * of x from axis on, or the first of these, and repeat over the others.
      * Inputs (3): x, scale, bias.
      * Parameters: OH_NN_SCALE_AXIS, OH_NN_SCALE_ACTIVATIONTYPE.
      */
     OH_NN_OPS_SCALE = 26,
     /**
-     * The dimensions of x, as INT32, or INT64 if the model declares the output so.
+     * y = the dimensions of x, as INT32, or INT64 if the model declares the output so.
      * Inputs (1): x.
      */
     OH_NN_OPS_SHAPE = 27,
     /**
-     * y = f(x) element by element, f named by activation_type. NO_ACTIVATION x; RELU max(x, 0); SIGMOID 1 / (1 +
+     * y = f(x) element by element, where activation_type names f. NO_ACTIVATION x; RELU max(x, 0); SIGMOID 1 / (1 +
      * exp(-x)); RELU6 min(max(x, 0), 6); ELU x if x > 0 else alpha (exp(x) - 1); LEAKY_RELU x if x >= 0 else alpha x;
-     * ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|); SOFTPLUS log(1 + exp(x)); TANH; SELU 1.0507 (x if x >
-     * 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6) / 6; HSIGMOID min(max((x + 3) / 6, 0), 1);
-     * THRESHOLDRELU min(max(x, 0), alpha); LINEAR x; HARD_TANH min(max(x, min_val), max_val); SIGN; SWISH x sigmoid(x);
-     * GELU x Phi(x), with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). Of GELU the
-     * documents of NNRt differ: some print 0.5 x (1 + tanh(x / 2)), one x Phi(x), which is what is computed here, and
-     * by the frameworks.
+     * ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|); SOFTPLUS log(1 + exp(x)); TANH tanh(x); SELU 1.0507 (x
+     * if x > 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6) / 6; HSIGMOID min(max((x + 3) / 6, 0), 1);
+     * THRESHOLDRELU min(max(x, 0), alpha); LINEAR x; HARD_TANH min(max(x, min_val), max_val); SIGN the sign of x; SWISH
+     * x sigmoid(x); GELU x Phi(x), or with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715
+     * x^3))). NNRt's documents differ about GELU: some print 0.5 x (1 + tanh(x / 2)), one x Phi(x). This operator and
+     * the frameworks compute the latter.
      * Inputs (1): x.
      */
     OH_NN_OPS_SIGMOID = 28,
     /**
-     * size[i] elements of x from begin[i] on, in dimension axes[i] (axes empty: in dimension i, of all).
+     * y = size[i] elements of x from begin[i] on, in dimension axes[i] (axes empty: in dimension i, of all).
      * Inputs (3): x, begin, size.
      * Parameters: OH_NN_SLICE_AXES.
      */
     OH_NN_OPS_SLICE = 29,
     /**
-     * y = exp(x) / sum(exp(x)), the sum taken along axis (a list of one; empty: the last).
+     * y = exp(x) / sum(exp(x)), with the sum along axis (a list of one; empty: the last).
      * Inputs (1): x.
      * Parameters: OH_NN_SOFTMAX_AXIS.
      */
     OH_NN_OPS_SOFTMAX = 30,
     /**
-     * The inverse of BATCH_TO_SPACE_ND: x with a border of zeros, cut into blocks whose pixels go to the batch.
+     * y = the inverse of BATCH_TO_SPACE_ND: x with a border of zeros, cut into blocks whose pixels go to the batch.
      * paddings is [[top, bottom], [left, right]] (empty: none).
      * Inputs (1): x.
      * Parameters: OH_NN_SPACE_TO_BATCH_ND_BLOCK_SHAPE, OH_NN_SPACE_TO_BATCH_ND_PADDINGS.
      */
     OH_NN_OPS_SPACE_TO_BATCH_ND = 31,
     /**
-     * x cut along axis into output_num pieces: of equal length, or of the lengths that size_splits lists. An output_num
-     * of 0 stands for the length of size_splits or, if that is empty, the number of outputs.
+     * y = x cut along axis into output_num pieces, of equal length or of the lengths in size_splits. An output_num of 0
+     * means the length of size_splits or, if that is empty, the number of outputs.
      * Inputs (1): x.
      * Parameters: OH_NN_SPLIT_AXIS, OH_NN_SPLIT_OUTPUT_NUM, OH_NN_SPLIT_SIZE_SPLITS.
      */
     OH_NN_OPS_SPLIT = 32,
     /**
-     * y = sqrt(x), not a number where x < 0.
+     * y = sqrt(x); NaN where x < 0.
      * Inputs (1): x.
      */
     OH_NN_OPS_SQRT = 33,
     /**
-     * y = (a - b)^2; integers wrap around, of two BOOL it is "exclusive or".
+     * y = (a - b)^2; integers wrap around; for two BOOL, y is "exclusive or".
      * Inputs (2): a, b.
      */
     OH_NN_OPS_SQUARED_DIFFERENCE = 34,
     /**
-     * x without the dimensions of length 1 that axis names (empty: without any of length 1). One that is named but has
+     * y = x without the dimensions of length 1 that axis names (empty: without all of length 1). A named dimension of
      * another length stays.
      * Inputs (1): x.
      * Parameters: OH_NN_SQUEEZE_AXIS.
      */
     OH_NN_OPS_SQUEEZE = 35,
     /**
-     * The parts, all of one shape, behind each other along a new dimension: where axis says in the output.
+     * y = the parts, all of one shape, joined along a new dimension, whose index in the output is axis.
      * Inputs (2 or more): parts.
      * Parameters: OH_NN_STACK_AXIS.
      */
     OH_NN_OPS_STACK = 36,
     /**
-     * x[begin[0]:end[0]:strides[0], begin[1]:end[1]:strides[1], ...], in dimensions beyond those whole. As in Python,
-     * negative positions count from the end, and what is outside is left out. Bit i of a mask changes entry i.
-     * begin_mask and end_mask: from, or to, the edge. ellipsis_mask, in one place: whole dimensions, as many as the
-     * other entries leave. new_axis_mask: no dimension of x, a new one of length 1. shrink_axis_mask: the element at
-     * begin, which must exist, and no dimension; if the model declares that rank for the output, one of length 1.
+     * y = x[begin[0]:end[0]:strides[0], begin[1]:end[1]:strides[1], ...], with later dimensions whole. As in Python,
+     * negative positions count from the end, and bounds outside of x are limited to it. Bit i of a mask changes entry
+     * i. begin_mask and end_mask: from the start, or to the end. ellipsis_mask, for one entry: whole dimensions, as
+     * many as the other entries leave. new_axis_mask: a new dimension of length 1. shrink_axis_mask: the element at
+     * begin, which must exist, without its dimension; if the model declares the output with that dimension, it has
+     * length 1.
      * Inputs (4): x, begin, end, strides.
      * Parameters: OH_NN_STRIDED_SLICE_BEGIN_MASK, OH_NN_STRIDED_SLICE_END_MASK, OH_NN_STRIDED_SLICE_ELLIPSIS_MASK,
      * OH_NN_STRIDED_SLICE_NEW_AXIS_MASK, OH_NN_STRIDED_SLICE_SHRINK_AXIS_MASK.
      */
     OH_NN_OPS_STRIDED_SLICE = 37,
     /**
-     * y = f(a - b), f the fused activation; integers wrap around.
+     * y = f(a - b), where f is the fused activation; integers wrap around.
      * Inputs (2): a, b.
      * Parameters: OH_NN_SUB_ACTIVATIONTYPE.
      */
     OH_NN_OPS_SUB = 38,
     /**
-     * y = f(x) element by element, f named by activation_type. NO_ACTIVATION x; RELU max(x, 0); SIGMOID 1 / (1 +
+     * y = f(x) element by element, where activation_type names f. NO_ACTIVATION x; RELU max(x, 0); SIGMOID 1 / (1 +
      * exp(-x)); RELU6 min(max(x, 0), 6); ELU x if x > 0 else alpha (exp(x) - 1); LEAKY_RELU x if x >= 0 else alpha x;
-     * ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|); SOFTPLUS log(1 + exp(x)); TANH; SELU 1.0507 (x if x >
-     * 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6) / 6; HSIGMOID min(max((x + 3) / 6, 0), 1);
-     * THRESHOLDRELU min(max(x, 0), alpha); LINEAR x; HARD_TANH min(max(x, min_val), max_val); SIGN; SWISH x sigmoid(x);
-     * GELU x Phi(x), with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). Of GELU the
-     * documents of NNRt differ: some print 0.5 x (1 + tanh(x / 2)), one x Phi(x), which is what is computed here, and
-     * by the frameworks.
+     * ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|); SOFTPLUS log(1 + exp(x)); TANH tanh(x); SELU 1.0507 (x
+     * if x > 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6) / 6; HSIGMOID min(max((x + 3) / 6, 0), 1);
+     * THRESHOLDRELU min(max(x, 0), alpha); LINEAR x; HARD_TANH min(max(x, min_val), max_val); SIGN the sign of x; SWISH
+     * x sigmoid(x); GELU x Phi(x), or with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715
+     * x^3))). NNRt's documents differ about GELU: some print 0.5 x (1 + tanh(x / 2)), one x Phi(x). This operator and
+     * the frameworks compute the latter.
      * Inputs (1): x.
      */
     OH_NN_OPS_TANH = 39,
     /**
-     * x repeated multiples[i] times along dimension dims[i] (dims empty, or of another length: along dimension i).
-     * Where there are more multiples than dimensions, x gets dimensions of length 1 in front.
+     * y = x repeated multiples[i] times along dimension dims[i] (dims empty, or of another length: along dimension i).
+     * If there are more multiples than dimensions, x gets dimensions of length 1 in front.
      * Inputs (2): x, multiples.
      * Parameters: OH_NN_TILE_DIMS.
      */
     OH_NN_OPS_TILE = 40,
     /**
-     * y[i0, i1, ...] = x with dimension permutation[n] as the n-th. A layout survives only a change from NHWC to NCHW
-     * or back; after any other permutation the format is NONE.
+     * y[i0, i1, ...] = x with dimension permutation[n] as the n-th. The format survives only a change from NHWC to NCHW
+     * or back. After any other permutation it is NONE.
      * Inputs (2): x, permutation.
      */
     OH_NN_OPS_TRANSPOSE = 41,
     /**
-     * y = x folded over the dimensions in axis (empty: all), which go, or stay with length 1 by keep_dims. By mode:
-     * MEAN (integers round towards zero); MAX; MIN; PROD; SUM; SUM_SQUARE sum of x^2; ASUM sum of |x|; ALL whether no
-     * element is 0, as 1 or 0; L2 sqrt(sum(x^2)). Integers wrap around. Of no elements a fold is its neutral element
-     * (MAX the lowest value), MEAN not a number (of integers 0). reduce_to_end folds from the first entry of axis to
-     * the last dimension, and multiplies the result by coeff unless it is (almost) 0.
+     * y = x reduced over the dimensions in axis (empty: all), which are removed, or stay with length 1 by keep_dims. By
+     * mode: MEAN (integers are rounded towards zero); MAX; MIN; PROD; SUM; SUM_SQUARE sum of x^2; ASUM sum of |x|; ALL
+     * whether no element is 0, as 1 or 0; L2 sqrt(sum(x^2)). Integers wrap around. Reducing no elements gives the
+     * neutral element (for MAX the lowest value), and for MEAN NaN (for integers 0). reduce_to_end reduces from the
+     * first entry of axis to the last dimension, and multiplies the result by coeff unless it is (almost) 0.
      * Inputs (2): x, axis.
      * Parameters: OH_NN_REDUCE_MEAN_KEEP_DIMS, OH_NN_REDUCE_MEAN_REDUCE_TO_END, OH_NN_REDUCE_MEAN_COEFF.
      */
     OH_NN_OPS_REDUCE_MEAN = 42,
     /**
-     * x with new_height and new_width; with preserve_aspect_ratio the largest size in them that has the ratio of x. Row
-     * i, and column i likewise, reads x at p = i old / new (ASYMMETRIC), i (old - 1) / (new - 1) (ALIGN_CORNERS) or (i
-     * + 0.5) old / new - 0.5 (HALF_PIXEL), the last two at 0 where new is 1. LINEAR weights the two neighbours of p by
-     * their nearness, CUBIC four of them by the kernel of R. Keys (1981) with a = cubic_coeff. NEAREST, which takes any
-     * data type, rounds p down (FLOOR), up (CEIL) or to the nearest, halves down (ROUND_HALF_DOWN), up (ROUND_HALF_UP)
-     * or away from 0 (NORMAL). Neighbours outside of x are its edge; with exclude_outside 1 only those inside count. No
-     * mode reads an extrapolation_value.
+     * y = x resized to new_height and new_width; with preserve_aspect_ratio to the largest size in them with x's ratio.
+     * Row i, and column i likewise, reads x at p = i old / new (ASYMMETRIC), i (old - 1) / (new - 1) (ALIGN_CORNERS) or
+     * (i + 0.5) old / new - 0.5 (HALF_PIXEL), the last two at 0 where new is 1. LINEAR weights the two neighbours of p
+     * by their nearness, CUBIC weights four of them by the kernel of R. Keys (1981) with a = cubic_coeff. NEAREST,
+     * which takes any data type, rounds p down (FLOOR), up (CEIL) or to the nearest, with halves down
+     * (ROUND_HALF_DOWN), up (ROUND_HALF_UP) or away from 0 (NORMAL). Neighbours outside of x are its edge; with
+     * exclude_outside 1 only those inside count. extrapolation_value is ignored.
      * Inputs (1): x.
      * Parameters: OH_NN_RESIZE_BILINEAR_NEW_HEIGHT, OH_NN_RESIZE_BILINEAR_NEW_WIDTH,
      * OH_NN_RESIZE_BILINEAR_PRESERVE_ASPECT_RATIO, OH_NN_RESIZE_BILINEAR_COORDINATE_TRANSFORM_MODE,
@@ -453,135 +457,135 @@ typedef enum {
      */
     OH_NN_OPS_RESIZE_BILINEAR = 43,
     /**
-     * y = 1 / sqrt(x), infinity of 0, not a number where x < 0.
+     * y = 1 / sqrt(x); infinity where x = 0, NaN where x < 0.
      * Inputs (1): x.
      */
     OH_NN_OPS_RSQRT = 44,
     /**
-     * The elements of x, in their order, in another shape: 0 copies a dimension, one -1 takes the rest.
+     * y = the elements of x, in their order, in another shape: 0 copies a dimension, one -1 takes the rest.
      * Inputs (2): x, shape.
      */
     OH_NN_OPS_RESHAPE = 45,
     /**
-     * y = x if x > 0 else weight x: one weight for all, or one for each channel, which needs two dimensions or more.
-     * Channels are the last dimension, of an NCHW tensor dimension 1. The length of weight decides; channel_shared may
-     * only say so too.
+     * y = x if x > 0 else weight x, with one weight for all elements or one for each channel. Channels are the last
+     * dimension, or dimension 1 of an NCHW tensor. A weight for each channel needs an x with two dimensions or more.
+     * The length of weight decides which case applies; channel_shared must agree with it.
      * Inputs (2): x, weight.
      */
     OH_NN_OPS_PRELU = 46,
     /**
-     * y = f(x) element by element, f named by activation_type. NO_ACTIVATION x; RELU max(x, 0); SIGMOID 1 / (1 +
+     * y = f(x) element by element, where activation_type names f. NO_ACTIVATION x; RELU max(x, 0); SIGMOID 1 / (1 +
      * exp(-x)); RELU6 min(max(x, 0), 6); ELU x if x > 0 else alpha (exp(x) - 1); LEAKY_RELU x if x >= 0 else alpha x;
-     * ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|); SOFTPLUS log(1 + exp(x)); TANH; SELU 1.0507 (x if x >
-     * 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6) / 6; HSIGMOID min(max((x + 3) / 6, 0), 1);
-     * THRESHOLDRELU min(max(x, 0), alpha); LINEAR x; HARD_TANH min(max(x, min_val), max_val); SIGN; SWISH x sigmoid(x);
-     * GELU x Phi(x), with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). Of GELU the
-     * documents of NNRt differ: some print 0.5 x (1 + tanh(x / 2)), one x Phi(x), which is what is computed here, and
-     * by the frameworks.
+     * ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|); SOFTPLUS log(1 + exp(x)); TANH tanh(x); SELU 1.0507 (x
+     * if x > 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6) / 6; HSIGMOID min(max((x + 3) / 6, 0), 1);
+     * THRESHOLDRELU min(max(x, 0), alpha); LINEAR x; HARD_TANH min(max(x, min_val), max_val); SIGN the sign of x; SWISH
+     * x sigmoid(x); GELU x Phi(x), or with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715
+     * x^3))). NNRt's documents differ about GELU: some print 0.5 x (1 + tanh(x / 2)), one x Phi(x). This operator and
+     * the frameworks compute the latter.
      * Inputs (1): x.
      */
     OH_NN_OPS_RELU = 47,
     /**
-     * y = f(x) element by element, f named by activation_type. NO_ACTIVATION x; RELU max(x, 0); SIGMOID 1 / (1 +
+     * y = f(x) element by element, where activation_type names f. NO_ACTIVATION x; RELU max(x, 0); SIGMOID 1 / (1 +
      * exp(-x)); RELU6 min(max(x, 0), 6); ELU x if x > 0 else alpha (exp(x) - 1); LEAKY_RELU x if x >= 0 else alpha x;
-     * ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|); SOFTPLUS log(1 + exp(x)); TANH; SELU 1.0507 (x if x >
-     * 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6) / 6; HSIGMOID min(max((x + 3) / 6, 0), 1);
-     * THRESHOLDRELU min(max(x, 0), alpha); LINEAR x; HARD_TANH min(max(x, min_val), max_val); SIGN; SWISH x sigmoid(x);
-     * GELU x Phi(x), with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). Of GELU the
-     * documents of NNRt differ: some print 0.5 x (1 + tanh(x / 2)), one x Phi(x), which is what is computed here, and
-     * by the frameworks.
+     * ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|); SOFTPLUS log(1 + exp(x)); TANH tanh(x); SELU 1.0507 (x
+     * if x > 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6) / 6; HSIGMOID min(max((x + 3) / 6, 0), 1);
+     * THRESHOLDRELU min(max(x, 0), alpha); LINEAR x; HARD_TANH min(max(x, min_val), max_val); SIGN the sign of x; SWISH
+     * x sigmoid(x); GELU x Phi(x), or with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715
+     * x^3))). NNRt's documents differ about GELU: some print 0.5 x (1 + tanh(x / 2)), one x Phi(x). This operator and
+     * the frameworks compute the latter.
      * Inputs (1): x.
      */
     OH_NN_OPS_RELU6 = 48,
     /**
      * y = gamma (x - mean) / sqrt(variance + epsilon) + beta, over the dimensions from begin_norm_axis to the last. The
      * variance is that of the population. gamma and beta have the shape of those dimensions; without elementwise_affine
-     * they are not applied. begin_params_axis is where they begin: begin_norm_axis, or 1, which NNRt sends where a
-     * model says nothing.
+     * they are not applied. begin_params_axis is the dimension where they begin: begin_norm_axis, or 1, which NNRt
+     * sends for a model that doesn't set it.
      * Inputs (3): x, gamma, beta.
      * Parameters: OH_NN_LAYER_NORM_BEGIN_NORM_AXIS, OH_NN_LAYER_NORM_EPSILON, OH_NN_LAYER_NORM_ELEMENTWISE_AFFINE,
      * OH_NN_LAYER_NORM_BEGIN_PARAM_AXIS.
      */
     OH_NN_OPS_LAYER_NORM = 49,
     /**
-     * y = x folded over the dimensions in axis (empty: all), which go, or stay with length 1 by keep_dims. By mode:
-     * MEAN (integers round towards zero); MAX; MIN; PROD; SUM; SUM_SQUARE sum of x^2; ASUM sum of |x|; ALL whether no
-     * element is 0, as 1 or 0; L2 sqrt(sum(x^2)). Integers wrap around. Of no elements a fold is its neutral element
-     * (MAX the lowest value), MEAN not a number (of integers 0). reduce_to_end folds from the first entry of axis to
-     * the last dimension, and multiplies the result by coeff unless it is (almost) 0.
+     * y = x reduced over the dimensions in axis (empty: all), which are removed, or stay with length 1 by keep_dims. By
+     * mode: MEAN (integers are rounded towards zero); MAX; MIN; PROD; SUM; SUM_SQUARE sum of x^2; ASUM sum of |x|; ALL
+     * whether no element is 0, as 1 or 0; L2 sqrt(sum(x^2)). Integers wrap around. Reducing no elements gives the
+     * neutral element (for MAX the lowest value), and for MEAN NaN (for integers 0). reduce_to_end reduces from the
+     * first entry of axis to the last dimension, and multiplies the result by coeff unless it is (almost) 0.
      * Inputs (2): x, axis.
      * Parameters: OH_NN_REDUCE_PROD_KEEP_DIMS, OH_NN_REDUCE_PROD_REDUCE_TO_END, OH_NN_REDUCE_PROD_COEFF.
      */
     OH_NN_OPS_REDUCE_PROD = 50,
     /**
-     * y = x folded over the dimensions in axis (empty: all), which go, or stay with length 1 by keep_dims. By mode:
-     * MEAN (integers round towards zero); MAX; MIN; PROD; SUM; SUM_SQUARE sum of x^2; ASUM sum of |x|; ALL whether no
-     * element is 0, as 1 or 0; L2 sqrt(sum(x^2)). Integers wrap around. Of no elements a fold is its neutral element
-     * (MAX the lowest value), MEAN not a number (of integers 0). reduce_to_end folds from the first entry of axis to
-     * the last dimension, and multiplies the result by coeff unless it is (almost) 0.
+     * y = x reduced over the dimensions in axis (empty: all), which are removed, or stay with length 1 by keep_dims. By
+     * mode: MEAN (integers are rounded towards zero); MAX; MIN; PROD; SUM; SUM_SQUARE sum of x^2; ASUM sum of |x|; ALL
+     * whether no element is 0, as 1 or 0; L2 sqrt(sum(x^2)). Integers wrap around. Reducing no elements gives the
+     * neutral element (for MAX the lowest value), and for MEAN NaN (for integers 0). reduce_to_end reduces from the
+     * first entry of axis to the last dimension, and multiplies the result by coeff unless it is (almost) 0.
      * Inputs (2): x, axis.
      * Parameters: OH_NN_REDUCE_ALL_KEEP_DIMS, OH_NN_REDUCE_ALL_REDUCE_TO_END, OH_NN_REDUCE_ALL_COEFF.
      */
     OH_NN_OPS_REDUCE_ALL = 51,
     /**
-     * Real numbers r to q = clamp(round(r / scale + zero_point)), halves away from zero; q to r = (q - zero_point)
-     * scale; and from one quantization to another by both. src_t and dst_t are the data types of x and y: FLOAT16,
-     * FLOAT32 or FLOAT64 for real, INT8 or UINT8 for quantized ones. The parameters are those of the quantized tensor;
-     * a quantized y that has none takes those that a floating-point x may carry. One counts for the whole tensor;
+     * q = clamp(round(r / scale + zero_point)) with halves away from zero, r = (q - zero_point) scale, or both. Both
+     * convert from one quantization to another. src_t and dst_t are the data types of x and y: FLOAT16, FLOAT32 or
+     * FLOAT64 for real numbers r, INT8 or UINT8 for quantized q. The parameters are those of the quantized tensor; a
+     * quantized y without parameters takes those of a floating-point x. One parameter counts for the whole tensor;
      * several run along axis.
      * Inputs (1): x.
      * Parameters: OH_NN_QUANT_DTYPE_CAST_SRC_T, OH_NN_QUANT_DTYPE_CAST_DST_T, OH_NN_QUANT_DTYPE_CAST_AXIS.
      */
     OH_NN_OPS_QUANT_DTYPE_CAST = 52,
     /**
-     * The k largest elements along axis and their indices (INT32): the largest first or, unless sorted, last. Of equal
-     * elements the one with the lower index comes first. Not a number counts as the largest.
+     * y = the k largest elements along axis, and their indices (INT32): the largest first, or last unless sorted. Of
+     * equal elements the one with the lower index comes first. NaN counts as the largest.
      * Inputs (2): x, k.
      * Parameters: OH_NN_TOP_K_SORTED, OH_NN_TOP_K_AXIS.
      */
     OH_NN_OPS_TOP_K = 53,
     /**
-     * The indices of the top_k largest elements along axis, the largest first; with out_max_value the elements. The
-     * dimension becomes top_k long; of length 1 it goes, unless keep_dims. Indices are INT32, or INT64 if the model
-     * declares the output so. Of equal elements the first counts. Not a number counts as the largest.
+     * y = the indices of the top_k largest elements along axis, the largest first; with out_max_value the elements. The
+     * dimension gets length top_k. Length 1 is removed, unless keep_dims. Indices are INT32, or INT64 if the model
+     * declares the output so. Of equal elements the first counts. NaN counts as the largest.
      * Inputs (1): x.
      * Parameters: OH_NN_ARG_MAX_AXIS, OH_NN_ARG_MAX_KEEPDIMS, OH_NN_ARG_MAX_TOP_K, OH_NN_ARG_MAX_OUT_MAX_VALUE.
      */
     OH_NN_OPS_ARG_MAX = 54,
     /**
-     * x with dimensions of length 1 inserted, so that they are where axis says in the output.
+     * y = x with dimensions of length 1 inserted, whose indices in the output are in axis.
      * Inputs (1): x.
      * Parameters: OH_NN_UNSQUEEZE_AXIS.
      */
     OH_NN_OPS_UNSQUEEZE = 55,
     /**
-     * y = f(x) element by element, f named by activation_type. NO_ACTIVATION x; RELU max(x, 0); SIGMOID 1 / (1 +
+     * y = f(x) element by element, where activation_type names f. NO_ACTIVATION x; RELU max(x, 0); SIGMOID 1 / (1 +
      * exp(-x)); RELU6 min(max(x, 0), 6); ELU x if x > 0 else alpha (exp(x) - 1); LEAKY_RELU x if x >= 0 else alpha x;
-     * ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|); SOFTPLUS log(1 + exp(x)); TANH; SELU 1.0507 (x if x >
-     * 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6) / 6; HSIGMOID min(max((x + 3) / 6, 0), 1);
-     * THRESHOLDRELU min(max(x, 0), alpha); LINEAR x; HARD_TANH min(max(x, min_val), max_val); SIGN; SWISH x sigmoid(x);
-     * GELU x Phi(x), with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). Of GELU the
-     * documents of NNRt differ: some print 0.5 x (1 + tanh(x / 2)), one x Phi(x), which is what is computed here, and
-     * by the frameworks.
+     * ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|); SOFTPLUS log(1 + exp(x)); TANH tanh(x); SELU 1.0507 (x
+     * if x > 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6) / 6; HSIGMOID min(max((x + 3) / 6, 0), 1);
+     * THRESHOLDRELU min(max(x, 0), alpha); LINEAR x; HARD_TANH min(max(x, min_val), max_val); SIGN the sign of x; SWISH
+     * x sigmoid(x); GELU x Phi(x), or with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715
+     * x^3))). NNRt's documents differ about GELU: some print 0.5 x (1 + tanh(x / 2)), one x Phi(x). This operator and
+     * the frameworks compute the latter.
      * Inputs (1): x.
      * Parameters: OH_NN_GELU_APPROXIMATE.
      */
     OH_NN_OPS_GELU = 56,
     /**
-     * The entries of x along axis, an output for each; that dimension goes.
+     * y = the entries of x along axis, one output for each; that dimension is removed.
      * Inputs (1): x.
      * Parameters: OH_NN_UNSTACK_AXIS.
      */
     OH_NN_OPS_UNSTACK = 57,
     /**
-     * y = f(x) element by element, f named by activation_type. NO_ACTIVATION x; RELU max(x, 0); SIGMOID 1 / (1 +
+     * y = f(x) element by element, where activation_type names f. NO_ACTIVATION x; RELU max(x, 0); SIGMOID 1 / (1 +
      * exp(-x)); RELU6 min(max(x, 0), 6); ELU x if x > 0 else alpha (exp(x) - 1); LEAKY_RELU x if x >= 0 else alpha x;
-     * ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|); SOFTPLUS log(1 + exp(x)); TANH; SELU 1.0507 (x if x >
-     * 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6) / 6; HSIGMOID min(max((x + 3) / 6, 0), 1);
-     * THRESHOLDRELU min(max(x, 0), alpha); LINEAR x; HARD_TANH min(max(x, min_val), max_val); SIGN; SWISH x sigmoid(x);
-     * GELU x Phi(x), with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). Of GELU the
-     * documents of NNRt differ: some print 0.5 x (1 + tanh(x / 2)), one x Phi(x), which is what is computed here, and
-     * by the frameworks.
+     * ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|); SOFTPLUS log(1 + exp(x)); TANH tanh(x); SELU 1.0507 (x
+     * if x > 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6) / 6; HSIGMOID min(max((x + 3) / 6, 0), 1);
+     * THRESHOLDRELU min(max(x, 0), alpha); LINEAR x; HARD_TANH min(max(x, min_val), max_val); SIGN the sign of x; SWISH
+     * x sigmoid(x); GELU x Phi(x), or with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715
+     * x^3))). NNRt's documents differ about GELU: some print 0.5 x (1 + tanh(x / 2)), one x Phi(x). This operator and
+     * the frameworks compute the latter.
      * Inputs (1): x.
      */
     OH_NN_OPS_ABS = 58,
@@ -591,19 +595,19 @@ typedef enum {
      */
     OH_NN_OPS_ERF = 59,
     /**
-     * y = base^(shift + scale x); base -1 stands for e.
+     * y = base^(shift + scale x); base -1 means e.
      * Inputs (1): x.
      * Parameters: OH_NN_EXP_BASE, OH_NN_EXP_SCALE, OH_NN_EXP_SHIFT.
      */
     OH_NN_OPS_EXP = 60,
     /**
-     * y = (a < b), false where either is not a number.
+     * y = (a < b); false if either is NaN.
      * Inputs (2): a, b.
      */
     OH_NN_OPS_LESS = 61,
     /**
-     * y = a where condition is true, else b, both of one shape. The condition has that shape too, or is one element, or
-     * a vector that picks whole rows: the entries of dimension 0.
+     * y = a where condition is true, else b, both of one shape. The condition has that shape too, or one element, or it
+     * is a vector that selects whole rows: the entries of dimension 0.
      * Inputs (3): condition, a, b.
      */
     OH_NN_OPS_SELECT = 62,
@@ -613,77 +617,77 @@ typedef enum {
      */
     OH_NN_OPS_SQUARE = 63,
     /**
-     * The elements of x, in their order, as a matrix: the dimensions before axis become rows, the others columns.
+     * y = the elements of x as a matrix: the dimensions before axis become rows, the others columns.
      * Inputs (1): x.
      * Parameters: OH_NN_FLATTEN_AXIS.
      */
     OH_NN_OPS_FLATTEN = 64,
     /**
-     * Each pixel's channels become a block of block_size by block_size pixels with the rest of them. Channels are read
-     * as (row, column, new channel) with mode DCR (or empty), as (new channel, row, column) with CRD.
+     * y = x with the channels of each pixel rearranged to a block of block_size by block_size pixels. With mode DCR (or
+     * empty) channels are (row, column, new channel), with CRD (new channel, row, column).
      * Inputs (1): x.
      * Parameters: OH_NN_DEPTH_TO_SPACE_BLOCK_SIZE, OH_NN_DEPTH_TO_SPACE_MODE.
      */
     OH_NN_OPS_DEPTH_TO_SPACE = 65,
     /**
-     * start, start + delta, start + 2 delta, ... as long as they are before limit, in the data type of x. The attribute
-     * data_type is reserved: it stays 0, x counts.
+     * y = start, start + delta, start + 2 delta, ... as long as they are before limit, in the data type of x. The
+     * attribute data_type is reserved and must be 0.
      * Inputs (1): x.
      * Parameters: OH_NN_RANGE_START, OH_NN_RANGE_LIMIT, OH_NN_RANGE_DELTA.
      */
     OH_NN_OPS_RANGE = 66,
     /**
      * y = scale (x - mean) / sqrt(variance + epsilon) + bias, over the positions of each channel of each sample. The
-     * variance is that of the population. Channels are the last dimension, of an NCHW tensor dimension 1; where the
-     * length of scale fits only one of these two, that one.
+     * variance is that of the population. Channels are the last dimension, or dimension 1 of an NCHW tensor. If the
+     * length of scale fits only one of these two dimensions, that one has the channels.
      * Inputs (3): x, scale, bias.
      * Parameters: OH_NN_INSTANCE_NORM_EPSILON.
      */
     OH_NN_OPS_INSTANCE_NORM = 67,
     /**
-     * A tensor of the given shape, every element of which is value (a list of one; empty: 0). data_type is the number
-     * of a data type: 1 (BOOL) to 12 (FLOAT64), HDI's 30 to 44, or 0 for the one that the model declares the output to
-     * have, else FLOAT32.
+     * y = value everywhere, in the given shape; value is a list of one number, or empty for 0. data_type is the number
+     * of a data type: 1 (BOOL) to 12 (FLOAT64), or HDI's 30 to 44. 0 means the type that the model declares for the
+     * output, or else FLOAT32.
      * Inputs (1): shape.
      * Parameters: OH_NN_CONSTANT_OF_SHAPE_DATA_TYPE, OH_NN_CONSTANT_OF_SHAPE_VALUE.
      */
     OH_NN_OPS_CONSTANT_OF_SHAPE = 68,
     /**
-     * x repeated along its dimensions of length 1, and along new ones in front, to fill a shape. A dimension of -1
-     * stays as it is in x.
+     * y = x repeated along its dimensions of length 1, and along new ones in front, to fill a shape. A dimension of -1
+     * keeps the length that it has in x.
      * Inputs (1): x.
      * Parameters: OH_NN_BROADCAST_TO_SHAPE.
      */
     OH_NN_OPS_BROADCAST_TO = 69,
     /**
-     * y = (a == b); not a number equals nothing.
+     * y = (a == b); false if either is NaN.
      * Inputs (2): a, b.
      */
     OH_NN_OPS_EQUAL = 70,
     /**
-     * y = (a > b), false where either is not a number.
+     * y = (a > b); false if either is NaN.
      * Inputs (2): a, b.
      */
     OH_NN_OPS_GREATER = 71,
     /**
-     * y = (a != b), true where either is not a number.
+     * y = (a != b); true if either is NaN.
      * Inputs (2): a, b.
      */
     OH_NN_OPS_NOT_EQUAL = 72,
     /**
-     * y = (a >= b), false where either is not a number.
+     * y = (a >= b); false if either is NaN.
      * Inputs (2): a, b.
      */
     OH_NN_OPS_GREATER_EQUAL = 73,
     /**
-     * y = f(x) element by element, f named by activation_type. NO_ACTIVATION x; RELU max(x, 0); SIGMOID 1 / (1 +
+     * y = f(x) element by element, where activation_type names f. NO_ACTIVATION x; RELU max(x, 0); SIGMOID 1 / (1 +
      * exp(-x)); RELU6 min(max(x, 0), 6); ELU x if x > 0 else alpha (exp(x) - 1); LEAKY_RELU x if x >= 0 else alpha x;
-     * ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|); SOFTPLUS log(1 + exp(x)); TANH; SELU 1.0507 (x if x >
-     * 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6) / 6; HSIGMOID min(max((x + 3) / 6, 0), 1);
-     * THRESHOLDRELU min(max(x, 0), alpha); LINEAR x; HARD_TANH min(max(x, min_val), max_val); SIGN; SWISH x sigmoid(x);
-     * GELU x Phi(x), with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). Of GELU the
-     * documents of NNRt differ: some print 0.5 x (1 + tanh(x / 2)), one x Phi(x), which is what is computed here, and
-     * by the frameworks.
+     * ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|); SOFTPLUS log(1 + exp(x)); TANH tanh(x); SELU 1.0507 (x
+     * if x > 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6) / 6; HSIGMOID min(max((x + 3) / 6, 0), 1);
+     * THRESHOLDRELU min(max(x, 0), alpha); LINEAR x; HARD_TANH min(max(x, min_val), max_val); SIGN the sign of x; SWISH
+     * x sigmoid(x); GELU x Phi(x), or with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715
+     * x^3))). NNRt's documents differ about GELU: some print 0.5 x (1 + tanh(x / 2)), one x Phi(x). This operator and
+     * the frameworks compute the latter.
      * Inputs (1): x.
      * Parameters: OH_NN_LEAKY_RELU_NEGATIVE_SLOPE.
      */
@@ -693,11 +697,11 @@ typedef enum {
      * The gates i, o, f, g (in ONNX's order) are the quarters of w_ih x + w_hh h + bias. For each layer, and in it for
      * each direction (forward, backward), there is an entry in w_ih [entries, 4 hidden, inputs], w_hh [entries, 4
      * hidden, hidden], bias [entries, 8 hidden] (those of x before those of h; not applied without has_bias) and the
-     * first states hx and cx [entries, batch, hidden]. A layer reads what the one before it gives, forward and backward
-     * side by side. Outputs: the h of the last layer [steps, batch, directions hidden]; the last h and the last c of
-     * all entries. With z = zoneout_cell the next step gets z c + (1 - z) c', with zoneout_hidden h likewise (Krueger
-     * et al. 2016). dropout is for training. Sizes, num_layers and num_directions of 0 are not given: the operands, 1,
-     * bidirectional say them.
+     * first states hx and cx [entries, batch, hidden]. A layer reads the outputs of the one before it, forward and
+     * backward side by side. Outputs: the h of the last layer [steps, batch, directions hidden]; the last h and the
+     * last c of all entries. With z = zoneout_cell the next step gets z c + (1 - z) c', and with zoneout_hidden h
+     * likewise (Krueger et al. 2016). dropout is for training. Sizes of 0 follow from the operands, num_layers 0 means
+     * 1, and num_directions 0 follows from bidirectional.
      * Inputs (6): x, w_ih, w_hh, bias, hx, cx.
      * Parameters: OH_NN_LSTM_BIDIRECTIONAL, OH_NN_LSTM_HAS_BIAS, OH_NN_LSTM_INPUT_SIZE, OH_NN_LSTM_HIDDEN_SIZE,
      * OH_NN_LSTM_NUM_LAYERS, OH_NN_LSTM_NUM_DIRECTIONS, OH_NN_LSTM_DROPOUT, OH_NN_LSTM_ZONEOUT_CELL,
@@ -705,21 +709,21 @@ typedef enum {
      */
     OH_NN_OPS_LSTM = 75,
     /**
-     * y = min(max(x, min), max), so max where min > max; not a number stays one. A bound that is absent is none.
-     * Integers stay integers: those between min and max.
+     * y = min(max(x, min), max), so max where min > max; NaN stays NaN. An absent bound doesn't limit. Integers are
+     * limited to the integers between min and max.
      * Inputs (1): x.
      * Parameters: OH_NN_CLIP_MAX, OH_NN_CLIP_MIN.
      */
     OH_NN_OPS_CLIP = 76,
     /**
-     * y = whether no element of x is 0 over the dimensions in axis (empty: all), as BOOL; of no elements, true. The
-     * dimensions go, or stay with length 1 if keep_dims is not 0.
+     * y = whether no element of x is 0 over the dimensions in axis (empty: all), as BOOL; true for no elements. The
+     * dimensions are removed, or stay with length 1 if keep_dims is not 0.
      * Inputs (2): x, axis.
      * Parameters: OH_NN_ALL_KEEP_DIMS.
      */
     OH_NN_OPS_ALL = 77,
     /**
-     * y = condition; the run fails where an element of it is false, and says the first `summarize` elements of data.
+     * y = condition; the run fails if an element is false, and reports the first `summarize` elements of data.
      * Inputs (2): condition, data.
      * Parameters: OH_NN_ASSERT_SUMMARIZE.
      */
@@ -730,7 +734,7 @@ typedef enum {
      */
     OH_NN_OPS_COS = 79,
     /**
-     * y = log(x), the natural logarithm: minus infinity of 0, not a number where x < 0.
+     * y = log(x), the natural logarithm; minus infinity where x = 0, NaN where x < 0.
      * Inputs (1): x.
      */
     OH_NN_OPS_LOG = 80,
@@ -745,7 +749,7 @@ typedef enum {
      */
     OH_NN_OPS_LOGICAL_NOT = 82,
     /**
-     * y = the remainder of a / b, with the sign of a (C's %, fmod); an integer by 0 leaves 0.
+     * y = the remainder of a / b, with the sign of a (C's %, fmod); 0 for an integer divided by 0.
      * Inputs (2): a, b.
      */
     OH_NN_OPS_MOD = 83,
@@ -755,7 +759,7 @@ typedef enum {
      */
     OH_NN_OPS_NEG = 84,
     /**
-     * y = 1 / x, infinity of 0.
+     * y = 1 / x; infinity where x = 0.
      * Inputs (1): x.
      */
     OH_NN_OPS_RECIPROCAL = 85,
@@ -765,12 +769,12 @@ typedef enum {
      */
     OH_NN_OPS_SIN = 86,
     /**
-     * y = a where condition is true, else b, with broadcasting of all three.
+     * y = a where condition is true, else b; all three broadcast.
      * Inputs (3): condition, a, b.
      */
     OH_NN_OPS_WHERE = 87,
     /**
-     * y[indices[i]] = values[i], of equal indices the last, 0 elsewhere: a matrix of shape sparse_shape.
+     * y[indices[i]] = values[i], for equal indices the last one, 0 elsewhere: a matrix of shape sparse_shape.
      * Inputs (3): indices, values, sparse_shape.
      */
     OH_NN_OPS_SPARSE_TO_DENSE = 88,
@@ -780,29 +784,30 @@ typedef enum {
      */
     OH_NN_OPS_LOGICAL_OR = 89,
     /**
-     * y = the smallest whole number that is not below x.
+     * y = x rounded up to an integer.
      * Inputs (1): x.
      */
     OH_NN_OPS_CEIL = 90,
     /**
-     * A window into x: from dimension axis on, shape[i] elements of dimension i; the dimensions before stay whole. It
-     * begins at 0, or at offset: one number for all dimensions that are cut, one for each, or one for each of x.
+     * y = a window of x: from dimension axis on, shape[i] elements of dimension i; earlier dimensions stay whole. It
+     * begins at 0, or at offset: one number for all dimensions that are cut, one for each of them, or one for each of
+     * x.
      * Inputs (2): x, shape.
      * Parameters: OH_NN_CROP_AXIS, OH_NN_CROP_OFFSET.
      */
     OH_NN_OPS_CROP = 91,
     /**
-     * The best of many overlapping boxes, as TensorFlow Lite's custom operator TFLite_Detection_PostProcess finds them.
-     * A box [y, x, h, w] of bbox [1, boxes, 4 or more], whose first four numbers count, has its center at y / scale[0]
-     * anchor h + anchor y, and the height exp(h / scale[2]) anchor h; x and w likewise. scores [1, boxes, num_classes
-     * or one more in front, for the background]. From the highest score down to nms_score_threshold, a box is taken
-     * unless it overlaps one taken before by more than nms_io_u_threshold (intersection / union). With use_regular_nms
-     * that is done class by class, for at most detections_per_class (0: max_detections) of each, and the max_detections
-     * best are kept; without, once for the best class of each box, which comes with its max_classes_per_detection (0:
-     * 1) best classes. Outputs, for n = max_detections max_classes_per_detection rows, those that are not needed 0: the
-     * corners [1, n, (ymin, xmin, ymax, xmax)]; classes [1, n]; scores [1, n]; number of boxes taken [1]. They are
-     * FLOAT32, but FLOAT16 where the operands are, unless the model declares them FLOAT32. input_size and out_quantized
-     * say nothing here.
+     * y = the best of many overlapping boxes, as TensorFlow Lite's operator TFLite_Detection_PostProcess finds them. A
+     * box [y, x, h, w] of bbox [1, boxes, 4 or more], of which the first four numbers count, has its center at y /
+     * scale[0] anchor h + anchor y, and the height exp(h / scale[2]) anchor h; x and w likewise. scores [1, boxes,
+     * num_classes or one more in front, for the background]. From the highest score down to nms_score_threshold, a box
+     * is selected unless it overlaps an earlier selected one by more than nms_io_u_threshold (intersection / union).
+     * With use_regular_nms this is done class by class, for at most detections_per_class (0: max_detections) boxes of
+     * each, and the max_detections best are kept. Without, it is done once for the best class of each box, and the box
+     * gets its max_classes_per_detection (0: 1) best classes. Outputs, for n = max_detections max_classes_per_detection
+     * rows, with unused rows 0: the corners [1, n, (ymin, xmin, ymax, xmax)]; classes [1, n]; scores [1, n]; number of
+     * selected boxes [1]. They are FLOAT32, or FLOAT16 if the operands are and the model doesn't declare FLOAT32.
+     * input_size and out_quantized are ignored.
      * Inputs (3): bbox, scores, anchors.
      * Parameters: OH_NN_DETECTION_POST_PROCESS_INPUT_SIZE, OH_NN_DETECTION_POST_PROCESS_SCALE,
      * OH_NN_DETECTION_POST_PROCESS_NMS_IOU_THRESHOLD, OH_NN_DETECTION_POST_PROCESS_NMS_SCORE_THRESHOLD,
@@ -812,123 +817,123 @@ typedef enum {
      */
     OH_NN_OPS_DETECTION_POST_PROCESS = 92,
     /**
-     * y = the largest whole number that is not above x.
+     * y = x rounded down to an integer.
      * Inputs (1): x.
      */
     OH_NN_OPS_FLOOR = 93,
     /**
-     * y = x / sqrt(max(sum(x^2), epsilon)), the sum taken over the dimensions in axis (empty: all), then the fused
-     * activation.
+     * y = f(x / sqrt(max(sum(x^2), epsilon))), where f is the fused activation. The sum is taken over the dimensions in
+     * axis (empty: all).
      * Inputs (1): x.
      * Parameters: OH_NN_L2_NORMALIZE_AXIS, OH_NN_L2_NORMALIZE_EPSILON, OH_NN_L2_NORMALIZE_ACTIVATION_TYPE.
      */
     OH_NN_OPS_L2_NORMALIZE = 94,
     /**
-     * y = x - log(sum(exp(x))), the sum taken along axis.
+     * y = x - log(sum(exp(x))), with the sum along axis.
      * Inputs (1): x.
      * Parameters: OH_NN_LOG_SOFTMAX_AXIS.
      */
     OH_NN_OPS_LOG_SOFTMAX = 95,
     /**
-     * y = x / (bias + alpha sum(x^2))^beta, the sum taken over the channels c - depth_radius to c + depth_radius. alpha
-     * counts for each of them, as in TensorFlow Lite (ONNX divides it by their number). norm_region has no other value.
+     * y = x / (bias + alpha sum(x^2))^beta, with the sum over the channels c - depth_radius to c + depth_radius. alpha
+     * multiplies each of them, as in TensorFlow Lite (ONNX divides it by their number). norm_region has no other value.
      * Inputs (1): x.
      * Parameters: OH_NN_LRN_DEPTH_RADIUS, OH_NN_LRN_BIAS, OH_NN_LRN_ALPHA, OH_NN_LRN_BETA, OH_NN_LRN_NORM_REGION.
      */
     OH_NN_OPS_LRN = 96,
     /**
-     * y = the smaller of a and b, not a number where either is not.
+     * y = the smaller of a and b; NaN if either is NaN.
      * Inputs (2): a, b.
      */
     OH_NN_OPS_MINIMUM = 97,
     /**
-     * The number of dimensions of x, as an INT32 scalar.
+     * y = the number of dimensions of x, as an INT32 scalar.
      * Inputs (1): x.
      */
     OH_NN_OPS_RANK = 98,
     /**
-     * y = x folded over the dimensions in axis (empty: all), which go, or stay with length 1 by keep_dims. By mode:
-     * MEAN (integers round towards zero); MAX; MIN; PROD; SUM; SUM_SQUARE sum of x^2; ASUM sum of |x|; ALL whether no
-     * element is 0, as 1 or 0; L2 sqrt(sum(x^2)). Integers wrap around. Of no elements a fold is its neutral element
-     * (MAX the lowest value), MEAN not a number (of integers 0). reduce_to_end folds from the first entry of axis to
-     * the last dimension, and multiplies the result by coeff unless it is (almost) 0.
+     * y = x reduced over the dimensions in axis (empty: all), which are removed, or stay with length 1 by keep_dims. By
+     * mode: MEAN (integers are rounded towards zero); MAX; MIN; PROD; SUM; SUM_SQUARE sum of x^2; ASUM sum of |x|; ALL
+     * whether no element is 0, as 1 or 0; L2 sqrt(sum(x^2)). Integers wrap around. Reducing no elements gives the
+     * neutral element (for MAX the lowest value), and for MEAN NaN (for integers 0). reduce_to_end reduces from the
+     * first entry of axis to the last dimension, and multiplies the result by coeff unless it is (almost) 0.
      * Inputs (2): x, axis.
      * Parameters: OH_NN_REDUCE_MAX_KEEP_DIMS, OH_NN_REDUCE_MAX_REDUCE_TO_END, OH_NN_REDUCE_MAX_COEFF.
      */
     OH_NN_OPS_REDUCE_MAX = 99,
     /**
-     * y = x folded over the dimensions in axis (empty: all), which go, or stay with length 1 by keep_dims. By mode:
-     * MEAN (integers round towards zero); MAX; MIN; PROD; SUM; SUM_SQUARE sum of x^2; ASUM sum of |x|; ALL whether no
-     * element is 0, as 1 or 0; L2 sqrt(sum(x^2)). Integers wrap around. Of no elements a fold is its neutral element
-     * (MAX the lowest value), MEAN not a number (of integers 0). reduce_to_end folds from the first entry of axis to
-     * the last dimension, and multiplies the result by coeff unless it is (almost) 0.
+     * y = x reduced over the dimensions in axis (empty: all), which are removed, or stay with length 1 by keep_dims. By
+     * mode: MEAN (integers are rounded towards zero); MAX; MIN; PROD; SUM; SUM_SQUARE sum of x^2; ASUM sum of |x|; ALL
+     * whether no element is 0, as 1 or 0; L2 sqrt(sum(x^2)). Integers wrap around. Reducing no elements gives the
+     * neutral element (for MAX the lowest value), and for MEAN NaN (for integers 0). reduce_to_end reduces from the
+     * first entry of axis to the last dimension, and multiplies the result by coeff unless it is (almost) 0.
      * Inputs (2): x, axis.
      * Parameters: OH_NN_REDUCE_MIN_KEEP_DIMS, OH_NN_REDUCE_MIN_REDUCE_TO_END, OH_NN_REDUCE_MIN_COEFF.
      */
     OH_NN_OPS_REDUCE_MIN = 100,
     /**
-     * y = x folded over the dimensions in axis (empty: all), which go, or stay with length 1 by keep_dims. By mode:
-     * MEAN (integers round towards zero); MAX; MIN; PROD; SUM; SUM_SQUARE sum of x^2; ASUM sum of |x|; ALL whether no
-     * element is 0, as 1 or 0; L2 sqrt(sum(x^2)). Integers wrap around. Of no elements a fold is its neutral element
-     * (MAX the lowest value), MEAN not a number (of integers 0). reduce_to_end folds from the first entry of axis to
-     * the last dimension, and multiplies the result by coeff unless it is (almost) 0.
+     * y = x reduced over the dimensions in axis (empty: all), which are removed, or stay with length 1 by keep_dims. By
+     * mode: MEAN (integers are rounded towards zero); MAX; MIN; PROD; SUM; SUM_SQUARE sum of x^2; ASUM sum of |x|; ALL
+     * whether no element is 0, as 1 or 0; L2 sqrt(sum(x^2)). Integers wrap around. Reducing no elements gives the
+     * neutral element (for MAX the lowest value), and for MEAN NaN (for integers 0). reduce_to_end reduces from the
+     * first entry of axis to the last dimension, and multiplies the result by coeff unless it is (almost) 0.
      * Inputs (2): x, axis.
      * Parameters: OH_NN_REDUCE_SUM_KEEP_DIMS, OH_NN_REDUCE_SUM_REDUCE_TO_END, OH_NN_REDUCE_SUM_COEFF.
      */
     OH_NN_OPS_REDUCE_SUM = 101,
     /**
-     * y = the whole number nearest to x, of two the even one.
+     * y = x rounded to the nearest integer, halves to even.
      * Inputs (1): x.
      */
     OH_NN_OPS_ROUND = 102,
     /**
-     * y[indices[i]] = the sum of all updates[i] with that index (of BOOL their "or"), 0 elsewhere. The last dimension
-     * of indices holds positions in the first dimensions of y, which has the given shape.
+     * y[indices[i]] = the sum of all updates[i] with that index, or for BOOL their "or"; 0 elsewhere. The last
+     * dimension of indices has positions in the first dimensions of y, which has the given shape.
      * Inputs (3): indices, updates, shape.
      */
     OH_NN_OPS_SCATTER_ND = 103,
     /**
-     * Each block of block_size by block_size pixels becomes one, whose channels are (row, column, old channel).
+     * y = x with each block of block_size by block_size pixels as one, with channels (row, column, old channel).
      * Inputs (1): x.
      * Parameters: OH_NN_SPACE_TO_DEPTH_BLOCK_SIZE.
      */
     OH_NN_OPS_SPACE_TO_DEPTH = 104,
     /**
-     * y = f(x) element by element, f named by activation_type. NO_ACTIVATION x; RELU max(x, 0); SIGMOID 1 / (1 +
+     * y = f(x) element by element, where activation_type names f. NO_ACTIVATION x; RELU max(x, 0); SIGMOID 1 / (1 +
      * exp(-x)); RELU6 min(max(x, 0), 6); ELU x if x > 0 else alpha (exp(x) - 1); LEAKY_RELU x if x >= 0 else alpha x;
-     * ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|); SOFTPLUS log(1 + exp(x)); TANH; SELU 1.0507 (x if x >
-     * 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6) / 6; HSIGMOID min(max((x + 3) / 6, 0), 1);
-     * THRESHOLDRELU min(max(x, 0), alpha); LINEAR x; HARD_TANH min(max(x, min_val), max_val); SIGN; SWISH x sigmoid(x);
-     * GELU x Phi(x), with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). Of GELU the
-     * documents of NNRt differ: some print 0.5 x (1 + tanh(x / 2)), one x Phi(x), which is what is computed here, and
-     * by the frameworks.
+     * ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|); SOFTPLUS log(1 + exp(x)); TANH tanh(x); SELU 1.0507 (x
+     * if x > 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6) / 6; HSIGMOID min(max((x + 3) / 6, 0), 1);
+     * THRESHOLDRELU min(max(x, 0), alpha); LINEAR x; HARD_TANH min(max(x, min_val), max_val); SIGN the sign of x; SWISH
+     * x sigmoid(x); GELU x Phi(x), or with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715
+     * x^3))). NNRt's documents differ about GELU: some print 0.5 x (1 + tanh(x / 2)), one x Phi(x). This operator and
+     * the frameworks compute the latter.
      * Inputs (1): x.
      */
     OH_NN_OPS_SWISH = 105,
     /**
-     * y = x folded over the dimensions in axis (empty: all), which go, or stay with length 1 by keep_dims. By mode:
-     * MEAN (integers round towards zero); MAX; MIN; PROD; SUM; SUM_SQUARE sum of x^2; ASUM sum of |x|; ALL whether no
-     * element is 0, as 1 or 0; L2 sqrt(sum(x^2)). Integers wrap around. Of no elements a fold is its neutral element
-     * (MAX the lowest value), MEAN not a number (of integers 0). reduce_to_end folds from the first entry of axis to
-     * the last dimension, and multiplies the result by coeff unless it is (almost) 0.
+     * y = x reduced over the dimensions in axis (empty: all), which are removed, or stay with length 1 by keep_dims. By
+     * mode: MEAN (integers are rounded towards zero); MAX; MIN; PROD; SUM; SUM_SQUARE sum of x^2; ASUM sum of |x|; ALL
+     * whether no element is 0, as 1 or 0; L2 sqrt(sum(x^2)). Integers wrap around. Reducing no elements gives the
+     * neutral element (for MAX the lowest value), and for MEAN NaN (for integers 0). reduce_to_end reduces from the
+     * first entry of axis to the last dimension, and multiplies the result by coeff unless it is (almost) 0.
      * Inputs (2): x, axis.
      * Parameters: OH_NN_REDUCE_L2_KEEP_DIMS, OH_NN_REDUCE_L2_REDUCE_TO_END, OH_NN_REDUCE_L2_COEFF.
      */
     OH_NN_OPS_REDUCE_L2 = 106,
     /**
-     * y = f(x) element by element, f named by activation_type. NO_ACTIVATION x; RELU max(x, 0); SIGMOID 1 / (1 +
+     * y = f(x) element by element, where activation_type names f. NO_ACTIVATION x; RELU max(x, 0); SIGMOID 1 / (1 +
      * exp(-x)); RELU6 min(max(x, 0), 6); ELU x if x > 0 else alpha (exp(x) - 1); LEAKY_RELU x if x >= 0 else alpha x;
-     * ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|); SOFTPLUS log(1 + exp(x)); TANH; SELU 1.0507 (x if x >
-     * 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6) / 6; HSIGMOID min(max((x + 3) / 6, 0), 1);
-     * THRESHOLDRELU min(max(x, 0), alpha); LINEAR x; HARD_TANH min(max(x, min_val), max_val); SIGN; SWISH x sigmoid(x);
-     * GELU x Phi(x), with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). Of GELU the
-     * documents of NNRt differ: some print 0.5 x (1 + tanh(x / 2)), one x Phi(x), which is what is computed here, and
-     * by the frameworks.
+     * ABS |x|; RELU1 min(max(x, -1), 1); SOFTSIGN x / (1 + |x|); SOFTPLUS log(1 + exp(x)); TANH tanh(x); SELU 1.0507 (x
+     * if x > 0 else 1.67326 (exp(x) - 1)); HSWISH x min(max(x + 3, 0), 6) / 6; HSIGMOID min(max((x + 3) / 6, 0), 1);
+     * THRESHOLDRELU min(max(x, 0), alpha); LINEAR x; HARD_TANH min(max(x, min_val), max_val); SIGN the sign of x; SWISH
+     * x sigmoid(x); GELU x Phi(x), or with `approximate` the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715
+     * x^3))). NNRt's documents differ about GELU: some print 0.5 x (1 + tanh(x / 2)), one x Phi(x). This operator and
+     * the frameworks compute the latter.
      * Inputs (1): x.
      */
     OH_NN_OPS_HARD_SIGMOID = 107,
     /**
-     * y[i] = x[indices[i]]: the last dimension of indices holds positions in the first dimensions of x.
+     * y[i] = x[indices[i]]: the last dimension of indices has positions in the first dimensions of x.
      * Inputs (2): x, indices.
      */
     OH_NN_OPS_GATHER_ND = 108,

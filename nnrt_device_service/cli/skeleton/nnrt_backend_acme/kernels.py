@@ -1,4 +1,4 @@
-"""Which nodes the accelerator runs, and how. docs/operators.md of nnrt says what each node type computes."""
+"""Which nodes the accelerator runs, and how. docs/reference/operators.md of nnrt says what each node type computes."""
 
 from collections.abc import Callable
 from typing import Any

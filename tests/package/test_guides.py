@@ -1,0 +1,112 @@
+"""Examples on the pages for users run: Python against real daemons; of commands the options are checked."""
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import numpy as np
+import onnx
+import pytest
+from daemon_process import DaemonProcess
+from onnx import parser
+from source_files import ROOT
+
+from nnrt_client.cli import main as nnrt
+from nnrt_device_service.cli import main as nnrt_device
+
+FOLDERS = ("start", "guides", "reference", "reference/python", "explanation")
+PAGES = [ROOT / "README.md", *(page for folder in FOLDERS for page in sorted((ROOT / "docs" / folder).glob("*.md")))]
+COMMANDS = {"nnrt": nnrt, "nnrt-device": nnrt_device}
+# What pages call model.onnx.
+POOLING = """
+<ir_version: 8, opset_import: ["": 17]>
+pooling (float[N, 3, 224, 224] image) => (float[N, 3, 1, 1] means) { means = GlobalAveragePool(image) }
+"""
+# What a page's blocks print ends with this, each.
+END = "\x1e"
+
+
+# A block of Python, and what it prints where the page says so.
+PYTHON = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
+
+
+def programs(page: Path) -> list[tuple[str, str]]:
+    """Return the page's blocks of Python with what they print; one of a file, whose first line names it, is in it."""
+    found = []
+    for block, prints in PYTHON.findall(page.read_text()):
+        first, _, rest = block.partition("\n")
+        if first.startswith("# ") and (ROOT / first[2:]).is_file():
+            assert rest in (ROOT / first[2:]).read_text()
+        else:
+            found.append((block, prints))
+    return found
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if programs(page)], ids=named)
+def test_python_runs(
+    page: Path,
+    onnxruntime_daemon: DaemonProcess,
+    shared_daemon: DaemonProcess,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The blocks of a page follow each other in one program, in a folder with `model.onnx` and `image.npy`.
+
+    `127.0.0.1:50051` is a daemon of ONNX Runtime, `127.0.0.1:50052` one of the reference backend. A block of the
+    language `text` right behind one of Python is what that prints.
+    """
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    onnx.save(parser.parse_model(POOLING), tmp_path / "model.onnx")
+    np.save(tmp_path / "image.npy", np.ones((1, 3, 224, 224), "f4"))
+    shown = programs(page)
+    program = "".join(f"{block}\nprint({END!r}, flush=True)\n" for block, _ in shown)
+    program = program.replace("127.0.0.1:50051", onnxruntime_daemon.address)
+    program = program.replace("127.0.0.1:50052", shared_daemon.address)
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=100
+    )
+    assert ended.returncode == 0, ended.stderr
+    *printed, rest = ended.stdout.split(f"{END}\n")
+    assert rest == ""
+    for (_, says), prints in zip(shown, printed, strict=True):
+        assert not says or prints == says
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """Yield the words of each command of ours in the page's shell blocks."""
+    for block in re.findall(r"^```console\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
+        for line in block.replace("\\\n", " ").splitlines():
+            for part in re.split(r"&&|\||;", line.removeprefix("$ ")):
+                words = shlex.split(part, comments=True)
+                if words and words[0] in COMMANDS:
+                    yield [word for word in words if word != "&"]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if any(commands(page))], ids=named)
+def test_commands_exist(page: Path) -> None:
+    """Each command has the options that a page gives it, and all that it needs."""
+    for name, *words in commands(page):
+        check(COMMANDS[name], name, words)
+
+
+def check(command: click.Command, name: str, words: list[str]) -> None:
+    """Have click read the words as it does for a user, but run nothing."""
+    if words == ["--help"] or words == ["--version"]:
+        return
+    if isinstance(command, click.Group):
+        found, *behind = words
+        child = command.get_command(click.Context(command), found)
+        assert child is not None, f"{name} has no command {found!r}"
+        check(child, f"{name} {found}", behind)
+        return
+    context = command.make_context(name, list(words), resilient_parsing=True)
+    command.make_parser(context).parse_args(list(words))
