@@ -35,7 +35,7 @@ _ELEMENTS = 256
 
 # Advice by cause, for refusals that no limit caused.
 _CAUSES = {
-    "--canary": "the canary had taken the device out of service: docs/operations.md, The canary",
+    "--canary": "the canary had taken the device out of service: docs/guides/watch.md, Canary",
     "OPERATION_FORBIDDEN": "give who needs it a higher role: nnrt-device keys token FOLDER NAME --role ROLE --replace",
     "CONNECTION_EXCEPTION": "clients came that the --access file doesn't name; look in the --audit-log who",
     "INVALID_PARAMETER": "clients sent what no device can run; their errors name the place",

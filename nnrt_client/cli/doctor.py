@@ -64,7 +64,7 @@ def _names(runtime: Runtime, given: Sequence[str], settings: Settings) -> list[F
         return [ok(_NAMES, f"found by themselves: {', '.join(runtime.addresses)}")]
     if not given:
         return [advise(_NAMES, "none is given", nothing_found_message(settings))]
-    failures, advice = runtime._members.failures(), "look how it is spelled, and what is behind it: docs/fleet.md"
+    failures, advice = runtime._members.failures(), "check the spelling, and what is behind it: docs/guides/fleet.md"
     return [
         problem(name, failures[name], advice)
         if name in failures

@@ -76,7 +76,7 @@ def encryption(address: str, settings: Settings) -> Iterator[Finding]:
         yield advise(
             "TLS",
             "none: others on the network can read and change the traffic",
-            "nnrt-device keys server; docs/security.md",
+            "nnrt-device keys server; docs/guides/secure.md",
         )
 
 
