@@ -15,7 +15,7 @@ from nnrt_client.cli.doctor import doctor
 from nnrt_client.cli.explain import explain
 from nnrt_client.cli.failures import Commands
 from nnrt_client.cli.inspect import inspect
-from nnrt_client.cli.printing import OneLine
+from nnrt_client.cli.printing import OneLineFormatter
 from nnrt_client.cli.run import run
 from nnrt_client.cli.top import top
 from nnrt_hdi import __version__
@@ -26,11 +26,11 @@ from nnrt_hdi import __version__
 def main() -> None:
     """Run neural networks on devices in other processes and on other hosts.
 
-    A MODEL is an ONNX file, a model saved by Model.save, or an offline model made by `nnrt compile`. Exit codes: 0 when
-    all is well, 1 when something fails, 2 for wrong use, 130 when interrupted.
+    A MODEL is an ONNX file, a model saved by Model.save, or an offline model made by `nnrt compile`. Exit codes: 0 on
+    success, 1 on failure, 2 for wrong use, 130 when interrupted.
     """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(OneLine("%(levelname)s: %(message)s"))
+    handler.setFormatter(OneLineFormatter("%(levelname)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
 
 

@@ -1,4 +1,4 @@
-"""Baseline of `nnrt bench`: the same ONNX file in ONNX Runtime in this process, measured in turns with the device."""
+"""Measurement of an ONNX file on a device against ONNX Runtime in this process, in alternating rounds."""
 
 import os
 import statistics
@@ -17,7 +17,7 @@ from nnrt_hdi.errors import OperationFailed
 from nnrt_hdi.tensor import Array
 
 _ROUNDS = 11
-# Seconds of a round on each side, if the number of runs allows.
+# Target duration of one round on each side; _MOST_RUNS may end it earlier.
 _ROUND_S = 0.1
 _MOST_RUNS = 100
 
@@ -27,40 +27,40 @@ Run = Callable[[], Outputs]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Latencies of both sides, one run at a time: medians, and quartiles of the rounds' ratios.
+    """Latencies of both sides, one run at a time: medians, and the quartiles of the ratio over all rounds.
 
-    `apart` is the largest difference of an output, as a fraction of its largest element.
+    `largest_difference` is relative to the largest absolute element of the output.
     """
 
     in_process_ms: float
     remote_ms: float
     ratio: float
     quartiles: tuple[float, float]
-    apart: float
+    largest_difference: float
     threads: int
 
-    def described(self) -> dict[str, Any]:
-        """Return the comparison for --json."""
+    def describe(self) -> dict[str, Any]:
+        """Return the comparison as --json prints it."""
         return {
             "threads": self.threads,
             "in_process_ms": round(self.in_process_ms, 4),
             "remote_ms": round(self.remote_ms, 4),
             "ratio": round(self.ratio, 4),
             "ratio_quartiles": [round(one, 4) for one in self.quartiles],
-            "largest_relative_difference": self.apart,
+            "largest_relative_difference": self.largest_difference,
         }
 
 
 class Baseline:
-    """Session of ONNX Runtime in this process, with the options of the onnxruntime backend on a CPU."""
+    """ONNX Runtime session in this process, with the options that the onnxruntime backend uses on CPUs."""
 
     def __init__(self, model: Path, threads: int | None, constants: Mapping[str, Any]) -> None:
-        """Open the session.
+        """Load the model into ONNX Runtime.
 
         Raises:
-            Unsupported: ONNX Runtime is missing.
+            Unsupported: onnxruntime is not installed.
             OperationFailed: ONNX Runtime refuses the file.
-            InvalidParameter: A constant doesn't fit.
+            InvalidParameter: a constant doesn't fit its input.
         """
         onnxruntime = require_onnxruntime("--baseline measures the model")
         self.threads = threads or _processors()
@@ -70,7 +70,7 @@ class Baseline:
         options.log_severity_level = 4
         try:
             self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # ONNX Runtime has a class for each code.
+        except Exception as error:  # ONNX Runtime raises a different class for each error code.
             raise OperationFailed(f"ONNX Runtime in process refuses it: {error}", place=f"{model}") from error
         self._names = [output.name for output in self._session.get_outputs()]
         types = {one.name: one.type for one in self._session.get_inputs()}
@@ -80,23 +80,23 @@ class Baseline:
         }
 
     def run(self, inputs: Mapping[str, Array]) -> Outputs:
-        """Run and return the outputs by name. Raise OperationFailed."""
+        """Run the model and return its outputs by name. Raises OperationFailed when ONNX Runtime fails."""
         try:
             return dict(zip(self._names, self._session.run(None, {**inputs, **self._constants}), strict=True))
         except Exception as error:
             raise OperationFailed(f"ONNX Runtime in process fails: {error}") from error
 
-    def compared(self, remote: Run, inputs: Mapping[str, Array]) -> Comparison:
-        """Measure both sides in turns; each goes first in every other round."""
+    def compare(self, remote: Run, inputs: Mapping[str, Array]) -> Comparison:
+        """Measure both sides in rounds; which side runs first alternates from round to round."""
 
         def here() -> Outputs:
             return self.run(inputs)
 
-        apart = _apart(remote(), here())
+        largest_difference = _largest_difference(remote(), here())
         count = max(1, min(_MOST_RUNS, int(_ROUND_S / _median_s(here, 3))))
         pairs = []
         with step_bar(_ROUNDS) as steps:
-            steps.begin("beside ONNX Runtime in process")
+            steps.begin("against ONNX Runtime in this process")
             for number in range(_ROUNDS):
                 first, second = (here, remote) if number % 2 else (remote, here)
                 times = _median_s(first, count), _median_s(second, count)
@@ -104,11 +104,14 @@ class Baseline:
                 steps.end()
         low, ratio, high = statistics.quantiles(remote_s / local_s for local_s, remote_s in pairs)
         local_ms, remote_ms = (statistics.median(side) * 1e3 for side in zip(*pairs, strict=True))
-        return Comparison(local_ms, remote_ms, ratio, (low, high), apart, self.threads)
+        return Comparison(local_ms, remote_ms, ratio, (low, high), largest_difference, self.threads)
 
 
-def _apart(remote: Outputs, local: Outputs) -> float:
-    """Return the largest difference. Raise OperationFailed for other shapes, whose times mean nothing."""
+def _largest_difference(remote: Outputs, local: Outputs) -> float:
+    """Return the largest relative difference between the outputs of both sides.
+
+    Raises OperationFailed for different shapes: their times can't be compared.
+    """
     largest = 0.0
     for name, mine in remote.items():
         other = local[name]
@@ -119,7 +122,7 @@ def _apart(remote: Outputs, local: Outputs) -> float:
         there, here = np.asarray(mine, np.float64), np.asarray(other, np.float64)
         unlike = ~((there == here) | (np.isnan(there) & np.isnan(here)))
         if unlike.any():
-            difference = float(np.abs(there[unlike] - here[unlike]).max())  # NaN if one of them is NaN.
+            difference = float(np.abs(there[unlike] - here[unlike]).max())  # NaN if either element is NaN.
             scale = float(np.abs(here[np.isfinite(here)]).max(initial=0.0)) or 1.0
             largest = max(largest, np.inf if np.isnan(difference) else difference / scale)
     return largest
@@ -135,7 +138,7 @@ def _median_s(run: Run, count: int) -> float:
 
 
 def _dtype(type_: str) -> np.dtype[Any]:
-    """Return the data type of a text such as `tensor(int64)`."""
+    """Return the NumPy dtype of an ONNX Runtime type such as `tensor(int64)`."""
     name = type_.removeprefix("tensor(").removesuffix(")")
     return np.dtype({"float": "float32", "double": "float64"}.get(name, name))
 

@@ -1,4 +1,4 @@
-"""`nnrt bench`: measure a model on a device, by the number of runs in flight or by their rate."""
+"""Command `nnrt bench`: throughput and latency of a model on a device, by concurrency or by request rate."""
 
 import csv
 import io
@@ -16,33 +16,33 @@ from nnrt_client.build.options import Options
 from nnrt_client.build.way import Way
 from nnrt_client.cli.baseline import Baseline, Comparison
 from nnrt_client.cli.closed_loop import ClosedLoop
-from nnrt_client.cli.inputs import gathered
+from nnrt_client.cli.inputs import gather_inputs
 from nnrt_client.cli.measuring import WINDOWS, Loop, Measurement, Rule, Runs
 from nnrt_client.cli.open_loop import OpenLoop
 from nnrt_client.cli.options import (
     FALLBACK_HELP,
     POSITIVE,
     Devices,
+    FixedInputs,
     Number,
-    Settled,
     batching_option,
     build_timeout_option,
     building_options,
     cache_option,
     devices_options,
     fallback_options,
+    fixed_options,
     input_option,
     json_option,
     model_argument,
     run_timeout_option,
     seed_option,
     settings_with,
-    settling_options,
     way_option,
 )
 from nnrt_client.cli.printing import print_json, print_line, print_table, step_bar
-from nnrt_client.cli.run_parts import MEANINGS, parts_ms, said_shares
-from nnrt_client.cli.sessions import asked, described_way, print_way, ready_session
+from nnrt_client.cli.run_parts import MEANINGS, format_largest_parts, parts_ms
+from nnrt_client.cli.sessions import describe_way, device_label, open_session, print_way
 from nnrt_client.cli.spread import Spread
 from nnrt_client.model_session.model_cache import wait_until_cached
 from nnrt_client.model_session.opened_model import is_onnx
@@ -53,14 +53,14 @@ from nnrt_hdi.files import container
 _RANGE = re.compile(r"([0-9]{1,9})(?::([0-9]{1,9})(?::([0-9]{1,9}))?)?")
 _MOST_IN_FLIGHT = 1024
 _PERCENTILES = (50.0, 90.0, 95.0, 99.0)
-# Percentiles that a terminal has room for.
+# The percentiles that fit on a terminal.
 _PRINTED = (50.0, 90.0, 99.0)
-_LOADS = {"concurrency": "in flight", "rate": "runs/s asked"}
+_LOADS = {"concurrency": "in flight", "rate": "offered runs/s"}
 _PARTS = ("queue", "transfer", "compute")
 
 
 class _Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generic from click 8.4 on.
-    """Parameter START, START:END or START:END:STEP."""
+    """Click type of START, START:END or START:END:STEP."""
 
     name = "START[:END[:STEP]]"
 
@@ -79,34 +79,34 @@ class _Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generi
 @model_argument
 @devices_options
 @input_option
-@settling_options
+@fixed_options
 @way_option
 @fallback_options(FALLBACK_HELP)
 @seed_option
 @click.option(
-    "--concurrency", type=_Sweep(), default="1", show_default=True, help="Numbers of runs in flight to measure with."
+    "--concurrency", type=_Sweep(), default="1", show_default=True, help="Numbers of runs in flight to measure."
 )
 @click.option(
-    "--rate", type=POSITIVE, help="Runs per second that arrive at random (Poisson), in place of a number in flight."
+    "--rate", type=POSITIVE, help="Runs per second that arrive at random (Poisson), instead of a number in flight."
 )
 @click.option(
-    "--baseline", is_flag=True, help="Measure ONNX Runtime in this process too, in turns, and show the ratio."
+    "--baseline", is_flag=True, help="Also measure ONNX Runtime in this process, alternately, and show the ratio."
 )
 @click.option(
-    "--threads", type=click.IntRange(min=1), help="Threads of --baseline: as many as the device has. [default: all]"
+    "--threads", type=click.IntRange(min=1), help="Threads of --baseline; give as many as the device. [default: all]"
 )
 @click.option(
     "--percentile",
     type=Number(min=0, max=100, min_open=True),
-    help="Have this percentile of the latency be stable instead of its mean, and show it.",
+    help="Percentile of the latency that must be stable, instead of the mean; it is shown too.",
 )
-@click.option("--window", type=POSITIVE, default=1.0, show_default=True, help="Seconds of a measurement window.")
+@click.option("--window", type=POSITIVE, default=1.0, show_default=True, help="Length of a window in seconds.")
 @click.option(
     "--max-windows",
     type=click.IntRange(min=WINDOWS),
     default=10,
     show_default=True,
-    help="Windows after which it counts as unstable.",
+    help="Windows after which the measurement ends as unstable.",
 )
 @click.option("--stability", type=POSITIVE, default=10.0, show_default=True, help="Percent that windows may differ.")
 @run_timeout_option(60.0)
@@ -120,7 +120,7 @@ def bench(
     model: Path,
     devices: Devices,
     given: tuple[str, ...],
-    settled: Settled,
+    fixed: FixedInputs,
     ways: Sequence[Way],
     fallback: Fallback | None,
     seed: int,
@@ -140,11 +140,12 @@ def bench(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Measure throughput and latency of MODEL with a number of runs in flight, or with runs arriving at a rate.
+    """Measure throughput and latency of MODEL at a concurrency (runs in flight) or at a request rate.
 
-    Each load is measured in windows until throughput and latency of the last three are within --stability percent of
-    their mean; these three are shown. With --rate the latency counts from when a run should have started, and the
-    throughput need not be stable. Inputs without --input are random; dimensions without --shape are 1.
+    Each load is measured in windows until throughput and latency of the last three windows differ by at most
+    --stability percent from their mean; the results are those of these three windows. With --rate a run's latency
+    counts from its scheduled start, and the throughput need not be stable. Inputs without --input are random; each open
+    dimension without --shape is 1.
     """
     context = click.get_current_context()
     if rate is not None and context.get_parameter_source("concurrency") is not ParameterSource.DEFAULT:
@@ -156,9 +157,9 @@ def bench(
         container.require_place(csv_file)
     if baseline and not is_onnx(model):
         raise click.UsageError(f"--baseline takes ONNX files, which {model} is not")
-    in_process = Baseline(model, threads, settled.constants) if baseline else None
-    gather = partial(gathered, given=given, shapes=settled.shapes, seed=seed, takes_one=True)
-    session, inputs = ready_session(model, devices, settings, settled, ways, fallback, options, gather, cache=cache)
+    in_process = Baseline(model, threads, fixed.constants) if baseline else None
+    gather = partial(gather_inputs, given=given, shapes=fixed.shapes, seed=seed, takes_one=True)
+    session, inputs = open_session(model, devices, settings, fixed, ways, fallback, options, gather, cache=cache)
     with session:
         runs = Runs(session, inputs, run_timeout_ms)
         loads: list[tuple[str, Loop]] = [(f"{count} in flight", ClosedLoop(runs, count)) for count in concurrency]
@@ -173,8 +174,8 @@ def bench(
                 spread.end_load()
         compared = None
         if in_process:
-            compared = in_process.compared(partial(session.run, inputs, timeout_ms=run_timeout_ms), inputs)
-        where = asked(session)
+            compared = in_process.compare(partial(session.run, inputs, timeout_ms=run_timeout_ms), inputs)
+        where = device_label(session)
         wait_until_cached()
     percentiles = sorted({*_PERCENTILES, *([percentile] if percentile else [])})
     kind = "concurrency" if rate is None else "rate"
@@ -183,10 +184,10 @@ def bench(
     if csv_file:
         container.write(csv_file, [_csv(whole_rows)])
     if as_json:
-        document = {"device": where, "model": str(model), "seed": seed, **described_way(session)}
+        document = {"device": where, "model": str(model), "seed": seed, **describe_way(session)}
         document["measurements"] = whole_rows
-        document |= {"spread": spread.described(kind, rows)} if spread.loads else {}
-        print_json(document | ({"baseline": compared.described()} if compared else {}))
+        document |= {"spread": spread.describe(kind, rows)} if spread.loads else {}
+        print_json(document | ({"baseline": compared.describe()} if compared else {}))
     else:
         _print(kind, measured, rows, sorted({*_PRINTED, *([percentile] if percentile else [])}))
         spread.print(_LOADS[kind], kind, rows)
@@ -211,7 +212,7 @@ def _row(kind: str, one: Measurement, percentiles: Sequence[float]) -> dict[str,
 
 
 def _parts_row(one: Measurement) -> dict[str, Any]:
-    """Return the milliseconds of all parts of a typical run and of slow runs; None if runs have no times."""
+    """Return the milliseconds of each part of a typical and of a slow run; None where runs report no times."""
     return {
         f"{which}_{part}_ms": None if times is None else parts_ms(times)[part]
         for which, times in (("typical", one.typical), ("slow", one.slow))
@@ -222,18 +223,18 @@ def _parts_row(one: Measurement) -> dict[str, Any]:
 def _print(
     kind: str, measured: Sequence[Measurement], rows: Sequence[dict[str, Any]], percentiles: Sequence[float]
 ) -> None:
-    """Print two tables that fit a terminal: the loads, and the parts of a run's time."""
+    """Print two tables, each of which fits a terminal: throughput and latency, and the parts of a run's latency."""
     load = {kind: _LOADS[kind]}
     latency = {"mean_ms": "mean", **{f"p{percentile:g}_ms": f"p{percentile:g}" for percentile in percentiles}}
     _print_columns(load | {"runs_per_s": "runs/s"} | latency | {"stable": "stable"}, rows)
     parts = [
-        (f"{one.load:g}", runs, _cell(times.total_ns / 1e6), said_shares(times))
+        (f"{one.load:g}", runs, _cell(times.total_ns / 1e6), format_largest_parts(times))
         for one in measured
         for runs, times in (("typical", one.typical), ("slowest 1 %", one.slow))
         if times is not None
     ]
     if parts:
-        print_table((_LOADS[kind], "runs", "ms", "most of it went into"), parts, right=(_LOADS[kind], "ms"))
+        print_table((_LOADS[kind], "runs", "ms", "largest parts"), parts, right=(_LOADS[kind], "ms"))
     print_line("latency in ms")
 
 
@@ -254,7 +255,7 @@ def _print_comparison(compared: Comparison, asked: str) -> None:
     print_line(
         f"one run at a time: {compared.remote_ms:.4g} ms on {asked}, {compared.in_process_ms:.4g} ms in ONNX Runtime in"
         f" process with {compared.threads} threads; ratio {compared.ratio:.3f} ({low:.3f}..{high:.3f}), results within"
-        f" {compared.apart:.1g} of the largest element"
+        f" {compared.largest_difference:.1g} of the largest element"
     )
 
 

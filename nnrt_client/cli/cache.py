@@ -1,4 +1,4 @@
-"""`nnrt cache`: list, check and empty the cache of compiled models."""
+"""Command `nnrt cache`: list, verify and clear the cache of compiled models."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -17,21 +17,21 @@ from nnrt_hdi.files.store_directory import SHOWN_KEY, Entry, StoreDirectory
 
 @click.group()
 def cache() -> None:
-    """List, check or empty the cache of compiled models, even while it is in use.
+    """List, verify or clear the cache of compiled models, even while it is in use.
 
-    The cache is nnrt/models in XDG_CACHE_HOME. It takes at most NNRT_CACHE_BYTES.
+    The user's cache is nnrt/models in XDG_CACHE_HOME and takes at most NNRT_CACHE_BYTES.
     """
 
 
-def _on_cache(function: Callable[..., None]) -> Callable[..., None]:
-    """Make a command of a function of the StoreDirectory, its models (last used first), and whether to print JSON."""
+def _cache_command(function: Callable[..., None]) -> Callable[..., None]:
+    """Return a command that calls `function` with the store, its models (last used first) and `as_json`."""
 
     @json_option
-    @click.option("--directory", type=click.Path(path_type=Path), help="Another one than the user's.")
+    @click.option("--directory", type=click.Path(path_type=Path), help="Another cache directory than the user's.")
     @wraps(function)
     def command(directory: Path | None, **options: Any) -> None:
         store = StoreDirectory(directory or cache_directory())
-        if directory is None and not store.path.exists():  # Nothing was cached yet.
+        if directory is None and not store.path.exists():  # No model has been cached yet.
             function(store, [], **options)
             return
         store.require_store()
@@ -41,7 +41,7 @@ def _on_cache(function: Callable[..., None]) -> Callable[..., None]:
 
 
 @cache.command()
-@_on_cache
+@_cache_command
 def ls(directory: StoreDirectory, entries: list[Entry], as_json: bool) -> None:
     """List the models, last used first."""
     rows = [described(entry) for entry in entries]
@@ -54,13 +54,13 @@ def ls(directory: StoreDirectory, entries: list[Entry], as_json: bool) -> None:
 
 
 @cache.command()
-@_on_cache
+@_cache_command
 def verify(directory: StoreDirectory, entries: list[Entry], as_json: bool) -> None:
     """Read every model and list the damaged ones. Removes nothing.
 
-    Exit code 1 if there is a damaged model.
+    Exit code 1 if a model is damaged.
     """
-    damaged = [{"file": str(entry.path), "damage": damage} for entry, damage in _damages(entries) if damage]
+    damaged = [{"file": str(entry.path), "damage": damage} for entry, damage in _check_models(entries) if damage]
     if as_json:
         print_json({"models": len(entries), "damaged": damaged})
     else:
@@ -73,11 +73,11 @@ def verify(directory: StoreDirectory, entries: list[Entry], as_json: bool) -> No
 
 @cache.command()
 @click.option("--damaged", is_flag=True, help="Only what `verify` lists.")
-@_on_cache
+@_cache_command
 def clear(directory: StoreDirectory, entries: list[Entry], as_json: bool, damaged: bool) -> None:
-    """Remove all models. Sessions that use one go on."""
+    """Remove all models. Sessions that use a removed model keep working."""
     if damaged:
-        entries = [entry for entry, damage in _damages(entries) if damage]
+        entries = [entry for entry, damage in _check_models(entries) if damage]
     removed, size_bytes = remove(directory, entries, are_damaged=damaged) if entries else (0, 0)
     if as_json:
         print_json({"removed": removed, "size_bytes": size_bytes})
@@ -93,8 +93,8 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     return row["key"][:SHOWN_KEY], *about, format_bytes(row["size_bytes"]), f"{last_use:%Y-%m-%d %H:%M}"
 
 
-def _damages(entries: list[Entry]) -> list[tuple[Entry, str]]:
-    """Return the damaged entries and what is wrong with each."""
+def _check_models(entries: list[Entry]) -> list[tuple[Entry, str]]:
+    """Return each entry with its damage, which is empty for an intact entry."""
     found = []
     with step_bar(len(entries)) as steps:
         for entry in entries:

@@ -1,4 +1,4 @@
-"""Closed loop: a number of runs always in flight; when one ends, the next starts."""
+"""Load with a constant number of runs in flight: each run that ends starts the next."""
 
 import time
 

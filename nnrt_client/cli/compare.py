@@ -1,4 +1,4 @@
-"""`nnrt compare`: whether two devices compute the same, and if not, from which operator on."""
+"""Command `nnrt compare`: compare the results of two devices and find the first operator that differs."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -9,26 +9,26 @@ from typing import Any
 import click
 
 from nnrt_client.build.options import Options
-from nnrt_client.cli.difference import Difference, Tolerance, difference, first_difference
-from nnrt_client.cli.inputs import gathered
+from nnrt_client.cli.difference import Difference, Tolerance, compare_arrays, find_first_difference
+from nnrt_client.cli.inputs import gather_inputs
 from nnrt_client.cli.options import (
+    FixedInputs,
     Number,
-    Settled,
     build_timeout_option,
     building_options,
     device_option,
+    fixed_options,
     input_option,
     json_option,
     model_argument,
-    opened,
+    open_fixed,
     run_timeout_option,
     runtime_for,
     seed_option,
     settings_with,
-    settling_options,
 )
 from nnrt_client.cli.printing import build_bar, print_json, print_line, print_table
-from nnrt_client.cli.sessions import loaded
+from nnrt_client.cli.sessions import load_with_options
 from nnrt_client.model.model import Model
 from nnrt_client.model_session.opened_model import OpenedModel
 from nnrt_client.session.device import Device
@@ -41,7 +41,7 @@ _NOT_NEGATIVE = Number(min=0)
 @model_argument
 @device_option(required=True, multiple=True)
 @input_option
-@settling_options
+@fixed_options
 @seed_option
 @click.option("--rtol", type=_NOT_NEGATIVE, default=1e-3, show_default=True, help="Relative tolerance.")
 @click.option("--atol", type=_NOT_NEGATIVE, default=1e-5, show_default=True, help="Absolute tolerance.")
@@ -53,7 +53,7 @@ def compare(
     model: Path,
     devices: tuple[str, ...],
     given: tuple[str, ...],
-    settled: Settled,
+    fixed: FixedInputs,
     seed: int,
     rtol: float,
     atol: float,
@@ -72,18 +72,18 @@ def compare(
     settings = settings_with(build_timeout_s=timeout)
     with ExitStack() as stack:
         runtimes = [stack.enter_context(runtime_for(device, settings)) for device in devices]
-        found = opened(model, settled)
-        arrays = gathered(found.inputs, given, settled.shapes, seed)
+        found = open_fixed(model, fixed)
+        arrays = gather_inputs(found.inputs, given, fixed.shapes, seed)
         asked = [runtime.device(device) for runtime, device in zip(runtimes, devices, strict=True)]
         outputs = [_outputs(found, device, arrays, options, run_timeout_ms) for device in asked]
         tolerance = Tolerance(rtol, atol)
-        compared = {name: difference(outputs[0][name], outputs[1][name], tolerance) for name in outputs[0]}
+        compared = {name: compare_arrays(outputs[0][name], outputs[1][name], tolerance) for name in outputs[0]}
         differs = any(one.count for one in compared.values())
         first = None
         if differs and found.graph is not None:
             with build_bar("looking for the operator:") as progress:
                 run = [partial(_run, device, options, run_timeout_ms) for device in asked]
-                first = first_difference(found.graph, run, list(arrays.values()), tolerance, progress)
+                first = find_first_difference(found.graph, run, list(arrays.values()), tolerance, progress)
     if as_json:
         _print_json(asked, compared, first)
     else:
@@ -95,15 +95,15 @@ def compare(
 def _outputs(
     found: OpenedModel, device: Device, arrays: Mapping[str, Array], options: Options, timeout_ms: int
 ) -> Mapping[str, Array]:
-    """Run the model on a device and return the outputs."""
+    """Run the model on a device and return its outputs by name."""
     with build_bar(f"{device.name}:") as progress:
-        session = loaded(found.source, device, options, cache=False, progress=progress)
+        session = load_with_options(found.source, device, options, cache=False, progress=progress)
     with session:
         return session.run(arrays, timeout_ms=timeout_ms)
 
 
 def _run(device: Device, options: Options, timeout_ms: int, model: Model, arrays: list[Array]) -> list[Array]:
-    with loaded(model, device, options, cache=False) as session:
+    with load_with_options(model, device, options, cache=False) as session:
         return list(session.run(arrays, timeout_ms=timeout_ms).values())
 
 
@@ -111,12 +111,12 @@ def _print_json(asked: list[Device], compared: dict[str, Difference], first: tup
     operator = None
     if first:
         place, one = first
-        operator = {**place.described(), **one.described()}
+        operator = {**place.describe(), **one.describe()}
     print_json(
         {
             "devices": [device.name for device in asked],
             "equal": not any(one.count for one in compared.values()),
-            "outputs": [{"name": name, **one.described()} for name, one in compared.items()],
+            "outputs": [{"name": name, **one.describe()} for name, one in compared.items()],
             "first_operator": operator,
         }
     )
@@ -134,6 +134,6 @@ def _print(
         place, one = first
         print_line(f"{names} differ first in {place}: {one}")
     elif found.graph is None:
-        print_line(f"{names} differ; of an offline model the operators are not known")
+        print_line(f"{names} differ; the operators of an offline model are not known")
     else:
         print_line(f"{names} differ, though each operator's result agrees when it is an output of the model itself")

@@ -1,4 +1,4 @@
-"""`nnrt compile`: compile a model into an offline model."""
+"""Command `nnrt compile`: compile a model into an offline model."""
 
 import time
 from pathlib import Path
@@ -8,16 +8,16 @@ import click
 from nnrt_client.build.compilation import Compilation
 from nnrt_client.build.options import Options
 from nnrt_client.cli.options import (
-    Settled,
+    FixedInputs,
     build_timeout_option,
     building_options,
     device_option,
+    fixed_options,
     json_option,
     model_argument,
-    opened,
+    open_fixed,
     runtime_for,
     settings_with,
-    settling_options,
 )
 from nnrt_client.cli.printing import build_bar, print_json, print_line
 from nnrt_hdi.errors import InvalidFile, Unsupported
@@ -29,7 +29,7 @@ from nnrt_hdi.files.compiled import Target
 @model_argument
 @device_option(required=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The offline model to write.")
-@settling_options
+@fixed_options
 @building_options
 @build_timeout_option
 @json_option
@@ -37,14 +37,14 @@ def compile_model(
     model: Path,
     device: str,
     output: Path,
-    settled: Settled,
+    fixed: FixedInputs,
     options: Options,
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Compile MODEL for a kind of device into an offline model, which Compilation.from_offline_file loads.
+    """Compile MODEL for a kind of device into a file that Compilation.from_offline_file loads.
 
-    The file appears when it is complete and replaces an earlier one. Exit code 1 if something fails.
+    The file replaces an earlier one when it is complete. Exit code 1 on failure.
     """
     started = time.monotonic()
     with runtime_for(device, settings_with(build_timeout_s=timeout)) as runtime:
@@ -52,7 +52,7 @@ def compile_model(
         found = runtime.device(device)
         if not found.capabilities.model_cache:
             raise Unsupported(f"{found.name} does not export compiled models")
-        source = opened(model, settled).model
+        source = open_fixed(model, fixed).model
         if source is None:
             raise InvalidFile("it is compiled already; give the model that it was made of", place=f"{model}")
         with Compilation(source, found) as compilation:

@@ -1,14 +1,14 @@
-"""`nnrt conformance`: whether a daemon follows the contract and computes right answers."""
+"""Command `nnrt conformance`: test whether a daemon keeps the contract and computes right answers."""
 
 from pathlib import Path
 
 import click
 
-from nnrt_client.cli.failures import exiting_with
+from nnrt_client.cli.failures import exit_on_failure
 from nnrt_client.cli.options import POSITIVE, Number, identity_options, settings_with
 from nnrt_hdi.files import container
 
-# As in `nnrt_client.conformance.case`, which takes long to import.
+# Copy of the names in `nnrt_client.conformance.case.Level`: importing that module takes long, as it has many cases.
 LEVELS = ("contract", "operators", "values", "quantized", "float16", "graphs", "concurrency", "caches", "death")
 _NOT_TRIED = 2
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -22,21 +22,21 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     "levels",
     type=click.Choice(LEVELS),
     multiple=True,
-    help="Try this level. May be repeated; all of them if none is given.",
+    help="Test this level. May be repeated. [default: all levels]",
 )
 @click.option(
-    "--only", multiple=True, metavar="PATTERN", help="Try what is named so: * stands for any text. May be repeated."
+    "--only", multiple=True, metavar="PATTERN", help="Run trials whose names match; * is any text. May be repeated."
 )
-@click.option("--quick", is_flag=True, help="Try one case or a few of each operator, in under a minute.")
+@click.option("--quick", is_flag=True, help="Run one or a few cases of each operator, in under a minute.")
 @click.option("--fail-fast", is_flag=True, help="Stop at the first fault.")
-@click.option("--list", "lists", is_flag=True, help="Print the names of what would be tried, and ask no daemon.")
-@click.option("--json", "json_file", type=_FILE, help="Write all outcomes as JSON.")
-@click.option("--junit", "junit_file", type=_FILE, help="Write all outcomes as JUnit's XML.")
+@click.option("--list", "lists", is_flag=True, help="Print the names of the trials and exit; no daemon is asked.")
+@click.option("--json", "json_file", type=_FILE, help="Write all outcomes to this file as JSON.")
+@click.option("--junit", "junit_file", type=_FILE, help="Write all outcomes to this file as JUnit XML.")
 @click.option(
     "--keep",
     "directory",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Write the first fault of each operator there: model, inputs, right answers, and the commands that repeat it.",
+    help="Directory for the first fault of each operator: model, inputs, right answers, and commands to reproduce it.",
 )
 @click.option(
     "--timeout", type=POSITIVE, default=60.0, show_default=True, help="Seconds that a run or a build may take."
@@ -47,7 +47,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     type=Number(min=0),
     default=10.0,
     show_default=True,
-    help="Seconds that a daemon which has ended gets to be started again by whoever looks after it.",
+    help="Seconds that a supervisor gets to restart a daemon that has ended.",
 )
 def conformance(
     address: str,
@@ -62,11 +62,11 @@ def conformance(
     timeout: float,
     return_s: float,
 ) -> None:
-    """Try whether the daemon at ADDRESS follows the contract and computes right answers.
+    """Test whether the daemon at ADDRESS keeps the contract and computes right answers.
 
     ADDRESS is HOST:PORT, unix:PATH, or a name such as dns:///HOST:PORT. Exit code 1 if an answer is wrong, the daemon
-    ends, or it breaks the contract; a refusal is no fault. Exit code 2 if nothing can be tried, for example without a
-    daemon, or if a file can't be written.
+    ends, or it breaks the contract; a refusal is no fault. Exit code 2 if nothing can be tested because there is no
+    daemon or a file can't be written.
     """
     from nnrt_client.cli.conformance_run import Files, list_trials, try_all
 
@@ -74,9 +74,9 @@ def conformance(
         list_trials(levels, only, quick=quick)
         return
     files = Files(json_file, junit_file)
-    # A busy daemon is late; taking it for dead would be a false alarm.
+    # A busy daemon answers late; shorter timeouts would report it as dead.
     patience = {f"{bound}_timeout_s": max(timeout / 4, 5.0) for bound in ("connect", "heartbeat", "query")}
-    with exiting_with(_NOT_TRIED):
+    with exit_on_failure(_NOT_TRIED):
         for file in filter(None, (json_file, junit_file)):
             container.require_place(file)
         settings = settings_with(build_timeout_s=timeout, run_timeout_s=timeout, request_timeout_s=timeout, **patience)

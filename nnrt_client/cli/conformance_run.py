@@ -1,4 +1,4 @@
-"""Work of `nnrt conformance`: try, print, and write files."""
+"""Execution of `nnrt conformance`: run the trials, print the results and write the files."""
 
 import json
 import re
@@ -14,14 +14,14 @@ from rich.table import Table
 from rich.text import Text
 
 from nnrt_client.cli.failures import INTERRUPTED
-from nnrt_client.cli.printing import finite, print_line, print_page, print_table, step_bar
+from nnrt_client.cli.printing import print_line, print_page, print_table, replace_non_finite, step_bar
 from nnrt_client.conformance.advice import advice
 from nnrt_client.conformance.case import Level
-from nnrt_client.conformance.junit import junit
-from nnrt_client.conformance.kept import keep
+from nnrt_client.conformance.junit import junit_xml
 from nnrt_client.conformance.kit import Kit, Result, levels_in_full, trials
 from nnrt_client.conformance.outcome import Verdict
 from nnrt_client.conformance.report import Counts, Report, total
+from nnrt_client.conformance.saved_faults import save_faults
 from nnrt_client.conformance.target import Target
 from nnrt_client.conformance.trial import Trial
 from nnrt_client.settings import Settings
@@ -37,28 +37,29 @@ _COLORS = {
     Verdict.CRASHED: "bold magenta",
     Verdict.UNTRIED: "dim",
 }
-# Marks behind numbers in cells.
+# Suffixes of the counts in the table's cells.
 _MARKS = {Verdict.REFUSED: "r", Verdict.WRONG: "w", Verdict.FAILED: "f", Verdict.CRASHED: "c"}
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Files of the report."""
+    """Paths of the report files that the options ask for."""
 
     json: Path | None
     junit: Path | None
 
     def write(self, report: Report) -> None:
-        """Write the requested files. Raise OSError."""
+        """Write the files that were asked for. Raises OSError."""
         if self.json:
-            container.write(self.json, [json.dumps(finite(report.described()), indent=2, allow_nan=False).encode()])
+            document = replace_non_finite(report.describe())
+            container.write(self.json, [json.dumps(document, indent=2, allow_nan=False).encode()])
         if self.junit:
-            container.write(self.junit, [junit(report)])
+            container.write(self.junit, [junit_xml(report)])
 
 
 def list_trials(levels: Sequence[str], only: Sequence[str], *, quick: bool) -> None:
-    """Print the names of the trials."""
-    for trial in _wanted(levels, only, quick=quick):
+    """Print the names of the selected trials."""
+    for trial in _select_trials(levels, only, quick=quick):
         print_line(trial.name)
 
 
@@ -76,9 +77,9 @@ def try_all(
 ) -> int:
     """Run the trials, print and write the report, also after Ctrl-C, and return the exit code.
 
-    A file that can't be written doesn't keep the report from being printed, nor a closed pipe from being written.
+    A file that can't be written doesn't stop the printing, and a closed standard output doesn't stop the writing.
     """
-    wanted = _wanted(levels, only, quick=quick)
+    wanted = _select_trials(levels, only, quick=quick)
     if kept:
         kept.mkdir(parents=True, exist_ok=True)
     code = 0
@@ -93,7 +94,7 @@ def try_all(
         try:
             files.write(report)
             if kept:
-                places.extend(keep(report, kept, address, target))
+                places.extend(save_faults(report, kept, address, target))
         finally:
             _print(report, address)
             for place in places:
@@ -101,16 +102,16 @@ def try_all(
     return code or int(bool(report.faults))
 
 
-def _wanted(levels: Sequence[str], only: Sequence[str], *, quick: bool) -> list[Trial]:
+def _select_trials(levels: Sequence[str], only: Sequence[str], *, quick: bool) -> list[Trial]:
     wanted = trials([Level(level) for level in levels], only, quick=quick)
     if not wanted:
-        raise click.UsageError("nothing is named so; --list prints the names")
+        raise click.UsageError("no trial matches; --list prints the names")
     return wanted
 
 
 def _try(target: Target, wanted: Sequence[Trial], report: Report, *, fail_fast: bool) -> None:
     kit = Kit(target)
-    with step_bar(len(wanted)) as steps, _worked_off(kit, wanted) as results:
+    with step_bar(len(wanted)) as steps, _run_in_thread(kit, wanted) as results:
         steps.begin(wanted[0].level.value)
         for result in results:
             report.results.append(result)
@@ -124,8 +125,8 @@ def _try(target: Target, wanted: Sequence[Trial], report: Report, *, fail_fast: 
 
 
 @contextmanager
-def _worked_off(kit: Kit, wanted: Sequence[Trial]) -> Iterator[Iterator[Result]]:
-    """Yield the results, which a thread makes that no signal interrupts."""
+def _run_in_thread(kit: Kit, wanted: Sequence[Trial]) -> Iterator[Iterator[Result]]:
+    """Run the trials in a thread, which no signal interrupts, and yield an iterator of their results."""
     queue: SimpleQueue[Result | BaseException | None] = SimpleQueue()
 
     def work() -> None:
@@ -147,7 +148,7 @@ def _worked_off(kit: Kit, wanted: Sequence[Trial]) -> Iterator[Iterator[Result]]
     try:
         yield results()
     except BaseException:
-        kit.target.close()  # Trials under way end at once.
+        kit.target.close()  # Ends the trial under way at once.
         raise
     finally:
         kit.stop()
@@ -182,7 +183,7 @@ def _numbers(counts: Counts) -> list[str]:
 
 
 def _operators(report: Report) -> Table:
-    """Return the table of node types by data types, with the number of cases of each outcome."""
+    """Return a table of node types by data types: counts of right cases and of each other verdict."""
     operators = report.by_operator()
     used = {data_type for cells in operators.values() for data_type in cells}
     data_types = [data_type for data_type in DataType if data_type in used]
@@ -200,7 +201,7 @@ def _operators(report: Report) -> Table:
 
 
 def _short(data_type: DataType) -> str:
-    """Return a short name for a column: i8 for INT8, f32 for FLOAT32."""
+    """Return a short column title: `i8` for INT8, `f32` for FLOAT32."""
     return re.sub(r"^([BFIU])[A-Z]*", lambda found: found[1].lower(), data_type.name)
 
 

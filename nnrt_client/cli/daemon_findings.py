@@ -1,4 +1,4 @@
-"""Checks of a daemon for `nnrt doctor`: state, limits, refusals, and the times of a run."""
+"""Checks of a daemon for `nnrt doctor`: its state, its limits and refusals, and the latency of a run."""
 
 import statistics
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ import numpy as np
 from nnrt_client.build.compilation import Compilation
 from nnrt_client.cli.findings import Finding, advise, ok, problem
 from nnrt_client.cli.printing import format_bytes
-from nnrt_client.cli.run_parts import said_shares
+from nnrt_client.cli.run_parts import format_largest_parts
 from nnrt_client.cli.work import Work, sees_all, total
 from nnrt_client.enums import OperationType
 from nnrt_client.model.model import Model
@@ -23,19 +23,19 @@ from nnrt_hdi.counters import DeviceCounters
 from nnrt_hdi.errors import Unsupported
 from nnrt_hdi.run_times import RunTimes
 
-# Features that every daemon of this version has.
+# Features of every daemon of this version.
 _FEATURES = (CHUNKS, COUNTERS)
-# Fraction of a limit from which on it is worth raising.
+# Fraction of a limit above which the advice is to raise it.
 _NEAR = 0.8
 _OFTEN = 0.01
 _RUNS, _RUN_TIMEOUT_MS = 100, 10_000
-# A small run that takes longer is held up by something.
+# Latency above which the trial run counts as slow.
 _SLOW_RUN_NS = 5_000_000
 _ELEMENTS = 256
 
-# Advice for refusals that no limit caused, by cause.
+# Advice by cause, for refusals that no limit caused.
 _CAUSES = {
-    "--canary": "the device was out meanwhile: docs/guides/watch.md, Canary",
+    "--canary": "the canary had taken the device out of service: docs/guides/watch.md, Canary",
     "OPERATION_FORBIDDEN": "give who needs it a higher role: nnrt-device keys token FOLDER NAME --role ROLE --replace",
     "CONNECTION_EXCEPTION": "clients came that the --access file doesn't name; look in the --audit-log who",
     "INVALID_PARAMETER": "clients sent what no device can run; their errors name the place",
@@ -44,7 +44,7 @@ _CAUSES = {
 
 
 def version(device: Device) -> Iterator[Finding]:
-    """Check whether the daemon has the features of this client."""
+    """Check whether the daemon has every feature that this client knows."""
     welcome, info = device._session().welcome, device.info
     lacking = [feature for feature in _FEATURES if feature not in welcome.features]
     found = f"{device.name} by {info.backend_name} {info.backend_version}; protocol 2.{welcome.protocol_minor}"
@@ -68,7 +68,7 @@ def state(look: Look) -> Iterator[Finding]:
 
 
 def canary(device: Device) -> Iterator[Finding]:
-    """Check the findings of the canary."""
+    """Check the results of the daemon's canary, which runs a model on the device at intervals."""
     found = device.canary()
     if found is None:
         yield ok(
@@ -85,8 +85,8 @@ def canary(device: Device) -> Iterator[Finding]:
         yield ok("canary", said)
 
 
-def counted(device: Device) -> Iterator[Finding]:
-    """Check the daemon's limits, and its refusals and failures since its start."""
+def check_counters(device: Device) -> Iterator[Finding]:
+    """Check how near the daemon is to its limits, and which runs it has refused or failed since its start."""
     try:
         counters = device.counters()
     except Unsupported as error:
@@ -101,14 +101,14 @@ def counted(device: Device) -> Iterator[Finding]:
 
 
 def limits(counters: DeviceCounters) -> Iterator[Finding]:
-    """Check how near usage is to each limit."""
+    """Check what is in use against its limit."""
     load = counters.load
     if load is None:
         return
     held_bytes = sum(load.held_bytes.values())
     uses = {
         "--queued-runs": (load.queued, load.queued_limit, f"{load.queued} of {load.queued_limit} runs wait"),
-        # One session is the doctor's.
+        # One session is the doctor's own.
         "--max-sessions": (
             load.sessions - 1,
             load.sessions_limit,
@@ -116,11 +116,11 @@ def limits(counters: DeviceCounters) -> Iterator[Finding]:
         ),
         "--held-bytes": (
             *(held_bytes, load.held_limit_bytes),
-            f"{format_bytes(held_bytes)} of {format_bytes(load.held_limit_bytes)} held",
+            f"{format_bytes(held_bytes)} of {format_bytes(load.held_limit_bytes)} of memory in use",
         ),
         "--run-bytes": (
             *(load.run_bytes, load.run_limit_bytes),
-            f"{format_bytes(load.run_bytes)} of {format_bytes(load.run_limit_bytes)} taken by runs",
+            f"{format_bytes(load.run_bytes)} of {format_bytes(load.run_limit_bytes)} used by runs",
         ),
     }
     near = {flag: found for flag, (used, limit, found) in uses.items() if limit and used > _NEAR * limit}
@@ -151,7 +151,7 @@ def refusals(work: Work, whose: str) -> Iterator[Finding]:
 
 
 def store(device: Device, work: Work) -> Iterator[Finding]:
-    """Check whether models are compiled again that were compiled before."""
+    """Check whether the daemon compiles models again for lack of a store."""
     compiled = work.counted.models.get(Origin.COMPILED.name, 0)
     found = (
         f"{sum(work.counted.models.values())} models, {compiled} of them compiled, in {work.counted.compile_s:.1f} s"
@@ -163,7 +163,7 @@ def store(device: Device, work: Work) -> Iterator[Finding]:
 
 
 def trial(device: Device) -> Iterator[Finding]:
-    """Run a small model a few times, and check where the time goes."""
+    """Run a small model a few times and check where the time goes."""
     model, ones = _addition(), np.ones(_ELEMENTS, np.float32)
     (support,) = model.supported_operations(device)
     if not support.supported:
@@ -173,22 +173,23 @@ def trial(device: Device) -> Iterator[Finding]:
         compilation.build()
         with Executor(compilation) as executor:
             results = [executor.run_sync([ones], timeout_ms=_RUN_TIMEOUT_MS) for _ in range(_RUNS)]
-    times = [result.times for result in results[1:] if result.times is not None]  # The first run sets everything up.
+    # Without the first run, which also sets everything up.
+    times = [result.times for result in results[1:] if result.times is not None]
     if any(result[0].tolist() != [3.0] * _ELEMENTS for result in results):
         yield problem("trial run", "1 + 2 is not 3 there", "nnrt-device serve --canary 5 takes it out while that is so")
     elif not times:
-        yield ok("trial run", "it works; the daemon doesn't tell where the time goes")
+        yield ok("trial run", "it works; the daemon reports no times")
     else:
         yield from slowest(times)
 
 
 def slowest(times: Sequence[RunTimes]) -> Iterator[Finding]:
-    """Report which parts of these runs took most."""
+    """Check which parts of these runs took longest."""
     usual = RunTimes._make(int(statistics.median(part)) for part in zip(*times, strict=True))
     slowest_ms = max(each.total_ns for each in times) / 1e6
     found = (
         f"a run of 1 KiB takes {usual.total_ns / 1e6:.2f} ms, the slowest of {len(times)} {slowest_ms:.2f} ms;"
-        f" most went into: {said_shares(usual)}"
+        f" largest parts: {format_largest_parts(usual)}"
     )
     if usual.slowest == "queued":
         yield advise("trial run", found, "nnrt top --by user says who else uses the device")
@@ -199,7 +200,7 @@ def slowest(times: Sequence[RunTimes]) -> Iterator[Finding]:
 
 
 def _addition() -> Model:
-    """Return the model y = x + 2."""
+    """Build the model y = x + 2."""
     model = Model()
     x = model.input((_ELEMENTS,), name="x")
     y = model.apply(OperationType.ADD, x, np.array([2], np.float32))

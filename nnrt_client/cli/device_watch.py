@@ -1,4 +1,4 @@
-"""`nnrt devices --watch`: show changes of devices as they happen."""
+"""Live view of `nnrt devices --watch`: devices that appear, disappear and change."""
 
 import queue
 import sys
@@ -15,7 +15,7 @@ from nnrt_client.session.membership import AddressChange
 from nnrt_client.session.runtime import Look, Runtime
 from nnrt_hdi.closable import Closable
 
-# Seconds between two questions to each device, and between two drawings.
+# Interval at which each device is asked and the table is drawn again.
 _EVERY_S = 0.5
 _COLUMNS = ("name", "status", "load", "address", "found by", "why it takes no work")
 
@@ -26,7 +26,11 @@ Load = Callable[[Device], str]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Change of an address: it is `added`, it is `removed`, or its `status` has changed."""
+    """A change of one address.
+
+    Its `kind` is `added` (the address is known now), `removed` (it is known no more) or `status` (its device answers
+    differently from before).
+    """
 
     kind: str
     address: str
@@ -41,7 +45,7 @@ class Event:
     def status(self) -> str | None:
         return None if self.look.status is None else self.look.status.name
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {
             "event": self.kind,
             "time": time.time(),
@@ -64,7 +68,7 @@ class Event:
 
 
 class _Follower:
-    """Thread that asks the daemon at an address repeatedly, until `stop`."""
+    """Thread that polls the daemon at one address until `stop`."""
 
     def __init__(self, runtime: Runtime, added: Event, tell: Callable[[Event], None]) -> None:
         self._runtime, self._tell = runtime, tell
@@ -84,7 +88,7 @@ class _Follower:
 
 
 class DeviceWatch(Closable):
-    """Watch of a runtime's addresses and the devices there."""
+    """Watch of the addresses that a runtime knows, and of their devices."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -100,11 +104,11 @@ class DeviceWatch(Closable):
 
     @property
     def known(self) -> list[Event]:
-        """The latest event of each address."""
+        """Latest event of each address."""
         return [follower.latest for follower in self._followers.values()]
 
     def events(self) -> Iterator[Event]:
-        """Wait a while for events and yield them."""
+        """Wait up to _EVERY_S for news, and yield its events."""
         try:
             news = self._news.get(timeout=_EVERY_S)
         except queue.Empty:
@@ -130,7 +134,7 @@ class DeviceWatch(Closable):
 
 
 def show_changes(runtime: Runtime, load: Load, *, as_json: bool) -> None:
-    """Show changes until interrupted: in a table on a terminal, else as one line per event."""
+    """Show changes until the user interrupts: as a live table on a terminal, otherwise as one line per event."""
     with DeviceWatch(runtime) as watch:
         if sys.stdout.isatty() and not as_json:
             with live_table(_COLUMNS) as draw:
@@ -139,4 +143,4 @@ def show_changes(runtime: Runtime, load: Load, *, as_json: bool) -> None:
                     draw([event.row(load) for event in watch.known])
         while True:
             for event in watch.events():
-                print_json_line(event.described()) if as_json else print_line(event.line())
+                print_json_line(event.describe()) if as_json else print_line(event.line())

@@ -1,4 +1,4 @@
-"""`nnrt devices`: list devices and their state."""
+"""Command `nnrt devices`: list devices and their state."""
 
 import time
 from dataclasses import asdict
@@ -7,10 +7,10 @@ from typing import Any
 import click
 
 from nnrt_client.cli.device_watch import show_changes
-from nnrt_client.cli.discovery import each_once, found_by, host_and_link, nothing_found
-from nnrt_client.cli.measured import measured
+from nnrt_client.cli.discovery import default_names, found_by, nothing_found_message, unique_devices
 from nnrt_client.cli.options import POSITIVE, identity_options, json_option, settings_with
 from nnrt_client.cli.printing import format_bytes, print_json, print_line, print_records
+from nnrt_client.cli.telemetry import format_telemetry
 from nnrt_client.resolvers.names import is_name
 from nnrt_client.session.device import Device
 from nnrt_client.session.runtime import Runtime
@@ -18,7 +18,7 @@ from nnrt_client.settings import addresses_from_environment
 from nnrt_hdi.backend import Capabilities, Telemetry
 from nnrt_hdi.errors import OperationFailed, Unsupported
 
-# A device reports its load in heartbeats, four of which come in this time.
+# A daemon reports its load in each heartbeat and sends four of them in this time.
 _HEARTBEAT_TIMEOUT_S = 2.0
 _POLL_S = 0.01
 
@@ -27,28 +27,28 @@ _POLL_S = 0.01
 @click.argument("addresses", nargs=-1, metavar="[ADDRESS]...")
 @identity_options
 @json_option
-@click.option("--counters", is_flag=True, help="Tell also what each has done since its daemon's start, for whom.")
-@click.option("--watch", is_flag=True, help="Go on showing what comes, goes and changes; with --json a line for each.")
+@click.option("--counters", is_flag=True, help="Also show each daemon's counters per identity, since its start.")
+@click.option("--watch", is_flag=True, help="Keep showing changes; with --json one line per change.")
 @click.option("--timeout", type=POSITIVE, default=5.0, show_default=True, help="Seconds that a daemon gets to answer.")
 def devices(addresses: tuple[str, ...], as_json: bool, counters: bool, watch: bool, timeout: float) -> None:
     """List the devices at ADDRESS: HOST:PORT, unix:PATH, or a name such as dns:///HOST:PORT.
 
-    Without ADDRESS, list those in NNRT_DEVICES; without that, all that are found on this host and this link. Exit code
-    1 if an address does not answer, or no device is found.
+    Default: the addresses in NNRT_DEVICES, or else all devices found on this host and this network link. Exit code 1 if
+    an address does not answer or no device is found.
     """
     given = addresses or addresses_from_environment()
     settings = settings_with(
         connect_timeout_s=timeout, query_timeout_s=timeout, heartbeat_timeout_s=min(timeout, _HEARTBEAT_TIMEOUT_S)
     )
-    names = given or host_and_link(settings)
+    names = given or default_names(settings)
     with Runtime(names, settings) as runtime:
         if watch:
-            show_changes(runtime, lambda device: _load(_load_of(device)), as_json=as_json)
+            show_changes(runtime, lambda device: _load_text(_describe_load(device)), as_json=as_json)
         answers = runtime.answers()
         found = [device for device in answers.values() if device]
         _await_load(found, settings.heartbeat_timeout_s)
-        shown = {device: [device.address] for device in found} if given else each_once(found)
-        rows = [_described(device, runtime, shown[device]) | (_counted(device) if counters else {}) for device in shown]
+        shown = {device: [device.address] for device in found} if given else unique_devices(found)
+        rows = [_describe(one, runtime, shown[one]) | (_describe_counters(one) if counters else {}) for one in shown]
         missing = runtime._members.failures()
     if as_json:
         print_json(rows)
@@ -58,17 +58,17 @@ def devices(addresses: tuple[str, ...], as_json: bool, counters: bool, watch: bo
             if row.get("counters"):
                 _print_counters(row)
     if not given and not rows:
-        raise OperationFailed(nothing_found(settings))
+        raise OperationFailed(nothing_found_message(settings))
     if None in answers.values() or (given and missing):
         raise SystemExit(1)
 
 
 def _print(rows: list[dict[str, Any]], *, with_ways: bool) -> None:
     columns = ["name", "vendor", "type", "status", "load", "address", "backend", "capabilities"]
-    table = [[*(row[column] for column in columns[:4]), _load(row["load"])] for row in rows]
+    table = [[*(row[column] for column in columns[:4]), _load_text(row["load"])] for row in rows]
     for cells, row in zip(table, rows, strict=True):
         cells += [row["address"], row["backend"], ", ".join(row["capabilities"]) or "-"]
-    figures = [measured(Telemetry(**row["telemetry"])) for row in rows]
+    figures = [format_telemetry(Telemetry(**row["telemetry"])) for row in rows]
     if any(figures):
         columns.append("measured")
         for cells, each in zip(table, figures, strict=True):
@@ -81,17 +81,17 @@ def _print(rows: list[dict[str, Any]], *, with_ways: bool) -> None:
 
 
 def _await_load(found: list[Device], longest_s: float) -> None:
-    """Wait for the first heartbeat of each device; without it there is no load to show."""
+    """Wait for the first heartbeat of each device, which reports its load, for at most `longest_s`."""
     deadline = time.monotonic() + longest_s
-    while time.monotonic() < deadline and any(device.is_connected and not _is_heard(device) for device in found):
+    while time.monotonic() < deadline and any(device.is_connected and not _has_heartbeat(device) for device in found):
         time.sleep(_POLL_S)
 
 
-def _is_heard(device: Device) -> bool:
-    return device.state.sessions > 0  # One session is ours.
+def _has_heartbeat(device: Device) -> bool:
+    return device.state.sessions > 0  # It counts this client's own session.
 
 
-def _described(device: Device, runtime: Runtime, addresses: list[str]) -> dict[str, Any]:
+def _describe(device: Device, runtime: Runtime, addresses: list[str]) -> dict[str, Any]:
     status, canary = device._asked()
     ways = (way for address in addresses for way in found_by(runtime, address))
     return {
@@ -101,7 +101,7 @@ def _described(device: Device, runtime: Runtime, addresses: list[str]) -> dict[s
         "type": device.type.name,
         "status": status.name,
         "canary": None if canary is None else asdict(canary),
-        "load": _load_of(device),
+        "load": _describe_load(device),
         "telemetry": asdict(device.state.telemetry or Telemetry()),
         "address": device.address,
         "found_by": list(dict.fromkeys(ways)),
@@ -110,9 +110,9 @@ def _described(device: Device, runtime: Runtime, addresses: list[str]) -> dict[s
     }
 
 
-def _load_of(device: Device) -> dict[str, Any] | None:
+def _describe_load(device: Device) -> dict[str, Any] | None:
     state = device.state
-    if not _is_heard(device):
+    if not _has_heartbeat(device):
         return None
     return {
         "running": state.running,
@@ -123,7 +123,7 @@ def _load_of(device: Device) -> dict[str, Any] | None:
     }
 
 
-def _counted(device: Device) -> dict[str, Any]:
+def _describe_counters(device: Device) -> dict[str, Any]:
     try:
         counters = device.counters()
     except Unsupported:  # An older daemon.
@@ -140,22 +140,22 @@ def _print_counters(row: dict[str, Any]) -> None:
             each["identity"] or "(others)",
             f"{each['sessions']} sessions, {each['connections']} connections, {format_bytes(each['held_bytes'])}",
             str(each["opened_sessions"]),
-            _listed(each["runs"]),
+            _list_counts(each["runs"]),
             f"{each['run_s']:.3f} s",
-            _listed(each["models"]),
+            _list_counts(each["models"]),
             f"{each['compile_s']:.3f} s",
-            _listed(each["errors"]),
+            _list_counts(each["errors"]),
         ]
         for each in row["counters"]
     ]
     print_records(columns, table)
 
 
-def _listed(counts: dict[str, int]) -> str:
+def _list_counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "-"
 
 
-def _load(load: dict[str, Any] | None) -> str:
+def _load_text(load: dict[str, Any] | None) -> str:
     if load is None:
         return "-"
     draining = ", draining" if load["draining"] else ""

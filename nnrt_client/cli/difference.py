@@ -1,4 +1,4 @@
-"""Differences between the results of two devices, and the first operator that differs."""
+"""Differences between the results of two devices, and the first operator of a model that differs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ from nnrt_hdi.tensor import Array, TensorSpec
 # Runs a model on a device.
 Run = Callable[[Model, list[Array]], list[Array]]
 
-# Most results of one run, because all are in memory together.
+# Limits of one run's results, which are all in memory at the same time.
 _RESULTS_AT_A_TIME = 64
 _BYTES_AT_A_TIME = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Tolerance: results a and b agree where |a - b| <= absolute + relative |a|."""
+    """Tolerance with which results a and b agree: |a - b| <= absolute + relative |a|."""
 
     relative: float
     absolute: float
@@ -31,7 +31,7 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Difference of two results: number of elements that differ, greatest difference, and its position."""
+    """Difference of two results: `count` of `size` elements differ, most at index `at`, where `values` stand."""
 
     count: int
     size: int
@@ -46,8 +46,8 @@ class Difference:
         a, b = self.values
         return f"{self.count} of {self.size} elements, most at {list(self.at)}, where they are {a:.7g} and {b:.7g}"
 
-    def described(self) -> dict[str, Any]:
-        """Return it for --json."""
+    def describe(self) -> dict[str, Any]:
+        """Return the difference as --json prints it."""
         return {
             "differing": self.count,
             "elements": self.size,
@@ -59,8 +59,8 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Result of an operator."""
+class OperatorOutput:
+    """One output tensor of an operator."""
 
     graph: Graph
     node: int
@@ -69,8 +69,8 @@ class Place:
     def __str__(self) -> str:
         return self.graph.place(self.node)
 
-    def described(self) -> dict[str, Any]:
-        """Return it for --json."""
+    def describe(self) -> dict[str, Any]:
+        """Return the operator as --json prints it."""
         node = self.graph.nodes[self.node]
         return {
             "index": self.node,
@@ -80,13 +80,13 @@ class Place:
         }
 
 
-def difference(a: Array, b: Array, tolerance: Tolerance) -> Difference:
-    """Return the difference of two results. NaN and infinities agree only with themselves."""
+def compare_arrays(a: Array, b: Array, tolerance: Tolerance) -> Difference:
+    """Compare two results. A NaN agrees only with NaN, an infinity only with the same infinity."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return Difference(max(a.size, b.size, 1), max(a.size, b.size, 1), np.inf, shapes=(a.shape, b.shape))
     if not a.size:
         return Difference(0, 0, 0.0)
-    # Large integers lose their last digits here, but equal ones stay equal.
+    # Large integers lose their last digits in float64; `a == b` below still finds the equal ones.
     x, y = a.astype(np.float64), b.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         by = np.abs(x - y)
@@ -95,44 +95,44 @@ def difference(a: Array, b: Array, tolerance: Tolerance) -> Difference:
         differs = ~same & ~(
             np.isfinite(x) & np.isfinite(y) & (by <= tolerance.absolute + tolerance.relative * np.abs(x))
         )
-    # The worst of those that differ: large numbers may be farther apart and still agree.
+    # Choose among the elements that differ: large numbers within the tolerance may be farther apart.
     worst = np.unravel_index(int(np.argmax(np.where(differs, by, -1.0) if differs.any() else by)), a.shape)
     at = tuple(int(index) for index in worst)
     return Difference(int(differs.sum()), a.size, float(by.max()), at, (float(x[at]), float(y[at])))
 
 
-def first_difference(
+def find_first_difference(
     graph: Graph,
     runs: Sequence[Run],
     inputs: Sequence[Array],
     tolerance: Tolerance,
     progress: Progress,
-) -> tuple[Place, Difference] | None:
-    """Return the first operator, in topological order, whose result differs, or None if all agree.
+) -> tuple[OperatorOutput, Difference] | None:
+    """Return the first operator in topological order whose result differs, or None if all results agree.
 
-    Models made for this return the results of a few operators at a time as outputs.
+    Temporary models of a few operators each have these operators' results as outputs.
     """
-    graph = infer_graph(graph).graph  # With the nodes that inference adds.
-    shaped = _with_shapes_of(graph, inputs)
+    graph = infer_graph(graph).graph  # Inference also adds nodes.
+    shaped = _infer_shapes(graph, inputs)
     done = 0
-    for nodes in _groups(shaped):
+    for nodes in _node_groups(shaped):
         progress("comparing", done / len(graph.nodes))
-        places = [Place(graph, node, tensor) for node in nodes for tensor in graph.nodes[node].outputs]
-        part, kept = part_of(graph, [place.tensor for place in places])
+        places = [OperatorOutput(graph, node, tensor) for node in nodes for tensor in graph.nodes[node].outputs]
+        part, kept = extract_part(graph, [place.tensor for place in places])
         arrays = [array for index, array in zip(graph.inputs, inputs, strict=True) if index in kept]
         results = [run(model_of(part), arrays) for run in runs]
         for place, *pair in zip(places, *results, strict=True):
-            found = difference(pair[0], pair[1], tolerance)
+            found = compare_arrays(pair[0], pair[1], tolerance)
             if found.count:
                 return place, found
         done += len(nodes)
     return None
 
 
-def part_of(graph: Graph, outputs: Sequence[int]) -> tuple[Graph, Mapping[int, int]]:
-    """Return the part of a graph that computes these tensors, and the new index of each of its tensors.
+def extract_part(graph: Graph, outputs: Sequence[int]) -> tuple[Graph, Mapping[int, int]]:
+    """Return the part of a graph that computes these tensors, and the new index of each tensor in it.
 
-    It has the inputs that it needs, or all if it needs none, because every model has one.
+    The part has only the inputs that it needs. If it needs none, it has all of them, because every model has an input.
     """
     producer = {tensor: index for index, node in enumerate(graph.nodes) for tensor in node.outputs}
     needed: set[int] = set()
@@ -147,19 +147,19 @@ def part_of(graph: Graph, outputs: Sequence[int]) -> tuple[Graph, Mapping[int, i
     return graph.part(sorted(needed), inputs, outputs, graph.name)
 
 
-def _with_shapes_of(graph: Graph, inputs: Sequence[Array]) -> Graph:
-    """Return the graph as inferred from these inputs."""
+def _infer_shapes(graph: Graph, inputs: Sequence[Array]) -> Graph:
+    """Return the graph with the shapes that follow from these inputs."""
     tensors = list(graph.tensors)
     for index, array in zip(graph.inputs, inputs, strict=True):
         tensors[index] = tensors[index].with_shape(array.shape)
     try:
         return infer_graph(graph.with_tensors(tensors)).graph
-    except InvalidParameter:  # Only the device knows better.
+    except InvalidParameter:  # Inference fails with these shapes; the device decides.
         return graph
 
 
-def _groups(graph: Graph) -> Iterator[list[int]]:
-    """Yield the nodes in order, in groups for one run each."""
+def _node_groups(graph: Graph) -> Iterator[list[int]]:
+    """Yield the nodes in order, in groups small enough for one run."""
     group: list[int] = []
     results = size_bytes = 0
     for index in graph.order:
@@ -175,5 +175,5 @@ def _groups(graph: Graph) -> Iterator[list[int]]:
 
 
 def _size_bytes(spec: TensorSpec) -> int:
-    """Return the bytes of a result; a large number if only the run knows."""
+    """Return the size of a result; one that is known only at run time counts as large."""
     return _BYTES_AT_A_TIME if spec.is_dynamic else spec.byte_size

@@ -1,4 +1,4 @@
-"""Discovery: where to look for devices when no address is given, and how each was found."""
+"""Discovery of devices when no address is given, and how each device was found."""
 
 from collections.abc import Iterable
 
@@ -11,19 +11,19 @@ from nnrt_hdi.errors import NnrtError
 _HOST, _LINK = "local:///", "mdns:///"
 
 
-def host_and_link(settings: Settings) -> tuple[str, ...]:
-    """Return the names that find everything on this host and this link, as far as installed."""
-    return (_HOST,) if _why_not_link(settings) else (_HOST, _LINK)
+def default_names(settings: Settings) -> tuple[str, ...]:
+    """Return the names that stand for all devices on this host and, if it can be searched, on this network link."""
+    return (_HOST,) if _mdns_error(settings) else (_HOST, _LINK)
 
 
-def nothing_found(settings: Settings) -> str:
-    """Return a message that says where nothing was found, and what else to try."""
-    why = _why_not_link(settings)
+def nothing_found_message(settings: Settings) -> str:
+    """Return a message that says where no device was found and what to do."""
+    why = _mdns_error(settings)
     link = f" (this link was not asked: {why})" if why else ", and none announces itself on this link"
     return f"nnrt-device up keeps no daemon on this host{link}; give an address"
 
 
-def _why_not_link(settings: Settings) -> str:
+def _mdns_error(settings: Settings) -> str:
     try:
         resolver_for(_LINK, settings)
     except NnrtError as error:
@@ -32,12 +32,12 @@ def _why_not_link(settings: Settings) -> str:
 
 
 def found_by(runtime: Runtime, address: str) -> tuple[str, ...]:
-    """Return which given names and addresses lead to an address."""
+    """Return the given names and addresses that lead to an address."""
     return tuple(given for given in runtime._members.given if address in runtime._members.behind(given))
 
 
-def each_once(found: Iterable[Device]) -> dict[Device, list[str]]:
-    """Return each device once, with all of its addresses."""
+def unique_devices(found: Iterable[Device]) -> dict[Device, list[str]]:
+    """Return each daemon's device once, with all addresses that lead to it."""
     addresses: dict[bytes, list[str]] = {}
     devices: dict[Device, list[str]] = {}
     for device in found:

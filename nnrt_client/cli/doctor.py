@@ -1,4 +1,4 @@
-"""`nnrt doctor`: look for what keeps a daemon from being found, used, or fast, and say what to type."""
+"""Command `nnrt doctor`: diagnose why a daemon can't be found, can't be used or is slow, and what to type."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,8 @@ from rich.text import Text
 
 from nnrt_client.cli import daemon_findings as daemon
 from nnrt_client.cli import way_findings as way
-from nnrt_client.cli.discovery import host_and_link, nothing_found
-from nnrt_client.cli.findings import Finding, Verdict, advise, examined, ok, problem
+from nnrt_client.cli.discovery import default_names, nothing_found_message
+from nnrt_client.cli.findings import Finding, Verdict, advise, ok, problem, run_checks
 from nnrt_client.cli.host_findings import host_findings
 from nnrt_client.cli.options import POSITIVE, identity_options, json_option, settings_with
 from nnrt_client.cli.printing import print_json, print_page
@@ -25,7 +25,7 @@ from nnrt_hdi.text import escape_for_terminal
 _STYLES = {Verdict.OK: "green", Verdict.ADVICE: "yellow", Verdict.PROBLEM: "bold red"}
 _HOST, _NAMES = "this host", "names"
 _SILENT = (
-    "look whether it is a daemon, whether it is stopped, and what its log says; nnrt-device report there gathers all of"
+    "check that it is a daemon, that it is not stopped, and what its log says; nnrt-device report there gathers all of"
     " it"
 )
 
@@ -36,22 +36,22 @@ _SILENT = (
 @json_option
 @click.option("--timeout", type=POSITIVE, default=5.0, show_default=True, help="Seconds that a daemon gets to answer.")
 def doctor(addresses: tuple[str, ...], as_json: bool, timeout: float) -> None:
-    """Check this host, the daemons at ADDRESS, and the way to them; say what is wrong, and what to type.
+    """Check this host, the daemons at ADDRESS and the network between; report problems and what to type.
 
-    ADDRESS is HOST:PORT, unix:PATH, or a name such as dns:///HOST:PORT. Without it, check those in NNRT_DEVICES;
-    without that, all that are found on this host and this link. Exit code 1 if there is a problem.
+    ADDRESS is HOST:PORT, unix:PATH, or a name such as dns:///HOST:PORT. Default: the addresses in NNRT_DEVICES, or else
+    all devices found on this host and this network link. Exit code 1 if there is a problem.
     """
     given = addresses or addresses_from_environment()
     settings = settings_with(
         connect_timeout_s=timeout, query_timeout_s=timeout, request_timeout_s=2 * timeout, build_timeout_s=2 * timeout
     )
-    with Runtime(given or host_and_link(settings), settings) as runtime:
+    with Runtime(given or default_names(settings), settings) as runtime:
         sections = {_HOST: host_findings(runtime.addresses, settings), _NAMES: _names(runtime, given, settings)}
         for address in runtime.addresses:
             sections[address] = _daemon_findings(runtime, address, settings)
     sections = {place: findings for place, findings in sections.items() if findings}
     if as_json:
-        print_json([{"place": place, **each.described()} for place, found in sections.items() for each in found])
+        print_json([{"place": place, **each.describe()} for place, found in sections.items() for each in found])
     else:
         print_page(_page(sections))
     if _count(sections, Verdict.PROBLEM):
@@ -59,15 +59,12 @@ def doctor(addresses: tuple[str, ...], as_json: bool, timeout: float) -> None:
 
 
 def _names(runtime: Runtime, given: Sequence[str], settings: Settings) -> list[Finding]:
-    """Check what the given names lead to, or what was found without any."""
+    """Check the names that were given, or the addresses that were found."""
     if not given and runtime.addresses:
         return [ok(_NAMES, f"found by themselves: {', '.join(runtime.addresses)}")]
     if not given:
-        return [advise(_NAMES, "none is given", nothing_found(settings))]
-    failures, advice = (
-        runtime._members.failures(),
-        "look how it is spelled, and what is behind it: docs/guides/fleet.md",
-    )
+        return [advise(_NAMES, "none is given", nothing_found_message(settings))]
+    failures, advice = runtime._members.failures(), "check the spelling, and what is behind it: docs/guides/fleet.md"
     return [
         problem(name, failures[name], advice)
         if name in failures
@@ -77,10 +74,10 @@ def _names(runtime: Runtime, given: Sequence[str], settings: Settings) -> list[F
 
 
 def _daemon_findings(runtime: Runtime, address: str, settings: Settings) -> list[Finding]:
-    """Check the way to a daemon, and the daemon if it can be reached."""
-    findings = examined({"connection": partial(way.connection, address, settings)})
+    """Check the connection to a daemon, then the daemon as far as it can be reached."""
+    findings = run_checks({"connection": partial(way.connection, address, settings)})
     if _are_good(findings) and not address.startswith("unix:"):
-        findings += examined({"TLS": partial(way.encryption, address, settings)})
+        findings += run_checks({"TLS": partial(way.encryption, address, settings)})
     if not _are_good(findings):
         return findings
     began = time.perf_counter()
@@ -90,7 +87,7 @@ def _daemon_findings(runtime: Runtime, address: str, settings: Settings) -> list
         found, _, advice = look.why.partition("; ")
         return [*findings, problem("session", found, advice or _SILENT)]
     findings += [ok("session", f"opened in {(time.perf_counter() - began) * 1e3:.0f} ms")]
-    findings += examined(
+    findings += run_checks(
         {
             "daemon": partial(daemon.version, device),
             "state": partial(daemon.state, look),
@@ -98,7 +95,7 @@ def _daemon_findings(runtime: Runtime, address: str, settings: Settings) -> list
         }
     )
     if not look.why:
-        findings += examined(
+        findings += run_checks(
             {
                 "round trip": partial(way.round_trip, device),
                 "side channel": partial(way.side_channel, device),
@@ -106,7 +103,7 @@ def _daemon_findings(runtime: Runtime, address: str, settings: Settings) -> list
                 "trial run": partial(daemon.trial, device),
             }
         )
-    return findings + examined({"counters": partial(daemon.counted, device)})
+    return findings + run_checks({"counters": partial(daemon.check_counters, device)})
 
 
 def _are_good(findings: Sequence[Finding]) -> bool:
@@ -122,7 +119,7 @@ def _page(sections: Mapping[str, Sequence[Finding]]) -> RenderableType:
         table.add_column(overflow="fold")
         for each in findings:
             verdict = Text(each.verdict.value, _STYLES[each.verdict])
-            table.add_row(Text(f"  {escape_for_terminal(each.about)}"), verdict, _said(each))
+            table.add_row(Text(f"  {escape_for_terminal(each.about)}"), verdict, _finding_text(each))
         parts += [Text(escape_for_terminal(place), "bold"), table, ""]
     problems, advice = (_count(sections, verdict) for verdict in (Verdict.PROBLEM, Verdict.ADVICE))
     summary = f"{problems} problem{'s' * (problems != 1)}, {advice} piece{'s' * (advice != 1)} of advice"
@@ -133,6 +130,6 @@ def _count(sections: Mapping[str, Sequence[Finding]], verdict: Verdict) -> int:
     return sum(each.verdict is verdict for found in sections.values() for each in found)
 
 
-def _said(finding: Finding) -> RenderableType:
+def _finding_text(finding: Finding) -> RenderableType:
     found = Text(escape_for_terminal(finding.found))
     return Group(found, Text(f"→ {escape_for_terminal(finding.advice)}", "cyan")) if finding.advice else found

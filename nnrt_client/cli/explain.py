@@ -1,4 +1,4 @@
-"""`nnrt explain`: which operators of a model a device runs, and why not the others."""
+"""Command `nnrt explain`: which operators of a model a device runs, and why it doesn't run the others."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,16 +14,16 @@ from nnrt_client.cli.onnx_files import (
     shape_options,
 )
 from nnrt_client.cli.options import (
-    Settled,
+    FixedInputs,
     device_option,
     fallback_options,
+    fixed_options,
     json_option,
     mermaid_option,
     model_argument,
-    opened,
+    open_fixed,
     runtime_for,
     settings_with,
-    settling_options,
 )
 from nnrt_client.cli.parts import explain_parts
 from nnrt_client.cli.printing import print_json, print_line, print_table
@@ -39,33 +39,33 @@ from nnrt_hdi.errors import NnrtError, OperationFailed, Unsupported
 @click.command()
 @model_argument
 @device_option()
-@settling_options
-@fallback_options("Say instead which parts of an ONNX model the device would run, and which this host.")
-@mermaid_option("Write a drawing of the parts, as a flowchart for Mermaid, with --fallback.")
+@fixed_options
+@fallback_options("Show instead which parts of an ONNX model the device would run and which this host.")
+@mermaid_option("With --fallback, write the parts as a Mermaid flowchart.")
 @json_option
 def explain(
     model: Path,
     device: str | None,
-    settled: Settled,
+    fixed: FixedInputs,
     fallback: Fallback | None,
     mermaid: Path | None,
     as_json: bool,
 ) -> None:
-    """Say for each operator of MODEL whether a device runs it, and if not, why. No weights are sent.
+    """Show for each operator of MODEL whether a device runs it, and if not, why. No weights are sent.
 
-    For an ONNX file that can't be imported, say which nodes are in the way, and what to type; this needs no device.
-    Exit code 1 if not all of MODEL runs; with --fallback it is 0.
+    For an ONNX file that can't be imported, show the nodes that prevent the import and what to type; this needs no
+    device. Exit code 1 if a part of MODEL does not run; with --fallback it is 0.
     """
     if mermaid and not fallback:
         raise click.UsageError(f"--mermaid draws the parts; give --fallback {CPU}, or use `nnrt inspect --mermaid`")
     if fallback:
         with runtime_for(device, settings_with()) as runtime:
-            explain_parts(model, runtime.device(device or 0), settled, fallback, mermaid, as_json)
+            explain_parts(model, runtime.device(device or 0), fixed, fallback, mermaid, as_json)
         return
     try:
-        found = opened(model, settled)
+        found = open_fixed(model, fixed)
     except Unsupported as error:
-        _explain_obstacles(model, device, settled, as_json, error)
+        _explain_obstacles(model, device, fixed, as_json, error)
         raise SystemExit(1) from error
     with runtime_for(device, settings_with()) as runtime:
         if found.model is None:
@@ -75,7 +75,7 @@ def explain(
         asked = runtime.device(device or 0)
         operators = _operators(found, asked)
         refused = sum(not operator["supported"] for operator in operators)
-        to_type = _shapes_that_help(model, found, settled, asked, refused) if refused else []
+        to_type = _helpful_shapes(model, found, fixed, asked, refused) if refused else []
     if as_json:
         print_json({"device": asked.name, "supported": not refused, "operators": operators, "try": to_type})
     else:
@@ -91,24 +91,24 @@ def explain(
         raise SystemExit(1)
 
 
-def _explain_obstacles(model: Path, device: str | None, settled: Settled, as_json: bool, error: Unsupported) -> None:
-    """Say which nodes prevent an import, what to type, and whether the device takes the file as it is."""
+def _explain_obstacles(model: Path, device: str | None, fixed: FixedInputs, as_json: bool, error: Unsupported) -> None:
+    """Report the nodes that prevent an import, what to type, and whether the device takes the ONNX file itself."""
     contents = contents_of(model)
-    found = obstacles(model, settled, contents, error)
-    name, takes_programs = _asked_for_programs(device)
+    found = obstacles(model, fixed, contents, error)
+    name, takes_programs = _takes_programs(device)
     if as_json:
-        about = {"supported": False, "imported": False, "obstacles": [one.described() for one in found]}
+        about = {"supported": False, "imported": False, "obstacles": [one.describe() for one in found]}
         print_json(about | {"device": name, "takes_programs": takes_programs})
         return
     print_obstacles(model, contents, found)
     if takes_programs:
-        print_line(f"{name} takes ONNX files as they are: nnrt run and load have it do so (--way program)")
+        print_line(f"{name} takes ONNX files as they are: nnrt run and load use this (--way program)")
     elif name is not None:
-        print_line(f"{name} takes no ONNX files as they are; its daemon may be told to, with --accept-programs")
+        print_line(f"{name} takes no ONNX files as they are; its daemon does with --accept-programs")
 
 
-def _asked_for_programs(device: str | None) -> tuple[str | None, bool | None]:
-    """Return the device and whether it takes ONNX files as they are; None without a device."""
+def _takes_programs(device: str | None) -> tuple[str | None, bool | None]:
+    """Return the device's name and whether it takes ONNX files as they are, or (None, None) if no device is named."""
     if not addresses_to_ask_for(device):
         return None, None
     with runtime_for(device, settings_with()) as runtime:
@@ -139,16 +139,16 @@ def _answer(operator: Mapping[str, Any]) -> str:
     return operator["reason"] or "yes"
 
 
-def _shapes_that_help(model: Path, found: OpenedModel, settled: Settled, device: Device, refused: int) -> Sequence[str]:
-    """Return options with which the device runs more of an ONNX file, if any are known."""
+def _helpful_shapes(model: Path, found: OpenedModel, fixed: FixedInputs, device: Device, refused: int) -> Sequence[str]:
+    """Return --shape options with which the device runs more of an ONNX file; empty if none are known."""
     if found.kind is not Kind.ONNX:
         return []
-    definite = definite_shapes(contents_of(model).inputs, settled)
+    definite = definite_shapes(contents_of(model).inputs, fixed)
     if not definite:
         return []
     try:
-        operators = _operators(opened(model, settled.shaped(definite)), device)
-    except NnrtError:  # Other sizes may work.
+        operators = _operators(open_fixed(model, fixed.with_shapes(definite)), device)
+    except NnrtError:  # Other sizes might work.
         return []
     left = sum(not operator["supported"] for operator in operators)
     return shape_options(definite) if left < refused else []

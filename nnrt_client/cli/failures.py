@@ -1,4 +1,4 @@
-"""Failures of commands: one line and an exit code each."""
+"""Failures of commands: each prints one line and sets an exit code."""
 
 import errno
 from collections.abc import Iterator
@@ -14,30 +14,33 @@ INTERRUPTED = 130
 
 
 class Commands(click.Group):
-    """Group of commands whose failures are one line on standard error, never a traceback."""
+    """Group of commands that print a failure as one line on standard error, never as a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except (NnrtError, OSError, MemoryError) as error:
-            raise click.ClickException(_told(error)) from error
+            raise click.ClickException(_failure_line(error)) from error
         except KeyboardInterrupt as error:
             click.echo("interrupted", err=True)
             raise click.exceptions.Exit(INTERRUPTED) from error
 
 
 @contextmanager
-def exiting_with(code: int) -> Iterator[None]:
-    """Exit with this code if the block fails, because the usual code means something else."""
+def exit_on_failure(code: int) -> Iterator[None]:
+    """Exit with this code, instead of the usual one, when the block fails."""
     try:
         yield
     except (NnrtError, OSError, MemoryError) as error:
-        click.echo(f"Error: {_told(error)}", err=True)
+        click.echo(f"Error: {_failure_line(error)}", err=True)
         raise click.exceptions.Exit(code) from error
 
 
-def _told(error: NnrtError | OSError | MemoryError) -> str:
-    """Return the line of a failure. Raise a broken pipe again: click then ends quietly."""
+def _failure_line(error: NnrtError | OSError | MemoryError) -> str:
+    """Return the line that reports a failure.
+
+    Raises the error itself for a closed pipe: nobody reads the output any more, and click exits quietly.
+    """
     if isinstance(error, MemoryError):
         return "there is not enough memory"
     if isinstance(error, NnrtError):

@@ -1,4 +1,4 @@
-"""Findings of `nnrt doctor`."""
+"""Findings of `nnrt doctor`: one per check."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -9,25 +9,25 @@ from nnrt_hdi.errors import NnrtError, OperationForbidden
 
 
 class Verdict(Enum):
-    """Judgement of a finding."""
+    """Judgement of one check."""
 
     OK = "ok"
-    # It works, but could be better.
+    # It works but could work better.
     ADVICE = "advice"
     PROBLEM = "problem"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Finding: what was checked, the result, and what to type or do, if anything."""
+    """Result of one check: what was checked, what was found, and what to type or do about it."""
 
     about: str
     verdict: Verdict
     found: str
     advice: str = ""
 
-    def described(self) -> dict[str, Any]:
-        """Return the finding for --json."""
+    def describe(self) -> dict[str, Any]:
+        """Return the finding as --json prints it."""
         return {**asdict(self), "verdict": self.verdict.value}
 
 
@@ -43,8 +43,8 @@ def problem(about: str, found: str, advice: str = "") -> Finding:
     return Finding(about, Verdict.PROBLEM, found, advice)
 
 
-def refused(about: str, error: NnrtError) -> Finding:
-    """Return an error as a problem with its advice."""
+def problem_from(about: str, error: NnrtError) -> Finding:
+    """Return a problem with an error's message; the part after "; ", which says what would be right, is the advice."""
     found, _, advice = error.message.partition("; ")
     return problem(about, found, advice)
 
@@ -52,10 +52,10 @@ def refused(about: str, error: NnrtError) -> Finding:
 Check = Callable[[], Iterable[Finding]]
 
 
-def examined(checks: Mapping[str, Check]) -> list[Finding]:
-    """Run checks one after another and return the findings.
+def run_checks(checks: Mapping[str, Check]) -> list[Finding]:
+    """Run the checks in order and return their findings.
 
-    A check that fails is a problem itself, unless this client may not make it; the others still run.
+    A check that raises becomes a problem, or `ok` where this client lacks the right to run it. The others still run.
     """
     findings: list[Finding] = []
     for about, check in checks.items():
@@ -64,7 +64,7 @@ def examined(checks: Mapping[str, Check]) -> list[Finding]:
         except OperationForbidden as error:
             findings.append(ok(about, f"not tried: {error.message}"))
         except NnrtError as error:
-            findings.append(refused(about, error))
+            findings.append(problem_from(about, error))
         except OSError as error:
             findings.append(problem(about, f"it can't be looked at: {error}"))
     return findings

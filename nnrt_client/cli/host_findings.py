@@ -1,4 +1,4 @@
-"""Checks of this host for `nnrt doctor`: what it allows, and what decides its speed."""
+"""Checks of this host for `nnrt doctor`: resources that the client may use, and what else affects its speed."""
 
 import os
 import platform
@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from urllib.request import proxy_bypass
 
-from nnrt_client.cli.findings import Finding, advise, examined, ok, problem
+from nnrt_client.cli.findings import Finding, advise, ok, problem, run_checks
 from nnrt_client.cli.printing import format_bytes
 from nnrt_client.settings import Settings
 from nnrt_hdi import __version__
@@ -21,9 +21,9 @@ from nnrt_hdi.shared_memory import SharedMemory
 _FEW_DESCRIPTORS, _FEW_THREADS = 256, 64
 _LITTLE_MEMORY = 1 << 30
 _FEW_CORES = 2
-# Variables with a proxy that gRPC uses.
+# Environment variables in which gRPC looks for a proxy.
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
-# Variables that gRPC reads, the values that cost something (None: all), and what they cost.
+# Environment variables of gRPC: values that slow it down or crash it (None: any value), and their effect.
 _COSTLY = {
     "GRPC_VERBOSITY": (("debug", "info"), "gRPC logs every step"),
     "GRPC_TRACE": (None, "gRPC logs every step"),
@@ -33,8 +33,8 @@ _PROC, _SYS = Path("/proc"), Path("/sys")
 
 
 def host_findings(addresses: Sequence[str], settings: Settings) -> list[Finding]:
-    """Check this host for the use of these daemons."""
-    return examined(
+    """Check this host as a client of the daemons at these addresses."""
+    return run_checks(
         {
             "versions": _versions,
             "environment": _environment,
@@ -118,7 +118,7 @@ def _memory() -> Iterator[Finding]:
 
 
 def cores(system: Path = _SYS, processes: Path = _PROC) -> Iterator[Finding]:
-    """Check number, speed and load of the cores."""
+    """Check how many CPU cores the client has, their clock governor, and how busy they are."""
     limit = core_limit()
     found = f"{limit.value:g}, by {limit.source}"
     if limit.value < _FEW_CORES:
@@ -133,14 +133,14 @@ def cores(system: Path = _SYS, processes: Path = _PROC) -> Iterator[Finding]:
         yield ok("clock rate", f"governor {', '.join(sorted(governors))}")
     waiting = _pressure(processes / "pressure/cpu")
     if waiting is not None and waiting > 25:
-        found = f"for {waiting:.0f} % of the last ten seconds something waited for a core"
-        yield advise("load", found, "see with top(1) who takes them; runs wait for them as well")
+        found = f"tasks waited for a core in {waiting:.0f} % of the last ten seconds"
+        yield advise("load", found, "top(1) shows which processes use the cores; runs wait for them as well")
     elif waiting is not None:
-        yield ok("load", f"for {waiting:.0f} % of the last ten seconds something waited for a core")
+        yield ok("load", f"tasks waited for a core in {waiting:.0f} % of the last ten seconds")
 
 
 def _pressure(path: Path) -> float | None:
-    """Return the percentage of the last ten seconds in which something waited, or None if the kernel doesn't say."""
+    """Return the percentage of the last ten seconds in which a task waited, or None without kernel support."""
     try:
         some = path.read_text().splitlines()[0].split()
     except OSError:
@@ -160,7 +160,7 @@ def _shared_memory() -> Iterator[Finding]:
 
 
 def huge_pages(system: Path = _SYS) -> Iterator[Finding]:
-    """Check whether large arrays may lie in huge pages."""
+    """Check whether large arrays may use huge pages."""
     path = system / "kernel/mm/transparent_hugepage/enabled"
     if not path.exists():
         yield ok("huge pages", "the kernel has none")

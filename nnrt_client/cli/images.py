@@ -17,14 +17,14 @@ _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
 
 def image_array(path: Path, spec: TensorSpec) -> Array:
-    """Return a PNG as an input: gray, RGB or RGBA by the model's channels; UINT8 0..255 or real numbers 0..1.
+    """Load a PNG as an input: grey, RGB or RGBA as the model's channels are; UINT8 0..255 or floats 0..1.
 
-    Nothing is scaled or cropped.
+    The image is not scaled or cropped.
 
     Raises:
-        UsageError: Pillow is missing.
-        InvalidParameter: The model takes no such image.
-        InvalidFile: The file is no PNG.
+        UsageError: Pillow is not installed.
+        InvalidParameter: the input takes no image of this size or kind.
+        InvalidFile: the file is not a PNG.
     """
     try:
         from PIL import Image
@@ -36,7 +36,7 @@ def image_array(path: Path, spec: TensorSpec) -> Array:
     with path.open("rb") as file:
         try:
             with Image.open(file, formats=["PNG"]) as image:
-                width, height = image.size  # Known before anything is decoded.
+                width, height = image.size  # Known before the image is decoded.
                 shape = _shape(spec, axis, height, width, place)
                 pixels: Array = np.asarray(image.convert(_MODES[channels]))
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
@@ -45,12 +45,15 @@ def image_array(path: Path, spec: TensorSpec) -> Array:
 
 
 def channel_axis(spec: TensorSpec, place: str) -> int | None:
-    """Return the dimension of an input that has the channels, or None. Raise InvalidParameter."""
+    """Return the axis of an input that holds an image's channels, or None for [rows, columns].
+
+    Raises InvalidParameter for an input that takes no image.
+    """
     if spec.numpy_dtype.kind == "f" or spec.numpy_dtype == np.uint8:
         if spec.rank == 2:
             return None
         last, first = spec.rank - 1, spec.rank - 3
-        # ONNX inputs are imported as NCHW, even if their channels are last.
+        # ONNX files state no layout: an import assumes NCHW even where the channels come last.
         candidates = [last] if spec.format.name == Format.NHWC.name else [first, last]
         for axis in candidates if spec.rank in (3, 4) else ():
             if spec.shape[axis] in _MODES:
@@ -61,7 +64,7 @@ def channel_axis(spec: TensorSpec, place: str) -> int | None:
 
 
 def as_input(pixels: Array, spec: TensorSpec, axis: int | None) -> Array:
-    """Return pixels (rows, columns, channels) in the layout and data type of an input."""
+    """Convert pixels of shape [rows, columns, channels] to the layout and data type of an input."""
     planes = pixels.transpose(2, 0, 1) if axis == spec.rank - 3 and spec.rank > 2 else pixels
     if spec.numpy_dtype == np.uint8:
         return planes
@@ -69,7 +72,7 @@ def as_input(pixels: Array, spec: TensorSpec, axis: int | None) -> Array:
 
 
 def _shape(spec: TensorSpec, axis: int | None, height: int, width: int, place: str) -> tuple[int, ...]:
-    """Return the image's shape as an input. Raise InvalidParameter if it doesn't fit."""
+    """Return the shape of the image as this input. Raises InvalidParameter where it does not fit."""
     if axis is None:
         shape: tuple[int, ...] = (height, width)
     else:

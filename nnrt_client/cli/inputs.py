@@ -1,4 +1,4 @@
-"""Inputs of a run: from files, from images, or random."""
+"""Inputs of a run: from array files, from images, or random."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,11 +17,11 @@ from nnrt_hdi.text import escape_for_terminal
 
 Shape = tuple[int, ...]
 
-# First bytes of .npy and .npz files.
+# Magic bytes of .npy and .npz files.
 _BEGINNINGS = (b"\x93NUMPY", b"PK")
 
 
-def gathered(
+def gather_inputs(
     inputs: Sequence[TensorSpec],
     given: Sequence[str],
     shapes: Mapping[str, Shape] | None = None,
@@ -29,15 +29,19 @@ def gathered(
     *,
     takes_one: bool = False,
 ) -> dict[str, Array]:
-    """Return an array for each input of a model: from --input, or random if there is a seed.
+    """Return an array for each input of a model: from the --input options, or random if there is a seed.
 
-    With `takes_one`, open dimensions become 1, and a line on stderr says so; else they are refused.
+    Args:
+        inputs: Specs of the model's inputs.
+        given: Values of the --input options.
+        shapes: Values of the --shape options, by input.
+        seed: Seed of random arrays; None if every input must be given.
+        takes_one: Open dimensions without a --shape become 1, which a line on stderr reports; otherwise they are an
+            error.
 
     Raises:
-        UsageError: An option doesn't fit the model.
-        InvalidPath: A file can't be opened.
-        InvalidFile: A file is no array or image.
-        InvalidParameter: An array doesn't fit the input.
+        UsageError: an option doesn't fit the model.
+        InvalidPath, InvalidFile, InvalidParameter: a file doesn't fit its input.
     """
     names = distinct_names("input", [spec.name for spec in inputs])
     specs = {name: replace(spec, name=name) for name, spec in zip(names, inputs, strict=True)}
@@ -66,15 +70,15 @@ def gathered(
 
 
 def _read(option: str, specs: Mapping[str, TensorSpec]) -> dict[str, Array]:
-    """Return the arrays of one --input."""
+    """Return the arrays that one --input option names."""
     name, separator, rest = option.partition("=")
     path = Path(rest if separator else option)
-    if path.exists() and not path.is_file():  # The other end of a pipe may never come.
+    if path.exists() and not path.is_file():  # Opening a pipe may block for ever.
         raise InvalidPath("it is no regular file", place=f"{path}")
     if path.suffix == ".npz":
         if separator:
             raise click.UsageError(f"--input {option}: an .npz file names its inputs itself; leave {name}= out")
-        return _loaded(path)
+        return _load_arrays(path)
     if not separator:
         if len(specs) != 1:
             raise click.UsageError(f"--input {option}: say for which input, NAME={option}: {', '.join(specs)}")
@@ -82,7 +86,7 @@ def _read(option: str, specs: Mapping[str, TensorSpec]) -> dict[str, Array]:
     _require_known(option, name, specs)
     if path.suffix == IMAGE_SUFFIX:
         return {name: image_array(path, specs[name])}
-    return {name: next(iter(_loaded(path).values()))}
+    return {name: next(iter(_load_arrays(path).values()))}
 
 
 def _require_known(option: str, name: str, specs: Mapping[str, TensorSpec]) -> None:
@@ -90,17 +94,17 @@ def _require_known(option: str, name: str, specs: Mapping[str, TensorSpec]) -> N
         raise click.UsageError(f"--input {option}: there is no input {name!r}; there are {', '.join(specs)}")
 
 
-def _loaded(path: Path) -> dict[str, Array]:
-    """Return the arrays of an .npz or .npy file. Files are never unpickled."""
+def _load_arrays(path: Path) -> dict[str, Array]:
+    """Return the arrays of an .npz file by name, or that of an .npy file under "". Never unpickles."""
     with path.open("rb") as file:
         head = file.read(len(_BEGINNINGS[0]))
-    if not head.startswith(_BEGINNINGS):  # numpy's own message would be about pickles.
+    if not head.startswith(_BEGINNINGS):  # NumPy's own error would be about pickles.
         raise InvalidFile(
             f"it is no array file, or damaged: it begins with {head!r}; give an .npy, .npz or .png file",
             place=f"{path}",
         )
     try:
-        # Mapped, so that memory is used only for what is really there.
+        # Mapped: a damaged header that claims a huge array takes no memory.
         with np.errstate(over="ignore"):
             loaded: Any = np.load(path, mmap_mode="r", allow_pickle=False)
         if isinstance(loaded, np.ndarray):
@@ -109,12 +113,12 @@ def _loaded(path: Path) -> dict[str, Array]:
             return dict(loaded)
     except (OSError, MemoryError):
         raise
-    except Exception as error:  # numpy lets Python's parser raise about a header.
+    except Exception as error:  # NumPy parses headers with Python's parser, which raises errors of many kinds.
         raise InvalidFile(f"it is no array file, or damaged: {error}", place=f"{path}") from error
 
 
 def _random(spec: TensorSpec, shape: Shape | None, random: np.random.Generator) -> Array:
-    """Return random elements: 0..1 for real numbers, any for 8 bits, else 0 or 1, which are valid indices."""
+    """Return random elements: floats 0..1, any 8-bit integers, other types 0 or 1, which are valid indices."""
     if shape is None and spec.is_dynamic:
         raise click.UsageError(
             f"input {spec.name!r} is {spec}; give its array by --input, or its shape by --shape {spec.name}=..."

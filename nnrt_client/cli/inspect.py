@@ -1,4 +1,4 @@
-"""`nnrt inspect`: describe a model, without a device."""
+"""Command `nnrt inspect`: describe a model without a device."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnrt_client.cli.mermaid import drawn
+from nnrt_client.cli.mermaid import draw_graph
 from nnrt_client.cli.onnx_files import (
     contents_of,
     declared_dims,
-    described_contents,
+    describe_contents,
     named_dims,
     obstacles,
     print_contents,
     print_obstacles,
 )
-from nnrt_client.cli.options import Settled, json_option, mermaid_option, model_argument, opened, settling_options
-from nnrt_client.cli.printing import described, format_bytes, print_json, print_line, print_table
+from nnrt_client.cli.options import FixedInputs, fixed_options, json_option, mermaid_option, model_argument, open_fixed
+from nnrt_client.cli.printing import describe_tensor, format_bytes, print_json, print_line, print_table
 from nnrt_client.model_session.opened_model import Kind, OpenedModel
 from nnrt_hdi.errors import OperationFailed, Unsupported
 from nnrt_hdi.files import container
@@ -33,25 +33,25 @@ if TYPE_CHECKING:
 
 @click.command()
 @model_argument
-@settling_options
-@mermaid_option("Write a drawing of the graph, as a flowchart for Mermaid.")
+@fixed_options
+@mermaid_option("Write the graph as a Mermaid flowchart.")
 @json_option
-def inspect(model: Path, settled: Settled, mermaid: Path | None, as_json: bool) -> None:
-    """Describe MODEL: its inputs and outputs, operators, parameters and size.
+def inspect(model: Path, fixed: FixedInputs, mermaid: Path | None, as_json: bool) -> None:
+    """Show the inputs, outputs, operators, parameters and size of MODEL.
 
-    Only the device of an offline model knows its operators.
+    The operators of an offline model are known only to the device that it was made for.
     """
     try:
-        found = opened(model, settled)
+        found = open_fixed(model, fixed)
     except Unsupported as error:
-        _inspect_unimported(model, settled, mermaid, as_json, error)
+        _inspect_unimported(model, fixed, mermaid, as_json, error)
         return
     contents = contents_of(model) if found.kind is Kind.ONNX else None
     about = _about(model, found, contents)
     if mermaid:
         if found.graph is None:
             raise OperationFailed("an offline model has no operators to draw", place=f"{model}")
-        container.write(mermaid, [drawn(found.graph).encode()])
+        container.write(mermaid, [draw_graph(found.graph).encode()])
     if as_json:
         print_json(about)
         return
@@ -77,12 +77,14 @@ def inspect(model: Path, settled: Settled, mermaid: Path | None, as_json: bool) 
         print_line(f"{what}: {value}")
 
 
-def _inspect_unimported(model: Path, settled: Settled, mermaid: Path | None, as_json: bool, error: Unsupported) -> None:
-    """Describe a file that can't be imported, and what is in the way."""
+def _inspect_unimported(
+    model: Path, fixed: FixedInputs, mermaid: Path | None, as_json: bool, error: Unsupported
+) -> None:
+    """Describe an ONNX file that can't be imported, and the nodes that prevent it."""
     if mermaid:
         raise error
     contents = contents_of(model)
-    found = obstacles(model, settled, contents, error)
+    found = obstacles(model, fixed, contents, error)
     size_bytes = model.stat().st_size
     if as_json:
         ends = {
@@ -90,8 +92,8 @@ def _inspect_unimported(model: Path, settled: Settled, mermaid: Path | None, as_
             for what, tensors in (("inputs", contents.inputs), ("outputs", contents.outputs))
         }
         about = {"file": str(model), "kind": Kind.ONNX.value, "size_bytes": size_bytes, **ends}
-        obstructed = [one.described() for one in found]
-        print_json(about | {"onnx": described_contents(contents), "imported": False, "obstacles": obstructed})
+        obstructed = [one.describe() for one in found]
+        print_json(about | {"onnx": describe_contents(contents), "imported": False, "obstacles": obstructed})
         return
     print_line(f"{model}: {Kind.ONNX.value}, {format_bytes(size_bytes)}")
     print_contents(contents)
@@ -106,7 +108,7 @@ def _inspect_unimported(model: Path, settled: Settled, mermaid: Path | None, as_
 
 
 def _print_operators(operators: Mapping[str, int], contents: "Contents | None") -> None:
-    """Print the operators with their counts, beside those of the ONNX file."""
+    """Print a table of operators and their counts, next to those of the ONNX file."""
     ours = [(name, str(count)) for name, count in operators.items()]
     if contents is None:
         print_table(("operator", "count"), ours, right=("count",))
@@ -128,14 +130,14 @@ def _about(path: Path, found: OpenedModel, contents: "Contents | None") -> dict[
         "file": str(path),
         "kind": found.kind.value,
         "size_bytes": found.size_bytes,
-        "inputs": [described(spec) for spec in found.inputs],
-        "outputs": [described(spec) for spec in found.outputs],
+        "inputs": [describe_tensor(spec) for spec in found.inputs],
+        "outputs": [describe_tensor(spec) for spec in found.outputs],
     }
     if contents is not None:
         dims = named_dims(found, contents)
         for end in (*about["inputs"], *about["outputs"]):
             end["dimensions"] = dims[end["name"]]
-        about |= {"imported": True, "onnx": described_contents(contents)}
+        about |= {"imported": True, "onnx": describe_contents(contents)}
     if found.graph is not None:
         return about | _about_graph(found.graph)
     compiled = found.compiled
@@ -169,7 +171,7 @@ def _about_graph(graph: Graph) -> dict[str, Any]:
 
 
 def _summary(about: dict[str, Any]) -> Sequence[tuple[str, object]]:
-    """Return facts about the whole model."""
+    """Return the facts about the whole model that the command prints for people."""
     if "target" in about:
         target = about["target"]
         made_for = f"{target['backend']} {target['backend_version']} ({target['vendor']}, {target['device_type']})"

@@ -1,4 +1,4 @@
-"""Measurement of a load on a session: windows, one after the other, until they agree."""
+"""Measurement of load on a session, in windows that follow each other until they agree."""
 
 import queue
 import time
@@ -17,16 +17,16 @@ from nnrt_client.model_session.model_session import ModelSession
 from nnrt_hdi.run_times import RunTimes
 from nnrt_hdi.tensor import Array
 
-# Windows in a row that must agree, and that are reported.
+# Number of consecutive windows that must agree; the report covers these.
 WINDOWS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Rule for a stable measurement: throughput and latency of the last windows are within `tolerance` of their mean.
+    """Rule for a stable measurement: the last windows are within `tolerance` of their mean.
 
-    The latency is a window's mean or a percentile. A window lasts `window_s`, and until at least `least_runs` have
-    ended. Without `counts_throughput` only the latency must agree.
+    Compared are the throughput (if `counts_throughput`) and the latency, which is the mean of a window or its
+    `percentile`. A window ends after `window_s`, but not before `least_runs` runs have ended.
     """
 
     window_s: float
@@ -37,7 +37,7 @@ class Rule:
     counts_throughput: bool = True
 
     def latency_s(self, latencies_s: NDArray[np.float64]) -> float:
-        """Return the latency that counts: the mean or the percentile."""
+        """Return the latency that the rule compares: the mean or the percentile."""
         if self.percentile is None:
             return float(latencies_s.mean())
         return float(np.percentile(latencies_s, self.percentile))
@@ -58,7 +58,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class RunTime:
-    """Latency of a run, and its parts, or None for a run that consisted of others."""
+    """Latency of a run and its parts, or None for the parts of a run that consisted of other runs."""
 
     latency_s: float
     times: RunTimes | None
@@ -66,25 +66,23 @@ class RunTime:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Runs that ended within a time window."""
+    """Runs that ended within one window."""
 
     runs: Sequence[RunTime]
     seconds: float
 
     @property
     def latencies_s(self) -> NDArray[np.float64]:
-        """Latencies of the runs."""
         return np.array([run.latency_s for run in self.runs])
 
     @property
     def runs_per_s(self) -> float:
-        """Throughput of the window."""
         return len(self.runs) / self.seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Figures of one load (runs in flight, or a rate): the last windows together."""
+    """Result of one load (the number of runs in flight or their rate), from the last windows together."""
 
     load: float
     windows: int
@@ -94,7 +92,6 @@ class Measurement:
 
     @property
     def latencies_s(self) -> NDArray[np.float64]:
-        """Latencies of all runs."""
         return np.array([run.latency_s for run in self.runs])
 
     def percentile_ms(self, percentile: float) -> float:
@@ -103,12 +100,11 @@ class Measurement:
 
     @property
     def mean_ms(self) -> float:
-        """Mean of the latency."""
         return float(self.latencies_s.mean()) * 1e3
 
     @property
     def parts_ms(self) -> dict[str, float] | None:
-        """Mean latency as queue and compute of the device, and transfer; None if runs have no times."""
+        """Mean latency in three parts: the device's queue and compute, and transfer for the rest; None if unknown."""
         if (mean := self._mean_of(0.0, 1.0)) is None:
             return None
         queue_ms, compute_ms = mean.queued_ns / 1e6, mean.computed_ns / 1e6
@@ -116,16 +112,16 @@ class Measurement:
 
     @property
     def typical(self) -> RunTimes | None:
-        """Parts of a run of about p50: means over the middle fifth of all runs."""
+        """Parts of a run near the median latency: means over the middle fifth of all runs."""
         return self._mean_of(0.4, 0.6)
 
     @property
     def slow(self) -> RunTimes | None:
-        """Parts of a slow run: means over the slowest 1 % of all runs, at least one."""
+        """Parts of a slow run: means over the slowest 1 % of all runs, at least one run."""
         return self._mean_of(0.99, 1.0)
 
     def _mean_of(self, first: float, last: float) -> RunTimes | None:
-        """Return the mean parts of runs between two quantiles of the latency; None if runs have no times."""
+        """Return the mean parts of the runs between two quantiles of the latency, or None if a run reports none."""
         runs = sorted(self.runs, key=lambda run: run.latency_s)
         end = max(round(last * len(runs)), 1)
         times = [run.times for run in runs[min(round(first * len(runs)), end - 1) : end]]
@@ -146,23 +142,23 @@ class Runs:
         return len(self._in_flight)
 
     def start(self, counted_from: float) -> None:
-        """Start a run; its latency counts from a time of time.perf_counter()."""
+        """Start a run whose latency counts from `counted_from`, a time of `time.perf_counter`."""
         future = self._submit()
         self._in_flight.add(future)
-        # The end is timed where the reply is read, not where it is waited for.
+        # The thread that reads the reply takes the time, not the one that waits for it.
         future.add_done_callback(lambda future: self._ended.put((counted_from, time.perf_counter(), future)))
 
     def next_end(self, timeout_s: float | None = None) -> RunTime | None:
-        """Wait for a run to end; return None if none does in time. Raise a run's error."""
+        """Wait for a run to end; return None if none ends in time. Raises the error of a failed run."""
         try:
             start, end, future = self._ended.get(timeout=timeout_s)
         except queue.Empty:
             return None
         self._in_flight.discard(future)
-        return RunTime(end - start, _lasting(end - start, future.result().times))
+        return RunTime(end - start, _add_start_delay(end - start, future.result().times))
 
     def end(self) -> None:
-        """Wait for all runs in flight. Raise a run's error."""
+        """Wait for all runs in flight. Raises the error of a failed run."""
         while self._in_flight:
             self.next_end()
 
@@ -172,24 +168,24 @@ class Runs:
             future.cancel()
 
 
-def _lasting(latency_s: float, times: RunTimes | None) -> RunTimes | None:
-    """Return times with the delay before the run's start added to `waited`."""
+def _add_start_delay(latency_s: float, times: RunTimes | None) -> RunTimes | None:
+    """Return the times with `waited_ns` extended to cover the time between the scheduled and the actual start."""
     if times is None:
         return None
     return times._replace(waited_ns=times.waited_ns + max(round(latency_s * 1e9) - times.total_ns, 0))
 
 
 class Loop(ABC):
-    """Load on a session, which `measure` keeps up and measures."""
+    """Load on a session that `measure` keeps up and measures."""
 
     def __init__(self, runs: Runs, load: float) -> None:
         self._runs = runs
         self._load = load
 
     def measure(self, rule: Rule, step: Callable[[], object]) -> Measurement:
-        """Warm up, then measure until the figures are stable, or the windows are used up. Raise a run's error.
+        """Warm up, then measure windows until they are stable or their maximum number is reached.
 
-        `step` is called after each window.
+        `step` is called after each window. Raises the error of a failed run.
         """
         try:
             self._warm_up()
@@ -207,8 +203,8 @@ class Loop(ABC):
 
     @abstractmethod
     def _warm_up(self) -> None:
-        """Start, and wait for the first runs, which are slower than later ones."""
+        """Start the load, and wait for the first runs, which are slower than later ones."""
 
     @abstractmethod
     def _window(self, seconds: float, least_runs: int) -> Window:
-        """Keep the load up for some seconds, and until at least `least_runs` have ended."""
+        """Keep up the load for `seconds` and until `least_runs` runs have ended."""

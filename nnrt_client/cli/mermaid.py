@@ -1,4 +1,4 @@
-"""Drawings of graphs as Mermaid flowcharts, which GitHub, GitLab and many editors show."""
+"""Drawings of graphs as Mermaid flowcharts, which GitHub, GitLab and many editors show and `mmdc` renders."""
 
 from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ _LONGEST_VALUE = 120
 
 
 class Flowchart:
-    """Flowchart: boxes, with a line from the writer of a tensor to each reader."""
+    """Flowchart with an arrow from the box that writes a tensor to each box that reads it."""
 
     def __init__(self) -> None:
         self._boxes: dict[str, list[str]] = {}
@@ -24,24 +24,27 @@ class Flowchart:
     def add(
         self, lines: Iterable[str], reads: Iterable[tuple[Hashable, str]], writes: Iterable[Hashable], group: str = ""
     ) -> None:
-        """Add a box with lines of text to the frame of its group. `reads` has the label of each incoming line."""
+        """Add a box with these lines of text, inside the frame of its group.
+
+        `reads` pairs each tensor that the box reads with the label of the arrow from its writer.
+        """
         box = f"n{sum(map(len, self._boxes.values()))}"
-        self._boxes.setdefault(group, []).append(f'{box}["{"<br>".join(_escaped(line) for line in lines if line)}"]')
+        self._boxes.setdefault(group, []).append(f'{box}["{"<br>".join(_escape(line) for line in lines if line)}"]')
         for tensor, said in reads:
             if tensor in self._writers:
-                arrow = f'-- "{_escaped(said)}" -->' if said else "-->"
+                arrow = f'-- "{_escape(said)}" -->' if said else "-->"
                 self._lines.append(f"{self._writers[tensor]} {arrow} {box}")
         self._writers |= dict.fromkeys(writes, box)
 
     def __str__(self) -> str:
         parts = ["flowchart TD"]
         for at, (group, boxes) in enumerate(self._boxes.items()):
-            parts += [f'subgraph g{at}["{_escaped(group)}"]', *boxes, "end"] if group else boxes
+            parts += [f'subgraph g{at}["{_escape(group)}"]', *boxes, "end"] if group else boxes
         return "\n".join([*parts, *self._lines, ""])
 
 
-def drawn(graph: Graph) -> str:
-    """Return a drawing of a graph's operators with attributes, inputs and outputs."""
+def draw_graph(graph: Graph) -> str:
+    """Draw each operator of a graph with its attributes, and the inputs and outputs."""
     said = {index: f"{spec.name or f'tensor {index}'} {spec}" for index, spec in enumerate(graph.tensors)}
     chart = Flowchart()
     for index in graph.inputs:
@@ -56,8 +59,8 @@ def drawn(graph: Graph) -> str:
     return str(chart)
 
 
-def drawn_parts(graph: "OnnxGraph", part_of: Mapping[int, str]) -> str:
-    """Return a drawing of an ONNX graph's operators, grouped by part, with inputs and outputs."""
+def draw_parts(graph: "OnnxGraph", part_of: Mapping[int, str]) -> str:
+    """Draw the operators of an ONNX graph, grouped by their parts, and the inputs and outputs."""
     chart = Flowchart()
     for info in graph.inputs:
         chart.add(("input", info.name, graph.kind(info.name)), (), (info.name,))
@@ -70,8 +73,8 @@ def drawn_parts(graph: "OnnxGraph", part_of: Mapping[int, str]) -> str:
     return str(chart)
 
 
-def _escaped(text: str) -> str:
-    """Return foreign text for Mermaid's quotes; characters with a meaning there or in HTML become numbers."""
+def _escape(text: str) -> str:
+    """Return text for Mermaid's quotes: characters with a meaning there or in HTML become numeric entities."""
     return "".join(
         f"#{ord(char)};" if char in '"#&;<>`\\' else char for char in escape_for_terminal(text).replace("\n", " ")
     )

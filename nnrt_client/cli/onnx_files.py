@@ -1,4 +1,4 @@
-"""ONNX files in commands: their contents, what prevents an import, and what to type."""
+"""ONNX files in the commands: their contents, what prevents an import, and what to type then."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnrt_client.cli.options import Settled, opened
+from nnrt_client.cli.options import FixedInputs, open_fixed
 from nnrt_client.cli.printing import print_line, print_table
 from nnrt_client.model_session.opened_model import OpenedModel
 from nnrt_client.onnx_import.problems import NotImported, Problem, grouped
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nnrt_client.onnx_import.contents import Contents
     from nnrt_client.onnx_import.header import DeclaredTensor
 
-# Sizes to try for open dimensions: of the first, and of all others.
+# Sizes that a trial import gives to open dimensions: to the first of each input, and to all others.
 _BATCH, _SIZE = 1, 128
 _LONGEST_VALUE = 200
 
@@ -27,20 +27,20 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Obstacle: nodes that can't be imported for the same reason, and options that help."""
+    """Nodes that can't be imported for the same reason, and the options with which they can."""
 
     problems: Sequence[Problem]
     to_type: Sequence[str]
 
     @property
     def title(self) -> str:
-        """Name of the first node."""
+        """Name of the first node, and the number of the others."""
         first, others = self.problems[0], len(self.problems) - 1
         name = f"{first.operator} {first.node!r}".strip() if first.operator else "the model"
         return f"{name} and {others} more" if others else name
 
-    def described(self) -> dict[str, Any]:
-        """Return the obstacle for --json."""
+    def describe(self) -> dict[str, Any]:
+        """Return the obstacle as --json prints it."""
         return {
             "operator": self.problems[0].operator,
             "nodes": [problem.node for problem in self.problems],
@@ -50,7 +50,7 @@ class Obstacle:
 
 
 def contents_of(model: Path) -> Contents:
-    """Return the contents of an ONNX file. Raise Unsupported if the package onnx is missing."""
+    """Return the contents of an ONNX file. Raises Unsupported if the package onnx is missing."""
     try:
         from nnrt_client.onnx_import.contents import contents
     except ImportError as error:
@@ -58,19 +58,19 @@ def contents_of(model: Path) -> Contents:
     return contents(model)
 
 
-def obstacles(model: Path, settled: Settled, contents: Contents, error: Unsupported) -> list[Obstacle]:
-    """Return what prevents an import, with shapes that were tried and help.
+def obstacles(model: Path, fixed: FixedInputs, contents: Contents, error: Unsupported) -> list[Obstacle]:
+    """Return what prevents an import, each obstacle with the --shape options that would help.
 
-    The reason itself says which input could be a constant.
+    If an input could be a constant instead, the reason itself says so.
     """
     problems = error.problems if isinstance(error, NotImported) else (Problem(error.message),)
-    options, left = _tried(model, settled, contents, problems)
+    options, left = _try_shapes(model, fixed, contents, problems)
     return [Obstacle(group, [] if group[0] in left else options) for group in grouped(problems)]
 
 
-def definite_shapes(inputs: Sequence[DeclaredTensor], settled: Settled) -> dict[str, Shape]:
-    """Return a shape for each input with open dimensions; the same name gets the same size."""
-    known = {*settled.shapes, *settled.constants}
+def definite_shapes(inputs: Sequence[DeclaredTensor], fixed: FixedInputs) -> dict[str, Shape]:
+    """Return a definite shape for each input with open dimensions: the same size for the same dimension name."""
+    known = {*fixed.shapes, *fixed.constants}
     open_inputs = [one for one in inputs if one.shape is not None and not one.is_fixed and one.name not in known]
     sizes = {dim: _SIZE for one in open_inputs for dim in one.shape or () if isinstance(dim, str)}
     sizes |= {one.shape[0]: _BATCH for one in open_inputs if one.shape and isinstance(one.shape[0], str)}
@@ -84,23 +84,23 @@ def definite_shapes(inputs: Sequence[DeclaredTensor], settled: Settled) -> dict[
 
 
 def shape_options(shapes: Mapping[str, Shape]) -> list[str]:
-    """Return shapes as options."""
+    """Return shapes as --shape options."""
     return [f"--shape {name}={','.join(map(str, shape))}" for name, shape in shapes.items()]
 
 
-def _tried(
-    model: Path, settled: Settled, contents: Contents, problems: Sequence[Problem]
+def _try_shapes(
+    model: Path, fixed: FixedInputs, contents: Contents, problems: Sequence[Problem]
 ) -> tuple[list[str], Sequence[Problem]]:
-    """Return options that solve some problems, and the problems that are left."""
-    definite = definite_shapes(contents.inputs, settled)
+    """Return --shape options that solve some of the problems, and the problems that remain with them."""
+    definite = definite_shapes(contents.inputs, fixed)
     if not definite:
         return [], problems
     try:
-        opened(model, settled.shaped(definite))
+        open_fixed(model, fixed.with_shapes(definite))
     except NotImported as error:
         left = {(problem.operator, problem.node) for problem in error.problems}
         return shape_options(definite), [one for one in problems if (one.operator, one.node) in left]
-    except NnrtError:  # Other sizes may work.
+    except NnrtError:  # Other sizes might work; which ones is unknown.
         return [], problems
     return shape_options(definite), ()
 
@@ -109,7 +109,7 @@ def _tried(
 
 
 def named_dims(found: OpenedModel, contents: Contents) -> dict[str, list[int | str]]:
-    """Return the dimensions of each input and output: a number, the file's name, or a question mark."""
+    """Return the dimensions of each input and output: a size, the file's name for it, or "?"."""
     declared = {one.name: one.shape for one in (*contents.inputs, *contents.outputs)}
     return {
         spec.name: [
@@ -122,12 +122,12 @@ def named_dims(found: OpenedModel, contents: Contents) -> dict[str, list[int | s
 
 
 def declared_dims(tensor: DeclaredTensor) -> list[int | str] | None:
-    """Return the dimensions as the file has them."""
+    """Return the dimensions that the file declares."""
     return None if tensor.shape is None else ["?" if dim is None else dim for dim in tensor.shape]
 
 
-def described_contents(contents: Contents) -> dict[str, Any]:
-    """Return the contents of a file for --json."""
+def describe_contents(contents: Contents) -> dict[str, Any]:
+    """Return the contents of an ONNX file as --json prints them."""
     return {
         "producer": contents.producer,
         "opsets": dict(contents.opsets),
@@ -138,21 +138,19 @@ def described_contents(contents: Contents) -> dict[str, Any]:
 
 
 def print_contents(contents: Contents) -> None:
-    """Print where a file comes from, and what it contains besides the network."""
+    """Print the origin of an ONNX file and its metadata."""
     opsets = ", ".join(f"{domain} {version}" for domain, version in contents.opsets.items())
-    print_line(f"operator sets: {opsets}; producer: {contents.producer or 'not said'}")
+    print_line(f"operator sets: {opsets}; producer: {contents.producer or 'not stated'}")
     for name, value in contents.metadata.items():
         print_line(f"metadata {name}: {value if len(value) <= _LONGEST_VALUE else value[:_LONGEST_VALUE] + '...'}")
 
 
 def print_obstacles(model: Path, contents: Contents, found: Sequence[Obstacle]) -> None:
     """Print a table of the obstacles, and what to type."""
-    print_table(
-        ("ONNX node", "why NNRt's operators can't say it"), [(one.title, one.problems[0].reason) for one in found]
-    )
+    print_table(("ONNX node", "why it can't be imported"), [(one.title, one.problems[0].reason) for one in found])
     count = sum(len(one.problems) for one in found)
     nodes = sum(contents.operators.values())
-    print_line(f"{model}: {count} of {nodes} ONNX nodes {'is' if count == 1 else 'are'} in the way")
+    print_line(f"{model}: {count} of {nodes} ONNX nodes can't be imported")
     for to_type in dict.fromkeys(tuple(one.to_type) for one in found if one.to_type):
         names = ", ".join(one.title for one in found if tuple(one.to_type) == to_type)
         print_line(f"for {names} add: {' '.join(to_type)}")

@@ -1,4 +1,4 @@
-"""Open loop: runs arrive at a rate, whether the device keeps up or not, like requests of many users."""
+"""Load with a given arrival rate, independent of how fast the device is, like requests from many users."""
 
 import time
 
@@ -11,10 +11,10 @@ _MOST_WAITING = 1024
 
 
 class OpenLoop(Loop):
-    """Load that starts runs by a Poisson process, `rate` per second on average.
+    """Load that starts runs at the times of a Poisson process, `rate` per second on average.
 
-    The latency counts from when a run should have started. Starting each run after the end of the one before would hide
-    how a slow run delays those behind it.
+    The latency of a run counts from its scheduled start. A load that starts each run only when another has ended would
+    miss how a slow run delays the runs behind it.
     """
 
     def __init__(self, runs: Runs, rate: float, seed: int) -> None:
@@ -30,7 +30,7 @@ class OpenLoop(Loop):
         self._schedule()
 
     def _window(self, seconds: float, least_runs: int) -> Window:
-        """Keep the load up for a window. Raise OperationFailed if more and more runs wait."""
+        """Keep up the load; raise OperationFailed if more than _MOST_WAITING runs are in flight."""
         began = now = time.perf_counter()
         ended: list[RunTime] = []
         while now - began < seconds or len(ended) < least_runs:

@@ -33,7 +33,7 @@ from nnrt_hdi.batching import Batching
 from nnrt_hdi.enums import PerformanceMode
 from nnrt_hdi.errors import InvalidParameter
 
-# Prefix of settings' names in the context of a command.
+# Prefix of the settings' names in a command's context.
 _SETTING = "nnrt_client.settings."
 _SHAPE = re.compile(r"[0-9]{1,18}(,[0-9]{1,18})*")
 
@@ -41,32 +41,32 @@ CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """Values of --shape and --constant for a model's inputs."""
+class FixedInputs:
+    """Values of --shape and --constant for the inputs of a model."""
 
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     constants: Mapping[str, Any] = field(default_factory=dict)
 
-    def shaped(self, shapes: Mapping[str, tuple[int, ...]]) -> "Settled":
+    def with_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> "FixedInputs":
         """Return a copy with more shapes."""
-        return Settled({**self.shapes, **shapes}, self.constants)
+        return FixedInputs({**self.shapes, **shapes}, self.constants)
 
 
 Pairs = tuple[tuple[str, Any], ...]
 
 
 class Number(click.FloatRange):
-    """Number in a range, without `nan` and `inf`."""
+    """Click type of a finite number in a range; FloatRange itself accepts `nan` and `inf`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
-            self.fail(f"{value!r} is no finite number.", param, ctx)
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
         return number
 
 
 class Named(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generic from click 8.4 on.
-    """Parameter NAME=VALUE, neither of them empty."""
+    """Click type of NAME=VALUE, both not empty."""
 
     name = "NAME=VALUE"
 
@@ -79,19 +79,19 @@ class Named(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generic
         return self.read(name, given, param, ctx)
 
     def read(self, name: str, given: str, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the name and the parsed value."""
+        """Return the name and the value, converted to the option's type."""
         return name, given
 
 
 class Extension(Named):
-    """Parameter NAME=VALUE for a backend."""
+    """Click type of NAME=VALUE for a backend's extension."""
 
     def read(self, name: str, given: str, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return name, given.encode(errors="surrogateescape")
 
 
 class Shape(Named):
-    """Parameter NAME=1,3,224,224: the shape of an input."""
+    """Click type of NAME=1,3,224,224, the shape of an input."""
 
     name = "NAME=DIM,..."
 
@@ -102,7 +102,7 @@ class Shape(Named):
 
 
 class ConstantValue(Named):
-    """Parameter NAME=16000: the constant value of an input."""
+    """Click type of NAME=16000, the constant value of an input."""
 
     name = "NAME=VALUE"
 
@@ -140,25 +140,25 @@ way_option = click.option(
     type=click.Choice([way.value for way in Way]),
     multiple=True,
     callback=lambda _, __, given: [Way(way) for way in given],
-    help="How an ONNX file goes to the device: the first that works, in the given order. May be repeated.",
+    help="How the device gets an ONNX file: the first way in this order that works. May be repeated.",
 )
-FALLBACK_HELP = "Run on this host what the device doesn't run of an ONNX file that goes in no other way."
+FALLBACK_HELP = "If no other way works for an ONNX file, run on this host the operators that the device doesn't run."
 build_timeout_option = click.option(
-    "--timeout", type=_SECONDS, default=600.0, show_default=True, help="Seconds that compiling may take."
+    "--timeout", type=_SECONDS, default=600.0, show_default=True, help="Time limit for compiling, in seconds."
 )
 cache_option = click.option(
-    "--cache/--no-cache", default=True, show_default=True, help="Keep the compiled model for the next time."
+    "--cache/--no-cache", default=True, show_default=True, help="Cache the compiled model for the next time."
 )
-seed_option = click.option("--seed", default=0, show_default=True, help="Seed of the random numbers in other inputs.")
+seed_option = click.option("--seed", default=0, show_default=True, help="Seed of random inputs.")
 
 
 def mermaid_option(what: str) -> Callable[[CommandT], CommandT]:
-    """Return the option --mermaid, the file for the drawing that `what` describes."""
+    """Return the option --mermaid with `what` as its help."""
     return click.option("--mermaid", type=click.Path(path_type=Path), help=what)
 
 
-def settling_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add --shape and --constant to a command, which gets them as `settled`."""
+def fixed_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add --shape and --constant to a command, which receives them as `fixed`."""
 
     @click.option(
         "--shape",
@@ -172,44 +172,44 @@ def settling_options(command: Callable[..., None]) -> Callable[..., None]:
         "constants",
         type=ConstantValue(),
         multiple=True,
-        help="An input that is always the same: 16000, true, 1,2,3 or JSON. May be repeated.",
+        help="Constant value of an input: 16000, true, 1,2,3 or JSON. May be repeated.",
     )
     @wraps(command)
-    def bundled(*, shapes: Pairs, constants: Pairs, **others: Any) -> None:
+    def wrapped(*, shapes: Pairs, constants: Pairs, **others: Any) -> None:
         for option, pairs in (("--shape", shapes), ("--constant", constants)):
             if len(dict(pairs)) < len(pairs):
                 raise click.UsageError(f"{option} names {', '.join(name for name, _ in pairs)}; give each once")
-        command(settled=Settled(dict(shapes), dict(constants)), **others)
+        command(fixed=FixedInputs(dict(shapes), dict(constants)), **others)
 
-    return bundled
+    return wrapped
 
 
 def fallback_options(text: str) -> Callable[[CommandT], Callable[..., None]]:
-    """Add --fallback and --smallest-part to a command, which gets them as `fallback`."""
+    """Add --fallback and --smallest-part to a command, which receives them as `fallback`."""
 
-    def bundling(command: CommandT) -> Callable[..., None]:
+    def decorate(command: CommandT) -> Callable[..., None]:
         @click.option("--fallback", "host", type=click.Choice([CPU]), help=text)
         @click.option(
             "--smallest-part",
             type=click.IntRange(min=1),
             default=SMALLEST_PART,
             show_default=True,
-            help="Light operators that a part has at least, to go to the device.",
+            help="Minimum number of operators in a part for the device, unless one is heavy, such as a convolution.",
         )
         @wraps(command)
-        def bundled(*, host: str | None, smallest_part: int, **others: Any) -> None:
+        def wrapped(*, host: str | None, smallest_part: int, **others: Any) -> None:
             given = click.get_current_context().get_parameter_source("smallest_part")
             if given is not ParameterSource.DEFAULT and not host:
                 raise click.UsageError(f"--smallest-part is about parts; give --fallback {CPU} with it")
             command(fallback=Fallback(host, smallest_part) if host else None, **others)
 
-        return bundled
+        return wrapped
 
-    return bundling
+    return decorate
 
 
 def run_timeout_option(seconds: float) -> Callable[[CommandT], CommandT]:
-    """Add the timeout of runs to a command, which gets it as `run_timeout_ms`."""
+    """Add --run-timeout to a command, which receives it as `run_timeout_ms`."""
     return click.option(
         "--run-timeout",
         "run_timeout_ms",
@@ -217,23 +217,23 @@ def run_timeout_option(seconds: float) -> Callable[[CommandT], CommandT]:
         default=seconds,
         show_default=True,
         callback=lambda _, __, given: int(given * 1e3) or 1,
-        help="Seconds after which a run has failed.",
+        help="Time limit of a run, in seconds.",
     )
 
 
 def building_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of compiling to a command, which gets them as `options`."""
+    """Add the compile options to a command, which receives them as `options`."""
 
     @click.option("--float16", is_flag=True, help="Compute in half precision.")
     @click.option(
         "--performance-mode",
         "mode",
         type=click.Choice([mode.name for mode in PerformanceMode], case_sensitive=False),
-        help="What to trade speed against.",
+        help="Trade-off between speed and power.",
     )
-    @click.option("--extension", "pairs", type=Extension(), multiple=True, help="For the backend. May be repeated.")
+    @click.option("--extension", "pairs", type=Extension(), multiple=True, help="Backend option. May be repeated.")
     @wraps(command)
-    def bundled(*, float16: bool, mode: str | None, pairs: tuple[tuple[str, bytes], ...], **others: Any) -> None:
+    def wrapped(*, float16: bool, mode: str | None, pairs: tuple[tuple[str, bytes], ...], **others: Any) -> None:
         extensions = dict(pairs)
         if len(extensions) < len(pairs):
             raise click.UsageError(f"--extension names {', '.join(name for name, _ in pairs)}; give each once")
@@ -242,7 +242,7 @@ def building_options(command: Callable[..., None]) -> Callable[..., None]:
         )
         command(options=options, **others)
 
-    return bundled
+    return wrapped
 
 
 class _BatchingText(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generic from click 8.4 on.
@@ -259,28 +259,28 @@ batching_option = click.option(
     "--batch",
     "batching",
     type=_BatchingText(),
-    help="Have the device compute runs that wait for it together, up to MAX rows at a time; with DELAY_US a run waits"
-    " so many microseconds for others although the device is free.",
+    help="Batch waiting runs on the device, up to MAX rows per batch; DELAY_US is the time in microseconds that a run"
+    " waits for others while the device is free.",
 )
 
 
 def _remember(context: click.Context, parameter: click.Parameter, given: str | None) -> None:
-    """Keep an option for `settings_with`."""
+    """Save an option's value in the context, from where `settings_with` takes it."""
     if given is not None:
         context.meta[f"{_SETTING}{parameter.name}"] = given
 
 
 _IDENTITY_OPTIONS = {
-    "--tls-ca": (TLS_CA_VARIABLE, "PEM file of the authority that daemons' certificates must be of: TLS."),
-    "--tls-server-name": (TLS_SERVER_NAME_VARIABLE, "HOST that they must be for, where addresses have another one."),
-    "--tls-cert": (TLS_CERT_VARIABLE, "PEM file of the certificate that says who you are."),
-    "--tls-key": (TLS_KEY_VARIABLE, "PEM file of its key."),
-    "--token-file": (TOKEN_FILE_VARIABLE, "File with the token that says who you are."),
+    "--tls-ca": (TLS_CA_VARIABLE, "Use TLS, and trust certificates of the authority in this PEM file."),
+    "--tls-server-name": (TLS_SERVER_NAME_VARIABLE, "Host name in the daemons' certificates, if not in the address."),
+    "--tls-cert": (TLS_CERT_VARIABLE, "PEM file of your client certificate."),
+    "--tls-key": (TLS_KEY_VARIABLE, "PEM file of its private key."),
+    "--token-file": (TOKEN_FILE_VARIABLE, "File with your access token."),
 }
 
 
 def identity_options(command: CommandT) -> CommandT:
-    """Add the options of TLS and identity to a command."""
+    """Add the TLS and token options to a command."""
     for name, (variable, text) in reversed(_IDENTITY_OPTIONS.items()):
         command = click.option(
             name,
@@ -295,9 +295,9 @@ def identity_options(command: CommandT) -> CommandT:
 
 
 def device_option(*, required: bool = False, multiple: bool = False) -> Callable[[CommandT], CommandT]:
-    """Add --device and the options of TLS and identity to a command."""
-    text = "HOST:PORT, unix:PATH, a name such as dns:///HOST:PORT, or what a device of NNRT_DEVICES is called"
-    rest = "." if required else "; the first of NNRT_DEVICES if it is not given."
+    """Add --device and the identity options to a command."""
+    text = "HOST:PORT, unix:PATH, a name such as dns:///HOST:PORT, or the name of a device in NNRT_DEVICES"
+    rest = "." if required else "; default: the first of NNRT_DEVICES."
     names = ("--device", "devices") if multiple else ("--device",)
     option = click.option(*names, metavar="DEVICE", required=required, multiple=multiple, help=f"{text}{rest}")
     return lambda command: option(identity_options(command))
@@ -305,62 +305,62 @@ def device_option(*, required: bool = False, multiple: bool = False) -> Callable
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """Values of --device and --replicas: one device, or several."""
+    """Values of --device and --replicas: the devices on which a model is to run."""
 
     given: tuple[str, ...]
     replicas: int | None
 
     def require_known(self) -> None:
-        """Raise UsageError if no address is given."""
+        """Raise UsageError if no addresses are known for a device."""
         for device in self.given or (None,):
             require_addresses(device)
 
     @property
-    def wanted(self) -> dict[str, Any]:
+    def load_arguments(self) -> dict[str, Any]:
         """Arguments for `load`."""
         device = list(self.given) if len(self.given) > 1 else next(iter(self.given), None)
         return {"device": device, "replicas": self.replicas}
 
 
 def devices_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add --device, --replicas, and the options of TLS and identity to a command, which gets them as `devices`."""
+    """Add --device, --replicas and the identity options to a command, which receives them as `devices`."""
 
     @click.option(
         "--device",
         "given_devices",
         metavar="DEVICE",
         multiple=True,
-        help="HOST:PORT, unix:PATH, a name that is resolved, such as dns:///HOST:PORT, or one among NNRT_DEVICES; the"
-        " first of NNRT_DEVICES if none is given. May be repeated: all of them run the model.",
+        help="HOST:PORT, unix:PATH, a name such as dns:///HOST:PORT, or the name of a device in NNRT_DEVICES; default:"
+        " the first of NNRT_DEVICES. May be repeated: all of them run the model.",
     )
     @click.option(
         "--replicas",
         type=click.IntRange(min=1),
-        help="Run the model on so many of the devices; on all of them where several are given.",
+        help="Number of devices that run the model; default: all given devices.",
     )
     @identity_options
     @wraps(command)
-    def bundled(*, given_devices: tuple[str, ...], replicas: int | None, **others: Any) -> None:
+    def wrapped(*, given_devices: tuple[str, ...], replicas: int | None, **others: Any) -> None:
         devices = Devices(given_devices, replicas)
         devices.require_known()
         command(devices=devices, **others)
 
-    return bundled
+    return wrapped
 
 
 def settings_with(**bounds: Any) -> Settings:
-    """Return settings with these limits, and with TLS and identity from the command's options."""
+    """Return settings with these bounds and the command's identity options."""
     given = click.get_current_context().meta.items()
     return Settings(**{key.removeprefix(_SETTING): value for key, value in given if key.startswith(_SETTING)}, **bounds)
 
 
 def runtime_for(device: str | None, settings: Settings) -> Runtime:
-    """Return a runtime that can find a device. Raise UsageError if no address is given."""
+    """Return a runtime that can find the device. Raises UsageError if no address is known."""
     return Runtime(require_addresses(device), settings)
 
 
 def require_addresses(device: str | None) -> tuple[str, ...]:
-    """Return the addresses where a device may be. Raise UsageError if none is given."""
+    """Return the addresses where the device may be. Raises UsageError if there is none."""
     addresses = addresses_to_ask_for(device)
     if not addresses:
         what = "there is no device" if device is None else f"{device!r} is no address"
@@ -369,6 +369,6 @@ def require_addresses(device: str | None) -> tuple[str, ...]:
     return addresses
 
 
-def opened(model: Path, settled: Settled) -> OpenedModel:
-    """Return the model of a command. Given shapes count for the inputs of an offline model, too."""
-    return open_model(model, settled.shapes, constants=settled.constants, is_offline_shaped=True)
+def open_fixed(model: Path, fixed: FixedInputs) -> OpenedModel:
+    """Open the model of a command. For an offline model the shapes apply only to random inputs."""
+    return open_model(model, fixed.shapes, constants=fixed.constants, is_offline_shaped=True)

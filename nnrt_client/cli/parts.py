@@ -1,9 +1,9 @@
-"""`nnrt explain --fallback`: which parts of an ONNX model a device runs, and why others run on this host."""
+"""Command `nnrt explain --fallback`: which parts of an ONNX model a device runs, and why this host runs the others."""
 
 from pathlib import Path
 
-from nnrt_client.cli.mermaid import drawn_parts
-from nnrt_client.cli.options import Settled
+from nnrt_client.cli.mermaid import draw_parts
+from nnrt_client.cli.options import FixedInputs
 from nnrt_client.cli.printing import format_bytes, print_json, print_line, print_table
 from nnrt_client.model_session.opened_model import is_onnx
 from nnrt_client.model_session.partition.fallback import Fallback
@@ -17,22 +17,22 @@ _COLUMNS = ("", "runs on", "operators", "crossing")
 
 
 def explain_parts(
-    model: Path, device: Device, settled: Settled, fallback: Fallback, mermaid: Path | None, as_json: bool
+    model: Path, device: Device, fixed: FixedInputs, fallback: Fallback, mermaid: Path | None, as_json: bool
 ) -> None:
-    """Print the parts and write a drawing. Nothing is built, no weights are sent."""
+    """Print the parts of the model and, with `mermaid`, draw them. Nothing is built and no weights are sent."""
     if not is_onnx(model):
         raise OperationFailed("only ONNX models are cut into parts", place=f"{model}")
     with reading(model):
-        # Imported here, because other models don't need these packages.
+        # Imported here: it needs the package onnx, which other models don't.
         from nnrt_client.model_session.partition.build import explained
 
-        graph, placement, parts = explained(model, device, settled.shapes, settled.constants, fallback.smallest_part)
+        graph, placement, parts = explained(model, device, fixed.shapes, fixed.constants, fallback.smallest_part)
     if mermaid:
         names = [f"part {number}, on {_where(part)}" for number, part in enumerate(parts, 1)]
         part_of = {at: name for name, part in zip(names, placement.parts, strict=True) for at in part.nodes}
-        container.write(mermaid, [drawn_parts(graph, part_of).encode()])
+        container.write(mermaid, [draw_parts(graph, part_of).encode()])
     if as_json:
-        print_json({"device": device.name, "parts": [_described(part) for part in parts]})
+        print_json({"device": device.name, "parts": [_describe(part) for part in parts]})
         return
     print_table(_COLUMNS, [_row(number, part) for number, part in enumerate(parts, 1)], right=("",))
     for number, part in enumerate(parts, 1):
@@ -44,7 +44,7 @@ def explain_parts(
 
 def _row(number: int, part: PartReport) -> tuple[object, ...]:
     operators = ", ".join(f"{count} {name}" for name, count in part.operators.items()) or "constants"
-    crossing = "it varies" if part.crossing_bytes is None else format_bytes(part.crossing_bytes)
+    crossing = "varies" if part.crossing_bytes is None else format_bytes(part.crossing_bytes)
     return number, _where(part), operators, crossing if part.device else ""
 
 
@@ -52,7 +52,7 @@ def _where(part: PartReport) -> str:
     return part.device or "this host"
 
 
-def _described(part: PartReport) -> dict[str, object]:
+def _describe(part: PartReport) -> dict[str, object]:
     return {
         "device": part.device,
         "operators": dict(part.operators),

@@ -1,4 +1,4 @@
-"""Output of the commands. Text of devices, models and errors is foreign and made safe for terminals."""
+"""Output of the commands. Texts of devices, models and errors are escaped so that they can't control the terminal."""
 
 import json
 import logging
@@ -21,47 +21,47 @@ from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi.tensor import TensorSpec
 from nnrt_hdi.text import escape_for_terminal
 
-# Width of a table in a pipe or file.
+# Width of tables in pipes and files, which are never cut.
 _WIDE = 10_000
 
 
 def one_line(message: str) -> str:
-    """Return a message escaped for a terminal, with its list on separate lines."""
+    """Escape a message for a terminal and join its lines, with "; " between the listed ones."""
     first, *listed = message.split("\n")
     return escape_for_terminal(f"{first} {'; '.join(line.strip() for line in listed)}".rstrip())
 
 
-class OneLine(logging.Formatter):
-    """Formatter that puts each message on one line."""
+class OneLineFormatter(logging.Formatter):
+    """Formatter that prints each log record on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
         return one_line(super().format(record))
 
 
 def print_line(text: str) -> None:
-    """Print text on one line."""
+    """Print a text as one line, escaped."""
     click.echo(escape_for_terminal(text))
 
 
 def print_json(document: object) -> None:
-    """Print the document of --json. NaN and infinity become null."""
-    click.echo(json.dumps(finite(document), indent=2, allow_nan=False))
+    """Print the document of --json. Infinite numbers and NaN become null."""
+    click.echo(json.dumps(replace_non_finite(document), indent=2, allow_nan=False))
 
 
 def print_json_line(document: object) -> None:
-    """Print one of many documents of --json on its line."""
-    click.echo(json.dumps(finite(document), allow_nan=False))
+    """Print one of many documents of --json, on a line of its own."""
+    click.echo(json.dumps(replace_non_finite(document), allow_nan=False))
 
 
 def print_table(
     columns: Sequence[str], rows: Sequence[Sequence[object]], *, whole: Sequence[str] = (), right: Sequence[str] = ()
 ) -> None:
-    """Print a table. Columns in `whole` are never wrapped; columns in `right` are aligned right."""
+    """Print a table; `whole` columns are never broken, `right` columns are right-aligned."""
     _console().print(_table(columns, rows, whole, right))
 
 
 def print_records(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table if it fits, else each row as lines, so that long cells stay in one piece."""
+    """Print a table if it fits the terminal; otherwise each row as a block with one line per column."""
     table, console = _table(columns, rows), _console()
     if console.measure(table, options=console.options.update(max_width=_WIDE)).maximum <= console.width:
         console.print(table)
@@ -74,20 +74,20 @@ def print_records(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> N
 
 
 def print_page(page: RenderableType) -> None:
-    """Print an object of rich."""
+    """Print a renderable of rich."""
     _console().print(page)
 
 
 @contextmanager
 def live() -> Iterator[Callable[[RenderableType], None]]:
-    """Yield a function that replaces what it drew before."""
+    """Yield a function that draws a page in place of the one before."""
     with Live(console=_console(), auto_refresh=False) as shown:
         yield lambda page: shown.update(page, refresh=True)
 
 
 @contextmanager
 def live_table(columns: Sequence[str]) -> Iterator[Callable[[Sequence[Sequence[object]]], None]]:
-    """Yield a function that replaces the rows of a table."""
+    """Yield a function that draws the rows of a table in place of those before."""
     with live() as draw:
         yield lambda rows: draw(_table(columns, rows))
 
@@ -111,7 +111,7 @@ def _console() -> Console:
 
 @contextmanager
 def build_bar(what: str = "") -> Iterator[BuildProgress]:
-    """Show a progress bar of a build on a terminal; yield the function that updates it."""
+    """Show the progress of a build as a bar, if standard error is a terminal."""
     with _bars(TextColumn("{task.percentage:>3.0f}%")) as bars:
         bar = bars.add_task("", total=1.0)
 
@@ -123,7 +123,7 @@ def build_bar(what: str = "") -> Iterator[BuildProgress]:
 
 @contextmanager
 def step_bar(total: int) -> Iterator["Steps"]:
-    """Show a progress bar of steps on a terminal; yield it."""
+    """Show the progress of `total` steps as a bar, if standard error is a terminal."""
     with _bars(MofNCompleteColumn()) as bars:
         yield Steps(bars, bars.add_task("", total=total))
 
@@ -136,11 +136,11 @@ class Steps:
         self._bar = bar
 
     def begin(self, step: str) -> None:
-        """Show which step begins."""
+        """Show the name of the step that begins."""
         self._bars.update(self._bar, description=step)
 
     def end(self) -> None:
-        """Show that a step has ended."""
+        """Advance the bar by one step."""
         self._bars.advance(self._bar)
 
 
@@ -149,7 +149,7 @@ def _bars(column: Any) -> Progress:
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         column,
-        # Some versions of rich print a newline for a disabled bar.
+        # Quiet, as some versions of rich print a newline for a disabled bar.
         console=Console(stderr=True, quiet=not sys.stderr.isatty()),
         transient=True,
         disable=not sys.stderr.isatty(),
@@ -157,7 +157,7 @@ def _bars(column: Any) -> Progress:
 
 
 def format_bytes(count: float) -> str:
-    """Return a size such as 1.5 MiB."""
+    """Return a size with its unit, such as 1.5 MiB."""
     for unit in ("bytes", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
@@ -165,8 +165,8 @@ def format_bytes(count: float) -> str:
     return f"{count:.1f} GiB"
 
 
-def described(tensor: TensorSpec | TensorDesc) -> dict[str, Any]:
-    """Return a tensor for --json, with -1 for open dimensions."""
+def describe_tensor(tensor: TensorSpec | TensorDesc) -> dict[str, Any]:
+    """Return a tensor's description as --json prints it; -1 is a dimension that varies."""
     return {
         "name": tensor.name,
         "data_type": tensor.data_type.name,
@@ -175,10 +175,10 @@ def described(tensor: TensorSpec | TensorDesc) -> dict[str, Any]:
     }
 
 
-def finite(value: Any) -> Any:
-    """Return a document with null in place of NaN and infinity."""
+def replace_non_finite(value: Any) -> Any:
+    """Return the document with null in place of infinite numbers and NaN, which JSON doesn't have."""
     if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
+        return {key: replace_non_finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
+        return [replace_non_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

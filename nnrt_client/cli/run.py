@@ -1,4 +1,4 @@
-"""`nnrt run`: run a model once on arrays and images from files."""
+"""Command `nnrt run`: run a model once on arrays and images from files."""
 
 import io
 import re
@@ -15,28 +15,28 @@ from typing_extensions import Buffer
 
 from nnrt_client.build.options import Options
 from nnrt_client.build.way import Way
-from nnrt_client.cli.inputs import gathered
+from nnrt_client.cli.inputs import gather_inputs
 from nnrt_client.cli.options import (
     FALLBACK_HELP,
     Devices,
-    Settled,
+    FixedInputs,
     build_timeout_option,
     building_options,
     cache_option,
     devices_options,
     fallback_options,
+    fixed_options,
     input_option,
     json_option,
     model_argument,
     run_timeout_option,
     settings_with,
-    settling_options,
     way_option,
 )
 from nnrt_client.cli.printing import print_json, print_line, print_table
-from nnrt_client.cli.run_parts import described_times, print_times
+from nnrt_client.cli.run_parts import describe_times, print_times
 from nnrt_client.cli.run_profile import Profile
-from nnrt_client.cli.sessions import described_way, print_way, ready_session
+from nnrt_client.cli.sessions import describe_way, open_session, print_way
 from nnrt_client.model_session.model_cache import wait_until_cached
 from nnrt_client.model_session.model_session import ModelSession
 from nnrt_client.model_session.partition.fallback import Fallback
@@ -55,7 +55,7 @@ _LONGEST_FILE_NAME = 100
 @devices_options
 @input_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Directory for one .npy file per output.")
-@settling_options
+@fixed_options
 @way_option
 @fallback_options(FALLBACK_HELP)
 @building_options
@@ -65,22 +65,22 @@ _LONGEST_FILE_NAME = 100
 @click.option(
     "--trace",
     type=click.Path(path_type=Path),
-    help="File for a trace of the run, to be opened with ui.perfetto.dev; where the device can tell, another run in it"
-    " says what each operator took.",
+    help="Write a trace of the run for ui.perfetto.dev; if the device can profile, it contains another run with the"
+    " time of each operator.",
 )
 @click.option(
     "--profile",
     is_flag=True,
-    help="Say what each operator took, and each kind of operator, in another run that tells of it, if the device can.",
+    help="Profile another run, if the device can: show the time of each operator and operator type.",
 )
-@click.option("--times", is_flag=True, help="Say where the time of the run went.")
+@click.option("--times", is_flag=True, help="Show the parts of the run's latency.")
 @json_option
 def run(
     model: Path,
     devices: Devices,
     given: tuple[str, ...],
     output: Path | None,
-    settled: Settled,
+    fixed: FixedInputs,
     ways: Sequence[Way],
     fallback: Fallback | None,
     options: Options,
@@ -92,25 +92,25 @@ def run(
     times: bool,
     as_json: bool,
 ) -> None:
-    """Run MODEL once and print a summary of the outputs; --output keeps them.
+    """Run MODEL once and describe its outputs; with --output save them.
 
-    A PNG becomes UINT8 0..255 or real numbers 0..1, in the layout of the input; its size must be that of the input.
+    A PNG becomes UINT8 0..255 or floats 0..1, in the layout of the input, and must have the input's size.
     """
     settings = settings_with(build_timeout_s=timeout)
     if output:
         container.require_place(output / "array.npy" if output.exists() else output)
     if trace:
         container.require_place(trace)
-    gather, chrome = partial(gathered, given=given), ChromeTrace()
+    gather, chrome = partial(gather_inputs, given=given), ChromeTrace()
     with ExitStack() as stack:
         if trace or profile:
             stack.enter_context(telling(chrome))
-        session, arrays = ready_session(model, devices, settings, settled, ways, fallback, options, gather, cache=cache)
+        session, arrays = open_session(model, devices, settings, fixed, ways, fallback, options, gather, cache=cache)
         stack.enter_context(session)
         started = time.monotonic()
         outputs = session.run(arrays, timeout_ms=run_timeout_ms)
         seconds = time.monotonic() - started
-        files = _written(output, outputs) if output else {}
+        files = _write_outputs(output, outputs) if output else {}
         rows = [_summary(name, array, files.get(name)) for name, array in outputs.items()]
         where, origin = _where(session), session.report.origin.value
         if chrome.could_profile:
@@ -122,9 +122,9 @@ def run(
     profiled = Profile(chrome.profiled) if profile and chrome.profiled else None
     told = outputs.times if times else None
     if as_json:
-        document = {"device": where, "model": origin, **described_way(session), "seconds": round(seconds, 6)}
-        document |= {"times": described_times(told)} if told else {}
-        document |= {"profile": profiled and profiled.described()} if profile else {}
+        document = {"device": where, "model": origin, **describe_way(session), "seconds": round(seconds, 6)}
+        document |= {"times": describe_times(told)} if told else {}
+        document |= {"profile": profiled and profiled.describe()} if profile else {}
         print_json(document | {"outputs": rows})
         return
     columns = ("name", "data_type", "shape", "min", "max", *(["file"] if output else []))
@@ -136,22 +136,22 @@ def run(
     if profiled:
         profiled.show()
     elif profile:
-        print_line(f"what its operators took is not known: {where} doesn't tell")
+        print_line(f"the operators' times are not known: {where} can't profile")
     if told:
         print_times(told)
     elif times:
-        print_line("where its time went is not known: parts of the model ran here, and parts there")
+        print_line("the parts of its latency are not known: parts of the model ran on this host")
 
 
 def _where(session: ModelSession) -> str:
-    """Return the device that made the run."""
+    """Return the name of the device that executed the run."""
     if isinstance(session, PooledSession):
         return next((member.name for member in session.pool.members() if member.runs), session.device.name)
     return session.device.name
 
 
-def _written(directory: Path, outputs: dict[str, Array]) -> dict[str, Path]:
-    """Write each output into a file, which is complete when it appears; return the paths."""
+def _write_outputs(directory: Path, outputs: dict[str, Array]) -> dict[str, Path]:
+    """Write each output to a file of its own, which appears only when it is complete."""
     directory.mkdir(exist_ok=True)
     files: dict[str, Path] = {}
     for index, (name, array) in enumerate(outputs.items()):
@@ -164,13 +164,13 @@ def _written(directory: Path, outputs: dict[str, Array]) -> dict[str, Path]:
 
 
 def _file_name(name: str, index: int) -> str:
-    """Return a file name that stays in its directory, whatever the output is called."""
+    """Return a file name without path separators for an output of any name."""
     safe = _NOT_IN_FILE_NAMES.sub("_", name).lstrip(".")[:_LONGEST_FILE_NAME]
     return safe or f"output{index}"
 
 
 def _npy(array: Array) -> Iterable[Buffer]:
-    """Return an .npy file as pieces, without copying the elements."""
+    """Return the bytes of an .npy file, without copying the array's elements."""
     whole = np.ascontiguousarray(array)
     head = io.BytesIO()
     np.lib.format.write_array_header_1_0(head, np.lib.format.header_data_from_array_1_0(whole))

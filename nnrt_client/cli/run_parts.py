@@ -1,4 +1,4 @@
-"""Times of runs for people and programs."""
+"""Parts of a run's latency, printed for people and as JSON."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from nnrt_client.cli.printing import print_line, print_table
 from nnrt_hdi.run_times import RunTimes
 
 _BAR = 16
-# Parts that a summary line names.
+# Number of parts that a list of the largest parts names.
 _NAMED = 3
 
 MEANINGS = {
@@ -26,48 +26,48 @@ MEANINGS = {
 
 
 def parts_ms(times: RunTimes) -> dict[str, float]:
-    """Return the milliseconds of each part, by the names of MEANINGS."""
+    """Return the milliseconds of each part, with the names of MEANINGS."""
     return {part: round(nanoseconds / 1e6, 6) for part, nanoseconds in zip(MEANINGS, times, strict=True)}
 
 
-def described_times(times: RunTimes) -> dict[str, Any]:
-    """Return the times for --json."""
+def describe_times(times: RunTimes) -> dict[str, Any]:
+    """Return the times as --json prints them."""
     return {**times._asdict(), "total_ns": times.total_ns, "slowest": times.slowest}
 
 
 def print_times(times: RunTimes) -> None:
-    """Print a line with a bar for each part, and the slowest part."""
+    """Print one line with a bar for each part, and name the slowest part."""
     shares = times.shares()
     longest = max(shares.values()) or 1.0
     rows = [
-        (_spoken(part), f"{ms:.3f}", percent(shares[part]), bar(shares[part] / longest), MEANINGS[part])
+        (_part_name(part), f"{ms:.3f}", percent(shares[part]), bar(shares[part] / longest), MEANINGS[part])
         for part, ms in parts_ms(times).items()
     ]
     print_table(("part", "ms", "share", "", "what it is"), rows, right=("ms", "share"))
     slowest = times.slowest
-    print_line(f"slowest part: {_spoken(slowest)}, {percent(shares[slowest])} of {times.total_ns / 1e6:.3f} ms")
+    print_line(f"slowest part: {_part_name(slowest)}, {percent(shares[slowest])} of {times.total_ns / 1e6:.3f} ms")
 
 
-def said_shares(times: RunTimes) -> str:
-    """Return the parts that took most, with their shares."""
+def format_largest_parts(times: RunTimes) -> str:
+    """Return the largest parts and their shares as text."""
     shares = sorted(times.shares().items(), key=lambda item: -item[1])[:_NAMED]
-    return ", ".join(f"{_spoken(part)} {percent(share)}" for part, share in shares if share >= 0.01)
+    return ", ".join(f"{_part_name(part)} {percent(share)}" for part, share in shares if share >= 0.01)
 
 
 def mean_times(times: Sequence[RunTimes]) -> RunTimes:
-    """Return the mean of each part."""
+    """Return the mean of each part over some runs."""
     return RunTimes._make(round(sum(part) / len(times)) for part in zip(*times, strict=True))
 
 
-def _spoken(part: str) -> str:
+def _part_name(part: str) -> str:
     return part.replace("_", " ")
 
 
 def percent(share: float) -> str:
-    """Return a share as a percentage."""
+    """Return a fraction as text, such as "35 %"."""
     return f"{100 * share:.0f} %"
 
 
 def bar(share: float) -> str:
-    """Return a share as a bar."""
+    """Return a bar of block characters for a fraction."""
     return "█" * round(_BAR * share) or "▏"

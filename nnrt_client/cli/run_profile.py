@@ -1,4 +1,4 @@
-"""Profile of a run: the time of each operator, for people and programs."""
+"""Profile of a run by operators, printed for people and as JSON."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from nnrt_hdi.operator_times import Besides, OperatorTime
 
 
 class Kind(NamedTuple):
-    """Operators of one kind."""
+    """Total of all operators of one type."""
 
     operator: str
     nodes: int
@@ -19,20 +19,20 @@ class Kind(NamedTuple):
 
 
 class Profile:
-    """Profile of a run: its operators, slowest first. Shares are of the time of all operators."""
+    """Operator times of one run, longest first. Shares are fractions of the sum over all operators."""
 
     def __init__(self, runs: Sequence[Outcome]) -> None:
-        """Create a profile; `runs` are the parts of one run, each with operator times."""
+        """Collect the operators that the parts of one run report."""
         told = [operator for run in runs for operator in run.operators]
         self.operators = sorted((one for one in told if not isinstance(one, Besides)), key=lambda one: -one.took_ns)
         self.besides = [one for one in told if isinstance(one, Besides)]
-        # Time of the run on the device, which may have computed several operators at a time, or none.
+        # Time that the device spent on the run. Operators may overlap in it or leave gaps.
         self.computed_ns = sum(run.times().computed_ns for run in runs)
         self.took_ns = sum(one.took_ns for one in self.operators)
 
     @property
     def kinds(self) -> list[Kind]:
-        """Sums by kind of operator, slowest first."""
+        """Totals by operator type, longest first."""
         by_kind: dict[str, list[OperatorTime]] = defaultdict(list)
         for one in self.operators:
             by_kind[one.operator].append(one)
@@ -40,21 +40,21 @@ class Profile:
         return sorted(kinds, key=lambda kind: -kind.took_ns)
 
     def share(self, took_ns: int) -> float:
-        """Return the share of the time of all operators."""
+        """Return a time as a fraction of all operators' time."""
         return took_ns / (self.took_ns or 1)
 
-    def described(self) -> dict[str, Any]:
-        """Return the profile for --json."""
+    def describe(self) -> dict[str, Any]:
+        """Return the profile as --json prints it."""
         return {
             "computed_ns": self.computed_ns,
             "operators_ns": self.took_ns,
             "kinds": [{**kind._asdict(), "share": self.share(kind.took_ns)} for kind in self.kinds],
-            "operators": [_described(one) | {"share": self.share(one.took_ns)} for one in self.operators],
-            "besides": [_described(one) for one in self.besides],
+            "operators": [_describe(one) | {"share": self.share(one.took_ns)} for one in self.operators],
+            "besides": [_describe(one) for one in self.besides],
         }
 
     def show(self) -> None:
-        """Print a line for each kind of operator, then one for each operator."""
+        """Print one table by operator type and one by operator."""
         print_table(
             ("operator", "nodes", "ms", "share", ""),
             [(kind.operator, kind.nodes, *self._cells(kind.took_ns)) for kind in self.kinds],
@@ -67,8 +67,8 @@ class Profile:
         )
         besides = "".join(f"; {_ms(one.took_ns)} ms: {one.operator}" for one in self.besides)
         print_line(
-            f"{len(self.operators)} operators took {_ms(self.took_ns)} ms of the {_ms(self.computed_ns)} ms in which"
-            f" another run was computed, to tell of them{besides}"
+            f"{len(self.operators)} operators took {_ms(self.took_ns)} ms of the {_ms(self.computed_ns)} ms that a"
+            f" second, profiled run took to compute{besides}"
         )
 
     def _cells(self, took_ns: int) -> tuple[str, str, str]:
@@ -76,7 +76,7 @@ class Profile:
         return _ms(took_ns), percent(share), bar(share)
 
 
-def _described(one: OperatorTime) -> dict[str, Any]:
+def _describe(one: OperatorTime) -> dict[str, Any]:
     return {"operator": one.operator, "name": one.name, "began_ns": one.began_ns, "took_ns": one.took_ns}
 
 

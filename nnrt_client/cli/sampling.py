@@ -1,4 +1,4 @@
-"""Sampling of daemons: state and counters at intervals."""
+"""Periodic samples of daemons' states and counters."""
 
 import queue
 import threading
@@ -15,20 +15,20 @@ from nnrt_hdi.errors import NnrtError, Unsupported
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer of a daemon: its state, and its counters if it has them."""
+    """Answer of the daemon at an address: its state, and its counters if it reports any."""
 
     look: Look
     state: DeviceState = field(default_factory=DeviceState)
-    # New at each start of the daemon; the counters of another instance start at zero.
+    # Random number of one start of the daemon. Counters begin at 0 with each instance.
     instance_id: bytes = b""
     counters: DeviceCounters | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Latest answer at an address, with the counters of the same instance in the sample before.
+    """Latest answer at an address, and the counters of the same daemon instance one sample earlier.
 
-    `silent_s` is how long the daemon has been asked without an answer.
+    `silent_s` is how long the current question has waited for an answer.
     """
 
     address: str
@@ -38,10 +38,10 @@ class Sample:
 
 
 class _Follower:
-    """Thread that asks the daemon at an address at intervals, until `stop`."""
+    """Thread that asks the daemon at an address every `every_s` seconds until `stop`."""
 
-    def __init__(self, runtime: Runtime, address: str, every_s: float, told: "queue.SimpleQueue[object]") -> None:
-        self._runtime, self._address, self._every_s, self._told = runtime, address, every_s, told
+    def __init__(self, runtime: Runtime, address: str, every_s: float, changed: "queue.SimpleQueue[object]") -> None:
+        self._runtime, self._address, self._every_s, self._changed = runtime, address, every_s, changed
         self._latest: tuple[Answer | None, DeviceCounters | None] = None, None
         self._asked_at: float | None = None
         self.rounds = 0
@@ -61,16 +61,16 @@ class _Follower:
         counted = Answer(Look(None, None))
         while not self._stopped.is_set():
             self._asked_at = time.monotonic()
-            answer = self._asked()
+            answer = self._ask()
             self._asked_at = None
             self._latest = answer, counted.counters if counted.instance_id == answer.instance_id else None
             if answer.counters is not None:
                 counted = answer
             self.rounds += 1
-            self._told.put(None)
+            self._changed.put(None)
             self._stopped.wait(self._every_s)
 
-    def _asked(self) -> Answer:
+    def _ask(self) -> Answer:
         look = self._runtime._look(self._address)
         if look.device is None or look.status is None:
             return Answer(look)
@@ -79,23 +79,23 @@ class _Follower:
             counters = device.counters()
         except Unsupported:  # An older daemon.
             counters = None
-        except NnrtError as error:  # It has died since.
+        except NnrtError as error:  # The daemon has died meanwhile.
             return Answer(Look(device, None, error))
-        # Of the instance that answered, which may be a new one.
+        # The daemon may have restarted: take the ID of the instance that answered.
         return Answer(look, device.state, device._latest.welcome.instance_id, counters)
 
 
 class Sampler(Closable):
-    """Sampler of a runtime's addresses as they come and go; each has a thread of its own."""
+    """Sampler of all addresses of a runtime as they come and go; each address has a thread of its own."""
 
     def __init__(self, runtime: Runtime, every_s: float) -> None:
         self._runtime, self._every_s = runtime, every_s
-        self._told: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self._changed: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._followers: dict[str, _Follower] = {}
         self._end = runtime.watch(self._follow)
 
     def close(self) -> None:
-        """Stop asking. Idempotent."""
+        """Stop sampling. Idempotent."""
         self._end()
         for follower in list(self._followers.values()):
             follower.stop()
@@ -108,15 +108,15 @@ class Sampler(Closable):
 
     @property
     def failures(self) -> dict[str, str]:
-        """Names that lead to no address now, with the reason."""
+        """Names that lead to no address now, with the reasons."""
         return self._runtime._members.failures()
 
     def wait_rounds(self, rounds: int, timeout_s: float) -> None:
-        """Wait until every daemon has answered or failed `rounds` times, at most `timeout_s`."""
+        """Wait until every daemon has answered or failed `rounds` times, for at most `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         while any(follower.rounds < rounds for follower in list(self._followers.values())):
             try:
-                self._told.get(timeout=max(deadline - time.monotonic(), 0.0))
+                self._changed.get(timeout=max(deadline - time.monotonic(), 0.0))
             except queue.Empty:
                 return
 
@@ -124,4 +124,4 @@ class Sampler(Closable):
         for address in change.removed:
             self._followers.pop(address).stop()
         for address in change.added:
-            self._followers[address] = _Follower(self._runtime, address, self._every_s, self._told)
+            self._followers[address] = _Follower(self._runtime, address, self._every_s, self._changed)

@@ -10,7 +10,7 @@ import click
 from nnrt_client.build.build_task import noted
 from nnrt_client.build.options import Options
 from nnrt_client.build.way import Way
-from nnrt_client.cli.options import Devices, Settled, opened
+from nnrt_client.cli.options import Devices, FixedInputs, open_fixed
 from nnrt_client.cli.printing import build_bar, one_line, print_line
 from nnrt_client.model.model import Model
 from nnrt_client.model_session.load import load
@@ -26,11 +26,11 @@ from nnrt_hdi.tensor import UNKNOWN_DIM, Array, Shape, TensorSpec
 Arrays = Mapping[str, Array]
 
 
-def ready_session(
+def open_session(
     model: Path,
     devices: Devices,
     settings: Settings,
-    settled: Settled,
+    fixed: FixedInputs,
     ways: Sequence[Way],
     fallback: Fallback | None,
     options: Options,
@@ -38,23 +38,24 @@ def ready_session(
     *,
     cache: bool,
 ) -> tuple[ModelSession, Arrays]:
-    """Load the model of a command on its devices, in the first of these ways that works, or of all.
+    """Load a command's model on its devices and return the session with the inputs of its runs.
 
-    `gather` returns the inputs of the runs: before anything is built, if they are known before.
+    `gather` returns the inputs, before the build if their specs are known before.
     """
     if fallback is None and Way.PARTITION in ways:
         raise click.UsageError(f"--way partition has this host run some operators; give --fallback {CPU} as well")
     source: Source | Model = model
     arrays: Arrays | None = None
-    shapes = settled.shapes if options.batching is None else _with_open_rows(settled.shapes)
-    more: dict[str, Any] = {"shapes": shapes, "constants": settled.constants}
+    shapes = fixed.shapes if options.batching is None else _with_open_rows(fixed.shapes)
+    more: dict[str, Any] = {"shapes": shapes, "constants": fixed.constants}
     if not is_onnx(model):
-        found = opened(model, settled)
+        found = open_fixed(model, fixed)
         source, arrays, more = found.source, gather(found.inputs), {}
     with ExitStack() as stack:
         with build_bar() as progress:
             more |= {"ways": ways or None, "fallback": fallback, "cache": cache, "progress": progress}
-            session = stack.enter_context(loaded(source, options=options, settings=settings, **devices.wanted, **more))
+            more |= devices.load_arguments
+            session = stack.enter_context(load_with_options(source, options=options, settings=settings, **more))
         if arrays is None:
             arrays = gather([desc._to_spec() for desc in session.inputs])
         stack.pop_all()
@@ -62,14 +63,14 @@ def ready_session(
 
 
 def _with_open_rows(shapes: Mapping[str, Shape]) -> dict[str, Shape]:
-    """Return shapes with an open first dimension: with batching, the given rows are a run's, not the model's."""
+    """Return the shapes with an open first dimension: with batching each run has its own number of rows."""
     return {name: (UNKNOWN_DIM, *shape[1:]) for name, shape in shapes.items()}
 
 
-def loaded(
+def load_with_options(
     source: Source | Model, device: str | Device | Sequence[str] | None, options: Options, **more: Any
 ) -> ModelSession:
-    """Call `load` with the options of a command."""
+    """Call `load` with a command's options."""
     return load(
         source,
         device,
@@ -81,22 +82,22 @@ def loaded(
     )
 
 
-def asked(session: ModelSession) -> str:
-    """Return the device for messages, or the number of devices."""
+def device_label(session: ModelSession) -> str:
+    """Return the device's name for messages, or the number of devices of a pool."""
     if isinstance(session, PooledSession):
         return f"{len(session.devices)} devices"
     return session.device.name
 
 
-def described_way(session: ModelSession) -> dict[str, Any]:
-    """Return how the device got the model, and its notes about operators, for --json."""
+def describe_way(session: ModelSession) -> dict[str, Any]:
+    """Return how the device got the model and its notes on operators, as --json prints them."""
     report = session.report
     passed_over = {str(way): why for way, why in report.passed_over.items()}
     return {"way": str(session.way), "passed_over": passed_over, "notes": dict(report.notes)}
 
 
 def print_way(session: ModelSession) -> None:
-    """Print the way the model took, unless it was the first, and the device's notes about operators."""
+    """Print the ways that failed before the chosen one, and the device's notes on operators."""
     for way, why in session.report.passed_over.items():
         print_line(f"it went as {session.way}; not as {way}: {one_line(why)}")
     for note, count in session.report.notes.items():

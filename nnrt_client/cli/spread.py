@@ -1,4 +1,4 @@
-"""Spread of a benchmark's runs over the devices of a pool."""
+"""Distribution of a benchmark's runs over the devices of a pool."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,27 +9,27 @@ from nnrt_client.model_session.pool import PooledSession
 
 
 class Spread:
-    """Runs of each device, load by load; empty with one device."""
+    """Counts of the runs of each device per load; empty for a single device."""
 
     def __init__(self, session: ModelSession) -> None:
         self._pool = session.pool if isinstance(session, PooledSession) else None
         self._before = self._counts()
-        # For each load, the runs of each device.
+        # Number of runs of each device, per load.
         self.loads: list[dict[str, int]] = []
 
     def end_load(self) -> None:
-        """Count the runs since the load before."""
+        """Count the runs since the previous load."""
         now = self._counts()
         if now:
             self.loads.append({device: runs - self._before.get(device, 0) for device, runs in now.items()})
         self._before = now
 
-    def described(self, kind: str, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the spread for --json."""
+    def describe(self, kind: str, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the counts as --json prints them."""
         return [{kind: row[kind], "runs": runs} for row, runs in zip(rows, self.loads, strict=False)]
 
     def print(self, title: str, kind: str, rows: Sequence[dict[str, Any]]) -> None:
-        """Print a table with a line per load and device."""
+        """Print a table with one line per load and device."""
         cells = [
             [f"{row[kind]:g}", device, str(runs), f"{100 * runs / max(sum(load.values()), 1):.0f} %"]
             for row, load in zip(rows, self.loads, strict=False)

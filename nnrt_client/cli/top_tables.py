@@ -10,8 +10,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from nnrt_client.cli.measured import measured
 from nnrt_client.cli.printing import format_bytes
+from nnrt_client.cli.telemetry import format_telemetry
 from nnrt_client.cli.top_view import DRAINING, NO_SESSION, NOT_ASKED, DeviceView, UserView, View
 from nnrt_client.cli.work import Work
 from nnrt_hdi.enums import DeviceStatus
@@ -30,7 +30,7 @@ _UNKNOWN = "-"
 
 
 class Column(NamedTuple):
-    """Column; if not all fit, those of the highest rank are left out."""
+    """Column of a table; a table that is too wide drops the columns of the highest rank."""
 
     title: str
     rank: int
@@ -38,7 +38,7 @@ class Column(NamedTuple):
 
 
 class FittingTable:
-    """Table with as many columns as fit; its texts are safe for a terminal."""
+    """Table that shows as many of its columns as fit. Its texts are already escaped."""
 
     def __init__(self, columns: Sequence[Column], rows: Sequence[Sequence[RenderableType]]) -> None:
         self._columns = columns
@@ -66,7 +66,7 @@ class FittingTable:
 _DEVICE_COLUMNS = (
     Column("device", 0, is_number=False),
     Column("state", 1, is_number=False),
-    Column("load", 2),
+    Column("util", 2),
     Column("", 12, is_number=False),
     Column("queued", 3),
     Column("runs/s", 4),
@@ -76,12 +76,12 @@ _DEVICE_COLUMNS = (
     Column("p99", 5),
     Column("memory", 8),
     Column("clients", 10),
-    Column("batch", 13),
+    Column("rows/batch", 13),
     Column("address", 11, is_number=False),
 )
-# Shown only if a device measures it; see `measured`.
+# Shown only if a device reports them. The titles are keys of `format_telemetry`.
 _MEASURED_COLUMNS = (
-    Column("in use", 11),
+    Column("device util", 11),
     Column("temp", 11),
     Column("power", 11),
     Column("device memory", 12),
@@ -90,8 +90,8 @@ _MEASURED_COLUMNS = (
 
 
 def device_page(view: View) -> RenderableType:
-    """Return a line for each device, with telemetry if there is any, and reasons of devices that take no work."""
-    figures = [measured(device.telemetry) for device in view.devices]
+    """Return a page with one line per device, its measured figures, and why some devices take no work."""
+    figures = [format_telemetry(device.telemetry) for device in view.devices]
     told = [column for column in _MEASURED_COLUMNS if any(column.title in each for each in figures)]
     rows = [
         (*_device_row(device), *(_text(each.get(column.title, _UNKNOWN)) for column in told))
@@ -128,14 +128,17 @@ _USER_COLUMNS = (
     Column("in/s", 9),
     Column("out/s", 10),
     Column("device time", 3),
-    Column("runs in all", 4),
+    Column("total runs", 4),
     Column("memory", 5),
     Column("clients", 11),
 )
 
 
 def user_page(view: View) -> RenderableType:
-    """Return a line for each user: its share of device time since the last sample, and totals since the start."""
+    """Return a page with one line per user.
+
+    A user's share and rates cover the last interval; device time and total runs count from the daemons' starts.
+    """
     table = FittingTable(_USER_COLUMNS, [_user_row(user) for user in view.users])
     return Group(_headline(view.devices), "", table, *_notes(view))
 
@@ -156,14 +159,14 @@ def _user_row(user: UserView) -> Sequence[RenderableType]:
 
 
 def _share(share: float | None) -> tuple[RenderableType, RenderableType]:
-    """Return a share as a number and as a bar."""
+    """Return a fraction as a percentage and as a bar."""
     return (
         (Text(_UNKNOWN), "") if share is None else (Text(f"{100 * share:.0f} %"), ProgressBar(1.0, share, _BAR_WIDTH))
     )
 
 
 def _rates(work: Work | None) -> Sequence[Text]:
-    """Return runs, failures and refusals per second, and the time of a run."""
+    """Return runs, failures and refusals per second, and the mean time of a run."""
     if work is None:
         return [Text(_UNKNOWN)] * 4
     failures, refusals = work.per_s(work.failures), work.per_s(work.refusals)
@@ -186,16 +189,16 @@ def _headline(devices: Sequence[DeviceView]) -> Text:
 
 
 def _notes(view: View) -> Sequence[RenderableType]:
-    """Return notes: names without an address, devices without work, and devices that show only this identity."""
+    """Return why names lead to no address, why devices take no work, and which devices show only this user."""
     notes = [_text(f"{name}: {why}") for name, why in view.failures.items()]
-    notes += [_text(_said(device.name or device.address, device.why)) for device in view.devices if device.why]
+    notes += [_text(_with_name(device.name or device.address, device.why)) for device in view.devices if device.why]
     own = [device.name or device.address for device in view.devices if not device.sees_all]
     if own:
-        notes.append(_text(f"only your own runs count here, for you don't administer {', '.join(own)}"))
+        notes.append(_text(f"only your own runs are counted: you don't administer {', '.join(own)}"))
     return ("", *notes) if notes else ()
 
 
-def _said(name: str, why: str) -> str:
+def _with_name(name: str, why: str) -> str:
     return why if why.startswith(name) else f"{name}: {why}"
 
 
@@ -204,8 +207,8 @@ def _text(text: str) -> Text:
 
 
 def _of_limit(size_bytes: int, limit_bytes: int) -> str:
-    share = f" ({100 * size_bytes / limit_bytes:.0f} %)" if limit_bytes else ""
-    return f"{format_bytes(size_bytes)}{share}"
+    limit = f" of {format_bytes(limit_bytes)}" if limit_bytes else ""
+    return f"{format_bytes(size_bytes)}{limit}"
 
 
 def _rate(per_s: float) -> str:

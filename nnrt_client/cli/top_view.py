@@ -1,4 +1,4 @@
-"""View of `nnrt top`: devices and users in one sample of all daemons."""
+"""Data of `nnrt top`: devices and their users, from one sample of all daemons."""
 
 import time
 from collections import defaultdict
@@ -7,26 +7,26 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from nnrt_client.cli.sampling import Answer, Sample, Sampler
-from nnrt_client.cli.work import HELD_NOW, NOTHING, Work, busy_share, sees_all, total, work_of_all, work_of_each
+from nnrt_client.cli.work import NOTHING, PRESENT_USE, Work, busy_share, sees_all, total, work_of_all, work_of_each
 from nnrt_hdi.backend import Telemetry
 from nnrt_hdi.counters import DeviceLoad, IdentityCounters
 
-# Seconds without an answer before that is shown.
+# Time without an answer after which a daemon is shown as silent.
 _SILENT_S = 2.0
 NO_SESSION, NOT_ASKED, DRAINING, OUT = "NO SESSION", "...", "DRAINING", "OUT"
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceView:
-    """Device, and its work since the last sample."""
+    """A device, and its work during the last interval."""
 
     address: str
     answer: Answer | None
-    # Seconds without an answer, if that is long.
+    # Seconds without an answer, if more than _SILENT_S; otherwise 0.
     silent_s: float
-    # For everybody, or for this client's identity if the daemon shows no other; None without counters.
+    # Work of all identities that the daemon reports; None if it has no counters.
     work: Work | None
-    # Utilization of its slots, 0 to 1; None if the daemon doesn't say.
+    # Utilization of its slots, from 0 to 1; None if the daemon doesn't report it.
     busy_share: float | None
 
     @classmethod
@@ -47,7 +47,7 @@ class DeviceView:
 
     @property
     def status(self) -> str:
-        """Name of the status to show."""
+        """Name of the DeviceStatus, or NO_SESSION, NOT_ASKED, DRAINING or OUT."""
         if self.answer is None:
             return NO_SESSION if self.silent_s else NOT_ASKED
         status = self.answer.look.status
@@ -58,29 +58,29 @@ class DeviceView:
 
     @property
     def why(self) -> str:
-        """Why the device takes no work; empty if it does."""
+        """Reason why the device takes no work; empty if it does."""
         if self.silent_s:
             return f"it has not answered for {self.silent_s:.0f} s"
         return self.answer.look.why if self.answer else ""
 
     @property
     def load(self) -> DeviceLoad | None:
-        """Load of the device, or None without an answer."""
+        """Load of the device, or None if the daemon doesn't answer or doesn't report it."""
         return self.answer.counters.load if self.is_answering and self.answer and self.answer.counters else None
 
     @property
     def telemetry(self) -> Telemetry:
-        """Telemetry of the device; empty without an answer."""
+        """What the device measures of itself; empty if it doesn't answer or measures nothing."""
         told = self.answer.state.telemetry if self.is_answering and self.answer else None
         return told or Telemetry()
 
     @property
     def sees_all(self) -> bool:
-        """Whether the daemon shows all identities, not only this client's."""
+        """Whether the daemon reports all identities, and not only this client's own."""
         return self.answer is None or self.answer.counters is None or sees_all(self.answer.counters)
 
-    def described(self) -> dict[str, Any]:
-        """Return the device for --json."""
+    def describe(self) -> dict[str, Any]:
+        """Return the device as --json prints it."""
         counters = self.answer.counters if self.work and self.answer else None
         return {
             "name": self.name,
@@ -92,45 +92,48 @@ class DeviceView:
             "load": self.load and asdict(self.load),
             "telemetry": asdict(self.telemetry),
             "sees_all": self.sees_all,
-            "work": self.work and _described(self.work),
+            "work": self.work and _describe_work(self.work),
         }
 
 
 @dataclass(frozen=True, slots=True)
 class UserView:
-    """Identity, and its use of all devices: since the last sample, and since their starts."""
+    """An identity, and its work on all devices: during the last interval, and since the daemons' starts."""
 
     identity: str
     work: Work
     since_start: IdentityCounters
-    # Share of the device time of all users, 0 to 1.
+    # Share of all users' device time, from 0 to 1.
     share: float
     devices: int
 
-    def described(self) -> dict[str, Any]:
-        """Return the identity for --json."""
+    def describe(self) -> dict[str, Any]:
+        """Return the identity as --json prints it."""
         return {
             "identity": self.identity,
             "devices": self.devices,
             "share": self.share,
-            "work": _described(self.work),
+            "work": _describe_work(self.work),
             "since_start": {name: value for name, value in asdict(self.since_start).items() if name != "identity"},
         }
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All devices, each once, and all users, those with the most device time first."""
+    """All devices, each once, and all their users, those with the most device time first."""
 
     devices: Sequence[DeviceView]
     users: Sequence[UserView]
-    # Names that lead to no address, with the reason.
+    # Names that lead to no address, with the reasons.
     failures: Mapping[str, str]
 
     @classmethod
     def of(cls, sampler: Sampler, given: Collection[str]) -> "View":
-        """Return a view of the samples. Names that were not given count as failures only if all fail."""
-        once = _each_once(sampler.samples)
+        """Return a view of the latest samples.
+
+        A name that leads to no address counts as a failure if the user gave it, or if no device is found at all.
+        """
+        once = _unique_samples(sampler.samples)
         failures = {name: why for name, why in sampler.failures.items() if name in given or not once}
         return cls([DeviceView.of(sample) for sample in once], _users(once), failures)
 
@@ -138,12 +141,12 @@ class View:
     def are_all_answering(self) -> bool:
         return all(device.is_answering for device in self.devices)
 
-    def described(self) -> dict[str, Any]:
-        """Return the view for --json."""
+    def describe(self) -> dict[str, Any]:
+        """Return the view as --json prints it."""
         return {
             "time": time.time(),
-            "devices": [device.described() for device in self.devices],
-            "users": [user.described() for user in self.users],
+            "devices": [device.describe() for device in self.devices],
+            "users": [user.describe() for user in self.users],
             "failures": dict(self.failures),
         }
 
@@ -152,8 +155,8 @@ def _is_silent(sample: Sample) -> bool:
     return sample.silent_s > _SILENT_S
 
 
-def _each_once(samples: Sequence[Sample]) -> list[Sample]:
-    """Return the samples, each daemon once."""
+def _unique_samples(samples: Sequence[Sample]) -> list[Sample]:
+    """Return the samples with each daemon once, even if several addresses lead to it."""
     once: dict[object, Sample] = {}
     for sample in samples:
         once.setdefault((sample.answer and sample.answer.instance_id) or sample.address, sample)
@@ -170,7 +173,7 @@ def _users(samples: Sequence[Sample]) -> list[UserView]:
             works[identity].append(work)
         for each in sample.answer.counters.identities:
             since_start[each.identity].append(each)
-    together = {identity: Work.together(each) for identity, each in works.items()}
+    together = {identity: Work.sum_of(each) for identity, each in works.items()}
     whole_s = sum(work.counted.run_s for work in together.values())
     views = [
         UserView(
@@ -182,6 +185,6 @@ def _users(samples: Sequence[Sample]) -> list[UserView]:
     return sorted(there, key=lambda view: (-view.share, -view.since_start.run_s, view.identity))
 
 
-def _described(work: Work) -> dict[str, Any]:
-    counted = {name: value for name, value in asdict(work.counted).items() if name not in (*HELD_NOW, "identity")}
+def _describe_work(work: Work) -> dict[str, Any]:
+    counted = {name: value for name, value in asdict(work.counted).items() if name not in (*PRESENT_USE, "identity")}
     return {"seconds": work.seconds, "mean_s": work.mean_s, "p99_s": work.p99_s, **counted}

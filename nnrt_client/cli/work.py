@@ -1,4 +1,4 @@
-"""Work of devices within some seconds, by identity: differences of daemons' counters."""
+"""Work of devices during an interval and for whom: differences of their daemons' counters."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -11,54 +11,54 @@ from typing_extensions import Self
 from nnrt_hdi.counters import DeviceCounters, Durations, IdentityCounters
 
 NOTHING = IdentityCounters("")
-# Present values of an identity; everything else counts since the daemon's start.
-HELD_NOW = ("sessions", "connections", "held_bytes")
+# Counters of an identity's present use. All others only grow from the daemon's start on.
+PRESENT_USE = ("sessions", "connections", "held_bytes")
 _FAILURES = ("failed", "timed_out")
-# Codes of faults; other errors are refusals.
+# Errors of failed work. All other errors are refusals.
 _FAULTS = ("FAILED", "TIMEOUT", "UNAVAILABLE_DEVICE")
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Work counted within some seconds."""
+    """Counts of one interval."""
 
     counted: IdentityCounters
     seconds: float
 
     @classmethod
-    def together(cls, works: Iterable[Self]) -> Self:
-        """Return the sum of the work of several devices in about the same time."""
+    def sum_of(cls, works: Iterable[Self]) -> Self:
+        """Sum the work of several devices during about the same interval."""
         each = list(works)
         return cls(total(work.counted for work in each), max((work.seconds for work in each), default=0.0))
 
     @property
     def runs(self) -> int:
-        """Runs that were done."""
+        """Number of runs that succeeded."""
         return self.counted.runs.get("done", 0)
 
     @property
     def failures(self) -> int:
-        """Runs that failed or were late."""
+        """Number of runs that failed or timed out."""
         return sum(self.counted.runs.get(result, 0) for result in _FAILURES)
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """Calls and runs that were refused, by cause."""
+        """Number of refused calls and runs, by cause."""
         return {cause: count for cause, count in self.counted.errors.items() if cause not in _FAULTS and count}
 
     @property
     def refusals(self) -> int:
-        """Calls and runs that were refused."""
+        """Number of refused calls and runs."""
         return sum(self.refused.values())
 
     @property
     def mean_s(self) -> float | None:
-        """Mean time of a run in the daemon; None without runs."""
+        """Mean time of a run in the daemon, or None without runs."""
         return self.counted.served.mean_s if self.counted.served.count else None
 
     @property
     def p99_s(self) -> float | None:
-        """p99 of the time in the daemon, right within a factor of two; None without runs."""
+        """99th percentile of a run's time in the daemon, exact within a factor of two, or None without runs."""
         return self.counted.served.quantile_s(0.99) if self.counted.served.count else None
 
     def per_s(self, amount: float) -> float:
@@ -69,18 +69,21 @@ class Work:
 def work_of_all(now: DeviceCounters, before: DeviceCounters | None) -> Work:
     """Return a device's work since `before`, or since its daemon's start."""
     known = total(before.identities) if before else NOTHING
-    return Work(_grown(total(now.identities), known), _seconds(now, before))
+    return Work(_growth(total(now.identities), known), _seconds(now, before))
 
 
 def work_of_each(now: DeviceCounters, before: DeviceCounters | None) -> dict[str, Work]:
-    """Return the work for each identity; all of it for an identity whose counters started again."""
+    """Return a device's work for each identity since `before`.
+
+    An identity whose counters have started again at 0 gets all that they have counted since.
+    """
     known = {each.identity: each for each in before.identities} if before else {}
     seconds = _seconds(now, before)
-    return {each.identity: Work(_grown(each, known.get(each.identity, NOTHING)), seconds) for each in now.identities}
+    return {each.identity: Work(_growth(each, known.get(each.identity, NOTHING)), seconds) for each in now.identities}
 
 
 def busy_share(now: DeviceCounters, before: DeviceCounters | None) -> float | None:
-    """Return the utilization of a device's slots meanwhile, 0 to 1; None if the daemon doesn't say."""
+    """Return the utilization of a device's slots, from 0 to 1, or None if its daemon doesn't report it."""
     if now.load is None or not now.load.slots:
         return None
     known_s = before.load.busy_s if before and before.load else 0.0
@@ -89,12 +92,12 @@ def busy_share(now: DeviceCounters, before: DeviceCounters | None) -> float | No
 
 
 def total(counters: Iterable[IdentityCounters]) -> IdentityCounters:
-    """Return the sum over identities."""
+    """Return the sum over all identities."""
     return reduce(_sum, counters, NOTHING)
 
 
 def sees_all(counters: DeviceCounters) -> bool:
-    """Return whether the counters show all identities: then the sum of the others is among them."""
+    """Return whether a daemon reports all identities; only then there is an entry with the empty identity."""
     return any(not each.identity for each in counters.identities)
 
 
@@ -103,24 +106,24 @@ def _seconds(now: DeviceCounters, before: DeviceCounters | None) -> float:
 
 
 def _sum(one: IdentityCounters, other: IdentityCounters) -> IdentityCounters:
-    return _combined(one, other, add, ())
+    return _combine(one, other, add, ())
 
 
-def _grown(now: IdentityCounters, before: IdentityCounters) -> IdentityCounters:
-    grown = _combined(now, before, sub, HELD_NOW)
+def _growth(now: IdentityCounters, before: IdentityCounters) -> IdentityCounters:
+    grown = _combine(now, before, sub, PRESENT_USE)
     began_anew = any(_is_negative(getattr(grown, part.name)) for part in fields(grown) if part.name != "identity")
     return now if began_anew else grown
 
 
-def _combined(
+def _combine(
     one: IdentityCounters, other: IdentityCounters, how: Callable[[Any, Any], Any], kept: tuple[str, ...]
 ) -> IdentityCounters:
     names = [part.name for part in fields(one) if part.name != "identity" and part.name not in kept]
-    return replace(one, **{name: _each(getattr(one, name), getattr(other, name), how) for name in names})
+    return replace(one, **{name: _combine_values(getattr(one, name), getattr(other, name), how) for name in names})
 
 
-def _each(one: Any, other: Any, how: Callable[[Any, Any], Any]) -> Any:
-    """Return a combination of numbers, durations, or mappings of numbers."""
+def _combine_values(one: Any, other: Any, how: Callable[[Any, Any], Any]) -> Any:
+    """Combine two numbers, two Durations, or two mappings of numbers."""
     if isinstance(one, Mapping):
         return {name: how(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
     return how(one, other)

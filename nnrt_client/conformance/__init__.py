@@ -1,4 +1,4 @@
-"""The conformance kit: what a daemon has to do, tried by its address."""
+"""Conformance kit: tests a daemon against the contract, given only its address."""
 
 from nnrt_client.conformance.case import Case, Distance, Level, Mark, Run
 from nnrt_client.conformance.cases import cases

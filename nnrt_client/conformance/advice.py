@@ -1,4 +1,4 @@
-"""What to look at next, by the kind of a fault."""
+"""Advice for each kind of fault: what a developer should look at next."""
 
 import math
 
@@ -61,7 +61,7 @@ _FORMULA = (
 
 
 def advice(result: Result) -> str:
-    """Say in one sentence what to look at next; empty where there is no fault."""
+    """Return one sentence that says what to look at next; empty if the result is no fault."""
     outcome, level = result.outcome, result.trial.level
     match outcome.verdict:
         case Verdict.CRASHED:

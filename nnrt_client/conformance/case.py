@@ -1,4 +1,4 @@
-"""A case of the kit: a model, the inputs it runs with, and the answers of other people's code."""
+"""Case of the kit: a model, the inputs of its runs, and the answers of independent code."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from nnrt_client.conformance.answers import Answer, Outputs, answer_of, inputs_digest
-from nnrt_client.conformance.tolerance import SUMS_IN_ANOTHER_ORDER, Tolerance, error_of
+from nnrt_client.conformance.tolerance import SUMS_IN_ANOTHER_ORDER, Tolerance, output_error
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.graph import Graph
 
@@ -20,7 +20,7 @@ BY_HAND = "worked out by hand"
 
 
 class Level(Enum):
-    """A part of the kit. Those of cases are data; the others are code of their own."""
+    """Level of the kit. Some levels consist of cases, which are data; the others are code."""
 
     CONTRACT = "contract"
     OPERATORS = "operators"
@@ -34,21 +34,22 @@ class Level(Enum):
 
 
 class Mark(Enum):
-    """What is particular about a case."""
+    """Property of a case."""
 
-    # It is among those that `--quick` runs.
+    # `--quick` runs it.
     QUICK = "quick"
-    # Dimensions are known only when it runs.
+    # Some dimensions are known only at run time.
     DYNAMIC = "dynamic"
-    # Careless code ends the process, by a signal or by all memory.
+    # Code without checks ends the process, by a signal or by exhausting memory.
     MAY_END_PROCESS = "may end process"
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A run of a case: what it takes, and what it has to give. `wanted` of None: an error in place of an answer.
+    """Run of a case: its inputs and the wanted outputs.
 
-    The error is a typed one of NNRt's; the device, its session and the prepared model go on.
+    `wanted` is None where the right answer is a typed error of NNRt; the device, its session and the prepared model
+    must keep working after it.
     """
 
     inputs: tuple[AnyArray, ...]
@@ -57,10 +58,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """How far an output is from the one wanted. `reason` is empty where that is allowed.
+    """Distance of an output from the wanted one. `reason` is empty if the tolerance allows it.
 
-    `error` is in the unit of `allowed`: steps of a quantized output, else relative (see `Tolerance`); infinite where a
-    shape, a type, or elements that must be equal are not.
+    `error` has the unit of `allowed`: steps for a quantized output, otherwise relative (see `Tolerance`). It is
+    infinite if the shape, the type, or elements that must be equal differ.
     """
 
     error: float
@@ -70,14 +71,14 @@ class Distance:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A model with its runs. Its graph, inputs and answers are made when somebody asks for them.
+    """Model with its runs. Graph, inputs and answers are made on first use.
 
-    The runner prepares `graph` (with `enable_float16`), makes each of `runs` on the one prepared model, in their order,
-    and asks `distances` of their outputs. A device that refuses the graph is right, too: it covers less.
+    The runner prepares `graph` (with `enable_float16`), makes all `runs` on this one prepared model in order, and
+    passes their outputs to `distances`. A device that refuses the graph covers less but commits no fault.
 
-    `name` is unique, and begins with the level: "operators/SOFTMAX-3-float32". `data_type` is the one that the case is
-    about, which a table has it under: FLOAT16 for models of FLOAT32 that allow it. `answer` is the name of its answers,
-    which those with the same inputs share.
+    `name` is unique and begins with the level: "operators/SOFTMAX-3-float32". `data_type` is the type that the case
+    tests and under which tables list it: FLOAT16 for FLOAT32 models that allow half precision. `answer` is the name of
+    the answers, which all cases with the same inputs share.
     """
 
     name: str
@@ -90,7 +91,7 @@ class Case:
     tolerance: Tolerance = SUMS_IN_ANOTHER_ORDER
     enable_float16: bool = False
     marks: frozenset[Mark] = field(default_factory=frozenset)
-    # The outputs of each run, where they were worked out by hand and don't ship as data.
+    # Outputs of each run that were worked out by hand, instead of answers that ship as data.
     by_hand: tuple[Outputs | None, ...] | None = None
 
     @property
@@ -99,7 +100,7 @@ class Case:
 
     @property
     def inputs(self) -> Sequence[Inputs]:
-        """The inputs of each run."""
+        """Inputs of each run."""
         return self._made[1]
 
     @property
@@ -112,18 +113,18 @@ class Case:
 
     @property
     def oracle(self) -> str:
-        """Whose code computed the answers."""
+        """Name of the code that computed the answers."""
         return self._answer.oracle
 
     @cached_property
     def runs(self) -> tuple[Run, ...]:
-        """The runs, in the order in which they are to be made. Raises InvalidFile where answers are of other inputs."""
-        self._answer.require_of(inputs_digest(self.graph, self.inputs))
+        """Runs in the order in which to make them. Raises InvalidFile if the answers belong to other inputs."""
+        self._answer.require_inputs(inputs_digest(self.graph, self.inputs))
         return tuple(Run(tuple(inputs), wanted) for inputs, wanted in zip(self.inputs, self._answer.runs, strict=True))
 
     def distances(self, actual: Sequence[AnyArray], run: Run) -> list[Distance]:
-        """Compare the outputs of a run with those wanted."""
-        assert run.wanted is not None, "there are none where an error is wanted"
+        """Compare the outputs of a run with the wanted ones."""
+        assert run.wanted is not None, "the right answer of this run is an error"
         if len(actual) != len(run.wanted):
             return [Distance(float("inf"), 0.0, f"gives {len(actual)} outputs in place of {len(run.wanted)}")]
         return [self._distance(*output) for output in zip(range(len(actual)), actual, run.wanted, strict=True)]
@@ -134,7 +135,7 @@ class Case:
         if (actual.dtype, actual.shape) != (wanted.dtype, wanted.shape):
             given, right = (f"{array.dtype}{list(array.shape)}" for array in (actual, wanted))
             return Distance(float("inf"), allowed, f"output {output} is {given} in place of {right}")
-        error = error_of(actual, wanted, spec, signs_of_zeros=self.tolerance.signs_of_zeros)
+        error = output_error(actual, wanted, spec, signs_of_zeros=self.tolerance.signs_of_zeros)
         if error <= allowed:
             return Distance(error, allowed)
         unit = "steps" if spec.is_quantized else "of its size"
@@ -146,7 +147,7 @@ class Case:
     def _made(self) -> tuple[Graph, Sequence[Inputs]]:
         graph, runs = self.make()
         for array in (array for inputs in runs for array in inputs):
-            array.flags.writeable = False  # A backend that computes in place spoils no later run.
+            array.flags.writeable = False  # A backend that writes into its inputs can't spoil later runs.
         return graph, runs
 
     @property

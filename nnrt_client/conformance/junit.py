@@ -1,4 +1,4 @@
-"""The report as JUnit's XML, which systems that run tests read: a suite for each level."""
+"""Report as JUnit XML, which CI systems read: one suite per level."""
 
 from xml.etree import ElementTree
 
@@ -8,7 +8,7 @@ from nnrt_client.conformance.outcome import Verdict
 from nnrt_client.conformance.report import Report
 from nnrt_hdi.text import escape_for_terminal
 
-# How a test that didn't pass is marked.
+# XML elements of tests that didn't pass.
 _ELEMENTS = {
     Verdict.WRONG: "failure",
     Verdict.FAILED: "failure",
@@ -18,8 +18,8 @@ _ELEMENTS = {
 }
 
 
-def junit(report: Report) -> bytes:
-    """The file."""
+def junit_xml(report: Report) -> bytes:
+    """Return the report as the bytes of a JUnit XML file."""
     suites = ElementTree.Element("testsuites", name=escape_for_terminal(f"nnrt conformance {report.device}"))
     for level in report.counts():
         results = [result for result in report.results if result.trial.level is level]
@@ -47,6 +47,6 @@ def _add(suite: ElementTree.Element, result: Result) -> None:
         suite, "testcase", classname=trial.level.value, name=trial.name, time=f"{result.seconds:.4f}"
     )
     if element := _ELEMENTS.get(outcome.verdict):
-        # No control character is one of XML's.
+        # XML 1.0 allows no control characters.
         message = escape_for_terminal(outcome.reason)
         ElementTree.SubElement(case, element, message=message, type=outcome.verdict.value).text = advice(result)

@@ -1,4 +1,4 @@
-"""Numbers that look random, and are the same on every machine and with every version of numpy."""
+"""Pseudorandom numbers that are the same on every machine and with every version of NumPy."""
 
 import zlib
 from typing import Any
@@ -11,22 +11,22 @@ _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 def f4(*values: Any) -> Any:
-    """Make an array of FLOAT32."""
+    """Return a FLOAT32 array."""
     return np.array(values, "f4")
 
 
 def i4(*values: Any) -> Any:
-    """Make an array of INT32."""
+    """Return an INT32 array."""
     return np.array(values, "i4")
 
 
 def i8(*values: Any) -> Any:
-    """Make an array of INT64."""
+    """Return an INT64 array."""
     return np.array(values, "i8")
 
 
 class Numbers:
-    """A stream of numbers that begins with the checksum of a text: SplitMix64, as Java and JAX's tests have it.
+    """SplitMix64 stream, seeded with the CRC-32 of a text, as in Java and in JAX's tests.
 
     Sebastiano Vigna's reference: https://prng.di.unimi.it/splitmix64.c.
     """
@@ -35,7 +35,7 @@ class Numbers:
         self._state = np.array([zlib.crc32(seed.encode()) << 32], np.uint64)
 
     def words(self, count: int) -> NDArray[np.uint64]:
-        """Give the next numbers of 64 bits."""
+        """Return the next `count` 64-bit numbers."""
         state = self._state + np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN
         self._state = self._state + np.array([count], np.uint64) * _GOLDEN
         state = (state ^ (state >> np.uint64(30))) * _FIRST
@@ -44,19 +44,19 @@ class Numbers:
         return words
 
     def reals(self, low: float, high: float, shape: tuple[int, ...]) -> NDArray[np.float64]:
-        """Real numbers from `low` to below `high`."""
+        """Return floats in [low, high)."""
         units = (self.words(_count(shape)) >> np.uint64(11)).astype(np.float64) * 2.0**-53
         return np.asarray(low + units * (high - low)).reshape(shape)
 
     def integers(self, low: int, high: int, shape: tuple[int, ...]) -> NDArray[np.int64]:
-        """Whole numbers from `low` to below `high`, which are less than 2^63 apart."""
+        """Return integers in [low, high), where high - low < 2^63."""
         offsets = (self.words(_count(shape)) % np.uint64(high - low)).astype(np.int64)
         return np.asarray(low + offsets).reshape(shape)
 
     def array(self, low: float, high: float, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Elements of a type: real numbers between the bounds, or truth values of both kinds.
+        """Return elements of a type: floats in [low, high), or booleans.
 
-        Whole numbers lie between three times the bounds, as far as the type has them.
+        Integers lie in [3 low, 3 high), as far as the type allows.
         """
         if dtype.kind == "f":
             return self.reals(low, high, shape).astype(dtype)

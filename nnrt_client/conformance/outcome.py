@@ -9,33 +9,33 @@ from nnrt_hdi.errors import NnrtError
 
 
 class Verdict(Enum):
-    """A judgement of what a device made of a trial."""
+    """Judgement of a trial."""
 
     RIGHT = "right"
-    # It says that it doesn't do this: less coverage, and no fault.
+    # The device says that it doesn't support this: less coverage, but no fault.
     REFUSED = "refused"
-    # Another answer than the right one, or another behaviour than the contract's.
+    # A wrong answer, or a breach of the contract.
     WRONG = "wrong"
-    # It says that it does this, and then gives an error in place of an answer.
+    # The device says that it supports this, and then returns an error.
     FAILED = "failed"
-    # Its daemon ended, or answers nothing any more.
+    # The daemon ended or stopped answering.
     CRASHED = "crashed"
-    # The daemon was gone by then.
+    # The daemon had ended before this trial.
     UNTRIED = "untried"
 
     @property
     def is_fault(self) -> bool:
-        """True where the device has to be mended."""
+        """Whether the backend or the daemon needs a fix."""
         return self in (Verdict.WRONG, Verdict.FAILED, Verdict.CRASHED)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A verdict, and why where it isn't RIGHT.
+    """Verdict and, unless it is RIGHT, the reason.
 
-    `error` is the worst relative error of an answer that was compared, infinite where it is no number or of another
-    shape or data type; `tolerance` is what it may be. `code` is that of the error that came in place of an answer.
-    `is_unclaimed` is true of what is refused for want of a capability that the device doesn't claim.
+    `error` is the largest relative error of a compared answer, infinite for NaN, another shape or another data type;
+    `tolerance` is the error that is allowed. `code` belongs to an error that came in place of an answer. `is_unclaimed`
+    is true for a refusal for lack of a capability that the device doesn't claim.
     """
 
     verdict: Verdict
@@ -45,8 +45,8 @@ class Outcome:
     code: ReturnCode | None = None
     is_unclaimed: bool = False
 
-    def described(self) -> dict[str, Any]:
-        """The outcome for --json."""
+    def describe(self) -> dict[str, Any]:
+        """Return the outcome as --json prints it."""
         return {
             "verdict": self.verdict.value,
             "reason": self.reason,
@@ -59,11 +59,11 @@ class Outcome:
 RIGHT = Outcome(Verdict.RIGHT)
 
 
-def said(error: NnrtError) -> str:
-    """An error as a report quotes it: its return code, its place and message."""
+def quote_error(error: NnrtError) -> str:
+    """Return an error's code, place and message, as a report quotes them."""
     return f"{error.code.name}: {error}"
 
 
-def failure(error: NnrtError) -> Outcome:
-    """The outcome of a trial in which an error came in place of an answer."""
-    return Outcome(Verdict.FAILED, said(error), code=error.code)
+def outcome_from_error(error: NnrtError) -> Outcome:
+    """Return the outcome of a trial that ended with an error instead of an answer."""
+    return Outcome(Verdict.FAILED, quote_error(error), code=error.code)

@@ -1,4 +1,4 @@
-"""What the kit found: outcomes by operator and data type, and the levels that a device has reached."""
+"""Report of the kit: outcomes by operator and data type, and the levels that a device has reached."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from nnrt_hdi.backend import DeviceInfo
 from nnrt_hdi.enums import DataType
 
 CONTRACT_LEVELS = (Level.CONTRACT, Level.CONCURRENCY, Level.CACHES, Level.DEATH)
-# Of cases with several operators, in the place of an operator.
+# Row name of cases with several operators.
 SEVERAL = "several operators"
 
 _UNTRIED = "not all of it was tried"
@@ -23,11 +23,11 @@ Counts = Mapping[Verdict, int]
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """A level that a device can reach, and what is missing; empty where it has."""
+    """Level of conformance and what a device lacks to reach it; `missing` is empty if it has."""
 
     name: str
     missing: str
-    # What is missing is only that not all was tried.
+    # True if only untried trials are missing.
     is_untried: bool = False
 
     @property
@@ -37,20 +37,20 @@ class Reach:
 
 @dataclass(slots=True)
 class Report:
-    """The results on one device, in the order of the trials."""
+    """Results on one device, in the order of the trials."""
 
     address: str
     device: str
     info: DeviceInfo
     results: list[Result] = field(default_factory=list)
-    # Of which all is tried.
+    # Levels of which all trials are selected.
     in_full: Collection[Level] = ()
-    # Why not all was tried: Ctrl-C, a daemon that is gone, or the first fault with --fail-fast.
+    # Why the report is incomplete: Ctrl-C, a daemon that has ended, or the first fault with --fail-fast.
     cut_short: str = ""
 
     @property
     def faults(self) -> list[Result]:
-        """What has to be mended."""
+        """Results that are faults."""
         return [result for result in self.results if result.outcome.verdict.is_fault]
 
     @property
@@ -58,44 +58,44 @@ class Report:
         return [result for result in self.results if result.outcome.verdict is Verdict.REFUSED]
 
     def counts(self) -> dict[Level, Counts]:
-        """How many outcomes of each kind a level has."""
+        """Return the number of outcomes per level and verdict."""
         counts: dict[Level, Counter[Verdict]] = defaultdict(Counter)
         for result in self.results:
             counts[result.trial.level][result.outcome.verdict] += 1
         return {level: counts[level] for level in Level if level in counts}
 
     def by_operator(self) -> dict[str, dict[DataType, Counts]]:
-        """How many outcomes of each kind there are of a node type and a data type.
+        """Return the number of outcomes per node type, data type and verdict.
 
-        Of the levels that are code only faults: what a daemon survives is right, and no answer.
+        Levels that are code count only with their faults: a daemon that survives a trial has given no answer.
         """
         cells: dict[str, dict[DataType, Counter[Verdict]]] = defaultdict(lambda: defaultdict(Counter))
         for result in self.results:
             trial, verdict = result.trial, result.outcome.verdict
             counts = trial.level not in CONTRACT_LEVELS or verdict.is_fault
             if counts and trial.data_type is not None and trial.node_types:
-                cells[operator_of(result)][trial.data_type][verdict] += 1
+                cells[operator_name(result)][trial.data_type][verdict] += 1
         return {name: dict(cells[name]) for name in sorted(cells)}
 
     def worst_errors(self) -> dict[str, Result]:
-        """The result with the largest error of each node type, in parts of what it may be where that is above 0."""
+        """Return the result with the largest error of each node type, relative to its tolerance if that is not 0."""
         worst: dict[str, Result] = {}
         for result in self.results:
             if result.outcome.error is not None:
-                name = operator_of(result)
+                name = operator_name(result)
                 if name not in worst or _share(result) > _share(worst[name]):
                     worst[name] = result
         return worst
 
     def first_faults(self) -> dict[str, Result]:
-        """The first fault of each node type, or of each check that is about none."""
+        """Return the first fault of each node type, and of each check that has no node type."""
         first: dict[str, Result] = {}
         for result in self.faults:
-            first.setdefault(operator_of(result) if result.trial.node_types else result.trial.name, result)
+            first.setdefault(operator_name(result) if result.trial.node_types else result.trial.name, result)
         return first
 
     def reached(self) -> list[Reach]:
-        """The levels that a device can reach, from the least to the most."""
+        """Return the levels of conformance, from the lowest to the highest."""
         contract = [self._missing(level) for level in CONTRACT_LEVELS]
         singles = (Level.OPERATORS, Level.VALUES)
         return [
@@ -111,7 +111,7 @@ class Report:
         return [*missing, self._missing(Level.GRAPHS, data_types, may_refuse=False)]
 
     def _missing(self, level: Level, data_types: Collection[DataType] = (), *, may_refuse: bool = True) -> str:
-        """What is missing of a level, as far as it is about these data types, or all; empty where nothing is."""
+        """Return what a level lacks in these data types, or in all if none is given; empty if nothing."""
         outcomes = [
             result.outcome
             for result in self.results
@@ -127,8 +127,8 @@ class Report:
             return f"{counts[Verdict.REFUSED]} of {tried} of {level.value} are refused"
         return ""
 
-    def described(self) -> dict[str, Any]:
-        """The report for --json."""
+    def describe(self) -> dict[str, Any]:
+        """Return the report as --json writes it."""
         return {
             "address": self.address,
             "device": self.device,
@@ -137,23 +137,23 @@ class Report:
             "cut_short": self.cut_short,
             "reached": {reach.name: reach.is_reached for reach in self.reached()},
             "missing": {reach.name: reach.missing for reach in self.reached() if reach.missing},
-            "levels": {level.value: described_counts(counts) for level, counts in self.counts().items()},
+            "levels": {level.value: describe_counts(counts) for level, counts in self.counts().items()},
             "operators": {
-                name: {data_type.name: described_counts(counts) for data_type, counts in cells.items()}
+                name: {data_type.name: describe_counts(counts) for data_type, counts in cells.items()}
                 for name, cells in self.by_operator().items()
             },
-            "results": [described(result) for result in self.results],
+            "results": [describe_result(result) for result in self.results],
         }
 
 
-def operator_of(result: Result) -> str:
-    """The row of a table that a result stands in."""
+def operator_name(result: Result) -> str:
+    """Return the name of the table row that a result belongs to."""
     node_types = result.trial.node_types
     return node_types[0].name if len(node_types) == 1 else SEVERAL
 
 
-def described(result: Result) -> dict[str, Any]:
-    """A result for --json."""
+def describe_result(result: Result) -> dict[str, Any]:
+    """Return a result as --json writes it."""
     trial = result.trial
     return {
         "name": trial.name,
@@ -161,13 +161,13 @@ def described(result: Result) -> dict[str, Any]:
         "node_types": [node_type.name for node_type in trial.node_types],
         "data_type": trial.data_type.name if trial.data_type is not None else None,
         "seconds": round(result.seconds, 4),
-        **result.outcome.described(),
+        **result.outcome.describe(),
         "look_at": advice(result),
     }
 
 
-def described_counts(counts: Counts) -> dict[str, int]:
-    """Counts for --json, without those of what there is none of."""
+def describe_counts(counts: Counts) -> dict[str, int]:
+    """Return the counts above 0 as --json writes them."""
     return {verdict.value: counts[verdict] for verdict in Verdict if counts.get(verdict)}
 
 
@@ -183,7 +183,7 @@ def _reach(name: str, missing: Sequence[str]) -> Reach:
 
 
 def total(counts: Iterable[Counts]) -> Counts:
-    """The counts of several together."""
+    """Return the sum of several counts."""
     together: Counter[Verdict] = Counter()
     for each in counts:
         together.update(each)

@@ -1,4 +1,4 @@
-"""From a model that a device computes wrongly to a few of its nodes, which it computes rightly one by one only."""
+"""Reduction of a wrongly computed model to a few nodes that go wrong only together."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,32 +9,34 @@ from numpy.typing import NDArray
 
 from nnrt_client.conformance.case import Case, Run
 from nnrt_client.conformance.target import Connection
-from nnrt_client.conformance.tolerance import error_of
+from nnrt_client.conformance.tolerance import output_error
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.graph import Graph
 
 AnyArray = NDArray[Any]
 
-# Models that are made to find a smaller one, besides one for each node.
+# Maximum number of parts to try, besides one model per node.
 _TRIES = 60
 _MOST_NODES = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Shrunken:
-    """A part of a model, and what each of its tensors is when the device computes node by node, which gives the whole
-    model's right answer."""
+class SmallestPart:
+    """Part of a model, with the right values of its inputs and outputs.
+
+    The values come from the device itself, node by node, which gives the whole model's right answer.
+    """
 
     graph: Graph
     inputs: Sequence[AnyArray]
     right: Sequence[AnyArray]
 
 
-def shrunken(case: Case, run: Run, connection: Connection) -> Shrunken | None:
-    """The smallest part found of a case that still goes wrong. None where the device is wrong node by node too, or
-    gives an error.
+def shrink(case: Case, run: Run, connection: Connection) -> SmallestPart | None:
+    """Return the smallest part found of a case that still goes wrong.
 
-    Raises UnavailableDevice and ConnectionFailed where the daemon is gone.
+    Returns None if the device gives an error, or is also wrong node by node. Raises UnavailableDevice and
+    ConnectionFailed if the daemon has ended.
     """
     graph = case.graph
     if run.wanted is None or not 1 < len(graph.nodes) <= _MOST_NODES:
@@ -63,11 +65,11 @@ def shrunken(case: Case, run: Run, connection: Connection) -> Shrunken | None:
             size //= 2
         size = min(size, len(nodes) - 1)
     part, taken, given = _part(graph, nodes, values)
-    return Shrunken(part, [values[index] for index in taken], [values[index] for index in given])
+    return SmallestPart(part, [values[index] for index in taken], [values[index] for index in given])
 
 
 def _node_by_node(graph: Graph, inputs: Sequence[AnyArray], connection: Connection) -> Mapping[int, AnyArray]:
-    """Every tensor, where the device computes each node as a model of its own."""
+    """Return the value of every tensor when the device computes each node as a model of its own."""
     values: dict[int, AnyArray] = dict(zip(graph.inputs, inputs, strict=True))
     for node in graph.order:
         part, taken, given = _part(graph, [node], values)
@@ -78,7 +80,7 @@ def _node_by_node(graph: Graph, inputs: Sequence[AnyArray], connection: Connecti
 
 
 def _goes_wrong(case: Case, nodes: Sequence[int], values: Mapping[int, AnyArray], connection: Connection) -> bool:
-    """Tell if the device computes these nodes together otherwise than one by one."""
+    """Return whether the device computes these nodes together differently than one by one."""
     part, taken, given = _part(case.graph, nodes, values)
     try:
         with connection.prepare(part) as prepared:
@@ -90,7 +92,7 @@ def _goes_wrong(case: Case, nodes: Sequence[int], values: Mapping[int, AnyArray]
         right, spec = values[index], case.graph.tensors[index]
         if (output.dtype, output.shape) != (right.dtype, right.shape):
             return True
-        if error_of(output, right, spec) > case.tolerance.allows(spec):
+        if output_error(output, right, spec) > case.tolerance.allows(spec):
             return True
     return False
 
@@ -98,13 +100,16 @@ def _goes_wrong(case: Case, nodes: Sequence[int], values: Mapping[int, AnyArray]
 def _part(
     graph: Graph, nodes: Sequence[int], values: Mapping[int, AnyArray]
 ) -> tuple[Graph, Sequence[int], Sequence[int]]:
-    """The model of these nodes alone, and which tensors are its inputs and its outputs: those that others read."""
+    """Return a model of these nodes alone, and the tensors that are its inputs and its outputs.
+
+    Its outputs are the tensors that other nodes read or that the graph outputs.
+    """
     made = {tensor for node in nodes for tensor in graph.nodes[node].outputs}
     read = dict.fromkeys(tensor for node in nodes for tensor in graph.nodes[node].inputs)
     taken = [tensor for tensor in read if tensor not in made and tensor not in graph.constants]
     elsewhere = {tensor for at, node in enumerate(graph.nodes) if at not in nodes for tensor in node.inputs}
     given = [tensor for tensor in made if tensor in elsewhere or tensor in graph.outputs] or list(made)
-    # A device needs to know the shapes that the run has given.
+    # A device needs definite shapes: take those of the computed values.
     known = [tensor for tensor in taken if tensor not in graph.inputs]
     tensors = list(graph.tensors)
     for tensor in known:

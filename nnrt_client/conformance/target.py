@@ -1,4 +1,4 @@
-"""The daemon under trial: sessions with it, models there, and whether it still lives."""
+"""Daemon under test: sessions with it, prepared models, and whether it is still alive."""
 
 import threading
 import time
@@ -26,21 +26,21 @@ from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import Array, TensorSpec
 from nnrt_hdi.v2 import device_pb2
 
-# Between attempts to reach a daemon that ended.
+# Seconds between attempts to reach a daemon that has ended.
 _PAUSE_S = 0.1
 _CALLBACK_THREADS = 2
 
 
-class Broken(Exception):
-    """The daemon did not keep the contract; the message says what was asked, what came, and what would be right."""
+class Breach(Exception):
+    """The daemon broke the contract. The message says what was asked, what came, and what would be right."""
 
 
-class Gone(Exception):
-    """The daemon has ended, or answers nothing any more, and did not come back in time."""
+class DaemonGone(Exception):
+    """The daemon ended or stopped answering, and did not come back in time."""
 
 
 class Prepared(Closable):
-    """A model that the daemon holds."""
+    """Prepared model in the daemon."""
 
     def __init__(self, connection: "Connection", info: Any, config: ModelConfig) -> None:
         self.connection = connection
@@ -50,28 +50,28 @@ class Prepared(Closable):
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """Inputs as the device says them, -1 where a dimension varies."""
+        """Inputs as the device describes them; -1 is a dimension that varies."""
         return self.handle.inputs
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        """Outputs as the device says them, -1 where a dimension varies."""
+        """Outputs as the device describes them; -1 is a dimension that varies."""
         return self.handle.outputs
 
     @property
     def executor(self) -> Executor:
-        """What runs the model, as an application does."""
+        """Executor of the model, the same that applications use."""
         if self._executor is None:
             self._executor = Executor._of(ModelDispatcher(self.handle.retain()))
         return self._executor
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """Run once. Raises as `Executor.run_sync`."""
+        """Run once. Raises like `Executor.run_sync`."""
         return list(self.executor.run_sync(list(inputs)))
 
     def export(self) -> list[Part]:
-        """Fetch the compiled model. Raises what the device refuses with."""
-        return self.handle.export(self.connection.begun_build())
+        """Fetch the compiled model. Raises the device's error if it refuses."""
+        return self.handle.export(self.connection.begin_build())
 
     def close(self) -> None:
         was_open, self._is_open = self._is_open, False
@@ -82,7 +82,7 @@ class Prepared(Closable):
 
 
 class Connection(Closable):
-    """A session with the daemon, which ends with it."""
+    """Session with the daemon; `close` ends the session."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -90,42 +90,44 @@ class Connection(Closable):
 
     @property
     def instance(self) -> bytes:
-        """The id that the daemon has drawn at its start."""
+        """Random ID that the daemon chose at its start."""
         return self.session.welcome.instance_id
 
     def supported(self, graph: Graph) -> list[Support]:
-        """Ask, per node, whether the device runs it. Raises Broken for a refusal without a reason, or for more or fewer
-        answers than nodes."""
+        """Ask for each node whether the device runs it.
+
+        Raises Breach for a refusal without a reason, and unless there is one answer per node.
+        """
         request = device_pb2.GetSupportedOperationRequest(model=wire.model_message(graph))
         reply = self.call("NnrtDevice.GetSupportedOperation", request)
         if len(reply.nodes) != len(graph.nodes):
-            raise Broken(f"there are {len(reply.nodes)} answers about {len(graph.nodes)} nodes; give one for each")
+            raise Breach(f"there are {len(reply.nodes)} answers about {len(graph.nodes)} nodes; give one for each")
         for index, answer in enumerate(reply.nodes):
             if not answer.supported and not answer.reason.strip():
-                raise Broken(f"{graph.place(index)} is refused without a reason; say what the device lacks")
+                raise Breach(f"{graph.place(index)} is refused without a reason; say what the device lacks")
         return wire.supports(reply)
 
     def prepare(self, graph: Graph, config: ModelConfig | None = None) -> Prepared:
-        """Have a graph compiled: nodes as they are, of which not each is the operation of an application."""
+        """Compile a graph as it is, including nodes that applications can't add."""
         config = config or ModelConfig()
-        return Prepared(self, compile_graph(self.begun_build(), graph, config), config)
+        return Prepared(self, compile_graph(self.begin_build(), graph, config), config)
 
     def restore(self, parts: Sequence[Part], config: ModelConfig | None = None) -> Prepared:
-        """Have exported parts loaded."""
+        """Load an exported model."""
         config = config or ModelConfig()
-        return Prepared(self, restore(self.begun_build(), parts, config), config)
+        return Prepared(self, restore(self.begin_build(), parts, config), config)
 
     def load_program(self, format: str, parts: Sequence[Part]) -> Prepared:
-        """Have a file in a format of the device's loaded."""
+        """Load a file in a format that the device itself reads."""
         config = ModelConfig()
-        return Prepared(self, load_program(self.begun_build(), Program(format, tuple(parts)), config), config)
+        return Prepared(self, load_program(self.begin_build(), Program(format, tuple(parts)), config), config)
 
     def call(self, name: str, request: Any, timeout_s: float | None = None) -> Any:
-        """Make one RPC."""
+        """Call an RPC."""
         return self.session.call(name, request, timeout_s or self.session.settings.request_timeout_s)
 
-    def begun_build(self) -> BuildTask:
-        """A build with the daemon, which ends after `build_timeout_s`."""
+    def begin_build(self) -> BuildTask:
+        """Return a new build task on this session, which ends after `build_timeout_s`."""
         build = BuildTask()
         build.connect(self.session)
         return build
@@ -135,12 +137,12 @@ class Connection(Closable):
 
 
 class Target(Closable):
-    """A daemon at an address, or behind a name that is resolved."""
+    """Daemon at an address or behind a name."""
 
     def __init__(self, address: str, settings: Settings, return_s: float) -> None:
-        """Where the daemon ends, it gets `return_s` seconds to be started again.
+        """Connect. A daemon that ends later gets `return_s` seconds to be restarted.
 
-        Raises ConnectionFailed where no daemon answers, or what it refuses the session with.
+        Raises ConnectionFailed if no daemon answers, or the error with which it refuses the session.
         """
         self.settings = settings
         self._return_s = return_s
@@ -151,7 +153,7 @@ class Target(Closable):
         self._spare: Connection | None = None
         self._closed = threading.Event()
         try:
-            self._spare = self._connected()
+            self._spare = self._connect()
         except BaseException:
             self.close()
             raise
@@ -162,36 +164,36 @@ class Target(Closable):
 
     @contextmanager
     def session(self) -> Iterator[Connection]:
-        """A session of its own, for the time of the block. Raises ConnectionFailed where the daemon is gone."""
+        """Open a session for the duration of the block. Raises ConnectionFailed if the daemon has ended."""
         spare, self._spare = self._spare, None
-        connection = spare or self._connected()
+        connection = spare or self._connect()
         try:
             yield connection
         finally:
             self._close(connection)
 
     def has_survived(self) -> bool:
-        """Look whether the daemon is the same instance as at the last look; where it has ended, wait until it is back.
+        """Return whether the daemon is the same instance as at the last call; wait for its return if it has ended.
 
-        Raises Gone.
+        Raises DaemonGone if it doesn't come back.
         """
         if self._spare is None:
-            self._spare = self._returned()
+            self._spare = self._await_return()
         known, self._instance = self._instance, self._spare.instance
         return self._instance == known
 
-    def _returned(self) -> Connection:
+    def _await_return(self) -> Connection:
         deadline = time.monotonic() + self._return_s
         while True:
             try:
-                return self._connected()
+                return self._connect()
             except (ConnectionFailed, UnavailableDevice) as error:
                 if self._closed.is_set() or time.monotonic() >= deadline:
                     why = f"the daemon ended, and none answers at {self.address} within {self._return_s:g} s"
-                    raise Gone(f"{why}: {error.reason}") from error
+                    raise DaemonGone(f"{why}: {error.reason}") from error
             self._closed.wait(_PAUSE_S)
 
-    def _connected(self) -> Connection:
+    def _connect(self) -> Connection:
         addresses = self._members.addresses
         if not addresses:
             name, why = next(iter(self._members.failures().items()))
@@ -210,7 +212,7 @@ class Target(Closable):
         connection.close()
 
     def close(self) -> None:
-        """End all sessions, and with them what is under way there. Any thread."""
+        """End all sessions and everything under way in them. Any thread may call it."""
         with self._lock:
             self._closed.set()
             connections, self._open = self._open, set()
@@ -221,5 +223,5 @@ class Target(Closable):
 
 
 def first_reason(supports: Sequence[Support]) -> str:
-    """The first reason for which a device refuses a node; empty where it refuses none."""
+    """Return the first reason for which the device refuses a node; empty if it refuses none."""
     return next((support.reason for support in supports if not support.supported), "")

@@ -1,4 +1,4 @@
-"""How far a right answer may be from the oracle's, and why."""
+"""Tolerances: how far a right answer may be from the oracle's, and why."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,19 +18,19 @@ RELATIVE = {DataType.FLOAT16: 2.0**-10, DataType.FLOAT32: 4e-6, DataType.FLOAT64
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What an answer may differ by: real numbers by a relative error, quantized elements by steps, all else by nothing.
+    """Allowed error of an answer: relative for floats, in steps for quantized elements, none for other types.
 
-    The error is relative to the element or to the average size of all, whichever is larger.
+    The relative error refers to the element or to the mean magnitude of all elements, whichever is larger.
     """
 
     reason: str
     relative: Mapping[DataType, float] = field(default_factory=lambda: RELATIVE)
     steps: int = 1
-    # Zeros have to have the sign that they should.
+    # Whether zeros must have the right sign.
     signs_of_zeros: bool = False
 
     def allows(self, spec: TensorSpec) -> float:
-        """Give the largest error that an output may have."""
+        """Return the largest error that an output may have."""
         return self.steps if spec.is_quantized else self.relative.get(spec.data_type, 0.0)
 
 
@@ -46,11 +46,11 @@ IN_HALF_PRECISION = Tolerance(
 )
 
 
-def error_of(actual: AnyArray, wanted: AnyArray, spec: TensorSpec, *, signs_of_zeros: bool = False) -> float:
-    """Give the error of an output that has the type and shape wanted: steps if it is quantized, else relative.
+def output_error(actual: AnyArray, wanted: AnyArray, spec: TensorSpec, *, signs_of_zeros: bool = False) -> float:
+    """Return the error of an output of the wanted type and shape: in steps if quantized, otherwise relative.
 
-    Infinite where one element is not a number or infinite and the other is not the same, and where others than real
-    numbers differ.
+    The error is infinite if an infinity or NaN of one side is not matched by the other, or if elements that are no
+    floats differ.
     """
     if spec.is_quantized:
         return float(np.abs(actual.astype(np.int64) - wanted).max(initial=0))
@@ -62,9 +62,9 @@ def error_of(actual: AnyArray, wanted: AnyArray, spec: TensorSpec, *, signs_of_z
 
 
 def relative_error(actual: AnyArray, wanted: AnyArray) -> float:
-    """Give the largest error, relative to the element or to the average size of all, whichever is larger.
+    """Return the largest error, relative to the element or to the mean magnitude of all, whichever is larger.
 
-    What is too small for a regular number of the type may be 0, for many processors flush it.
+    Subnormal numbers may be 0, because many processors flush them.
     """
     if actual.size == 0:
         return 0.0

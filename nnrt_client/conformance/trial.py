@@ -1,4 +1,4 @@
-"""Trials: what the kit tries on a device, one after another."""
+"""Trials that the kit runs on a device, one after another."""
 
 from typing import Protocol
 
@@ -9,7 +9,7 @@ from nnrt_hdi.enums import DataType, NodeType
 
 
 class Trial(Protocol):
-    """A case with its answers, or a check that is code. The name begins with the level."""
+    """Case with its answers, or a check that is code. Its name begins with the level."""
 
     @property
     def name(self) -> str: ...
@@ -25,11 +25,11 @@ class Trial(Protocol):
 
     @property
     def data_type(self) -> DataType | None:
-        """That which it is about; None where it is about none."""
+        """Data type that the trial tests, if any."""
 
     @property
     def is_quick(self) -> bool:
-        """Tell if `--quick` has it."""
+        """Whether `--quick` includes the trial."""
 
-    def tried(self, target: Target) -> Outcome:
-        """Try it, in sessions of its own. Raises NnrtError where the daemon is gone."""
+    def run(self, target: Target) -> Outcome:
+        """Run the trial in sessions of its own. Raises NnrtError if the daemon has ended."""

@@ -16,9 +16,9 @@ from onnx import TensorProto, helper
 
 from cli.command import NOBODY, nnrt, refused, saved, told
 from nnrt_client import DataType, Model, ModelSession, OperationType, Runtime, RunTimes, load
-from nnrt_client.cli.baseline import _apart
+from nnrt_client.cli.baseline import _largest_difference
 from nnrt_client.cli.closed_loop import ClosedLoop
-from nnrt_client.cli.inputs import gathered
+from nnrt_client.cli.inputs import gather_inputs
 from nnrt_client.cli.measuring import Loop, Measurement, Rule, Runs, RunTime, Window
 from nnrt_client.cli.open_loop import OpenLoop
 from nnrt_client.model.model import parts_of
@@ -228,7 +228,7 @@ def test_random_inputs(data_type: DataType) -> None:
     x = model.input((1000,), data_type, name="x")
     model.specify_inputs_and_outputs([x], [model.apply(OperationType.RESHAPE, x, [1000])])
     model.finish()
-    first, again, other = (gathered(parts_of(model).graph.input_specs, (), {}, seed)["x"] for seed in (1, 1, 2))
+    first, again, other = (gather_inputs(parts_of(model).graph.input_specs, (), {}, seed)["x"] for seed in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
     assert (first != other).any()
     assert len(np.unique(first)) > 1
@@ -267,7 +267,7 @@ def test_a_rate(start_daemon: StartDaemon, tmp_path: Path) -> None:
     ],
 )
 def test_how_far_results_are_apart(there: list[float], here: list[float], expected: float) -> None:
-    assert _apart({"y": np.array(there, np.float32)}, {"y": np.array(here, np.float32)}) == expected
+    assert _largest_difference({"y": np.array(there, np.float32)}, {"y": np.array(here, np.float32)}) == expected
 
 
 def relu_file(path: Path) -> Path:

@@ -11,7 +11,7 @@ from networks import convolution_model
 
 from cli.command import nnrt, refused, saved, told
 from nnrt_client import DataType, Model, OperationType, TensorDesc
-from nnrt_client.cli.difference import Tolerance, difference
+from nnrt_client.cli.difference import Tolerance, compare_arrays
 
 TOLERANCE = Tolerance(1e-3, 1e-5)
 
@@ -136,19 +136,19 @@ NAN, INF = np.nan, np.inf
     ],
 )
 def test_difference(a: list[float], b: list[float], count: int, largest: float) -> None:
-    found = difference(np.array(a), np.array(b), TOLERANCE)
+    found = compare_arrays(np.array(a), np.array(b), TOLERANCE)
     assert found.count == count
     assert found.largest == pytest.approx(largest)
 
 
 def test_difference_names_the_worst_that_counts() -> None:
-    found = difference(np.array([[1e6, 0.0]]), np.array([[1e6 + 100, 3.0]]), TOLERANCE)
+    found = compare_arrays(np.array([[1e6, 0.0]]), np.array([[1e6 + 100, 3.0]]), TOLERANCE)
     assert (found.count, found.at, found.values) == (1, (0, 1), (0.0, 3.0))
 
 
 def test_difference_of_shapes_and_integers() -> None:
-    assert difference(np.zeros(3), np.zeros(4), TOLERANCE).count == 4
-    assert difference(np.zeros(3, np.int8), np.zeros(3), TOLERANCE).count == 3
-    assert difference(np.zeros((0, 3)), np.zeros((0, 3)), TOLERANCE).count == 0
-    assert difference(np.array([2**60]), np.array([2**60]), TOLERANCE).count == 0
-    assert difference(np.array([7, 8], np.uint8), np.array([7, 9], np.uint8), TOLERANCE).count == 1
+    assert compare_arrays(np.zeros(3), np.zeros(4), TOLERANCE).count == 4
+    assert compare_arrays(np.zeros(3, np.int8), np.zeros(3), TOLERANCE).count == 3
+    assert compare_arrays(np.zeros((0, 3)), np.zeros((0, 3)), TOLERANCE).count == 0
+    assert compare_arrays(np.array([2**60]), np.array([2**60]), TOLERANCE).count == 0
+    assert compare_arrays(np.array([7, 8], np.uint8), np.array([7, 9], np.uint8), TOLERANCE).count == 1

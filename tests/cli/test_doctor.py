@@ -20,7 +20,7 @@ from waiting import until
 from cli.command import NOBODY, on_terminal, told
 from nnrt_client import Compilation, Executor, NnrtError, ResidentTensor, Runtime, TensorDesc
 from nnrt_client.cli import discovery
-from nnrt_client.cli.daemon_findings import counted, limits, refusals, slowest, version
+from nnrt_client.cli.daemon_findings import check_counters, limits, refusals, slowest, version
 from nnrt_client.cli.findings import Finding, Verdict
 from nnrt_client.cli.host_findings import cores, host_findings, huge_pages
 from nnrt_client.cli.way_findings import encryption
@@ -192,7 +192,7 @@ def test_an_earlier_daemon(start_daemon: StartDaemon) -> None:
     with Runtime([daemon.address]) as runtime:
         device = runtime.device()
         del session_of(device).welcome.features[:]
-        for finding in (*version(device), *counted(device)):
+        for finding in (*version(device), *check_counters(device)):
             assert finding.verdict is Verdict.ADVICE
             assert "the same version" in finding.advice
 

@@ -197,7 +197,7 @@ def test_what_can_not_be_imported(path: Path) -> None:
         result = nnrt(command, path)
         assert result.exit_code == exit_code
         assert "Strange 'strange0' and 1 more" in result.stdout
-        assert "2 of 4 ONNX nodes are in the way" in result.stdout
+        assert "2 of 4 ONNX nodes can't be imported" in result.stdout
 
 
 def test_explain_tries_which_shapes_help(tmp_path: Path) -> None:

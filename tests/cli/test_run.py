@@ -147,7 +147,7 @@ def test_a_run_that_takes_too_long(start_daemon: StartDaemon, tmp_path: Path) ->
     np.save(tmp_path / "x.npy", np.ones(1, np.float32))
     command = ("run", path, "--device", start_daemon("--backend", "slow").address, "--input", tmp_path / "x.npy")
     assert "the run took longer than" in refused(1, *command, "--run-timeout", "0.1")
-    assert "'nan' is no finite number" in refused(2, *command, "--run-timeout", "nan")
+    assert "'nan' is not a finite number" in refused(2, *command, "--run-timeout", "nan")
 
 
 def test_an_output_that_can_not_be_written(conv: Path, images: Path, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_a_device_that_can_not_tell(start_daemon: StartDaemon, tmp_path: Path) -
     command = ("run", model, "--input", tmp_path / "x.npy", "--profile", "--device", plain.address)
     result = nnrt(*command)
     assert result.exit_code == 0, result.output
-    assert "what its operators took is not known: plain_test_v2_1 doesn't tell" in " ".join(result.stdout.split())
+    assert "the operators' times are not known: plain_test_v2_1 can't profile" in " ".join(result.stdout.split())
     assert plain.log().count("run started") == 1
     document = told(*command)
     assert document["profile"] is None

@@ -152,7 +152,7 @@ def test_a_table_where_there_is_no_terminal(shared_daemon: DaemonProcess) -> Non
     assert result.exit_code == 0
     headline, _, titles, row = result.output.splitlines()[:4]
     assert "1 of 1 devices take work" in headline
-    assert titles.split()[:3] == ["device", "state", "load"]
+    assert titles.split()[:3] == ["device", "state", "util"]
     assert row.split()[:2] == ["reference_nnrt_v2_1", "AVAILABLE"]
     assert "refused/s" in nnrt("top", "--by", "user", "--interval", 0.1, shared_daemon.address).output
 
@@ -239,7 +239,7 @@ def test_who_may_see_whom(start_daemon: StartDaemon, access: Access) -> None:
         assert [user["identity"] for user in own["users"]] == ["b"]
         assert own["devices"][0]["sees_all"] is False
         page = nnrt(*arguments, access.settings("b").token_file).output
-    assert "only your own runs count here" in page
+    assert "only your own runs are counted" in page
     stranger = told("top", "--once", "--interval", 0.1, daemon.address, exit_code=1)["devices"][0]
     assert stranger["status"] is None
     assert "token" in stranger["why"]

@@ -198,7 +198,7 @@ def test_wrong_use(tmp_path: Path) -> None:
     (tmp_path / "devices").touch()
     name = f"file://{tmp_path / 'devices'}"
     assert f"{name}: no address is behind it" in refused(2, "conformance", name, "--level", "contract")
-    assert "nothing is named so" in refused(2, "conformance", NOBODY, "--only", "operators/NONE")
+    assert "no trial matches" in refused(2, "conformance", NOBODY, "--only", "operators/NONE")
     assert "no daemon answers" in refused(2, "conformance", NOBODY, "--level", "contract")
     nowhere = tmp_path / "none" / "a.json"
     assert "there is no such directory" in refused(2, "conformance", NOBODY, "--json", nowhere)

@@ -9,10 +9,10 @@ from conftest import StartDaemon
 
 from nnrt_client.conformance.advice import advice
 from nnrt_client.conformance.case import Level
-from nnrt_client.conformance.junit import junit
+from nnrt_client.conformance.junit import junit_xml
 from nnrt_client.conformance.kit import Result, levels_in_full, trials
 from nnrt_client.conformance.outcome import Outcome, Verdict
-from nnrt_client.conformance.report import CONTRACT_LEVELS, SEVERAL, Report, described
+from nnrt_client.conformance.report import CONTRACT_LEVELS, SEVERAL, Report, describe_result
 from nnrt_client.conformance.target import Target
 from nnrt_client.settings import Settings
 from nnrt_hdi.backend import Capabilities, DeviceInfo
@@ -35,7 +35,7 @@ class Tried:
     def name(self) -> str:
         return f"{self.level.value}/{self.data_type}"
 
-    def tried(self, target: Target) -> Outcome:
+    def run(self, target: Target) -> Outcome:
         raise NotImplementedError
 
 
@@ -91,7 +91,7 @@ def test_what_no_capability_claims_is_in_the_way_of_nothing() -> None:
 def test_refusals_for_want_of_a_capability(start_daemon: StartDaemon, name: str, is_unclaimed: bool) -> None:
     (trial,) = trials(only=[name])
     with Target(start_daemon("--backend", "nothing").address, Settings(), 0) as target:
-        outcome = trial.tried(target)
+        outcome = trial.run(target)
     assert (outcome.verdict, outcome.is_unclaimed) == (Verdict.REFUSED, is_unclaimed)
 
 
@@ -136,7 +136,7 @@ def test_outcomes_are_counted_by_operator_and_data_type() -> None:
     }
     assert given.worst_errors()["ADD_FUSION"].outcome.error == 0.5
     assert [result.outcome.verdict for result in given.first_faults().values()] == [Verdict.WRONG, Verdict.CRASHED]
-    suites = {suite.attrib["name"]: suite for suite in ElementTree.fromstring(junit(given))}  # noqa: S314  # Our own.
+    suites = {suite.attrib["name"]: suite for suite in ElementTree.fromstring(junit_xml(given))}  # noqa: S314  # Our own.
     operators = suites["operators"].attrib
     assert (operators["tests"], operators["failures"], operators["errors"]) == ("5", "1", "1")
 
@@ -170,10 +170,10 @@ def test_each_kind_of_fault_says_what_to_look_at(outcome: Outcome, level: Level,
     assert said.startswith("look ")
     assert says in said
     assert ". " not in said and not said.endswith(".")
-    assert described(result)["look_at"] == said
+    assert describe_result(result)["look_at"] == said
     given = report()
     given.results = [result]
-    ((case,),) = ElementTree.fromstring(junit(given))  # noqa: S314  # Our own.
+    ((case,),) = ElementTree.fromstring(junit_xml(given))  # noqa: S314  # Our own.
     assert case[0].text == said
 
 

@@ -8,11 +8,11 @@ from conftest import StartDaemon
 
 from nnrt_client.conformance.answers import Answer, inputs_digest
 from nnrt_client.conformance.case import Case, Level
-from nnrt_client.conformance.kept import keep
 from nnrt_client.conformance.kit import Kit
 from nnrt_client.conformance.levels.answers import Answers
 from nnrt_client.conformance.outcome import Verdict
 from nnrt_client.conformance.report import Report
+from nnrt_client.conformance.saved_faults import save_faults
 from nnrt_client.conformance.target import Target
 from nnrt_client.model.file import read
 from nnrt_client.settings import Settings
@@ -60,7 +60,7 @@ def test_two_nodes_go_wrong_together(start_daemon: StartDaemon, tmp_path: Path) 
         (result,) = report.results
         assert result.outcome.verdict is Verdict.WRONG
         assert "at [1] it is 11.0 in place of 1.0" in result.outcome.reason
-        (place,) = keep(report, tmp_path, daemon.address, target)
+        (place,) = save_faults(report, tmp_path, daemon.address, target)
     assert place == tmp_path / "graphs-four"
     part = read(place / "model-part.nnrt")
     assert [node.type for node in part.nodes] == [NodeType.MUL_FUSION, NodeType.SUB_FUSION]

@@ -9,7 +9,7 @@ import pytest
 from daemon_process import DaemonProcess
 
 from nnrt_client.conformance.levels.contract import describes_itself
-from nnrt_client.conformance.target import Broken
+from nnrt_client.conformance.target import Breach
 from nnrt_hdi.backend import Capabilities, DeviceInfo, require_description
 from nnrt_hdi.enums import DeviceType
 from nnrt_hdi.errors import InvalidParameter
@@ -97,5 +97,5 @@ def test_the_kit_names_the_field() -> None:
         raise AssertionError("the description is looked at first")
         yield
 
-    with pytest.raises(Broken, match="backend_version is 'nightly'; give a text that begins with a number"):
+    with pytest.raises(Breach, match="backend_version is 'nightly'; give a text that begins with a number"):
         describes_itself(SimpleNamespace(info=replace(INFO, backend_version="nightly"), session=session))  # type: ignore[arg-type]

@@ -54,11 +54,11 @@ def test_everybody_who_looks_is_told(start_daemon: StartDaemon, tmp_path: Path) 
     (device,) = told("devices", daemon.address)
     assert device["telemetry"] == FIGURES
     listed = nnrt("devices", daemon.address).stdout
-    assert "in use 88 %, temp 62 °C, power 9.2 W, device memory 2.0 GiB of 8.0 GiB, clock 1,200 MHz" in listed
+    assert "device util 88 %, temp 62 °C, power 9.2 W, device memory 2.0 GiB of 8.0 GiB, clock 1,200 MHz" in listed
     (device,) = told("top", daemon.address, "--once")["devices"]
     assert device["telemetry"] == FIGURES
     shown = nnrt("top", daemon.address, "--once").stdout
-    for text in ("in use", "temp", "power", "device memory", "clock", "88 %", "62 °C", "9.2 W", "1,200 MHz"):
+    for text in ("device util", "temp", "power", "device memory", "clock", "88 %", "62 °C", "9.2 W", "1,200 MHz"):
         assert text in shown
 
 

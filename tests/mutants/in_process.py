@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import cast
 
 from nnrt_client.conformance.case import Case
-from nnrt_client.conformance.levels.answers import tried
-from nnrt_client.conformance.outcome import Outcome, failure
+from nnrt_client.conformance.levels.answers import run_case
+from nnrt_client.conformance.outcome import Outcome, outcome_from_error
 from nnrt_client.conformance.target import Connection
 from nnrt_hdi.backend import Backend, Cancellation, ModelConfig, PreparedModel, Support
 from nnrt_hdi.closable import Closable
@@ -21,9 +21,9 @@ from nnrt_hdi.tensor import Array, TensorSpec
 def outcome_of(case: Case, backend: Backend) -> Outcome:
     """What the kit makes of a backend's answers to a case."""
     try:
-        return tried(case, cast(Connection, _Connection(backend)))
+        return run_case(case, cast(Connection, _Connection(backend)))
     except NnrtError as error:
-        return failure(error)
+        return outcome_from_error(error)
 
 
 @contextmanager

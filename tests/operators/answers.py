@@ -12,7 +12,7 @@ def main() -> None:
     for level in Level:
         if made := list(answers_of(level)):
             file = PLACE / f"{level.value}.npz"
-            file.write_bytes(answers.packed(made))
+            file.write_bytes(answers.pack(made))
             print(f"{file.name}: {len(made)} answers, {file.stat().st_size / 2**10:.0f} KiB")
 
 

@@ -10,7 +10,7 @@ from part import part
 
 from nnrt_client.conformance import Case, Distance, Level, cases
 from nnrt_client.conformance.answers import answer_of as shipped
-from nnrt_client.conformance.answers import packed, unpacked
+from nnrt_client.conformance.answers import pack, unpack
 from nnrt_hdi.backend import Backend, Cancellation, ModelConfig
 from nnrt_hdi.errors import InvalidFile, NnrtError, Unsupported
 from nnrt_hdi.ops import OPERATORS
@@ -128,7 +128,7 @@ def test_answers_are_of_their_inputs() -> None:
 
 def test_a_file_that_is_cut_is_refused() -> None:
     answer = shipped("operators", cases(Level.OPERATORS)[0].answer)
-    file = packed([answer, answer])
-    assert unpacked(file).keys() == {answer.name}
+    file = pack([answer, answer])
+    assert unpack(file).keys() == {answer.name}
     with pytest.raises(InvalidFile):
-        unpacked(file[:-40])
+        unpack(file[:-40])

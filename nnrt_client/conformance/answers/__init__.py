@@ -1,7 +1,7 @@
-"""The answers that ship: outputs that other people's code computed, by `make answers`, a file for each level.
+"""Shipped answers: outputs that independent code computed with `make answers`, in one file per level.
 
-A file is what numpy reads without pickle: an index in JSON, and the elements of all outputs one after the other. Each
-answer tells the digest of the inputs it belongs to, so that no case is compared with another's.
+A file is an .npz without pickles: a JSON index, and the elements of all outputs one after another. Each answer has the
+digest of its inputs, so that no case is compared with the answer of another.
 """
 
 import hashlib
@@ -27,9 +27,9 @@ Outputs = tuple[AnyArray, ...]
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """The outputs of each run of a case, whose code computed them, and the digest of the inputs.
+    """Outputs of each run of a case, the code that computed them, and the digest of the inputs.
 
-    The outputs of a run are None where its right answer is an error.
+    The outputs of a run are None if its right answer is an error.
     """
 
     name: str
@@ -37,8 +37,8 @@ class Answer:
     inputs: str
     runs: tuple[Outputs | None, ...]
 
-    def require_of(self, inputs: str) -> None:
-        """Raise InvalidFile unless the answer is that of these inputs, by their digest."""
+    def require_inputs(self, inputs: str) -> None:
+        """Raise InvalidFile unless the answer belongs to inputs with this digest."""
         if inputs != self.inputs:
             raise InvalidFile(
                 f"the answer {self.name!r} is of inputs {self.inputs}, not of {inputs}; make answers again"
@@ -46,7 +46,10 @@ class Answer:
 
 
 def inputs_digest(graph: Graph, runs: Sequence[Sequence[AnyArray]]) -> str:
-    """Digest the types, shapes and elements of constants and inputs of all runs, whichever of both they are."""
+    """Return a digest of the types, shapes and elements of all runs' inputs and constants.
+
+    It doesn't depend on which tensors are inputs and which are constants.
+    """
     digest = hashlib.sha256()
     constants = {index: np.asarray(constant.data) for index, constant in graph.constants.items()}
     for inputs in runs:
@@ -59,7 +62,7 @@ def inputs_digest(graph: Graph, runs: Sequence[Sequence[AnyArray]]) -> str:
 
 
 def answer_of(level: str, name: str) -> Answer:
-    """Give the answer of a name. Raises InvalidFile where none ships."""
+    """Return the answer of this name. Raises InvalidFile if none ships."""
     answers = _shipped(level)
     if name not in answers:
         raise InvalidFile(f"no answer {name!r} ships for the level {level}; make answers")
@@ -69,11 +72,11 @@ def answer_of(level: str, name: str) -> Answer:
 @cache
 def _shipped(level: str) -> Mapping[str, Answer]:
     file = resources.files(__package__) / f"{level}.npz"
-    return unpacked(file.read_bytes()) if file.is_file() else {}
+    return unpack(file.read_bytes()) if file.is_file() else {}
 
 
-def packed(answers: Sequence[Answer]) -> bytes:
-    """Make the file of a level."""
+def pack(answers: Sequence[Answer]) -> bytes:
+    """Return the bytes of a level's file."""
     index = [
         [answer.name, answer.oracle, answer.inputs, [_described(run) for run in answer.runs]] for answer in answers
     ]
@@ -91,8 +94,8 @@ def _described(run: Outputs | None) -> list[Any] | None:
     return None if run is None else [[y.dtype.str, list(y.shape)] for y in run]
 
 
-def unpacked(file: bytes) -> dict[str, Answer]:
-    """Read the file of a level. Raises InvalidFile where it is not whole."""
+def unpack(file: bytes) -> dict[str, Answer]:
+    """Read a level's file. Raises InvalidFile if it is damaged."""
     try:
         with np.load(io.BytesIO(file), allow_pickle=False) as arrays:
             index, elements = json.loads(arrays["index"].tobytes()), arrays["elements"]
@@ -113,5 +116,5 @@ def unpacked(file: bytes) -> dict[str, Answer]:
             runs.append(tuple(outputs))
         answers[name] = Answer(name, oracle, inputs, tuple(runs))
     if at != elements.size:
-        raise InvalidFile(f"its index tells of {at} bytes, and it has {elements.size}")
+        raise InvalidFile(f"its index describes {at} bytes, and it has {elements.size}")
     return answers

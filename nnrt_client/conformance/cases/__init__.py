@@ -1,4 +1,4 @@
-"""The cases that are data, by level: what a runner prepares, runs and compares (see `Case`)."""
+"""Cases of the levels that are data, which a runner prepares, runs and compares (see `Case`)."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
@@ -24,6 +24,8 @@ _LEVELS: dict[Level, Sequence[Callable[[], Iterator[Case]]]] = {
 
 @cache
 def cases(level: Level) -> tuple[Case, ...]:
-    """The cases of a level, in an order that stays; none of a level that is code of its own. Made once: that takes a
-    while."""
+    """Return the cases of a level in a stable order; none for a level that is code.
+
+    Cached, as making them is slow.
+    """
     return tuple(chain.from_iterable(make() for make in _LEVELS.get(level, ())))

@@ -22,7 +22,7 @@ def rows() -> Iterator[Row]:
     }
     for kind in ActivationType:
         if kind is not ActivationType.UNKNOWN:
-            # No oracle has the error function in double precision: see test_special.py.
+            # No oracle computes the error function in double precision: see test_special.py.
             dtypes = FLOATS + SIGNED if kind in plain else (HALF, SINGLE) if kind is ActivationType.GELU else FLOATS
             yield Row(
                 NodeType.ACTIVATION,

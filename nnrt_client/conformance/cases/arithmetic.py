@@ -37,7 +37,7 @@ def rows() -> Iterator[Row]:
     yield Row(NodeType.DIV_FUSION, [(2, 3, 4), Fixed((1, 4), low=-7, high=-1)], RELU6, FLOATS + SIGNED)
     yield Row(NodeType.DIV_FUSION, [(0, 4), NONZERO.shape[1:]], {}, (SINGLE,))
     yield Row(NodeType.REAL_DIV, [(3, 4), NONZERO], {}, NUMBERS)
-    yield from _of_two()
+    yield from _binary_operators()
     yield from _powers()
     yield Row(NodeType.BIAS_ADD, [(3, 5), (5,)], {}, FLOATS + SIGNED[2:])
     yield Row(NodeType.BIAS_ADD, [(2, 3, 5, 4), (4,)], {}, FLOATS, BOTH)
@@ -52,7 +52,7 @@ def rows() -> Iterator[Row]:
 
 
 def _broadcasts() -> Iterator[Row]:
-    """Of many ranks, from either side, and longer than a vector of a processor."""
+    """Yield rows of many ranks that broadcast from either side, some longer than a SIMD vector."""
     shapes: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
         ((257,), (257,)),
         ((1,), (67,)),
@@ -87,8 +87,8 @@ def _broadcasts() -> Iterator[Row]:
             yield Row(node_type, [Fixed((count,), low=-0.5, high=0.5)] * 2, {}, SIGNED[:1])
 
 
-def _of_two() -> Iterator[Row]:
-    """Operators of two operands that broadcast."""
+def _binary_operators() -> Iterator[Row]:
+    """Yield rows of other operators with two operands that broadcast."""
     for node_type in (NodeType.MAXIMUM, NodeType.MINIMUM, NodeType.SQUARED_DIFFERENCE, NodeType.MOD):
         second = NONZERO if node_type is NodeType.MOD else (3, 4)
         yield Row(node_type, [(2, 1, 4), second], {}, NUMBERS)

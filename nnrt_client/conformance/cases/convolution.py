@@ -36,7 +36,7 @@ def convolutions() -> Iterator[Row]:
     yield row((1, 9, 8, 4), (8, 3, 2, 1), {"group": 4, "stride": (2, 1), "kernel_size": (3, 2)})
     yield row((1, 5, 5, 1), (8, 3, 3, 1), {**VALID, "pad_list": (9, 9, 9, 9)})
     yield row((0, 5, 5, 2), (3, 3, 3, 2), SAME)
-    # Channels and pixels that no block or vector divides, windows of one row or column, and pads of each side.
+    # Channels and pixels that no block or vector size divides, windows of one row or column, and padding of each side.
     yield row((1, 11, 13, 17), (19, 3, 3, 17), SAME, (HALF, SINGLE))
     yield row((3, 5, 6, 5), (33, 1, 1, 5), RELU)
     yield row((1, 1, 20, 3), (5, 1, 7, 3), {**SAME, "stride": (1, 3)})
@@ -48,7 +48,7 @@ def convolutions() -> Iterator[Row]:
     yield row((1, 5, 5, 3), (2, 5, 5, 3), {})
     yield row((1, 3, 3, 2), (2, 5, 5, 2), SAME)
     yield row((2, 4, 4, 1), (1, 2, 2, 1), {**VALID, "stride": (4, 4)})
-    # One channel a filter, windows that are not square, and steps that no pixel count divides.
+    # One channel per filter, windows that are not square, and strides that don't divide the number of pixels.
     for height, width in ((3, 1), (1, 3), (5, 2)):
         for stride in ((1, 1), (3, 1), (2, 3)):
             yield row((1, 9, 8, 3), (3, height, width, 1), {"group": 3, **SAME, "stride": stride})
@@ -71,7 +71,7 @@ def transposed_convolutions() -> Iterator[Row]:
     yield row((1, 4, 4, 6), (6, 3, 3, 1), {"group": 6, **SAME, "stride": (2, 2), **RELU6})
     yield row((1, 4, 4, 4), (8, 2, 3, 2), {"group": 2, "pad_list": (0, 1, 1, 0), "stride": (2, 2)})
     yield row((1, 3, 3, 2), (2, 3, 3, 2), {"dilation": (2, 2), "stride": (2, 3)})
-    # No oracle has SAME for steps that are longer than the window.
+    # No oracle supports SAME with strides larger than the window.
     for height, width in ((3, 1), (1, 3), (5, 2)):
         for stride in ((1, 1), (height, 1), (1, width), ((height + 1) // 2, width)):
             yield row((1, 4, 5, 3), (3, height, width, 1), {"group": 3, **SAME, "stride": stride})

@@ -13,7 +13,7 @@ def rows() -> Iterator[Row]:
     yield Row(NodeType.FILL, [(), ints()], {}, (SINGLE,))
     for number in range(13):
         yield Row(NodeType.CONSTANT_OF_SHAPE, [ints(2, 3)], {"data_type": number, "value": (3.0,)}, (SINGLE,))
-    # Integers, and whole numbers of other types.
+    # Integers, and integral values of other types.
     for dtype in (*INTEGERS, SINGLE, DOUBLE):
         yield Row(NodeType.CONSTANT_OF_SHAPE, [ints(2, 3, dtype=dtype.str)], {}, (dtype,))
     for shape in ((), (0, 3)):

@@ -1,4 +1,4 @@
-"""Graphs of several nodes under construction, and cases made of them by hand."""
+"""Builder for graphs of several nodes, and for cases with answers worked out by hand."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,13 +16,13 @@ from nnrt_hdi.ops import OPERATORS
 from nnrt_hdi.tensor import QuantParam, TensorSpec, data_type_of
 
 AnyArray = NDArray[Any]
-# Inputs, and the outputs that are right.
+# Inputs, and the right outputs.
 HandMade = tuple[Sequence[AnyArray], Sequence[AnyArray]]
 
 
 @dataclass(eq=False)
 class Draft:
-    """A graph under construction. Tensors are numbers; one with a name gives its nodes names, too."""
+    """Graph under construction. Tensors are indices. A draft with a name also names its nodes."""
 
     name: str = ""
     tensors: list[TensorSpec] = field(default_factory=list)
@@ -40,13 +40,13 @@ class Draft:
         return self.inputs[-1]
 
     def constant(self, array: AnyArray, quant: Sequence[QuantParam] = ()) -> int:
-        """Add a constant, without a layout."""
+        """Add a constant without a layout."""
         at = self._tensor(TensorSpec(data_type_of(array.dtype), array.shape, quant=tuple(quant)))
         self.constants[at] = np.ascontiguousarray(array)
         return at
 
     def node(self, node_type: NodeType, *operands: int, declared: tuple[TensorSpec, ...] = (), **attrs: Any) -> int:
-        """Add a node; its first output."""
+        """Add a node and return its first output."""
         return self.outputs_of(node_type, operands, declared, attrs)[0]
 
     def outputs_of(
@@ -56,7 +56,7 @@ class Draft:
         declared: tuple[TensorSpec, ...],
         attrs: Mapping[str, Any],
     ) -> tuple[int, ...]:
-        """Add a node; all its outputs."""
+        """Add a node and return all its outputs."""
         operator, pairs = OPERATORS[node_type], [(self.tensors[at], self.constants.get(at)) for at in operands]
         results = tuple(self._tensor(spec) for spec in operator.infer(pairs, operator.bind(attrs), declared))
         name = f"{self.name}/{len(self.nodes)}" if self.name else ""
@@ -64,7 +64,7 @@ class Draft:
         return results
 
     def graph(self, *outputs: int) -> Graph:
-        """Make the graph with these outputs."""
+        """Return the graph with these outputs."""
         constants = {at: Constant.of(array) for at, array in self.constants.items()}
         return Graph(tuple(self.tensors), tuple(self.nodes), tuple(self.inputs), outputs, constants, self.name)
 
@@ -73,10 +73,10 @@ class Draft:
         return len(self.tensors) - 1
 
 
-def made_by_hand(
+def case_by_hand(
     level: Level, name: str, graph: Graph, *runs: HandMade, tolerance: Tolerance = SUMS_IN_ANOTHER_ORDER
 ) -> Case:
-    """Make a quick case of a graph, whose data type is that of its first input."""
+    """Return a quick case of a graph; its data type is that of the first input."""
     marks = {Mark.QUICK}
     if any(spec.is_dynamic for spec in graph.input_specs):
         marks.add(Mark.DYNAMIC)

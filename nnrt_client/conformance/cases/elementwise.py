@@ -7,7 +7,7 @@ import numpy as np
 from nnrt_client.conformance.cases.row import ANY, BOTH, FLOATS, HALF, NUMBERS, SIGNED, SINGLE, DTypes, Fixed, Row, ints
 from nnrt_hdi.enums import NodeType
 
-# Where the functions are tried, and with which types. No oracle has the error function in double precision.
+# Intervals and types of the inputs. No oracle computes the error function in double precision.
 DOMAINS: dict[NodeType, tuple[float, float, DTypes]] = {
     NodeType.SQRT: (0, 9, FLOATS),
     NodeType.RSQRT: (0.1, 9, FLOATS),

@@ -1,6 +1,6 @@
-"""Half precision: tensors of FLOAT16, and models of FLOAT32 that allow it (`enable_float16`).
+"""Half precision: FLOAT16 tensors, and FLOAT32 models that allow it (`enable_float16`).
 
-These run on elements that FLOAT16 holds, so that rounding an input changes nothing.
+The inputs of the latter are exact in FLOAT16, so that rounding an input changes nothing.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nnrt_client.conformance.answers import answer_of
 from nnrt_client.conformance.case import Case, Level, Mark
 from nnrt_client.conformance.cases.one_node import graph_of, infer_all, pairs
-from nnrt_client.conformance.cases.operators import of_one_node
+from nnrt_client.conformance.cases.operators import one_node_cases
 from nnrt_client.conformance.cases.sample import Sample
 from nnrt_client.conformance.cases.samples import SAMPLES
 from nnrt_client.conformance.tolerance import IN_HALF_PRECISION
@@ -22,13 +22,13 @@ from nnrt_hdi.graph import Graph
 
 AnyArray = NDArray[Any]
 
-# Where a result that is rounded chooses another box.
+# Operators in which rounding an intermediate result selects another box.
 _CHOOSING = {NodeType.DETECTION_POST_PROCESS}
 
 
 def float16() -> Iterator[Case]:
-    """Give the cases of the level "float16"."""
-    yield from of_one_node(Level.FLOAT16, (sample for sample in SAMPLES if sample.dtype == np.float16))
+    """Yield the cases of the level "float16"."""
+    yield from one_node_cases(Level.FLOAT16, (sample for sample in SAMPLES if sample.dtype == np.float16))
     seen: set[NodeType] = set()
     for sample in SAMPLES:
         if sample.dtype != np.float32 or sample.node_type in _CHOOSING or _is_large(sample):
@@ -50,7 +50,7 @@ def float16() -> Iterator[Case]:
 
 
 def _is_large(sample: Sample) -> bool:
-    """Tell whether FLOAT16 has no number for a result, or hardly one."""
+    """Return whether a result is beyond FLOAT16's range or near its end."""
     (outputs,) = answer_of(Level.OPERATORS.value, sample.name).runs
     assert outputs is not None
     return any(

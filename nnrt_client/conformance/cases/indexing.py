@@ -1,4 +1,4 @@
-"""Elements picked or placed by their index."""
+"""Elements read or written by index."""
 
 from collections.abc import Iterator
 
@@ -47,11 +47,11 @@ def rows() -> Iterator[Row]:
         yield Row(NodeType.GATHER_ND, [(2, 2, 2, 2), Fixed((2, 1, depth), "i8", low=0, high=0.7)], {}, (SINGLE,))
     yield from _placed()
     yield from _largest()
-    yield from _of_long()
+    yield from _long_tensors()
 
 
-def _of_long() -> Iterator[Row]:
-    """Of more elements than 16 bits count."""
+def _long_tensors() -> Iterator[Row]:
+    """Yield rows with more elements than 16 bits can count."""
     for count in (4097, 65537, 100_003):
         places = Fixed((17, 1), "i4", low=0, high=count / 3)
         yield Row(NodeType.GATHER, [(count,), Fixed((17,), "i4", low=0, high=count / 3), ints(0)], {}, (*SIZES, BOOL))
@@ -71,7 +71,7 @@ def _of_long() -> Iterator[Row]:
 
 
 def _placed() -> Iterator[Row]:
-    """Elements put where indices say."""
+    """Yield rows that write elements to given indices."""
     yield Row(NodeType.SCATTER_ND, [PLACES, (3,), ints(4, 3)], {}, ANY)
     twice = ints((1,), (0,), (1,), dtype="i4")
     yield Row(NodeType.SCATTER_ND, [twice, (3, 2), ints(3, 2, dtype="i4")], {}, NUMBERS)
@@ -91,7 +91,7 @@ def _placed() -> Iterator[Row]:
 
 
 def _largest() -> Iterator[Row]:
-    """Many equal elements, so that their order shows."""
+    """Yield rows with many equal elements, which reveal the order of ties."""
     x = Fixed((3, 7), low=-1, high=1)
     yield Row(NodeType.TOPK_FUSION, [x, ints(4)], {}, NUMBERS)
     yield Row(NodeType.TOPK_FUSION, [(4, 3, 2), np.array(2, "i4")], {"axis": 0}, (SINGLE,))

@@ -1,4 +1,4 @@
-"""Matrix products, and the recurrence made of them."""
+"""Matrix products, and recurrent operators made of them."""
 
 from collections.abc import Iterator
 
@@ -35,7 +35,7 @@ def recurrences() -> Iterator[Row]:
     yield row(1, 1, 1, 1, {}, (SINGLE,))
     bare = [Fixed(shape, low=-1, high=1) for shape in ((16, 5), (16, 4), (32,), (3, 4), (3, 4))]
     yield Row(NodeType.LSTM, [(6, 3, 5), *bare], {"has_bias": True}, (SINGLE,))
-    # As a model has it that knows no state before the first step.
+    # Initial state of a model without one.
     zeros = np.zeros((1, 3, 4), "f4")
     shapes = ((1, 16, 5), (1, 16, 4), (1, 32))
     weights = [Fixed(shape, low=-1, high=1) for shape in shapes]
@@ -56,7 +56,7 @@ def rows() -> Iterator[Row]:
     yield Row(NodeType.MATMUL_FUSION, [(6, 5, 3), (6, 2, 5)], {"transpose_a": True, "transpose_b": True}, (SINGLE,))
     yield Row(NodeType.MATMUL_FUSION, [(0, 3, 5), (5, 4)], {}, (SINGLE,))
     yield Row(NodeType.MATMUL_FUSION, [(2, 3, 1), (1, 4)], {}, (SINGLE,))
-    # Sizes that no block divides, vectors, and batches that broadcast.
+    # Sizes that no block size divides, vectors, and batches that broadcast.
     for a, b in (
         ((17, 33), (33, 65)),
         ((1, 129), (129, 1)),
@@ -79,7 +79,7 @@ def rows() -> Iterator[Row]:
         (SINGLE,),
     )
     yield Row(NodeType.FULL_CONNECTION, [(2, 2, 2, 3), (4, 6), (4,)], {"axis": 2, "use_axis": True}, (SINGLE,))
-    # Whole numbers, whose sums no order changes.
+    # Integers, whose sums don't depend on the order.
     for count in (4097, 65537):
         yield Row(NodeType.MATMUL_FUSION, [(17, count), (count, 3)], {}, (INTEGERS[2],))
         yield Row(NodeType.MATMUL_FUSION, [(3, count), (2, count)], {"transpose_b": True}, (INTEGERS[2], INTEGERS[3]))

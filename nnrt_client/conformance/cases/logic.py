@@ -1,4 +1,4 @@
-"""Comparisons, logic, and choices by a condition."""
+"""Comparisons, boolean logic, and selection by a condition."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +16,7 @@ COMPARISONS = (
     NodeType.LESS,
     NodeType.LESS_EQUAL,
 )
-# Few numbers, so that many are equal, and some are 0.
+# A narrow range, so that many elements are equal and some are 0.
 FEW: dict[str, Any] = {"low": -0.5, "high": 0.8}
 
 

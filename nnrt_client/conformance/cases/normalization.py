@@ -41,7 +41,7 @@ def rows() -> Iterator[Row]:
     yield Row(NodeType.L2_NORMALIZE_FUSION, [()], {}, (SINGLE,))
     yield Row(NodeType.L2_NORMALIZE_FUSION, [(0, 4)], {"axis": (1,)}, (SINGLE,))
     numbers = {"bias": 2.0, "alpha": 0.25, "beta": 0.75}
-    # No oracle has it in double precision: see test_by_hand.py.
+    # No oracle computes LRN in double precision: see test_by_hand.py.
     yield Row(NodeType.LRN, [(2, 3, 2, 7)], {"depth_radius": 2, **numbers}, (HALF, SINGLE), BOTH)
     yield Row(NodeType.LRN, [(2, 3, 2, 4)], {"depth_radius": 5}, (HALF, SINGLE), BOTH)
     yield Row(NodeType.LRN, [(2, 3, 2, 4)], {}, (SINGLE,), BOTH)

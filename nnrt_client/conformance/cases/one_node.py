@@ -1,4 +1,4 @@
-"""Graphs of one node, made for the operands at hand."""
+"""Graphs of one node for given operands."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,17 +14,17 @@ from nnrt_hdi.ops import infer_node
 from nnrt_hdi.tensor import UNKNOWN_DIM, TensorSpec, data_type_of
 
 AnyArray = NDArray[Any]
-# An operand as inference takes it: the spec, and the elements of a constant.
+# Operand as inference takes it: the spec, and the elements if it is a constant.
 Pair = tuple[TensorSpec, AnyArray | None]
 
 
 def spec(shape: Sequence[int], data_type: DataType = DataType.FLOAT32, layout: Format = Format.NONE) -> TensorSpec:
-    """Give a spec, of FLOAT32 where nothing else is said."""
+    """Return a tensor spec; FLOAT32 is the default type."""
     return TensorSpec(data_type, tuple(shape), layout)
 
 
 def pairs(sample: Sample, arrays: Sequence[AnyArray]) -> list[Pair]:
-    """Give the operands of a sample as inference takes them."""
+    """Return the operands of a sample as inference takes them."""
     return [
         (
             spec(array.shape, data_type_of(array.dtype), sample.layout_of(array)),
@@ -37,12 +37,12 @@ def pairs(sample: Sample, arrays: Sequence[AnyArray]) -> list[Pair]:
 def infer_all(
     node_type: NodeType, operands: Sequence[Pair], attrs: Mapping[str, Any], declared: tuple[TensorSpec, ...] = ()
 ) -> tuple[TensorSpec, ...]:
-    """Give the specs of the outputs. Raises InvalidParameter."""
+    """Return the specs of the outputs. Raises InvalidParameter."""
     return infer_node(Node(node_type, (), (0,), attrs), operands, declared)
 
 
 def graph_of(node_type: NodeType, operands: Sequence[Pair], attrs: Mapping[str, Any], *outputs: TensorSpec) -> Graph:
-    """Make a graph of one node: operands with elements are constants, the others its inputs."""
+    """Return a graph of one node: operands with elements become constants, the others inputs."""
     results = outputs or infer_all(node_type, operands, attrs)
     count = len(operands)
     written = tuple(range(count, count + len(results)))
@@ -56,18 +56,18 @@ def graph_of(node_type: NodeType, operands: Sequence[Pair], attrs: Mapping[str, 
 
 
 def without_dims(operand: Pair, *axes: int) -> Pair:
-    """Give the operand with dimensions (all, if none is named) that are not known."""
+    """Return the operand with these dimensions unknown (all, if none is named)."""
     shape = [UNKNOWN_DIM if not axes or axis in axes else dim for axis, dim in enumerate(operand[0].shape)]
     return replace(operand[0], shape=tuple(shape)), operand[1]
 
 
 def known_graph(sample: Sample) -> Graph:
-    """Make the graph of a sample, every dimension known."""
+    """Return the graph of a sample with every dimension known."""
     return graph_of(sample.node_type, pairs(sample, sample.arrays()), sample.attrs)
 
 
 def constant_graph(sample: Sample) -> Graph:
-    """Make the graph of a sample, all operands but the first that is given constants of the model."""
+    """Return the graph of a sample in which only the first input stays an input; the other operands are constants."""
     arrays = sample.arrays()
     operands = pairs(sample, arrays)
     first = next(at for at in range(len(arrays)) if not sample.is_constant(at))
@@ -76,10 +76,10 @@ def constant_graph(sample: Sample) -> Graph:
 
 
 def dynamic_graph(sample: Sample, *, keeps_channels: bool = False, keeps_all_but_first: bool = False) -> Graph:
-    """Make the graph of a sample, no dimension of an input or output known.
+    """Return the graph of a sample in which no dimension of an input or output is known.
 
     With `keeps_channels` only batch, height and width of the first operand are unknown, with `keeps_all_but_first` only
-    its first dimension. Raises InvalidParameter where one must be known.
+    its first dimension. Raises InvalidParameter if the node needs a dimension.
     """
     operands = pairs(sample, sample.arrays())
     known = infer_all(sample.node_type, operands, sample.attrs)

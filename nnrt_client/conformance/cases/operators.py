@@ -1,4 +1,4 @@
-"""Cases of one node: every sample, with all dimensions known and with none."""
+"""Cases of one node: every sample with all dimensions known and with none known."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +24,7 @@ AnyArray = NDArray[Any]
 
 
 HALF = DataType.FLOAT16
-# What a model may not know, the most first: any dimension, all of images but their channels, or how many there are.
+# Unknown dimensions, most first: all, all of images except channels, or only the first.
 DYNAMIC: dict[str, Callable[[Sample], Graph]] = {
     "-dynamic": dynamic_graph,
     "-dynamic_pixels": partial(dynamic_graph, keeps_channels=True),
@@ -32,14 +32,14 @@ DYNAMIC: dict[str, Callable[[Sample], Graph]] = {
 }
 
 
-# The rows of each node that are run in a second size, after the first.
+# Number of rows per node type that run in a second size after the first.
 IN_TWO_SIZES = 3
 
 
 def operators() -> Iterator[Case]:
-    """Give the cases of the level "operators"."""
+    """Yield the cases of the level "operators"."""
     samples = [sample for sample in SAMPLES if data_type_of(sample.dtype) is not HALF]
-    yield from of_one_node(Level.OPERATORS, iter(samples))
+    yield from one_node_cases(Level.OPERATORS, iter(samples))
     tried: defaultdict[NodeType, set[str]] = defaultdict(set)
     for sample in samples:
         rows, row = tried[sample.node_type], sample.name.split("-")[1]
@@ -47,7 +47,7 @@ def operators() -> Iterator[Case]:
             continue
         for suffix, graph in DYNAMIC.items():
             with suppress(InvalidParameter):
-                if (other := in_another_size(sample, graph(sample))) is None:
+                if (other := resize_sample(sample, graph(sample))) is None:
                     continue
                 marks = {Mark.DYNAMIC, *(() if rows else {Mark.QUICK})}
                 rows.add(row)
@@ -55,10 +55,10 @@ def operators() -> Iterator[Case]:
                 break
 
 
-def of_one_node(level: Level, samples: Iterator[Sample]) -> Iterator[Case]:
-    """Give the cases of each sample: all operands given, all but the first constant, and as little known as may be.
+def one_node_cases(level: Level, samples: Iterator[Sample]) -> Iterator[Case]:
+    """Yield three cases per sample: all operands as inputs, all but the first constant, and as dynamic as possible.
 
-    Those of the first sample of a node are quick.
+    The cases of a node type's first sample are quick.
     """
     seen: set[NodeType] = set()
     for sample in samples:
@@ -74,10 +74,10 @@ def of_one_node(level: Level, samples: Iterator[Sample]) -> Iterator[Case]:
                 break
 
 
-def in_another_size(sample: Sample, graph: Graph) -> Sample | None:
-    """Give the sample with larger operands that its graph takes, too; None where there are none.
+def resize_sample(sample: Sample, graph: Graph) -> Sample | None:
+    """Return the sample with larger operands that its graph also accepts, or None if there are none.
 
-    All dimensions are longer, or those of pixels and their batch, or the first one.
+    All dimensions grow, or only batch, height and width, or only the first one.
     """
     for longer in (
         lambda _, dims: [dim + (dim > 1) for dim in dims],

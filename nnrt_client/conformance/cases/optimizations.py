@@ -1,5 +1,7 @@
-"""Graphs that careless optimizations change: fusions past another reader, memory freed too early, outputs in another
-order. The answers are worked out by hand."""
+"""Graphs that wrong optimizations change; the answers are worked out by hand.
+
+Such optimizations fuse past another reader, free memory too early, or reorder outputs.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nnrt_client.conformance.case import Case, Level
-from nnrt_client.conformance.cases.draft import Draft, HandMade, made_by_hand
+from nnrt_client.conformance.cases.draft import Draft, HandMade, case_by_hand
 from nnrt_client.conformance.numbers import f4, i4
 from nnrt_hdi.enums import ActivationType, DataType, NodeType
 from nnrt_hdi.graph import Graph
@@ -16,22 +18,22 @@ from nnrt_hdi.tensor import UNKNOWN_DIM, QuantParam, TensorSpec
 
 N = NodeType
 RELU: dict[str, Any] = {"activation_type": ActivationType.RELU}
-# Longer than a stack of calls is that goes through it.
+# Longer than Python's recursion limit.
 LONG = 1500
 
 
 def _case(title: str, graph: Graph, *runs: HandMade) -> Case:
-    return made_by_hand(Level.GRAPHS, f"optimizations-{title}", graph, *runs)
+    return case_by_hand(Level.GRAPHS, f"optimizations-{title}", graph, *runs)
 
 
 def optimizations() -> Iterator[Case]:
-    """Give the cases."""
+    """Yield the cases."""
     for kind in (_activations, _pairs, _folds, _reused, _merged, _interfaces, _long):
         yield from kind()
 
 
 def _activations() -> Iterator[Case]:
-    """An activation that is fused into the node before it, which another one reads."""
+    """Yield graphs in which another node also reads the input of an activation that could be fused."""
     x = f4(-3, 1, 2)
     for title in ("read_by_another", "given_back"):
         draft = Draft()
@@ -43,7 +45,7 @@ def _activations() -> Iterator[Case]:
 
 
 def _pairs() -> Iterator[Case]:
-    """Two conversions that are one, or none."""
+    """Yield graphs with two conversions that can be merged or removed."""
     draft = Draft()
     first = draft.node(N.TRANSPOSE, draft.given(2, 3, 4), draft.constant(i4(1, 2, 0)))
     second = draft.node(N.TRANSPOSE, first, draft.constant(i4(0, 2, 1)))
@@ -67,7 +69,7 @@ def _pairs() -> Iterator[Case]:
 
 
 def _folds() -> Iterator[Case]:
-    """Nodes that become a part of the convolution beside them, and constants that become one."""
+    """Yield graphs with nodes that can be folded into an adjacent convolution, and constants that can be merged."""
     draft = Draft()
     weight, none, one = (draft.constant(array) for array in (f4(1).reshape(1, 1, 1, 1), f4(0), f4(1)))
     pixels = draft.node(N.CONV2D_FUSION, draft.given(1, 1, 2, 1), weight, none, **RELU)

@@ -1,7 +1,7 @@
-"""Quantized tensors: the samples of FLOAT32 in INT8 and UINT8, per tensor and per channel.
+"""Quantized tensors: the FLOAT32 samples in INT8 and UINT8, per tensor and per channel.
 
-Operators see real numbers (ADR 3): the answer is the oracle's on the numbers that the elements stand for, rounded to
-the steps of the output. Parameters of an output span the answer in FLOAT32; where it is to be saturated, a third of it.
+Operators see real numbers (ADR 3): the answer is the oracle's result for the dequantized inputs, rounded to the steps
+of the output. The output's parameters span the range of the FLOAT32 answer; in saturating variants a third of it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ from nnrt_hdi.ops.operator import Accepts
 from nnrt_hdi.tensor import QuantParam, TensorSpec, data_type_of
 
 AnyArray = NDArray[Any]
-# The spec, the elements, and the real numbers they stand for.
+# Spec, quantized elements, and the real numbers that they represent.
 Quantized = tuple[TensorSpec, AnyArray, AnyArray]
 
 PER_TENSOR, PER_CHANNEL, SATURATED = "per_tensor", "per_channel", "saturated"
@@ -36,9 +36,9 @@ VARIANTS = (
     (DataType.UINT8, PER_TENSOR),
     (DataType.UINT8, PER_CHANNEL),
 )
-# Elements of channels that stand for one number, but for its last bit, have no order.
+# Elements of different channels may represent the same number except for its last bit, which leaves their order open.
 _ORDERING = {NodeType.ARGMAX_FUSION, NodeType.TOPK_FUSION}
-# The samples of each node that are tried in all of them.
+# Number of samples per node type that run in all variants.
 ALL_VARIANTS = 3
 REAL_SAMPLES = [
     sample
@@ -50,14 +50,14 @@ REAL_SAMPLES = [
 
 
 def quantized() -> Iterator[Case]:
-    """Give the cases of the level "quantized"."""
+    """Yield the cases of the level "quantized"."""
     seen: set[tuple[NodeType, DataType, str]] = set()
     counts: dict[NodeType, int] = {}
     for sample in REAL_SAMPLES:
-        if any(np.isnan(y).any() for y in _answer(sample)):  # No step stands for it.
+        if any(np.isnan(y).any() for y in _answer(sample)):  # No quantized element represents NaN.
             continue
         count = counts[sample.node_type] = counts.get(sample.node_type, -1) + 1
-        # The others take turns: what differs between them is the shape, not the arithmetic.
+        # Later samples take one variant each, in turn: they differ in shape, not in arithmetic.
         variants = VARIANTS if count < ALL_VARIANTS else (VARIANTS[count % len(VARIANTS)],)
         for data_type, variant in variants:
             if variant == PER_CHANNEL and sample.node_type in _ORDERING:
@@ -98,7 +98,7 @@ def _made(sample: Sample, data_type: DataType, variant: str) -> tuple[Graph, lis
 
 
 def quantized_operands(sample: Sample, data_type: DataType, variant: str) -> list[Quantized]:
-    """Quantize the operands of a sample that are FLOAT32."""
+    """Quantize the FLOAT32 operands of a sample."""
     rules = OPERATORS[sample.node_type].operands
     has_bias = any(rule.accepts.is_bias for rule in rules)
     given: list[Quantized] = []
@@ -116,7 +116,7 @@ def quantized_operands(sample: Sample, data_type: DataType, variant: str) -> lis
 
 
 def _operand(spec: TensorSpec, array: AnyArray, accepts: Accepts, data_type: DataType, *, is_whole: bool) -> Quantized:
-    """Per channel each has another scale, and every other another zero point."""
+    """Quantize an operand. Per channel, scales differ and every second channel has another zero point."""
     axis = spec.channel_axis if accepts.channel_axis is None else accepts.channel_axis
     whole = params_of(float(array.min(initial=0)), float(array.max(initial=0)), data_type)
     count = 1 if is_whole or not array.ndim else max(1, array.shape[axis])
@@ -145,7 +145,7 @@ def _real_outputs(sample: Sample, given: list[Quantized]) -> tuple[TensorSpec, .
 
 
 def _output(spec: TensorSpec, result: AnyArray, data_type: DataType, variant: str) -> TensorSpec:
-    """An output with parameters that span the result; indices and truth values have none."""
+    """Return the spec of an output with parameters that span the result; indices and booleans get none."""
     if spec.data_type is not DataType.FLOAT32:
         return spec
     finite = result[np.isfinite(result)] / (3 if variant == SATURATED else 1)
@@ -156,7 +156,7 @@ def _output(spec: TensorSpec, result: AnyArray, data_type: DataType, variant: st
 
 
 def params_of(low: float, high: float, data_type: DataType) -> QuantParam:
-    """Give the parameter with which elements span a range and 0, its scale a number that FLOAT32 holds."""
+    """Return parameters that span a range and 0, with a scale that FLOAT32 represents exactly."""
     low, high = min(low, 0.0), max(high, 0.0)
     limits = np.iinfo(data_type.name.lower())
     scale = float(np.float32(max(high - low, 1e-3) / 255))
@@ -164,7 +164,7 @@ def params_of(low: float, high: float, data_type: DataType) -> QuantParam:
 
 
 def real(array: AnyArray, quant: Sequence[QuantParam], axis: int) -> AnyArray:
-    """Give the real numbers that elements stand for, as FLOAT32; elements without parameters as they are."""
+    """Dequantize elements to FLOAT32; elements without parameters stay as they are."""
     if not quant:
         return array
     scale, zero_point = _along(array, quant, axis)
@@ -172,14 +172,14 @@ def real(array: AnyArray, quant: Sequence[QuantParam], axis: int) -> AnyArray:
 
 
 def in_steps(reals: AnyArray, spec: TensorSpec, axis: int) -> AnyArray:
-    """Give real numbers in steps of a quantized tensor, clamped but not rounded."""
+    """Convert real numbers to steps of a quantized tensor, clamped but not rounded."""
     scale, zero_point = _along(reals, spec.quant, axis)
     limits = np.iinfo(spec.data_type.name.lower())
     return np.asarray(np.clip(reals.astype(np.float64) / scale + zero_point, limits.min, limits.max))
 
 
 def _along(array: AnyArray, quant: Sequence[QuantParam], axis: int) -> tuple[AnyArray, AnyArray]:
-    """Scales and zero points in the shape in which they meet the elements."""
+    """Return scales and zero points in a shape that broadcasts with the elements."""
     shape = [-1 if at == axis and len(quant) > 1 else 1 for at in range(array.ndim)]
     scales, zero_points = (np.array([getattr(param, name) for param in quant]) for name in ("scale", "zero_point"))
     return scales.reshape(shape), zero_points.reshape(shape)

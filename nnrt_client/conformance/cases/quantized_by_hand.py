@@ -1,4 +1,4 @@
-"""Quantized tensors whose elements are worked out by hand: conversions, and axes that a shape leaves open."""
+"""Quantized tensors with elements worked out by hand: conversions, and axes that the shape alone leaves ambiguous."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from nnrt_client.conformance.case import Case, Level
-from nnrt_client.conformance.cases.draft import Draft, HandMade, made_by_hand
+from nnrt_client.conformance.cases.draft import Draft, HandMade, case_by_hand
 from nnrt_client.conformance.numbers import f4
 from nnrt_client.conformance.tolerance import Tolerance
 from nnrt_hdi.enums import DataType, NodeType
@@ -20,7 +20,7 @@ INF = float("inf")
 
 
 def quantized_by_hand() -> Iterator[Case]:
-    """Give the cases."""
+    """Yield the cases."""
     yield from _to_elements()
     yield from _to_numbers()
     yield from _square()
@@ -59,7 +59,7 @@ def _to_numbers() -> Iterator[Case]:
 
 
 def _square() -> Iterator[Case]:
-    """Parameters of a weight, one for each output, where there are as many inputs."""
+    """Yield cases of a square weight with one scale per output: the shape doesn't tell outputs from inputs."""
     x = TensorSpec(SIGNED, (1, 2), quant=(QuantParam(1.0, 0),))
     draft = Draft()
     weight = draft.constant(np.array([[1, 2], [3, 4]], "i1"), (QuantParam(1.0, 0), QuantParam(2.0, 0)))
@@ -79,4 +79,4 @@ def _cast(title: str, given: TensorSpec, made: TensorSpec, run: HandMade, axis: 
 
 
 def _case(title: str, graph: Graph, run: HandMade) -> Case:
-    return made_by_hand(Level.QUANTIZED, f"by_hand-{title}", graph, run, tolerance=EXACT)
+    return case_by_hand(Level.QUANTIZED, f"by_hand-{title}", graph, run, tolerance=EXACT)

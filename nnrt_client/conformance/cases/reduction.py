@@ -35,7 +35,7 @@ def rows() -> Iterator[Row]:
         yield Row(NodeType.REDUCE_FUSION, [Fixed((261, 3), low=-0.9, high=0.9), ints(0)], {"mode": mode}, (SINGLE,))
         yield Row(NodeType.REDUCE_FUSION, [(), ints()], {"mode": mode}, (SINGLE,))
         yield Row(NodeType.REDUCE_FUSION, [(1,), ints(0)], {"mode": mode}, (SINGLE,))
-    # Whole numbers, whose sums no order changes, and ends.
+    # Integers, whose sums and extremes don't depend on the order.
     for count in (4097, 65537, 100_003):
         for mode in (ReduceMode.SUM, ReduceMode.SUM_SQUARE, ReduceMode.ASUM, ReduceMode.MEAN):
             yield Row(NodeType.REDUCE_FUSION, [(2, count), ints(1)], {"mode": mode}, (np.dtype("i4"),))

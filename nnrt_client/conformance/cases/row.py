@@ -1,8 +1,8 @@
-"""Rows: nodes, each with the types and layouts to try it with, from which the cases of one node are made.
+"""Rows: nodes with the types and layouts to test, from which the cases of one node are made.
 
-An operand that is a tuple is a shape, filled with numbers of the type under test that look random; `Fixed` is a shape
-of a type or range of its own; an array is what it is, and a constant of the model. Shapes of rank 4 are NHWC, and are
-turned for NCHW. Attributes are numbers that FLOAT32 holds, as they travel so.
+A tuple as operand is a shape, filled with pseudorandom numbers of the type under test. `Fixed` is a shape with a type
+or range of its own. An array is a constant of the model. Shapes of rank 4 are NHWC and are transposed for NCHW.
+Attributes are numbers that FLOAT32 represents exactly, because they travel as FLOAT32.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,9 +24,9 @@ SIGNED: tuple[np.dtype[Any], ...] = tuple(np.dtype(code) for code in ("i1", "i2"
 INTEGERS = SIGNED + tuple(np.dtype(code) for code in ("u1", "u2", "u4", "u8"))
 NUMBERS = FLOATS + INTEGERS
 BOOL = np.dtype(np.bool_)
-# One of each size, for operators that move elements, whatever they are.
+# One type of each size, for operators that only move elements.
 SIZES = (SINGLE, *(np.dtype(code) for code in ("i1", "i2", "i8")))
-# Whole numbers that fill each of them.
+# Range of integers that needs every byte of these types.
 FULL: Mapping[str, Any] = {"low": -9e8, "high": 9e8}
 ANY = (*NUMBERS, BOOL)
 BOTH = (Format.NHWC, Format.NCHW)
@@ -35,7 +35,7 @@ PLAIN = (Format.NONE,)
 
 @dataclass(frozen=True)
 class Fixed:
-    """Numbers of one type that look random, between bounds."""
+    """Pseudorandom numbers of one type within bounds."""
 
     shape: tuple[int, ...]
     dtype: str = ""
@@ -48,7 +48,7 @@ Given = tuple[int, ...] | Fixed | AnyArray
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """A node, and the types and layouts to try it with."""
+    """Node, and the types and layouts to test it with."""
 
     node_type: NodeType
     operands: Sequence[Given]
@@ -58,7 +58,7 @@ class Row:
 
 
 def ints(*values: Any, dtype: str = "i8") -> AnyArray:
-    """A constant operand of indices."""
+    """Return a constant operand of indices."""
     return np.array(values, dtype)
 
 

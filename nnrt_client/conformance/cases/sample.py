@@ -1,4 +1,4 @@
-"""Samples: a row of the cases with one type and one layout, and the numbers that it is tried with."""
+"""Samples: a row of the cases with one type and one layout, and the elements of its operands."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ AnyArray = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """A node with its operands. The name is the seed of its numbers."""
+    """Node with its operands. The name is the seed of the elements."""
 
     name: str
     family: str
@@ -27,20 +27,20 @@ class Sample:
     layout: Format
 
     def arrays(self) -> list[AnyArray]:
-        """Give the elements of the operands, constants among them."""
+        """Return the elements of all operands, including constants."""
         numbers = Numbers(self.name)
         return [self._array(numbers, operand) for operand in self.given]
 
     def inputs(self) -> list[AnyArray]:
-        """Give the elements of the operands that a run takes."""
+        """Return the elements of the operands that a run takes."""
         return [array for index, array in enumerate(self.arrays()) if not self.is_constant(index)]
 
     def is_constant(self, index: int) -> bool:
-        """Tell whether an operand is data of the model."""
+        """Return whether an operand is a constant of the model."""
         return isinstance(self.given[index], np.ndarray)
 
     def layout_of(self, array: AnyArray) -> Format:
-        """Give the layout of an operand: only images have one."""
+        """Return the layout of an operand; only images have one."""
         return self.layout if array.ndim == 4 else Format.NONE
 
     def _array(self, numbers: Numbers, given: Given) -> AnyArray:
@@ -54,7 +54,7 @@ class Sample:
 
 
 def samples_of(family: str, rows: Iterable[Row]) -> Iterator[Sample]:
-    """Give the samples of a family, numbered by node type, so that a new row changes no name before it."""
+    """Yield the samples of a family, numbered per node type, so that a row added at the end renames no others."""
     counts: dict[NodeType, int] = {}
     for row in rows:
         number = counts[row.node_type] = counts.get(row.node_type, -1) + 1

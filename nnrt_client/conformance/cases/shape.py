@@ -21,7 +21,7 @@ from nnrt_client.conformance.cases.row import (
 )
 from nnrt_hdi.enums import NodeType, PaddingMode
 
-# Masks and the entries they change, x being [4, 5, 6].
+# Begin, end, stride and masks of STRIDED_SLICE, for x of shape [4, 5, 6].
 STRIDED: tuple[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], Attrs], ...] = (
     ((1, -4, 0), (3, -1, 9), (1, 2, 3), {}),
     ((3, 4), (0, -9), (-1, -2), {}),
@@ -77,12 +77,12 @@ def rows() -> Iterator[Row]:
     yield Row(NodeType.FLATTEN, [(0, 3)], {}, (SINGLE,))
     yield Row(NodeType.RANK, [(2, 0, 5)], {}, (SINGLE, BOOL))
     yield Row(NodeType.RANK, [()], {}, (SINGLE,))
-    yield from _of_many_dimensions()
+    yield from _many_ranks()
     yield from _long()
 
 
-def _of_many_dimensions() -> Iterator[Row]:
-    """Of rank 1 to 6, along each of them."""
+def _many_ranks() -> Iterator[Row]:
+    """Yield rows of rank 1 to 6, along each axis."""
     for order in (
         *((0,), (1, 0), (0, 2, 1), (1, 0, 2), (2, 1, 0), (0, 3, 1, 2), (0, 2, 3, 1), (3, 2, 1, 0), (1, 2, 3, 0)),
         *((4, 0, 3, 1, 2), (0, 1, 3, 2, 4), (5, 4, 3, 2, 1, 0), (0, 2, 4, 1, 3, 5)),
@@ -119,7 +119,7 @@ def _of_many_dimensions() -> Iterator[Row]:
 
 
 def _cut() -> Iterator[Row]:
-    """Parts of a tensor."""
+    """Yield rows that slice a tensor."""
     yield Row(NodeType.SPLIT, [(2, 6)], {"axis": 1, "output_num": 3}, ANY)
     yield Row(NodeType.SPLIT, [(2, 6)], {"axis": -1, "output_num": 3, "size_splits": (1, 0, 5)}, (SINGLE,))
     yield Row(NodeType.SPLIT, [(3, 2)], {"size_splits": (3,)}, (SINGLE,))
@@ -148,7 +148,7 @@ def _repeated() -> Iterator[Row]:
     yield Row(NodeType.TILE_FUSION, [(2, 3), ints(2, 1, 2, dtype="i4")], {}, (SINGLE,))
     yield Row(NodeType.TILE_FUSION, [(2, 3), ints(2, 0)], {}, (SINGLE,))
     yield Row(NodeType.TILE_FUSION, [(2, 3, 4), ints(2, 3)], {"dims": (-1, 0)}, (SINGLE,))
-    # NNRt's own client sends this list where there is none: it says nothing about two multiples.
+    # NNRt's own client sends dims (0,) when dims is unset: it must be ignored for two multiples.
     yield Row(NodeType.TILE_FUSION, [(2, 3), ints(2, 3)], {"dims": (0,)}, (SINGLE,))
     yield Row(NodeType.TILE_FUSION, [(), ints(4)], {}, (SINGLE,))
     yield Row(NodeType.TILE_FUSION, [(0, 3), ints(2, 2)], {}, (SINGLE,))
@@ -160,7 +160,7 @@ def _repeated() -> Iterator[Row]:
 
 
 def _long() -> Iterator[Row]:
-    """Of more elements than 16 bits count, few of which are different."""
+    """Yield rows with more elements than 16 bits can count and only few different values."""
     few = Fixed((65537,), low=-0.5, high=0.5)
     yield Row(NodeType.CONCAT, [replace(few, shape=(17,)), few, replace(few, shape=(4097,))], {}, SIZES[2:3])
     yield Row(NodeType.STRIDED_SLICE, [(100_003,), ints(100_002), ints(-200_000), ints(-4099)], {}, SIZES)

@@ -1,4 +1,4 @@
-"""Images resized, rearranged and read: the operators that know height and width."""
+"""Operators on height and width: images are resized, rearranged and sampled."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -23,7 +23,7 @@ def resizes() -> Iterator[Row]:
     for mode in CoordinateTransformMode:
         for method in ResizeMethod:
             if method is not ResizeMethod.UNKNOWN:
-                # Where corners are aligned, no oracle has the weights of CUBIC in double precision.
+                # No oracle computes the weights of CUBIC with ALIGN_CORNERS in double precision.
                 rounded = method is ResizeMethod.CUBIC and mode is CoordinateTransformMode.ALIGN_CORNERS
                 dtypes = (HALF, SINGLE) if rounded else FLOATS
                 yield row(8, 3, {"method": method, "coordinate_transform_mode": mode}, dtypes=dtypes)

@@ -1,1 +1,1 @@
-"""The levels of the kit: those that are code, a module each, and the runner of those that are data."""
+"""Levels of the kit: one module per level that is code, and the runner of the levels that are data."""

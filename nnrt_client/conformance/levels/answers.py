@@ -1,4 +1,4 @@
-"""The levels that are data: a device's answers beside those of other people's code."""
+"""Runner of the levels that are data: compares a device's answers with those of independent code."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnrt_client.conformance.case import Case, Level, Run
-from nnrt_client.conformance.outcome import Outcome, Verdict, failure, said
-from nnrt_client.conformance.target import Broken, Connection, Prepared, Target, first_reason
+from nnrt_client.conformance.outcome import Outcome, Verdict, outcome_from_error, quote_error
+from nnrt_client.conformance.target import Breach, Connection, Prepared, Target, first_reason
 from nnrt_hdi.backend import Capabilities, ModelConfig, Support
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.errors import (
@@ -30,11 +30,11 @@ from nnrt_hdi.tensor import UNKNOWN_DIM
 
 AnyArray = NDArray[Any]
 
-# As many rows as no block has, and the elements beyond which they are not made.
+# Row counts that no block size divides, and the maximum number of elements of a run.
 _ROWS = (17, 4097, 65537, 100_003)
 _MOST_ELEMENTS = 1 << 17
-# Nodes that devices have a workspace or a state for.
-_AT_A_TIME = {
+# Node types for which devices may have a workspace or state.
+_STATEFUL_TYPES = {
     NodeType.ARGMAX_FUSION,
     NodeType.AVGPOOL_FUSION,
     NodeType.CONV2D_FUSION,
@@ -53,14 +53,14 @@ _AT_A_TIME = {
     NodeType.SOFTMAX,
     NodeType.TOPK_FUSION,
 }
-_RUNS_AT_A_TIME = 8
+_CONCURRENT_RUNS = 8
 
 _REFUSALS = (InvalidParameter, OperationForbidden, OutOfMemory, Unsupported)
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The trial of a case: prepared in a session of its own, and run as often as the case says, and then once more."""
+    """Trial of a case: prepared in a session of its own, run as the case says, and then once more."""
 
     case: Case
 
@@ -88,47 +88,47 @@ class Answers:
     def is_quick(self) -> bool:
         return self.case.is_quick
 
-    def tried(self, target: Target) -> Outcome:
-        """Prepare and run. Raises UnavailableDevice and ConnectionFailed where the daemon is gone."""
+    def run(self, target: Target) -> Outcome:
+        """Prepare and run the case. Raises UnavailableDevice and ConnectionFailed if the daemon has ended."""
         with target.session() as connection:
             try:
-                return tried(self.case, connection)
-            except Broken as broken:
+                return run_case(self.case, connection)
+            except Breach as broken:
                 return Outcome(Verdict.WRONG, str(broken))
 
 
-def tried(case: Case, connection: Connection) -> Outcome:
+def run_case(case: Case, connection: Connection) -> Outcome:
     """Prepare a case and run it."""
-    if lacking := _lacking(case, connection.session.info.capabilities):
+    if lacking := _missing_capability(case, connection.session.info.capabilities):
         return Outcome(Verdict.REFUSED, f"the device has no {lacking}", is_unclaimed=True)
     config = ModelConfig(enable_float16=case.enable_float16)
     supports = connection.supported(case.graph)
-    if mistaken := _mistaken_in_another_order(case.graph, supports, connection):
+    if mistaken := _order_dependence(case.graph, supports, connection):
         return Outcome(Verdict.WRONG, mistaken)
     refusals = [support for support in supports if not support.supported]
     if refusals:
-        return _refused(case, connection, config, first_reason(refusals))
+        return _refusal_outcome(case, connection, config, first_reason(refusals))
     try:
         prepared = connection.prepare(case.graph, config)
     except _REFUSALS as error:
-        why = f"every node is said to be supported, and the model is refused: {said(error)}"
+        why = f"every node is said to be supported, and the model is refused: {quote_error(error)}"
         return Outcome(Verdict.FAILED, why, code=error.code)
     with prepared:
-        if misfit := _misfit(case.graph, prepared):
+        if misfit := _signature_mismatch(case.graph, prepared):
             return Outcome(Verdict.WRONG, misfit)
-        outcomes = [_answered(case, run, prepared) for run in case.runs]
-        outcomes += [_told("with more rows", _answered(case, run, prepared)) for run in _with_more_rows(case)]
-        outcomes += _again(case, prepared)
-        if case.node_types[0] in _AT_A_TIME and case.is_quick:
-            outcomes += _at_a_time(case, prepared)
+        outcomes = [_run_once(case, run, prepared) for run in case.runs]
+        outcomes += [_add_context("with more rows", _run_once(case, run, prepared)) for run in _repeat_rows(case)]
+        outcomes += _run_again(case, prepared)
+        if case.node_types[0] in _STATEFUL_TYPES and case.is_quick:
+            outcomes += _run_concurrently(case, prepared)
         if case.level is Level.GRAPHS and connection.session.info.capabilities.model_cache:
-            outcomes += _restored(case, connection, prepared, config)
-        return _worst(outcomes)
+            outcomes += _run_restored(case, connection, prepared, config)
+        return _worst_outcome(outcomes)
 
 
-def _mistaken_in_another_order(graph: Graph, supports: Sequence[Support], connection: Connection) -> str:
-    """Name a node whose answer changes when nodes that don't need each other stand in another order."""
-    order = _another_order(graph)
+def _order_dependence(graph: Graph, supports: Sequence[Support], connection: Connection) -> str:
+    """Return a message about a node whose support depends on the order of independent nodes; empty if none."""
+    order = _reorder(graph)
     if order == [*range(len(graph.nodes))]:
         return ""
     turned = replace(graph, nodes=tuple(graph.nodes[at] for at in order))
@@ -139,8 +139,8 @@ def _mistaken_in_another_order(graph: Graph, supports: Sequence[Support], connec
     return ""
 
 
-def _another_order(graph: Graph) -> list[int]:
-    """The nodes, each after those whose results it reads, the last first of those that could come next."""
+def _reorder(graph: Graph) -> list[int]:
+    """Return another topological order of the nodes: of the nodes that are ready, always the last one."""
     made = {result: at for at, node in enumerate(graph.nodes) for result in node.outputs}
     needs = [{made[index] for index in node.inputs if index in made} for node in graph.nodes]
     readers: dict[int, list[int]] = defaultdict(list)
@@ -158,8 +158,8 @@ def _another_order(graph: Graph) -> list[int]:
     return order
 
 
-def _lacking(case: Case, capabilities: Capabilities) -> str:
-    """The capability that a case needs and the device doesn't claim; empty where there is none."""
+def _missing_capability(case: Case, capabilities: Capabilities) -> str:
+    """Return the capability that a case needs and the device doesn't claim; empty if none."""
     if case.enable_float16 and not capabilities.float16_precision:
         return "float16_precision"
     if any(spec.is_dynamic for spec in case.graph.input_specs) and not capabilities.dynamic_input:
@@ -167,8 +167,8 @@ def _lacking(case: Case, capabilities: Capabilities) -> str:
     return ""
 
 
-def _misfit(graph: Graph, prepared: Prepared) -> str:
-    """Name what the device forgets of the inputs and outputs; empty where it tells all that the graph says."""
+def _signature_mismatch(graph: Graph, prepared: Prepared) -> str:
+    """Return a message if the prepared model's inputs and outputs don't match the graph; empty if they do."""
     for kind, told, said_before in (
         ("input", prepared.inputs, graph.input_specs),
         ("output", prepared.outputs, graph.output_specs),
@@ -186,51 +186,51 @@ def _misfit(graph: Graph, prepared: Prepared) -> str:
     return ""
 
 
-def _refused(case: Case, connection: Connection, config: ModelConfig, reason: str) -> Outcome:
-    """The outcome of a case of which a node is not supported: a refusal, if `prepare` sees it in the same way."""
+def _refusal_outcome(case: Case, connection: Connection, config: ModelConfig, reason: str) -> Outcome:
+    """Return the outcome of a case with an unsupported node: REFUSED if `prepare` refuses the model too."""
     with suppress(*_REFUSALS):
         connection.prepare(case.graph, config).close()
         return Outcome(Verdict.WRONG, f"a node is said not to be supported ({reason}), and the model is taken")
     return Outcome(Verdict.REFUSED, reason)
 
 
-def _answered(case: Case, run: Run, prepared: Prepared) -> Outcome:
+def _run_once(case: Case, run: Run, prepared: Prepared) -> Outcome:
     if run.wanted is None:
-        return _refused_run(run, prepared)
+        return _run_invalid(run, prepared)
     try:
         outputs = prepared.run(run.inputs)
     except (Unsupported, OutOfMemory) as error:
-        # Only with its inputs is it known what a model with unknown dimensions asks for.
+        # The demands of a model with unknown dimensions are known only with its inputs.
         is_late = case.is_dynamic or isinstance(error, OutOfMemory)
-        return Outcome(Verdict.REFUSED, said(error)) if is_late else failure(error)
+        return Outcome(Verdict.REFUSED, quote_error(error)) if is_late else outcome_from_error(error)
     except NnrtError as error:
-        return failure(error)
-    return compared(case, run, outputs)
+        return outcome_from_error(error)
+    return compare_outputs(case, run, outputs)
 
 
-def _refused_run(run: Run, prepared: Prepared) -> Outcome:
+def _run_invalid(run: Run, prepared: Prepared) -> Outcome:
     try:
         prepared.run(run.inputs)
     except UnavailableDevice as error:
-        return failure(error)
+        return outcome_from_error(error)
     except OutOfMemory as error:
-        return Outcome(Verdict.WRONG, f"{said(error)}: the inputs are wrong, and no memory is short", code=error.code)
+        return Outcome(Verdict.WRONG, f"{quote_error(error)}: the inputs are wrong, memory is left", code=error.code)
     except NnrtError:
         return Outcome(Verdict.RIGHT)
     return Outcome(Verdict.WRONG, "a run that has to end with an error gives an answer")
 
 
-def _again(case: Case, prepared: Prepared) -> list[Outcome]:
-    """The first run once more, after one with other inputs: an answer depends on nothing that was before."""
+def _run_again(case: Case, prepared: Prepared) -> list[Outcome]:
+    """Run the first run again after one with other inputs: its answer must not depend on earlier runs."""
     first = case.runs[0]
     if len(case.runs) == 1:
         with suppress(NnrtError):
-            prepared.run([_turned_round(each) for each in first.inputs])
-    return [_told("after another run", _answered(case, first, prepared))]
+            prepared.run([_reverse(each) for each in first.inputs])
+    return [_add_context("after another run", _run_once(case, first, prepared))]
 
 
-def _with_more_rows(case: Case) -> Iterator[Run]:
-    """The rows of the first run again and again, where each has its answer whatever the others are."""
+def _repeat_rows(case: Case) -> Iterator[Run]:
+    """Yield the first run with its rows repeated, if each row's answer is independent of the other rows."""
     run = case.runs[0]
     if not case.is_dynamic or run.wanted is None:
         return
@@ -252,12 +252,12 @@ def _with_more_rows(case: Case) -> Iterator[Run]:
 
 
 def _open_inputs(graph: Graph) -> set[int]:
-    """The inputs whose first dimension is not known."""
+    """Return the inputs whose first dimension is unknown."""
     return {number for number, spec in enumerate(graph.input_specs) if spec.shape[:1] == (UNKNOWN_DIM,)}
 
 
 def _rows_of_outputs(graph: Graph, run: Run, rows: Collection[int]) -> list[Rows | None] | None:
-    """Where the rows of these inputs are in the outputs, the others as they are in the run; None where they mix."""
+    """Return where the rows of these inputs are in each output, with all other inputs constant; None if rows mix."""
     same = {number: x for number, x in enumerate(run.inputs) if number not in rows}
     tensors, constants = list(graph.tensors), dict(graph.constants)
     for number, x in same.items():
@@ -272,50 +272,50 @@ def _rows_of_outputs(graph: Graph, run: Run, rows: Collection[int]) -> list[Rows
     return None if any(form.counts_rows for form in made) else [form.rows for form in made]
 
 
-def _at_a_time(case: Case, prepared: Prepared) -> list[Outcome]:
-    """The first run eight times at a time: runs share no workspace and no state."""
-    with ThreadPoolExecutor(_RUNS_AT_A_TIME, thread_name_prefix="nnrt-conformance") as threads:
-        made = [threads.submit(_answered, case, case.runs[0], prepared) for _ in range(_RUNS_AT_A_TIME)]
-        return [_told("beside other runs", each.result()) for each in made]
+def _run_concurrently(case: Case, prepared: Prepared) -> list[Outcome]:
+    """Run the first run eight times concurrently: runs must share no workspace and no state."""
+    with ThreadPoolExecutor(_CONCURRENT_RUNS, thread_name_prefix="nnrt-conformance") as threads:
+        made = [threads.submit(_run_once, case, case.runs[0], prepared) for _ in range(_CONCURRENT_RUNS)]
+        return [_add_context("beside other runs", each.result()) for each in made]
 
 
-def _restored(case: Case, connection: Connection, prepared: Prepared, config: ModelConfig) -> list[Outcome]:
-    """The first run, by the model as it comes back from its export."""
+def _run_restored(case: Case, connection: Connection, prepared: Prepared, config: ModelConfig) -> list[Outcome]:
+    """Run the first run on the model after its export and restoration."""
     try:
         restored = connection.restore(prepared.export(), config)
     except (Unsupported, OutOfMemory):
         return []
     except NnrtError as error:
-        return [_told("when it is exported and restored", failure(error))]
+        return [_add_context("when it is exported and restored", outcome_from_error(error))]
     with restored:
-        return [_told("when it is exported and restored", _answered(case, case.runs[0], restored))]
+        return [_add_context("when it is exported and restored", _run_once(case, case.runs[0], restored))]
 
 
-def _told(when: str, outcome: Outcome) -> Outcome:
-    """The outcome, a fault with the words when it came."""
+def _add_context(when: str, outcome: Outcome) -> Outcome:
+    """Return the outcome; a fault's reason gets the prefix `when`."""
     return replace(outcome, reason=f"{when}: {outcome.reason}") if outcome.verdict.is_fault else outcome
 
 
-def _turned_round(array: AnyArray) -> AnyArray:
-    """The same elements from the last to the first: indices stay within what they are indices of."""
+def _reverse(array: AnyArray) -> AnyArray:
+    """Return the array with its elements in reverse, so that indices stay valid."""
     return np.ascontiguousarray(array.reshape(-1)[::-1]).reshape(array.shape)
 
 
-def compared(case: Case, run: Run, outputs: Sequence[AnyArray]) -> Outcome:
+def compare_outputs(case: Case, run: Run, outputs: Sequence[AnyArray]) -> Outcome:
     """Compare the outputs of a run with the answers."""
     assert run.wanted is not None
     worst = Outcome(Verdict.RIGHT, error=0.0)
     for number, distance in enumerate(case.distances(outputs, run)):
         if distance.reason:
-            where = _where(outputs[number], run.wanted[number]) if len(outputs) == len(run.wanted) else ""
+            where = _describe_difference(outputs[number], run.wanted[number]) if len(outputs) == len(run.wanted) else ""
             return Outcome(Verdict.WRONG, distance.reason + where, distance.error, distance.allowed)
         if distance.error >= (worst.error or 0.0):
             worst = Outcome(Verdict.RIGHT, error=distance.error, tolerance=distance.allowed)
     return worst
 
 
-def _where(output: AnyArray, wanted: AnyArray) -> str:
-    """The place of the largest difference, and both elements there."""
+def _describe_difference(output: AnyArray, wanted: AnyArray) -> str:
+    """Return the position of the largest difference and both elements there, as text."""
     if output.shape != wanted.shape or not output.size:
         return ""
     with np.errstate(all="ignore"):
@@ -326,8 +326,8 @@ def _where(output: AnyArray, wanted: AnyArray) -> str:
     return f"; at {[int(index) for index in at]} it is {output[at]} in place of {wanted[at]}"
 
 
-def _worst(outcomes: Sequence[Outcome]) -> Outcome:
-    """The outcome of a case that has several: the first fault, else the first refusal, else the largest error."""
+def _worst_outcome(outcomes: Sequence[Outcome]) -> Outcome:
+    """Return the outcome of a case with several: the first fault, else the first refusal, else the largest error."""
     for is_such in (lambda each: each.verdict.is_fault, lambda each: each.verdict is Verdict.REFUSED):
         if found := next(filter(is_such, outcomes), None):
             return found

@@ -1,4 +1,4 @@
-"""The level `caches`: a compiled model comes back as it was, or not at all."""
+"""Level `caches`: a compiled model is restored exactly, or refused."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -7,7 +7,7 @@ from itertools import islice
 import numpy as np
 
 from nnrt_client.conformance.case import Level
-from nnrt_client.conformance.levels.check import Check, NotOffered, checks_of, refused, require
+from nnrt_client.conformance.levels.check import Check, NotOffered, expect_refusal, make_checks, require
 from nnrt_client.conformance.levels.subjects import (
     Subject,
     models_of_equal_size,
@@ -15,7 +15,7 @@ from nnrt_client.conformance.levels.subjects import (
     require_answer,
     subjects,
 )
-from nnrt_client.conformance.outcome import said
+from nnrt_client.conformance.outcome import quote_error
 from nnrt_client.conformance.target import Connection, Target
 from nnrt_hdi.backend import ModelConfig, Origin
 from nnrt_hdi.errors import (
@@ -30,13 +30,13 @@ from nnrt_hdi.errors import (
 from nnrt_hdi.part import Part
 
 _REFUSALS = (InvalidFile, InvalidParameter, OperationForbidden, OutOfMemory, Unsupported)
-# Places of a part at which each bit is turned: the first, where headers are, and others evenly over all of it.
+# Bytes of a part in which each bit is flipped: the first ones, which are headers, and others spread evenly.
 _FIRST_PLACES, _PLACES = 8, 24
 _BITS = 8
 _LENGTHS = 12
-# Models of each kind that differ in their constants alone.
+# Number of models of each kind that differ only in their constants.
 _OF_EQUAL_SIZE = 3
-# Backends keep parts apart by what they begin with; none may take these for its own.
+# Backends recognise parts by their first bytes; none may accept these.
 _GARBAGE = (
     b"",
     b"\0",
@@ -52,8 +52,8 @@ _GARBAGE = (
 
 
 def restores_what_it_exported(target: Target) -> None:
-    """In another session, as often as one likes, with the answers and the signature of the compiled model."""
-    for subject, parts in _exported(target):
+    """Check that exported models restore in another session, repeatedly, with the same answers and signature."""
+    for subject, parts in _export_models(target):
         for _ in range(2):
             with target.session() as connection, connection.restore(parts) as restored:
                 require(restored.handle.origin is Origin.RESTORED, f"it is said to be {restored.handle.origin.value}")
@@ -68,8 +68,8 @@ def restores_what_it_exported(target: Target) -> None:
 
 
 def exports_what_it_restored(target: Target) -> None:
-    """A restored model exports again, as often as one likes and after runs, to the same effect."""
-    subject, parts = next(_exported(target))
+    """Check that a restored model can be exported again, repeatedly and after runs, with the same effect."""
+    subject, parts = next(_export_models(target))
     with target.session() as connection, connection.restore(parts) as restored:
         restored.export()
         restored.run([subject.question(2)])
@@ -80,14 +80,14 @@ def exports_what_it_restored(target: Target) -> None:
 
 
 def keeps_constants_of_equal_size_apart(target: Target) -> None:
-    """Models that differ in their constants alone, loaded, exported and restored at a time."""
+    """Check that models that differ only in their constants stay distinct when loaded and restored together."""
     _require_offered(target)
     with target.session() as connection, ExitStack() as stack:
         models = models_of_equal_size(connection, _OF_EQUAL_SIZE)
         living = [stack.enter_context(connection.prepare(subject.graph)) for subject in models]
         exported = [prepared.export() for prepared in living]
         other = stack.enter_context(target.session())
-        # The last one first, so that none stands where it was.
+        # In reverse, so that each gets another position.
         restored = [stack.enter_context(other.restore(parts)) for parts in exported[::-1]][::-1]
         for turn in range(2):
             for subject, prepared, again in zip(models, living, restored, strict=True):
@@ -98,7 +98,7 @@ def keeps_constants_of_equal_size_apart(target: Target) -> None:
 
 
 def restores_models_with_unknown_dimensions(target: Target) -> None:
-    """What was not known when it was compiled is not known when it is restored."""
+    """Check that dimensions that are unknown at compile time stay unknown in the restored model."""
     if not target.info.capabilities.dynamic_input:
         raise NotOffered("the device needs every dimension")
     with target.session() as connection:
@@ -113,7 +113,7 @@ def restores_models_with_unknown_dimensions(target: Target) -> None:
 
 
 def restores_how_it_was_compiled(target: Target) -> None:
-    """Options that a model was compiled with stay as they were."""
+    """Check that a restored model keeps its compile options."""
     if not target.info.capabilities.float16_precision:
         raise NotOffered("the device has no float16_precision")
     with target.session() as connection:
@@ -121,7 +121,7 @@ def restores_how_it_was_compiled(target: Target) -> None:
         subject, prepared = prepared_subject(connection, ModelConfig(enable_float16=True))
         with prepared:
             parts = prepared.export()
-            # Thirds have other answers in FLOAT16 than in FLOAT32.
+            # Thirds give different answers in FLOAT16 and in FLOAT32.
             given = subject.question(1) / subject.graph.input_specs[0].numpy_dtype.type(3)
             wanted = prepared.run([given])
         with connection.restore(parts) as restored:
@@ -130,8 +130,8 @@ def restores_how_it_was_compiled(target: Target) -> None:
 
 
 def refuses_flipped_bits(target: Target) -> None:
-    """A cache in which any bit has turned."""
-    for subject, parts in islice(_exported(target), 2):
+    """Check that a cache with any flipped bit is refused."""
+    for subject, parts in islice(_export_models(target), 2):
         with target.session() as connection:
             for number, part in enumerate(parts):
                 for place in _places(part.size_bytes):
@@ -146,8 +146,8 @@ def refuses_flipped_bits(target: Target) -> None:
 
 
 def refuses_other_lengths(target: Target) -> None:
-    """A part that is cut short, or longer than it was."""
-    subject, parts = next(_exported(target))
+    """Check that a truncated or extended part is refused."""
+    subject, parts = next(_export_models(target))
     with target.session() as connection:
         for number, part in enumerate(parts):
             size = part.size_bytes
@@ -161,8 +161,8 @@ def refuses_other_lengths(target: Target) -> None:
 
 
 def refuses_other_parts(target: Target) -> None:
-    """Parts in another order, one too few, one twice, and those of two models mixed."""
-    models = list(islice(_exported(target), 2))
+    """Check that reordered, missing, duplicated and mixed parts are refused."""
+    models = list(islice(_export_models(target), 2))
     subject, parts = models[0]
     with target.session() as connection:
         wrong: dict[str, Sequence[Part]] = {"a part twice": [*parts, parts[-1]]}
@@ -182,14 +182,14 @@ def refuses_other_parts(target: Target) -> None:
 
 
 def refuses_garbage(target: Target) -> None:
-    """Bytes that are no cache at all."""
+    """Check that bytes that are no cache are refused."""
     with target.session() as connection:
         _require_offered(target)
         for garbage in _GARBAGE:
             for count in (1, 2, 100):
                 what = f"{count} parts of {len(garbage)} bytes that begin with {garbage[:8]!r}"
                 _require_refused(connection, [Part.of(garbage)] * count, what)
-        with refused("a cache of no part", *_REFUSALS):
+        with expect_refusal("a cache of no part", *_REFUSALS):
             connection.restore([]).close()
         subject, prepared = prepared_subject(connection)
         with prepared:
@@ -197,8 +197,8 @@ def refuses_garbage(target: Target) -> None:
             require_answer(subject, given, prepared.run([given]), "after garbage was refused")
 
 
-def _exported(target: Target) -> Iterator[tuple[Subject, list[Part]]]:
-    """Small models with what the device exports of them."""
+def _export_models(target: Target) -> Iterator[tuple[Subject, list[Part]]]:
+    """Yield small models with their exports."""
     _require_offered(target)
     with target.session() as connection:
         exported = []
@@ -214,7 +214,7 @@ def _require_offered(target: Target) -> None:
 
 
 def _places(size: int) -> list[int]:
-    """Some bytes of so many."""
+    """Return byte positions in a part of this size."""
     spread = np.linspace(0, size - 1, _PLACES).astype(int) if size else ()
     return sorted({*range(min(size, _FIRST_PLACES)), *map(int, spread)})
 
@@ -224,7 +224,7 @@ def _with_part(parts: Sequence[Part], number: int, data: bytes | bytearray | mem
 
 
 def _require_refused(connection: Connection, parts: Sequence[Part], what: str) -> None:
-    """Raise Broken unless the device takes it for no cache. An error of another kind is as bad as none."""
+    """Raise Breach unless the device refuses these parts as a cache with one of _REFUSALS."""
     try:
         connection.restore(parts).close()
     except _REFUSALS:
@@ -232,9 +232,9 @@ def _require_refused(connection: Connection, parts: Sequence[Part], what: str) -
     except UnavailableDevice as error:
         if not connection.session.is_alive:
             raise
-        require(False, f"a cache with {what} has the device fail: {said(error)}; INVALID_FILE is right")
+        require(False, f"a cache with {what} has the device fail: {quote_error(error)}; INVALID_FILE is right")
     except NnrtError as error:
-        require(False, f"a cache with {what} is refused with {said(error)}; INVALID_FILE is right")
+        require(False, f"a cache with {what} is refused with {quote_error(error)}; INVALID_FILE is right")
     else:
         require(False, f"a cache with {what} is taken; it is to be refused with INVALID_FILE")
 
@@ -246,8 +246,8 @@ def _require_restored(connection: Connection, subject: Subject, parts: Sequence[
 
 
 def checks() -> list[Check]:
-    """The checks of the level."""
-    return checks_of(
+    """Return the checks of the level."""
+    return make_checks(
         Level.CACHES,
         restores_what_it_exported,
         exports_what_it_restored,

@@ -1,10 +1,10 @@
-"""Capabilities against behaviour: the part of the level `contract` that is about them."""
+"""Checks of the level `contract` that compare the claimed capabilities with the behaviour."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from nnrt_client.conformance.levels.check import NotOffered, refused, require
+from nnrt_client.conformance.levels.check import NotOffered, expect_refusal, require
 from nnrt_client.conformance.levels.streams import run_request
 from nnrt_client.conformance.levels.subjects import prepared_subject, require_answer, subjects
 from nnrt_client.conformance.target import Target, first_reason
@@ -15,14 +15,14 @@ from nnrt_hdi.errors import InvalidFile, InvalidParameter, OperationForbidden, U
 from nnrt_hdi.part import Part
 
 _UNKNOWN_FORMAT = "conformance.unknown"
-# A model that no other check prepares.
+# Number of rows of a model that no other check prepares.
 _OTHER_ROWS = 7
-# Of the largest number, what sums of 64 products may be off by in FLOAT32. FLOAT16 is off by a hundred times as much.
+# Tolerance of sums of 64 FLOAT32 products, relative to the largest element. FLOAT16 errs a hundred times as much.
 _DIGITS = 4e-6
 
 
 def takes_unknown_dimensions(target: Target) -> None:
-    """With the capability dynamic_input a model runs with any number of rows; without, it is refused with a reason."""
+    """Check that models run with any number of rows, or are refused with a reason without dynamic_input."""
     with target.session() as connection:
         tried = 0
         for subject in subjects(connection):
@@ -30,7 +30,7 @@ def takes_unknown_dimensions(target: Target) -> None:
             reason = first_reason(connection.supported(dynamic.graph))
             if not target.info.capabilities.dynamic_input:
                 require(reason, f"an unknown dimension of {subject.name!r} is supported without the capability for it")
-                with refused("a model with an unknown dimension", Unsupported, InvalidParameter):
+                with expect_refusal("a model with an unknown dimension", Unsupported, InvalidParameter):
                     connection.prepare(dynamic.graph).close()
                 continue
             if reason:
@@ -46,12 +46,12 @@ def takes_unknown_dimensions(target: Target) -> None:
 
 
 def computes_in_float16(target: Target) -> None:
-    """enable_float16 has an answer that FLOAT16 allows, or is refused without the capability."""
+    """Check that enable_float16 gives an answer within FLOAT16's tolerance, or is refused without float16_precision."""
     _try_config(target, "float16_precision", [ModelConfig(enable_float16=True)])
 
 
 def keeps_settings_apart(target: Target) -> None:
-    """A model that was prepared with enable_float16 has all its digits when it is prepared again without."""
+    """Check that a model prepared with enable_float16 has full precision when it is prepared again without."""
     if not target.info.capabilities.float16_precision:
         raise NotOffered("the device has no float16_precision")
     with target.session() as connection:
@@ -72,13 +72,13 @@ def keeps_settings_apart(target: Target) -> None:
 
 
 def takes_performance_modes(target: Target) -> None:
-    """Each mode gives the same answer, or is refused without the capability."""
+    """Check that each performance mode gives the same answer, or is refused without the capability."""
     modes = [mode for mode in PerformanceMode if mode is not PerformanceMode.NONE]
     _try_config(target, "performance_mode", [ModelConfig(mode=mode) for mode in modes])
 
 
 def takes_priorities(target: Target) -> None:
-    """Each priority gives the same answer, or is refused without the capability."""
+    """Check that each priority gives the same answer, or is refused without the capability."""
     priorities = [priority for priority in Priority if priority is not Priority.NONE]
     _try_config(target, "priority", [ModelConfig(priority=priority) for priority in priorities])
 
@@ -88,25 +88,25 @@ def _try_config(target: Target, capability: str, configs: Sequence[ModelConfig])
         subject = subjects(connection)[0]
         if not getattr(target.info.capabilities, capability):
             for config in configs:
-                with refused(f"{config} without the capability {capability}", OperationForbidden):
+                with expect_refusal(f"{config} without the capability {capability}", OperationForbidden):
                     connection.prepare(subject.graph, config).close()
             raise NotOffered(f"the device has no {capability}, and refuses what needs it")
         for config in configs:
             with connection.prepare(subject.graph, config) as prepared:
-                # Small integers and their sums of 64 products are exact in FLOAT16 too, up to 2048.
+                # Sums of 64 products of small integers are exact in FLOAT16 too, up to 2048.
                 given = np.sign(subject.question(1))
                 require_answer(subject, given, prepared.run([given]), f"with {config}")
 
 
 def exports_models(target: Target) -> None:
-    """With the capability model_cache a model is exported; without, that is refused."""
+    """Check that a model is exported, or that this is refused without model_cache."""
     with target.session() as connection:
         subject, prepared = prepared_subject(connection)
         with prepared:
             if not target.info.capabilities.model_cache:
-                with refused("an export without the capability model_cache", Unsupported):
+                with expect_refusal("an export without the capability model_cache", Unsupported):
                     prepared.export()
-                with refused(
+                with expect_refusal(
                     "a cache without the capability model_cache", Unsupported, InvalidFile, OperationForbidden
                 ):
                     connection.restore([Part.of(b"cache")]).close()
@@ -118,14 +118,14 @@ def exports_models(target: Target) -> None:
 
 
 def profiles_runs(target: Target) -> None:
-    """With the capability profiling a run tells what its operators took; without, it is refused."""
+    """Check that a profiled run reports its operators' times, or is refused without profiling."""
     with target.session() as connection:
         subject, prepared = prepared_subject(connection)
         with prepared:
             given = subject.question(1)
             request = run_request(prepared, [given], profile=True)
             if not target.info.capabilities.profiling:
-                with refused("a profile without the capability profiling", Unsupported):
+                with expect_refusal("a profile without the capability profiling", Unsupported):
                     connection.call("PreparedModel.Run", request)
                 raise NotOffered("the device doesn't profile runs, and says so")
             reply = connection.call("PreparedModel.Run", request)
@@ -136,14 +136,14 @@ def profiles_runs(target: Target) -> None:
 
 
 def loads_programs(target: Target) -> None:
-    """Of the formats that it claims it refuses what is no such file, and each other format altogether."""
+    """Check that garbage in a claimed program format is refused, and so is every other format."""
     formats = target.info.capabilities.program_formats
     with target.session() as connection:
-        with refused(f"a program of the format {_UNKNOWN_FORMAT!r}", Unsupported, InvalidParameter):
+        with expect_refusal(f"a program of the format {_UNKNOWN_FORMAT!r}", Unsupported, InvalidParameter):
             connection.load_program(_UNKNOWN_FORMAT, [Part.of(b"no program")]).close()
         for name in formats:
             for garbage in (b"no program", b"\0" * 4096, bytes(range(256)) * 16):
-                with refused(
+                with expect_refusal(
                     f"{len(garbage)} bytes as a program of {name!r}", InvalidFile, Unsupported, InvalidParameter
                 ):
                     connection.load_program(name, [Part.of(garbage)]).close()

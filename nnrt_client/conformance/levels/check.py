@@ -1,23 +1,23 @@
-"""Trials that are code: what a daemon has to do besides giving right answers."""
+"""Checks: trials that are code, for everything that a daemon must do besides computing right answers."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from nnrt_client.conformance.case import Level
-from nnrt_client.conformance.outcome import RIGHT, Outcome, Verdict, failure, said
-from nnrt_client.conformance.target import Broken, Target
+from nnrt_client.conformance.outcome import RIGHT, Outcome, Verdict, outcome_from_error, quote_error
+from nnrt_client.conformance.target import Breach, Target
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.errors import NnrtError
 
 
 class NotOffered(Exception):
-    """There is nothing to check: the device doesn't offer it, which the message says."""
+    """The device doesn't offer what a check tests; the message says what."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A trial that is a function: it returns where all is well, and raises Broken or NotOffered."""
+    """Trial that is a function, which returns on success and raises Breach or NotOffered otherwise."""
 
     level: Level
     name: str
@@ -27,33 +27,33 @@ class Check:
     family: str = ""
     is_quick: bool = True
 
-    def tried(self, target: Target) -> Outcome:
-        """Try it. An error that the function doesn't expect is a failure of the daemon's."""
+    def run(self, target: Target) -> Outcome:
+        """Run the function. An unexpected NnrtError is a failure of the daemon."""
         try:
             self.function(target)
         except NotOffered as reason:
             return Outcome(Verdict.REFUSED, str(reason))
-        except Broken as broken:
+        except Breach as broken:
             return Outcome(Verdict.WRONG, str(broken))
         except NnrtError as error:
-            return failure(error)
+            return outcome_from_error(error)
         return RIGHT
 
 
-def checks_of(level: Level, *functions: Callable[[Target], None]) -> list[Check]:
-    """The checks of a level, named as their functions are."""
+def make_checks(level: Level, *functions: Callable[[Target], None]) -> list[Check]:
+    """Return the checks of a level, named after their functions."""
     return [Check(level, f"{level.value}/{function.__name__}", function) for function in functions]
 
 
 def require(is_so: object, what: str) -> None:
-    """Raise Broken with these words unless it is so."""
+    """Raise Breach with this message unless the condition holds."""
     if not is_so:
-        raise Broken(what)
+        raise Breach(what)
 
 
 @contextmanager
-def refused(what: str, *kinds: type[NnrtError]) -> Iterator[None]:
-    """Raise Broken unless the block raises one of these errors, with a message."""
+def expect_refusal(what: str, *kinds: type[NnrtError]) -> Iterator[None]:
+    """Raise Breach unless the block raises one of these errors with a message."""
     wanted = " or ".join(kind.code.name for kind in kinds)
     try:
         yield
@@ -61,5 +61,5 @@ def refused(what: str, *kinds: type[NnrtError]) -> Iterator[None]:
         require(error.message, f"{what} is refused with {error.code.name} and no message; say what would be right")
         return
     except NnrtError as error:
-        raise Broken(f"{what} is refused with {said(error)}; it is to be refused with {wanted}") from error
-    raise Broken(f"{what} is taken; it is to be refused with {wanted}")
+        raise Breach(f"{what} is refused with {quote_error(error)}; it is to be refused with {wanted}") from error
+    raise Breach(f"{what} is taken; it is to be refused with {wanted}")

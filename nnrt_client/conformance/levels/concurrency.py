@@ -1,4 +1,4 @@
-"""The level `concurrency`: many clients at a time, runs that are to stop, and memory that changes under way."""
+"""Level `concurrency`: many clients at once, runs that must stop, and memory that changes during a run."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -9,8 +9,8 @@ import numpy as np
 
 from nnrt_client.conformance.case import Level
 from nnrt_client.conformance.cases.draft import Draft
-from nnrt_client.conformance.levels.check import Check, NotOffered, checks_of, require
-from nnrt_client.conformance.levels.long_model import long_model
+from nnrt_client.conformance.levels.check import Check, NotOffered, make_checks, require
+from nnrt_client.conformance.levels.long_model import find_long_model
 from nnrt_client.conformance.levels.residents import (
     gives_no_memory_with_bytes_of_others,
     keeps_each_output_apart,
@@ -35,28 +35,28 @@ from nnrt_hdi.tensor import Array, TensorSpec
 
 _CLIENTS = 8
 _RUNS, _TURNS = 12, 6
-# What the inputs of long runs, and so their answers, differ by.
+# Differences between the inputs of the long runs, and so between their answers.
 _SHIFTS = np.arange(4, dtype=np.float32)
 _ROUNDS = 3
 
 
 def serves_many_clients_of_one_model(target: Target) -> None:
-    """Eight clients, each with a session of its own, run the same model; each gets the answers to its own inputs."""
-    _in_clients(target, lambda connection, client: _ask(connection, subjects(connection)[0], client))
+    """Check that eight clients, each in its own session, run one model and get the answers to their own inputs."""
+    _run_in_clients(target, lambda connection, client: _ask(connection, subjects(connection)[0], client))
 
 
 def serves_many_clients_of_several_models(target: Target) -> None:
-    """Eight clients run different models at a time."""
+    """Check that eight clients can run different models at the same time."""
 
     def client_of(connection: Connection, client: int) -> None:
         taken = subjects(connection)
         _ask(connection, taken[client % len(taken)], client)
 
-    _in_clients(target, client_of)
+    _run_in_clients(target, client_of)
 
 
 def compiles_for_many_clients(target: Target) -> None:
-    """Eight clients have different models compiled at a time, each the one that it runs then."""
+    """Check that eight clients can compile different models at the same time and run what they compiled."""
 
     def client_of(connection: Connection, client: int) -> None:
         taken = subjects(connection)
@@ -66,11 +66,11 @@ def compiles_for_many_clients(target: Target) -> None:
                 given = subject.question(client * _TURNS + turn)
                 require_answer(subject, given, prepared.run([given]), "when it is compiled beside others")
 
-    _in_clients(target, client_of)
+    _run_in_clients(target, client_of)
 
 
 def serves_many_clients_of_dynamic_models(target: Target) -> None:
-    """Eight clients run one model, each with another number of rows in each run."""
+    """Check that eight clients can run one model, each run with another number of rows."""
     if not target.info.capabilities.dynamic_input:
         raise NotOffered("the device needs every dimension")
 
@@ -83,11 +83,11 @@ def serves_many_clients_of_dynamic_models(target: Target) -> None:
                 given = subject.question(client * _RUNS + run, 1 + (client + run) % _CLIENTS)
                 require_answer(subject, given, prepared.run([given]), f"with {len(given)} rows, beside other clients")
 
-    _in_clients(target, client_of)
+    _run_in_clients(target, client_of)
 
 
 def runs_one_prepared_model_in_many_threads(target: Target) -> None:
-    """Runs of one prepared model overlap."""
+    """Check that runs of one prepared model can overlap."""
     with target.session() as connection:
         subject, prepared = prepared_subject(connection)
         questions = [subject.question(seed) for seed in range(_CLIENTS * _RUNS)]
@@ -98,12 +98,12 @@ def runs_one_prepared_model_in_many_threads(target: Target) -> None:
 
 
 def keeps_runs_apart_that_overlap(target: Target) -> None:
-    """Runs of one prepared model that take long are on the device together; each gives the answer to its own inputs."""
+    """Check that long overlapping runs of one prepared model give the answers to their own inputs."""
     with target.session() as connection:
-        model = long_model(connection)
+        model = find_long_model(connection)
         with model.prepared:
             what = f"a run of {model.nodes} nodes gives another answer beside {len(_SHIFTS) - 1} with other inputs"
-            for _ in range(_ROUNDS):  # What is confused depends on which of them ends first.
+            for _ in range(_ROUNDS):  # An error may depend on the order in which runs end.
                 futures = [model.prepared.executor.submit([model.given + shift]) for shift in _SHIFTS]
                 for shift, future in zip(_SHIFTS, futures, strict=True):
                     (output,) = future.result()
@@ -117,8 +117,8 @@ def _ask(connection: Connection, subject: Subject, client: int) -> None:
             require_answer(subject, given, prepared.run([given]), f"for client {client} beside {_CLIENTS - 1} others")
 
 
-def _in_clients(target: Target, ask: Callable[[Connection, int], None]) -> None:
-    """Have eight clients do something at a time."""
+def _run_in_clients(target: Target, ask: Callable[[Connection, int], None]) -> None:
+    """Call `ask` in eight threads at once, each with a session of its own."""
     barrier = threading.Barrier(_CLIENTS)
 
     def client_of(client: int) -> None:
@@ -133,7 +133,7 @@ def _in_clients(target: Target, ask: Callable[[Connection, int], None]) -> None:
 
 
 def writes_outputs_into_tensors(target: Target) -> None:
-    """Outputs go into the memory that is given for them, and nowhere else."""
+    """Check that outputs go into the memory that the client provides, and nowhere else."""
     with target.session() as connection, ExitStack() as stack:
         for subject, graph in _known_and_dynamic(connection):
             prepared = stack.enter_context(connection.prepare(graph))
@@ -157,7 +157,7 @@ def writes_outputs_into_tensors(target: Target) -> None:
 
 
 def _known_and_dynamic(connection: Connection) -> Iterator[tuple[Subject, Graph]]:
-    """The small models, each with the graph that says its rows, and with one that doesn't where the device takes it."""
+    """Yield each small model with its static graph, and with its dynamic graph if the device takes that."""
     for subject in subjects(connection):
         yield subject, subject.graph
         if not first_reason(connection.supported(subject.dynamic.graph)):
@@ -169,8 +169,10 @@ def _make_room(subject: Subject, tensor: Tensor) -> None:
 
 
 def bears_inputs_that_change(target: Target) -> None:
-    """A client that writes to an input in shared memory while a run reads it gets wrong numbers or an error; the daemon
-    and everybody else go on."""
+    """Check that a client that changes an input in shared memory during a run harms only itself.
+
+    Its runs get wrong numbers or errors; the daemon and its other clients go on.
+    """
     with target.session() as connection:
         for subject in subjects(connection)[:2]:
             _change_under_way(connection, subject.graph, [subject.question(1), subject.question(2)])
@@ -183,7 +185,7 @@ def bears_inputs_that_change(target: Target) -> None:
 
 
 def _change_under_way(connection: Connection, graph: Graph, inputs: Sequence[Array]) -> None:
-    """Run a model many times while its input is now the one, now the other."""
+    """Run a model many times while another thread switches its input between two arrays."""
     first, second = inputs
     is_over = threading.Event()
     (spec,) = graph.input_specs
@@ -212,7 +214,7 @@ def _change_under_way(connection: Connection, graph: Graph, inputs: Sequence[Arr
 
 
 def _dangerous(connection: Connection) -> list[tuple[Graph, Array, Array]]:
-    """Models whose input decides what is read, of those that the device takes, with a right and a wrong input."""
+    """Return supported models whose input decides what is read or divided, each with a right and a wrong input."""
     rows = np.arange(1 << 12, dtype=np.float32).reshape(-1, 4)
     indices = np.arange(1 << 14, dtype=np.int32) % len(rows)
     far = np.full_like(indices, np.iinfo(np.int32).max)
@@ -234,8 +236,8 @@ def _tensor(connection: Connection, subject: Subject) -> Tensor:
 
 
 def checks() -> list[Check]:
-    """The checks of the level."""
-    return checks_of(
+    """Return the checks of the level."""
+    return make_checks(
         Level.CONCURRENCY,
         serves_many_clients_of_one_model,
         serves_many_clients_of_several_models,

@@ -1,4 +1,4 @@
-"""The level `contract`: what a daemon says of itself, and that it does what it says, no less and no more."""
+"""Level `contract`: what a daemon says about itself, and that it behaves accordingly."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from nnrt_client.conformance.levels.capabilities import (
     takes_priorities,
     takes_unknown_dimensions,
 )
-from nnrt_client.conformance.levels.check import Check, NotOffered, checks_of, refused, require
+from nnrt_client.conformance.levels.check import Check, NotOffered, expect_refusal, make_checks, require
 from nnrt_client.conformance.levels.limits import (
     refuses_buffers_above_the_limit,
     refuses_models_above_the_limit,
@@ -47,13 +47,13 @@ _ID_BYTES = 16
 _UNKNOWN_EXTENSION = {"conformance.unknown": b"1"}
 _EXTENSION_REFUSALS = (InvalidParameter, Unsupported, OperationForbidden)
 _UNKNOWN_ID = 2**63 - 1
-# Models that are prepared and released to see what stays.
+# Minimum number of models to prepare and release in search of leaks.
 _TIMES = 20
 _MANY_ROWS = 1000
 
 
 def describes_itself(target: Target) -> None:
-    """Names that tell it from others, a known type and HDI version, limits above 0."""
+    """Check that a device has a name and version, a known type and HDI version, and limits above 0."""
     problem = target.info.problem
     require(not problem, problem)
     with target.session() as connection:
@@ -65,7 +65,7 @@ def describes_itself(target: Target) -> None:
 
 
 def tells_sessions_apart(target: Target) -> None:
-    """One instance, a session id for each client, and the same description for all."""
+    """Check that each client gets a session ID of its own, and the same instance ID and description."""
     with target.session() as first, target.session() as second:
         ids = [each.session.welcome.session_id for each in (first, second)]
         require(all(len(each) == _ID_BYTES for each in ids), "a session id has another length than 16 bytes")
@@ -76,7 +76,7 @@ def tells_sessions_apart(target: Target) -> None:
 
 
 def says_how_it_is(target: Target) -> None:
-    """Its status is that it takes work."""
+    """Check that the device's status says that it takes work."""
     with target.session() as connection:
         status = connection.device.status()
         usable = (DeviceStatus.AVAILABLE, DeviceStatus.BUSY)
@@ -84,7 +84,7 @@ def says_how_it_is(target: Target) -> None:
 
 
 def computes_small_models(target: Target) -> None:
-    """The answers of the models that all other checks need."""
+    """Check the answers of the small models that all other checks need."""
     with target.session() as connection:
         for subject in subjects(connection):
             with connection.prepare(subject.graph) as prepared:
@@ -95,7 +95,7 @@ def computes_small_models(target: Target) -> None:
 
 
 def keeps_nothing_of_earlier_runs(target: Target) -> None:
-    """An answer depends on the inputs of its own run alone."""
+    """Check that an answer depends only on the inputs of its own run."""
     with target.session() as connection:
         for subject in subjects(connection):
             with connection.prepare(subject.graph) as prepared:
@@ -108,23 +108,23 @@ def keeps_nothing_of_earlier_runs(target: Target) -> None:
 
 
 def refuses_unknown_extensions(target: Target) -> None:
-    """An attribute that the backend doesn't know is an error, and no setting that has no effect."""
+    """Check that an extension that the backend doesn't know is an error, instead of being ignored."""
     config = ModelConfig(extensions=_UNKNOWN_EXTENSION)
     with target.session() as connection:
         subject = subjects(connection)[0]
-        with refused("an unknown extension", *_EXTENSION_REFUSALS):
+        with expect_refusal("an unknown extension", *_EXTENSION_REFUSALS):
             connection.prepare(subject.graph, config).close()
         with connection.prepare(subject.graph) as prepared:
             given = subject.question(1)
             require_answer(subject, given, prepared.run([given]), "after a refusal")
             if target.info.capabilities.model_cache:
                 parts = prepared.export()
-                with refused("a cache with an unknown extension", *_EXTENSION_REFUSALS):
+                with expect_refusal("a cache with an unknown extension", *_EXTENSION_REFUSALS):
                     connection.restore(parts, config).close()
 
 
 def says_why_not(target: Target) -> None:
-    """Nodes that no device can run are refused one by one, with reasons, and with them their models."""
+    """Check that nodes that no device can run are refused one by one with reasons, and so are their models."""
     with target.session() as connection:
         subject = subjects(connection)[0]
         for broken in _broken_graphs(subject.graph):
@@ -132,12 +132,12 @@ def says_why_not(target: Target) -> None:
             require(not answers[-1].supported, f"the node is said to be supported of {broken.name}")
             for place, answer in enumerate(answers[:-1]):
                 require(answer.supported, f"{broken.place(place)} is refused though its own operands are right")
-            with refused(broken.name, InvalidParameter, Unsupported):
+            with expect_refusal(broken.name, InvalidParameter, Unsupported):
                 connection.prepare(broken).close()
 
 
 def _broken_graphs(graph: Graph) -> list[Graph]:
-    """The graph with a node more that makes no sense."""
+    """Return copies of the graph, each with one more node that is invalid."""
     (made,) = graph.outputs
     kind = graph.tensors[made].data_type
 
@@ -163,7 +163,7 @@ def _broken_graphs(graph: Graph) -> list[Graph]:
 
 
 def answers_the_same_each_time(target: Target) -> None:
-    """What is supported is so for every client, and each time."""
+    """Check that every client gets the same answer about support, each time."""
     with target.session() as connection, target.session() as other:
         for subject in candidates():
             first = first_reason(connection.supported(subject.graph))
@@ -174,7 +174,7 @@ def answers_the_same_each_time(target: Target) -> None:
 
 
 def refuses_wrong_inputs(target: Target) -> None:
-    """Another number of inputs, another data type, shape or length than the model's."""
+    """Check that inputs of the wrong number, data type, shape or length are refused."""
     with target.session() as connection:
         subject, prepared = prepared_subject(connection)
         with prepared:
@@ -192,18 +192,18 @@ def refuses_wrong_inputs(target: Target) -> None:
                 "an empty input": [given[:0]],
             }
             for what, inputs in wrong.items():
-                with refused(what, InvalidParameter):
+                with expect_refusal(what, InvalidParameter):
                     _run(connection, run_request(prepared, inputs))
             for count in (0, 1, given.nbytes - 1, given.nbytes + 1):
                 request = run_request(prepared, [given])
                 request.inputs[0].data.inline = given.tobytes()[:count] + b"\0" * max(count - given.nbytes, 0)
-                with refused(f"{count} bytes for an input of {given.nbytes}", InvalidParameter):
+                with expect_refusal(f"{count} bytes for an input of {given.nbytes}", InvalidParameter):
                     _run(connection, request)
             require_answer(subject, given, prepared.run([given]), "after refusals")
 
 
 def refuses_dynamic_misfits(target: Target) -> None:
-    """A run of a model with unknown rows takes none that don't fit the dimensions that are known."""
+    """Check that a model with unknown rows refuses inputs that don't fit its known dimensions."""
     if not target.info.capabilities.dynamic_input:
         raise NotOffered("the device needs every dimension")
     with target.session() as connection:
@@ -218,28 +218,28 @@ def refuses_dynamic_misfits(target: Target) -> None:
                 "an input of another data type": given.astype(np.int8),
             }
             for what, array in wrong.items():
-                with refused(what, InvalidParameter, Unsupported):
+                with expect_refusal(what, InvalidParameter, Unsupported):
                     _run(connection, run_request(prepared, [np.ascontiguousarray(array)]))
             require_answer(subject, given, prepared.run([given]), "after refusals")
 
 
 def forgets_what_is_released(target: Target) -> None:
-    """A model that was released, one of another session and one that never was: none of them runs."""
+    """Check that released models, other sessions' models and unknown models don't run."""
     with target.session() as connection, target.session() as other:
         subject, prepared = prepared_subject(connection)
         request = run_request(prepared, [subject.question(1)])
-        with refused("a model of another session", UnavailableDevice, InvalidParameter):
+        with expect_refusal("a model of another session", UnavailableDevice, InvalidParameter):
             _run(other, request)
         prepared.close()
-        with refused("a model that was released", UnavailableDevice, InvalidParameter):
+        with expect_refusal("a model that was released", UnavailableDevice, InvalidParameter):
             _run(connection, request)
         request.model_id = _UNKNOWN_ID
-        with refused("a model that never was", UnavailableDevice, InvalidParameter):
+        with expect_refusal("a model that never was", UnavailableDevice, InvalidParameter):
             _run(connection, request)
 
 
 def frees_what_is_released(target: Target) -> None:
-    """Models that are prepared, run and released again and again leave nothing behind."""
+    """Check that preparing, running and releasing models again and again leaves nothing behind."""
     with target.session() as connection:
         subject = subjects(connection)[0]
         given = subject.question(1)
@@ -250,7 +250,7 @@ def frees_what_is_released(target: Target) -> None:
 
 
 def says_which_shapes_it_takes(target: Target) -> None:
-    """Ranges of dimensions, one for each input, that the shapes of its models lie in."""
+    """Check that the device reports one range of dimensions per input, which includes the model's shapes."""
     with target.session() as connection:
         subject = subjects(connection)[0]
         with connection.prepare(subject.graph) as prepared:
@@ -269,7 +269,10 @@ def says_which_shapes_it_takes(target: Target) -> None:
 
 
 def _require_ranges(connection: Connection, prepared: Prepared, shapes: Sequence[Shape]) -> list[DimRange]:
-    """The ranges of the inputs, in which these shapes must lie. Raises NotOffered where the device doesn't say."""
+    """Return the ranges of the inputs, in which these shapes must lie.
+
+    Raises NotOffered if the device reports no ranges.
+    """
     request = prepared_model_pb2.GetInputDimRangesRequest(model_id=prepared.handle.model_id)
     try:
         ranges = wire.dim_ranges(connection.call("PreparedModel.GetInputDimRanges", request))
@@ -300,8 +303,8 @@ def _run(connection: Connection, request: Any) -> Any:
 
 
 def checks() -> list[Check]:
-    """The checks of the level."""
-    return checks_of(
+    """Return the checks of the level."""
+    return make_checks(
         Level.CONTRACT,
         describes_itself,
         tells_sessions_apart,

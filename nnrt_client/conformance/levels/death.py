@@ -1,4 +1,4 @@
-"""The level `death`: what ends careless daemons. Whatever is asked, the daemon answers, and is the same afterwards."""
+"""Level `death`: requests that crash daemons without checks. The daemon must answer and keep working."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -23,8 +23,11 @@ _HUGE = 2**31 - 1
 Operand = Array | TensorSpec
 
 
-def _survives(ask: Callable[[Connection], None], target: Target) -> None:
-    """Ask, whatever the answer is; then have the device compute as ever. Whether it lived is seen by the kit."""
+def _check_survival(ask: Callable[[Connection], None], target: Target) -> None:
+    """Send a request, ignore its error, and check that the device still computes.
+
+    The kit itself checks that the daemon is still alive.
+    """
     with target.session() as connection, suppress(NnrtError):
         ask(connection)
     with target.session() as connection:
@@ -52,7 +55,7 @@ def _node(
     result: TensorSpec | Sequence[TensorSpec],
     attrs: Mapping[str, Any],
 ) -> Graph:
-    """A graph of one node, whose operands without elements are its inputs."""
+    """Return a graph of one node; operands that are specs become its inputs, arrays its constants."""
     pairs = [
         (each, None) if isinstance(each, TensorSpec) else (spec(each.shape, data_type_of(each.dtype)), each)
         for each in operands
@@ -69,7 +72,7 @@ def _i(*shape: int) -> TensorSpec:
 
 
 def _hostile_nodes() -> Iterator[tuple[str, Graph, list[Array]]]:
-    """Nodes that ask for the impossible, each with the inputs of a run."""
+    """Yield nodes with impossible requests, each with the inputs of a run."""
     least, few = np.iinfo(np.int32).min, np.arange(6, dtype=np.float32).reshape(2, 3)
     minus, zeros = np.full(8, -1, np.int32), np.zeros(8, np.int32)
     lows = np.full(8, least, np.int32)
@@ -140,7 +143,7 @@ def _hostile_nodes() -> Iterator[tuple[str, Graph, list[Array]]]:
 
 
 def _deep_chain(connection: Connection) -> None:
-    """Ten thousand nodes, each of which reads what the one before it writes."""
+    """Run a chain of ten thousand nodes."""
     subject = subjects(connection)[0]
     length = 10_000
     node = subject.graph.nodes[0]
@@ -158,7 +161,7 @@ def _deep_chain(connection: Connection) -> None:
 
 
 def _run_of_wild_requests(connection: Connection) -> None:
-    """Requests to run that make no sense at all."""
+    """Send requests to run that are nonsense."""
     subject, prepared = prepared_subject(connection)
     given = subject.question(1)
     with prepared:
@@ -191,9 +194,9 @@ def _run_of_wild_requests(connection: Connection) -> None:
 
 
 def checks() -> Iterator[Check]:
-    """The checks of the level."""
+    """Yield the checks of the level."""
     for name, graph, inputs in _hostile_nodes():
-        function = partial(_survives, partial(_prepare_and_run, graph, inputs))
+        function = partial(_check_survival, partial(_prepare_and_run, graph, inputs))
         yield Check(Level.DEATH, f"death/{name}", function, (graph.nodes[0].type,), graph.tensors[0].data_type)
     for name, ask in (("chain_of_10000_nodes", _deep_chain), ("wild_requests", _run_of_wild_requests)):
-        yield Check(Level.DEATH, f"death/{name}", partial(_survives, ask))
+        yield Check(Level.DEATH, f"death/{name}", partial(_check_survival, ask))

@@ -1,10 +1,10 @@
-"""What is large, and what is larger than the daemon's limits: the part of the level `contract` that is about it."""
+"""Checks of the level `contract` with large tensors and with requests above the daemon's limits."""
 
 from contextlib import ExitStack
 
 import numpy as np
 
-from nnrt_client.conformance.levels.check import NotOffered, refused, require
+from nnrt_client.conformance.levels.check import NotOffered, expect_refusal, require
 from nnrt_client.conformance.levels.subjects import COLUMNS, Subject, outer_sum, require_answer, subjects
 from nnrt_client.conformance.target import Target, first_reason
 from nnrt_hdi.enums import DataType, NodeType
@@ -13,12 +13,12 @@ from nnrt_hdi.graph import Constant, Graph, Node
 from nnrt_hdi.tensor import TensorSpec
 from nnrt_hdi.v2 import device_pb2
 
-# Models of a session that are too many to try.
+# Largest Limits.session_models that is tested.
 _MANY_MODELS = 200
 
 
 def takes_large_constants(target: Target) -> None:
-    """A constant that travels apart from its model, in many chunks, arrives as it was."""
+    """Check that a constant that the client uploads in many chunks arrives intact."""
     rows = 1 << 14
     with target.session() as connection:
         taken = {subject.name: subject for subject in subjects(connection)}
@@ -37,8 +37,10 @@ def takes_large_constants(target: Target) -> None:
 
 
 def refuses_outputs_above_the_limit(target: Target) -> None:
-    """An output that is larger than Limits.tensor_bytes is refused before there is memory for it: before it is
-    compiled where the shape is known, else before it is computed."""
+    """Check that the daemon refuses outputs above Limits.tensor_bytes before it allocates memory for them.
+
+    It refuses known shapes before it compiles, and others before it computes.
+    """
     with target.session() as connection:
         limit = connection.session.welcome.limits.tensor_bytes
         side = int(np.ceil(np.sqrt(limit / 4))) + 1
@@ -47,31 +49,31 @@ def refuses_outputs_above_the_limit(target: Target) -> None:
             raise NotOffered("the device doesn't add a row and a column")
         reason = first_reason(connection.supported(known))
         require(reason, f"an output of {side} x {side} x 4 bytes is supported; Limits.tensor_bytes is {limit}")
-        with refused("an output above Limits.tensor_bytes", OutOfMemory, InvalidParameter, Unsupported):
+        with expect_refusal("an output above Limits.tensor_bytes", OutOfMemory, InvalidParameter, Unsupported):
             connection.prepare(known).close()
         if target.info.capabilities.dynamic_input and not first_reason(connection.supported(unknown)):
             with connection.prepare(unknown) as prepared:
                 row, column = np.zeros((1, side), np.float32), np.zeros((side, 1), np.float32)
-                with refused("a run with an output above Limits.tensor_bytes", OutOfMemory, InvalidParameter):
+                with expect_refusal("a run with an output above Limits.tensor_bytes", OutOfMemory, InvalidParameter):
                     prepared.run([row, column])
                 small = prepared.run([row[:, :2] + 1, column[:3]])
                 require(np.array_equal(small[0], np.ones((3, 2))), "the run after it has another answer than 1 + 0")
 
 
 def refuses_buffers_above_the_limit(target: Target) -> None:
-    """A session holds no more than Limits.session_bytes."""
+    """Check that a session gets no more memory than Limits.session_bytes."""
     with target.session() as connection:
         limit = connection.session.welcome.limits.session_bytes
         for length in (0, 2**62):
-            with refused(f"a buffer of {length} bytes", InvalidParameter, OutOfMemory):
+            with expect_refusal(f"a buffer of {length} bytes", InvalidParameter, OutOfMemory):
                 connection.call("NnrtDevice.AllocateBuffer", device_pb2.AllocateBufferRequest(length=length))
-        with refused(f"buffers of more than {limit} bytes", OutOfMemory, InvalidParameter):
+        with expect_refusal(f"buffers of more than {limit} bytes", OutOfMemory, InvalidParameter):
             for _ in range(limit // (1 << 30) + 2):
                 connection.call("NnrtDevice.AllocateBuffer", device_pb2.AllocateBufferRequest(length=1 << 30))
 
 
 def refuses_models_above_the_limit(target: Target) -> None:
-    """A session has no more than Limits.session_models."""
+    """Check that a session gets no more models than Limits.session_models."""
     with target.session() as connection, ExitStack() as stack:
         most = connection.session.welcome.limits.session_models
         subject = subjects(connection)[0]
@@ -79,7 +81,7 @@ def refuses_models_above_the_limit(target: Target) -> None:
             raise NotOffered(f"a session may have {most} models, too many to try")
         for _ in range(most):
             prepared = stack.enter_context(connection.prepare(subject.graph))
-        with refused(f"one model more than {most}", OutOfMemory, OperationForbidden):
+        with expect_refusal(f"one model more than {most}", OutOfMemory, OperationForbidden):
             connection.prepare(subject.graph).close()
         given = subject.question(1)
         require_answer(subject, given, prepared.run([given]), "beside a model too many")

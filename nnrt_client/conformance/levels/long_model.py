@@ -1,4 +1,4 @@
-"""A model whose runs take long enough to be stopped, on whatever device."""
+"""Model whose runs take long enough to be stopped, on any device."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.graph import Constant, Graph, Node
 from nnrt_hdi.tensor import TensorSpec
 
-# What a run is to take, the least that it may when the model is chosen, and the least that still says something.
+# Duration of a run in seconds: the target, the minimum when the model is chosen, and the minimum for a valid trial.
 _WANTED_S, _LEAST_S, _SHORT_S = 0.4, 0.15, 0.1
 _SIDES = (512, 1024, 2048)
 _FEW, _LEAST_NODES, _MOST_NODES = 4, 16, 256
@@ -25,24 +25,23 @@ _TRIES = 4
 Floats = NDArray[np.float32]
 
 
-class SeemedLong(Exception):
-    """A run of the model takes little now: it was chosen beside other work. What was found with it says nothing."""
+class RunTooShort(Exception):
+    """A run now takes too little time: the model was chosen while other work slowed it down. The trial is void."""
 
 
 @dataclass(frozen=True, slots=True)
 class LongModel:
-    """A prepared chain of equal nodes: a run has a boundary between operators at which it can stop every
-    `took_s / nodes` seconds."""
+    """Prepared chain of equal nodes, which can stop between operators every `took_s / nodes` seconds."""
 
     prepared: Prepared
     given: Floats
     wanted: Floats
     nodes: int
-    # A run that nobody stopped.
+    # Duration of a run that is not stopped.
     took_s: float
 
-    def time_right(self, when: str) -> float:
-        """The seconds of a whole run. Raises Broken unless it gives the right answer."""
+    def time_run(self, when: str) -> float:
+        """Return the duration of a whole run. Raises Breach unless its answer is right."""
         began = time.monotonic()
         (output,) = self.prepared.run([self.given])
         took_s = time.monotonic() - began
@@ -50,29 +49,29 @@ class LongModel:
         return took_s
 
     def require_long(self, whole_s: float) -> None:
-        """Raise SeemedLong where a whole run takes so little."""
+        """Raise SeemedLong if a whole run takes less than _SHORT_S."""
         if whole_s < _SHORT_S:
-            raise SeemedLong
+            raise RunTooShort
 
 
-def with_long_model(connection: Connection, trial: Callable[[LongModel], None]) -> None:
-    """Try something with a model as of `long_model`, and with another one where that raises SeemedLong."""
+def try_with_long_model(connection: Connection, trial: Callable[[LongModel], None]) -> None:
+    """Run a trial with a `long_model`, and again with a new one each time it raises SeemedLong."""
     for _ in range(_TRIES):
-        model = long_model(connection)
-        with model.prepared, suppress(SeemedLong):
+        model = find_long_model(connection)
+        with model.prepared, suppress(RunTooShort):
             trial(model)
             return
     raise NotOffered("no run takes long at one time that doesn't take little at another")
 
 
-def long_model(connection: Connection) -> LongModel:
-    """A model that the device runs for half a second or so. Raises NotOffered where it takes none, or is too fast."""
+def find_long_model(connection: Connection) -> LongModel:
+    """Return a model that runs for about half a second. Raises NotOffered if the device can't."""
     reasons = []
     for side in _SIDES:
         for node_type, constant, given in _links(side):
             try:
-                model = _scaled(connection, node_type, constant, given)
-            except NnrtError as error:  # Such as no memory for one so large.
+                model = _scale_chain(connection, node_type, constant, given)
+            except NnrtError as error:  # Such as too little memory.
                 reasons.append(error.message)
                 continue
             if isinstance(model, LongModel):
@@ -81,14 +80,14 @@ def long_model(connection: Connection) -> LongModel:
     raise NotOffered(f"no run takes long enough to be stopped ({'; '.join(dict.fromkeys(reasons))})")
 
 
-def _scaled(connection: Connection, node_type: NodeType, constant: Floats, given: Floats) -> LongModel | str:
-    """A chain of so many such nodes as take long enough; why there is none."""
+def _scale_chain(connection: Connection, node_type: NodeType, constant: Floats, given: Floats) -> LongModel | str:
+    """Return a chain with enough nodes to take long, or the reason why there is none."""
     if reason := first_reason(connection.supported(_chain(node_type, constant, given, _FEW))):
         return reason
     nodes, took_s = _FEW, 0.0
-    for _ in range(_TRIES):  # What was measured beside other work may be less than it seemed.
+    for _ in range(_TRIES):  # Other work may have slowed the measurement.
         prepared = connection.prepare(_chain(node_type, constant, given, nodes))
-        took_s = _time_of_run(prepared, given)
+        took_s = _time_two_runs(prepared, given)
         if took_s >= _LEAST_S and nodes >= _LEAST_NODES:
             break
         prepared.close()
@@ -102,8 +101,8 @@ def _scaled(connection: Connection, node_type: NodeType, constant: Floats, given
     return LongModel(prepared, given, wanted, nodes, took_s)
 
 
-def _time_of_run(prepared: Prepared, given: Floats) -> float:
-    """The seconds of the faster of two runs."""
+def _time_two_runs(prepared: Prepared, given: Floats) -> float:
+    """Return the seconds of the faster of two runs."""
     times = []
     for _ in range(2):
         began = time.monotonic()
@@ -113,9 +112,9 @@ def _time_of_run(prepared: Prepared, given: Floats) -> float:
 
 
 def _links(side: int) -> Iterator[tuple[NodeType, Floats, Floats]]:
-    """Nodes of one operand and one constant, whose chains never leave the small integers."""
+    """Yield nodes of one operand and one constant; a chain of them has only small integers as values."""
     numbers = (np.arange(side * side) % 7 - 3).reshape(side, side).astype(np.float32)
-    # Turns the columns round, and back the next time.
+    # Reverses the columns; the next node reverses them again.
     yield NodeType.MATMUL_FUSION, np.ascontiguousarray(np.eye(side, dtype=np.float32)[::-1]), numbers
     yield NodeType.ADD_FUSION, np.where(numbers > 0, np.float32(1), np.float32(-1)), numbers
 

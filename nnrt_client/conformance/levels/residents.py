@@ -1,4 +1,4 @@
-"""What clients keep in the memory of a device between runs: the part of the level `concurrency` that is about it."""
+"""Checks of the level `concurrency` with tensors that stay in device memory between runs."""
 
 from contextlib import ExitStack
 from dataclasses import replace
@@ -16,12 +16,12 @@ from nnrt_hdi.graph import Constant, Graph, Node
 from nnrt_hdi.tensor import Array, TensorSpec
 from nnrt_hdi.v2 import model_pb2
 
-# The first run of a kind tells the daemon what the later ones have in common with it.
+# Only the first run of a kind sends its description; later runs refer to it.
 _TURNS = 3
 
 
 def keeps_tensors_on_the_device(target: Target) -> None:
-    """What is kept on the device is what was written there, and serves runs as input and as output."""
+    """Check that device tensors keep what was written and serve runs as input and as output."""
     with target.session() as connection, ExitStack() as stack:
         for subject in subjects(connection):
             prepared = stack.enter_context(connection.prepare(subject.graph))
@@ -40,7 +40,7 @@ def keeps_tensors_on_the_device(target: Target) -> None:
 
 
 def keeps_each_output_apart(target: Target) -> None:
-    """Of a model with two outputs each is left in the memory that is given for it, whichever that is."""
+    """Check that each of a model's two outputs goes to the memory provided for it."""
     numbers = np.arange(1, COLUMNS + 1, dtype=np.float32)
     graph = _sum_and_product(numbers)
     with target.session() as connection, ExitStack() as stack:
@@ -67,7 +67,7 @@ def _sum_and_product(numbers: Array) -> Graph:
 
 
 def replaces_states_in_place(target: Target) -> None:
-    """A run that writes where it reads, or a row behind, gives what it gives elsewhere."""
+    """Check that a run may write its output over its input, or one row behind it, with the same result."""
     with target.session() as connection, ExitStack() as stack:
         for subject in subjects(connection):
             prepared = stack.enter_context(connection.prepare(subject.graph))
@@ -91,7 +91,7 @@ def replaces_states_in_place(target: Target) -> None:
 
 
 def gives_no_memory_with_bytes_of_others(target: Target) -> None:
-    """Memory of the device is zero at first, whoever has had it before."""
+    """Check that new device memory is zero, no matter who used it before."""
     with target.session() as connection, target.session() as another:
         subject = subjects(connection)[0]
         for _ in range(_TURNS):

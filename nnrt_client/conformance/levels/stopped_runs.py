@@ -1,4 +1,4 @@
-"""Runs of the level `concurrency` that are to stop: cancelled, too late, or left by their client."""
+"""Checks of the level `concurrency` with runs that must stop: cancelled, expired, or abandoned by their client."""
 
 import threading
 import time
@@ -7,28 +7,28 @@ from contextlib import ExitStack, suppress
 from functools import partial
 
 from nnrt_client.conformance.levels.check import NotOffered, require
-from nnrt_client.conformance.levels.long_model import LongModel, long_model, with_long_model
+from nnrt_client.conformance.levels.long_model import LongModel, find_long_model, try_with_long_model
 from nnrt_client.conformance.levels.streams import Stream, cancel, new_run_id, run_frame
 from nnrt_client.conformance.levels.subjects import prepared_subject, require_answer
-from nnrt_client.conformance.outcome import said
-from nnrt_client.conformance.target import Broken, Connection, Target
+from nnrt_client.conformance.outcome import quote_error
+from nnrt_client.conformance.target import Breach, Connection, Target
 from nnrt_hdi.counters import FEATURE as COUNTERS
 from nnrt_hdi.errors import NnrtError, TimedOut, UnavailableDevice
 
 _LONG_MS = 600_000
-# A busy machine may be late often, not each time.
+# On a busy machine a run may stop late often, but not always.
 _TRIES = 20
-# Whole runs that a run that seems to have stopped early is compared with: some may be slow.
+# Number of whole runs to compare a stopped run with, as some of them may be slow.
 _CONFIRMATIONS = 3
-# Of what a run takes when nobody stops it: when it is told to stop, and when it must have ended.
+# Fractions of a whole run's duration: when to stop the run, and when it must have ended.
 _STOP_AT, _ENDED_BY = 0.2, 0.6
 _MOST_SLOTS = 16
 
 
 def stops_cancelled_runs(target: Target) -> None:
-    """A run that is cancelled on the device ends at the next operator, long before it would have ended by itself."""
+    """Check that a cancelled run ends at the next operator, long before it would have completed."""
     with target.session() as connection:
-        with_long_model(connection, partial(_stops_cancelled, connection))
+        try_with_long_model(connection, partial(_stops_cancelled, connection))
         subject, prepared = prepared_subject(connection)
         with prepared:
             given = subject.question(1)
@@ -50,9 +50,9 @@ def _stops_cancelled(connection: Connection, model: LongModel) -> None:
 
 
 def stops_runs_at_their_deadline(target: Target) -> None:
-    """A run whose time ends on the device ends with TIMEOUT, at the next operator."""
+    """Check that a run whose time expires on the device ends with TIMEOUT at the next operator."""
     with target.session() as connection:
-        with_long_model(connection, partial(_stops_expired, connection))
+        try_with_long_model(connection, partial(_stops_expired, connection))
 
 
 def _stops_expired(connection: Connection, model: LongModel) -> None:
@@ -63,7 +63,7 @@ def _stops_expired(connection: Connection, model: LongModel) -> None:
             stream.send(run_frame(model.prepared, [model.given], timeout_ms=max(int(after_s * 1000), 1)))
             error, ended = stream.outcome()
             if error is not None and not isinstance(error, TimedOut):
-                raise Broken(f"a run whose time is over ends with {said(error)}; TIMEOUT is right")
+                raise Breach(f"a run whose time is over ends with {quote_error(error)}; TIMEOUT is right")
             return error, ended - began
 
         _require_early(model, expired, "a run whose time is a part of what it takes")
@@ -72,11 +72,10 @@ def _stops_expired(connection: Connection, model: LongModel) -> None:
 
 
 def _require_early(model: LongModel, stop: Callable[[float], tuple[NnrtError | None, float]], what: str) -> None:
-    """Raise Broken unless a run that is to stop ends with an error well before it would have ended, once at least, and
-    each time leaves nothing behind; SeemedLong where whole runs have become too short to tell.
+    """Raise Breach unless stopping a run ends it early with an error at least once, and never leaves anything behind.
 
-    `stop` gets the seconds after which the run is to stop: a part of what the fastest whole run took so far, for the
-    model may have been chosen beside other work, which has ended since.
+    `stop` gets the seconds after which to stop the run, a fraction of the fastest whole run so far: the model may have
+    been chosen while other work slowed it down. Raises SeemedLong if whole runs have become too short to tell.
     """
     latest, whole_s = "", model.took_s
     for _ in range(_TRIES):
@@ -84,7 +83,7 @@ def _require_early(model: LongModel, stop: Callable[[float], tuple[NnrtError | N
         if isinstance(error, UnavailableDevice):
             raise error
         for _ in range(_CONFIRMATIONS):
-            whole_s = min(whole_s, model.time_right(f"after {what}"))
+            whole_s = min(whole_s, model.time_run(f"after {what}"))
             if error is None or took_s >= _ENDED_BY * whole_s:
                 break
         else:
@@ -92,40 +91,39 @@ def _require_early(model: LongModel, stop: Callable[[float], tuple[NnrtError | N
         model.require_long(whole_s)
         how = "gives an answer" if error is None else f"ends with {error.code.name}"
         latest = f"{how} after {took_s:.3f} s, of the {whole_s:.3f} s that a whole run of {model.nodes} nodes takes"
-    raise Broken(f"{what} {latest}; look at the cancellation between operators at least")
+    raise Breach(f"{what} {latest}; look at the cancellation between operators at least")
 
 
 def _wait(seconds: float) -> float:
-    """Wait so long; give the time before, on the clock of time.monotonic."""
+    """Wait, and return the time.monotonic() before the wait."""
     began = time.monotonic()
     threading.Event().wait(seconds)
     return began
 
 
 def starts_nothing_late(target: Target) -> None:
-    """A run whose time ends while it waits for the device ends with TIMEOUT, and one that was cancelled while it waits
-    never starts."""
+    """Check that a waiting run ends with TIMEOUT when its time expires, and never starts when it is cancelled."""
     with target.session() as connection:
         if COUNTERS not in connection.session.welcome.features:
             raise NotOffered("the daemon doesn't say how many runs are on the device at a time")
         load = connection.device.counters().load
         if load is None or load.slots > _MOST_SLOTS:
             raise NotOffered("the daemon has no bounded number of runs on the device at a time")
-        with_long_model(connection, partial(_starts_nothing_late, connection, load.slots))
+        try_with_long_model(connection, partial(_starts_nothing_late, connection, load.slots))
 
 
 def _starts_nothing_late(connection: Connection, slots: int, model: LongModel) -> None:
     for _ in range(_TRIES):
         if _waits_in_vain(connection, model, slots):
             return
-    model.require_long(model.time_right("after runs that waited in vain"))
-    raise Broken(
+    model.require_long(model.time_run("after runs that waited in vain"))
+    raise Breach(
         "of two runs that can't have begun before their time was over, or they were cancelled, one gave an answer"
     )
 
 
 def _waits_in_vain(connection: Connection, model: LongModel, slots: int) -> bool:
-    """Fill the device, and see two runs end that wait for it; False where it has been free for them."""
+    """Fill the device and return whether two runs that wait for it end with errors; False if they got to run."""
     with ExitStack() as stack:
         fillers = [stack.enter_context(Stream(connection)) for _ in range(slots)]
         ids = [new_run_id() for _ in fillers]
@@ -143,12 +141,12 @@ def _waits_in_vain(connection: Connection, model: LongModel, slots: int) -> bool
         for stream in fillers:
             stream.outcome()
         if in_time is not None and not isinstance(in_time, TimedOut):
-            raise Broken(f"a run whose time is over while it waits ends with {said(in_time)}; TIMEOUT is right")
+            raise Breach(f"a run that expires while it waits ends with {quote_error(in_time)}; TIMEOUT is right")
         return in_time is not None and in_vain is not None
 
 
 def begins_no_run_that_was_cancelled(target: Target) -> None:
-    """A run that is cancelled before it has come doesn't begin; ids that nobody knows are no error."""
+    """Check that a run cancelled before its arrival doesn't begin, and that cancelling unknown IDs is no error."""
     with target.session() as connection:
         subject, prepared = prepared_subject(connection)
         with prepared, Stream(connection) as stream:
@@ -166,12 +164,12 @@ def begins_no_run_that_was_cancelled(target: Target) -> None:
 
 
 def outlives_clients_that_go(target: Target) -> None:
-    """A client that goes away in the middle of its runs takes them with it, and harms nobody."""
+    """Check that a client that disconnects during its runs harms no other client."""
     with target.session() as connection:
         subject, prepared = prepared_subject(connection)
         with prepared:
             with target.session() as leaving:
-                model = long_model(leaving)
+                model = find_long_model(leaving)
                 future = model.prepared.executor.submit([model.given])
                 _wait(_STOP_AT * model.took_s)
             with suppress(NnrtError):

@@ -1,4 +1,4 @@
-"""Runs whose every step the kit sees: when they begin, that they are to stop, and when they have ended."""
+"""Runs of which the kit controls every step: start, cancellation and end."""
 
 import time
 from collections.abc import Sequence
@@ -19,23 +19,23 @@ from nnrt_hdi.v2 import prepared_model_pb2
 from nnrt_hdi.wire.packet import FrameLayout
 from nnrt_hdi.wire.run_messages import Chunk, frames_message
 
-# Not among those that a client's executors draw.
+# Far from the IDs that executors use.
 _run_ids = count(1 << 40)
 
 
 def new_run_id() -> int:
-    """A number for a run that no other one has."""
+    """Return a run ID that no other run has."""
     return next(_run_ids)
 
 
 def run_request(prepared: Prepared, inputs: Sequence[Array], **fields: Any) -> Any:
-    """A request to run, checked by nobody before the daemon."""
+    """Return a request to run that only the daemon checks."""
     tensors = [wire.io_tensor_message(TensorSpec(data_type_of(each.dtype), each.shape), each) for each in inputs]
     return prepared_model_pb2.RunRequest(model_id=prepared.handle.model_id, inputs=tensors, **fields)
 
 
 def run_frame(prepared: Prepared, inputs: Sequence[Array], run_id: int = 0, timeout_ms: int = 0) -> bytes:
-    """A frame of the same run, whose outputs come in its reply."""
+    """Return a frame of the same run, whose outputs come in the reply."""
     description = prepared_model_pb2.RunDescription(model_id=prepared.handle.model_id)
     for each in inputs:
         description.inputs.add(data_type=wire.number(data_type_of(each.dtype)), dimensions=each.shape)
@@ -46,7 +46,7 @@ def run_frame(prepared: Prepared, inputs: Sequence[Array], run_id: int = 0, time
 
 
 class Stream(Closable):
-    """A run stream over gRPC. Each frame gets one reply, in order."""
+    """Run stream over gRPC, in which each frame gets one reply, in order."""
 
     def __init__(self, connection: Connection) -> None:
         self._session = connection.session
@@ -54,14 +54,14 @@ class Stream(Closable):
         self._replies = self._session.start("PreparedModel.RunStream", iter(self._requests.get, None))
 
     def send(self, frame: bytes) -> None:
-        """Have it run."""
+        """Send the frame of a run."""
         self._requests.put(frames_message(frame))
 
     def await_reply(self) -> None:
-        """Wait for the next reply. Raises the error that the run, or the stream, ended with."""
+        """Wait for the next reply. Raises the error of the run or of the stream."""
         try:
             while isinstance(message := next(self._replies), Chunk):
-                pass  # Of an output of the reply before.
+                pass  # A chunk belongs to the reply before.
         except StopIteration as error:
             raise OperationFailed("the daemon ended a run stream before its last reply") from error
         except grpc.RpcError as error:
@@ -71,8 +71,7 @@ class Stream(Closable):
             raise wire.error_from_detail(outcome.error)
 
     def outcome(self) -> tuple[NnrtError | None, float]:
-        """Wait for the next reply: the error of the run, None where it gave outputs, and when that was known, on the
-        clock of time.monotonic."""
+        """Wait for the next reply; return the run's error (None for outputs) and time.monotonic() at its arrival."""
         try:
             self.await_reply()
         except NnrtError as error:
@@ -85,7 +84,7 @@ class Stream(Closable):
 
 
 def cancel(connection: Connection, *run_ids: int) -> Sequence[int]:
-    """Tell the daemon to stop runs; those of them that are under way."""
+    """Ask the daemon to stop runs, and return the IDs of those that were under way."""
     request = prepared_model_pb2.CancelRunsRequest(run_ids=run_ids)
     stopping: Sequence[int] = connection.call("PreparedModel.CancelRuns", request).stopping_run_ids
     return stopping

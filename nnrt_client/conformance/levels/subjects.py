@@ -1,6 +1,6 @@
-"""Small models on which the levels that are code try a device: those that it takes, of a few that most do.
+"""Small models with which the checks test a device, limited to those that it supports.
 
-All compute small integers, in whatever data type: no answer has a rounding error.
+All of them compute small integers in any data type, so that no answer has a rounding error.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -9,34 +9,34 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nnrt_client.conformance.levels.check import NotOffered
-from nnrt_client.conformance.target import Broken, Connection, Prepared, first_reason
+from nnrt_client.conformance.target import Breach, Connection, Prepared, first_reason
 from nnrt_hdi.backend import ModelConfig
 from nnrt_hdi.enums import ActivationType, DataType, NodeType
 from nnrt_hdi.graph import Constant, Graph, Node
 from nnrt_hdi.tensor import UNKNOWN_DIM, Array, TensorSpec
 
 ROWS, COLUMNS = 4, 64
-# Inputs are from minus that to that.
+# Inputs lie in -_MOST.._MOST.
 _MOST = 7
 _SEED = 17
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A model of one input and one output, both of the same shape: rows of 64 numbers. `answer` is what is right."""
+    """Model with one input and one output of the same shape, rows of 64 numbers; `answer` computes the right output."""
 
     name: str
     graph: Graph
     answer: Callable[[Array], Array]
 
     def question(self, seed: int, rows: int = ROWS) -> Array:
-        """An input with so many rows."""
+        """Return an input with this number of rows."""
         random = np.random.default_rng(seed)
         (spec,) = self.graph.input_specs
         return random.integers(-_MOST, _MOST, (rows, COLUMNS), endpoint=True).astype(spec.numpy_dtype)
 
     def with_rows(self, rows: int) -> "Subject":
-        """The model with another number of rows; -1 for one that only the run says."""
+        """Return the model with another number of rows; -1 leaves it to the run."""
         (given,), (made,) = self.graph.inputs, self.graph.outputs
         tensors = [
             spec.with_shape((rows, *spec.shape[1:])) if index in (given, made) else spec
@@ -78,7 +78,7 @@ def _rectified() -> Subject:
 
 
 def _moved(seed: int) -> Subject:
-    """A model of two constants that are as large as each other."""
+    """Return a model with two constants of equal size."""
     by, to = np.random.default_rng(seed).integers(-_MOST, _MOST, (2, COLUMNS), endpoint=True).astype("f4")
     x, vector = TensorSpec(DataType.FLOAT32, (ROWS, COLUMNS)), TensorSpec(DataType.FLOAT32, (COLUMNS,))
     nodes = Node(NodeType.MUL_FUSION, (0, 1), (3,)), Node(NodeType.ADD_FUSION, (3, 2), (4,))
@@ -88,7 +88,7 @@ def _moved(seed: int) -> Subject:
 
 
 def candidates(seed: int = _SEED) -> Iterator[Subject]:
-    """The models, those first that have constants, which other seeds give other elements."""
+    """Yield the models, those with constants first; the seed determines the constants."""
     yield _product(seed)
     yield _binary(NodeType.ADD_FUSION, np.add, DataType.FLOAT32, "sum", seed)
     yield _binary(NodeType.MUL_FUSION, np.multiply, DataType.FLOAT32, "scaled", seed)
@@ -98,31 +98,31 @@ def candidates(seed: int = _SEED) -> Iterator[Subject]:
 
 
 def models_of_equal_size(connection: Connection, count: int) -> list[Subject]:
-    """So many models that differ in their constants alone, of each kind that the device takes.
+    """Return `count` models of each supported kind that differ only in their constants.
 
-    Raises NotOffered where it takes none.
+    Raises NotOffered if the device supports none.
     """
     return [
         subject
         for seed in range(count)
-        for subject in _taken(connection, [*candidates(seed), _moved(seed)])
+        for subject in _supported_models(connection, [*candidates(seed), _moved(seed)])
         if subject.graph.constants
     ]
 
 
 def outer_sum(rows: int, columns: int) -> Graph:
-    """A row and a column, the sum of which is [rows, columns]; -1 where only the run says."""
+    """Return a graph that adds a row and a column to [rows, columns]; -1 leaves a size to the run."""
     row, column = TensorSpec(DataType.FLOAT32, (1, columns)), TensorSpec(DataType.FLOAT32, (rows, 1))
     result = TensorSpec(DataType.FLOAT32, (rows, columns))
     return Graph((row, column, result), (Node(NodeType.ADD_FUSION, (0, 1), (2,)),), (0, 1), (2,), name="outer sum")
 
 
 def subjects(connection: Connection) -> list[Subject]:
-    """The models that the device takes. Raises NotOffered where it takes none."""
-    return _taken(connection, candidates())
+    """Return the models that the device supports. Raises NotOffered if there are none."""
+    return _supported_models(connection, candidates())
 
 
-def _taken(connection: Connection, models: Iterable[Subject]) -> list[Subject]:
+def _supported_models(connection: Connection, models: Iterable[Subject]) -> list[Subject]:
     taken = []
     reasons = []
     for subject in models:
@@ -137,22 +137,22 @@ def _taken(connection: Connection, models: Iterable[Subject]) -> list[Subject]:
 
 
 def prepared_subject(connection: Connection, config: ModelConfig | None = None) -> tuple[Subject, Prepared]:
-    """The first model that the device takes, prepared."""
+    """Prepare the first model that the device supports."""
     subject = subjects(connection)[0]
     return subject, connection.prepare(subject.graph, config)
 
 
 def require_answer(subject: Subject, given: Array, outputs: list[Array], when: str) -> None:
-    """Raise Broken where the answer is not the right one, element by element."""
+    """Raise Breach unless the output equals the right one in every element."""
     wanted = subject.answer(given)
     if len(outputs) != 1:
-        raise Broken(f"the model {subject.name!r} gives {len(outputs)} outputs {when}; it has 1")
+        raise Breach(f"the model {subject.name!r} gives {len(outputs)} outputs {when}; it has 1")
     (output,) = outputs
     if (output.dtype, output.shape) != (wanted.dtype, wanted.shape):
-        raise Broken(
+        raise Breach(
             f"the model {subject.name!r} gives {output.dtype}{list(output.shape)} {when};"
             f" {wanted.dtype}{list(wanted.shape)} is right"
         )
     if not np.array_equal(output, wanted):
         at = tuple(int(index) for index in np.argwhere(output != wanted)[0])
-        raise Broken(f"the model {subject.name!r} gives {output[at]} at {list(at)} {when}; {wanted[at]} is right")
+        raise Breach(f"the model {subject.name!r} gives {output[at]} at {list(at)} {when}; {wanted[at]} is right")

@@ -1,4 +1,4 @@
-"""Graphs of several operators, and small networks of each family: single nodes miss what they show."""
+"""Graphs of several operators and small networks of each family, which reveal what single nodes don't."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from nnrt_client.conformance.cases.graphs import (
 
 
 def graphs() -> Iterator[Case]:
-    """Give the cases of the level "graphs"."""
+    """Yield the cases of the level "graphs"."""
     for kind in (shapes_of_graphs, networks_of_images, networks_of_sequences, quantized_networks):
         for network in kind.networks():
             yield from network.cases()

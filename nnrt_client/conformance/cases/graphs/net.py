@@ -1,4 +1,4 @@
-"""Graphs of several nodes, built node by node."""
+"""Builder for graphs of several nodes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,7 +33,7 @@ QUANTIZED_LAYERS = Tolerance(
 
 
 class Net(Draft):
-    """A graph under construction, whose weights look random and are always the same."""
+    """Graph under construction with pseudorandom weights that are always the same."""
 
     def __init__(self, name: str, layout: Format = Format.NHWC, dtype: str = "f4") -> None:
         super().__init__(name)
@@ -42,7 +42,7 @@ class Net(Draft):
         self.numbers = Numbers(name)
 
     def input(self, *shape: int, dtype: str = "", quant: QuantParam | None = None) -> int:
-        """Add an input; of rank 4 it is an image, its shape NHWC."""
+        """Add an input; a shape of rank 4 is an image in NHWC."""
         data_type = data_type_of(np.dtype(dtype or self.dtype))
         return self.given_as(self._spec(data_type, shape, (quant,) if quant else ()))
 
@@ -51,21 +51,21 @@ class Net(Draft):
         return self.constant(np.array(numbers, np.int64))
 
     def scalar(self, number: float) -> int:
-        """Add a number of the net's type."""
+        """Add a scalar of the net's type."""
         return self.constant(np.array(number, self.dtype))
 
     def weights(self, *shape: int, size: float | None = None) -> int:
-        """Add weights that keep numbers about as large as they are."""
+        """Add weights that keep the magnitude of activations about constant."""
         fan_in = int(np.prod(shape[1:])) if len(shape) > 1 else 16
         limit = (3 / max(fan_in, 1)) ** 0.5 if size is None else size
         return self.constant(self.numbers.reals(-limit, limit, shape).astype(self.dtype))
 
     def images(self, *shape: int) -> int:
-        """Add weights of a convolution, [out, height, width, in], in the net's layout."""
+        """Add convolution weights of shape [out, height, width, in], in the net's layout."""
         return self.laid_out(self.weights(*shape))
 
     def laid_out(self, at: int) -> int:
-        """Turn a constant [out, height, width, in] into the net's layout."""
+        """Transpose a constant [out, height, width, in] to the net's layout."""
         if self.layout is Format.NCHW:
             self.constants[at] = np.ascontiguousarray(np.moveaxis(self.constants[at], 3, 1))
         self.tensors[at] = replace(self.tensors[at], shape=self.constants[at].shape, format=self.layout)
@@ -83,7 +83,10 @@ class Net(Draft):
         data_type: DataType = DataType.UNKNOWN,
         **attrs: Any,
     ) -> tuple[int, ...]:
-        """Add a node. `quant` are scale and zero point of each output, which have the type of the first input."""
+        """Add a node and return its outputs.
+
+        `quant` has scale and zero point of each output. Quantized outputs have the type of the first input.
+        """
         kind = data_type if data_type is not DataType.UNKNOWN else self.tensors[inputs[0]].data_type
         declared = tuple(TensorSpec(kind, (), quant=(QuantParam(*param),)) for param in quant)
         if not quant and data_type is not DataType.UNKNOWN:
@@ -91,16 +94,16 @@ class Net(Draft):
         return self.outputs_of(node_type, inputs, declared, attrs)
 
     def spec(self, at: int) -> TensorSpec:
-        """Give what is known of a tensor."""
+        """Return the spec of a tensor."""
         return self.tensors[at]
 
     def real(self, *shape: int, size: float = 2.0) -> AnyArray:
-        """Give an input of a run: real numbers, an image of rank 4 in the net's layout."""
+        """Return an input of floats for a run; rank 4 is an image in the net's layout."""
         x = self.numbers.reals(-size, size, shape).astype(self.dtype)
         return np.ascontiguousarray(np.moveaxis(x, 3, 1)) if x.ndim == 4 and self.layout is Format.NCHW else x
 
     def whole(self, low: int, high: int, *shape: int, dtype: str = "i4") -> AnyArray:
-        """Give an input of a run: whole numbers from `low` to below `high`."""
+        """Return an input of integers in [low, high) for a run."""
         x = self.numbers.integers(low, high, shape).astype(dtype)
         return np.ascontiguousarray(np.moveaxis(x, 3, 1)) if x.ndim == 4 and self.layout is Format.NCHW else x
 
@@ -116,7 +119,7 @@ Made = tuple[Graph, Sequence[Sequence[AnyArray]]]
 
 @dataclass(frozen=True)
 class Network:
-    """A function that makes a graph and the inputs of its runs, out of a Net."""
+    """Function that builds a graph and the inputs of its runs with a Net."""
 
     title: str
     make: Callable[[Net], Made]
@@ -128,7 +131,7 @@ class Network:
     also_half: bool = False
 
     def cases(self) -> list[Case]:
-        """Make a case for each layout and type, and one that allows half precision."""
+        """Return one case per layout and type, and one that allows half precision."""
         made = []
         for layout in self.layouts:
             for dtype in self.dtypes:

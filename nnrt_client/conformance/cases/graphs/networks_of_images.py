@@ -1,4 +1,4 @@
-"""Networks that see: convolutions, depthwise ones, residual blocks, a U-Net, a head that finds boxes."""
+"""Image networks: convolutions, depthwise convolutions, residual blocks, a U-Net, a detection head."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ BOTH = (Format.NHWC, Format.NCHW)
 
 
 def networks() -> Iterator[Network]:
-    """Give the networks of images."""
+    """Yield the image networks."""
     yield Network("small_cnn", small_cnn, "convolution", layouts=BOTH, also_half=True)
     yield Network("small_cnn_half", small_cnn, "convolution", dtypes=("f2",))
     yield Network("small_cnn_double", small_cnn, "convolution", dtypes=("f8",))
@@ -34,7 +34,7 @@ def networks() -> Iterator[Network]:
 
 
 def conv(net: Net, x: int, out: int, kernel: int = 3, **attrs: object) -> int:
-    """A convolution with its own weights."""
+    """Add a convolution with weights of its own."""
     group = attrs.get("group", 1)
     assert isinstance(group, int)
     channels = net.spec(x).shape[net.spec(x).channel_axis] // group
@@ -43,7 +43,7 @@ def conv(net: Net, x: int, out: int, kernel: int = 3, **attrs: object) -> int:
 
 
 def flat(net: Net, x: int) -> int:
-    """An image as a row."""
+    """Flatten an image to one row."""
     return net.op(N.RESHAPE, x, net.ints(net.spec(x).shape[0], -1))
 
 
@@ -70,7 +70,7 @@ def small_cnn(net: Net) -> Made:
 
 
 def depthwise(net: Net) -> Made:
-    """Of a MobileNet: expanded, convolved channel by channel, projected, and added."""
+    """Build a MobileNet block: expand, depthwise convolution, project, add."""
     x = net.input(1, 9, 7, 4)
     y = conv(net, x, 12, 1, **RELU6)
     y = conv(net, y, 12, 3, group=12, **RELU6)
@@ -94,7 +94,7 @@ def residual(net: Net) -> Made:
 
 
 def inception(net: Net) -> Made:
-    """Branches of other kernels, side by side."""
+    """Build parallel branches with different kernels."""
     x = net.input(1, 7, 7, 4)
     pool = net.op(N.MAX_POOL_FUSION, x, kernel_size=(3, 3), strides=(1, 1), pad_mode=PadMode.SAME)
     branches = [
@@ -131,7 +131,7 @@ def u_net(net: Net) -> Made:
 
 
 def batch_norms(net: Net) -> Made:
-    """Behind a convolution, into which they may be folded, before one, and where somebody else reads it, too."""
+    """Build batch norms after a convolution (foldable), before one, and after one that another node reads too."""
     x = net.input(1, 6, 6, 3)
 
     def norm(y: int) -> int:
@@ -168,7 +168,7 @@ def dynamic_batch(net: Net) -> Made:
 
 
 def dynamic_image(net: Net) -> Made:
-    """Of any height and width."""
+    """Build a network for images of any height and width."""
     x = net.input(1, -1, -1, 2)
     y = conv(net, x, 4, stride=(2, 2), **RELU)
     y = conv(net, net.op(N.AVGPOOL_FUSION, y, kernel_size=(2, 2), strides=(1, 1), pad_mode=PadMode.SAME), 3)
@@ -190,7 +190,7 @@ def autoencoder(net: Net) -> Made:
 
 
 def dilated(net: Net) -> Made:
-    """Atrous convolutions, whose results are summed; one of them by blocks of the batch."""
+    """Build atrous convolutions whose results are summed; one works by moving blocks into the batch."""
     x = net.input(1, 12, 12, 3)
     branches = [conv(net, x, 4, dilation=(rate, rate)) for rate in (1, 2, 3)]
     blocks = net.op(N.SPACE_TO_BATCH_ND, x, block_shape=(2, 2), paddings=((0, 0), (0, 0)))
@@ -209,7 +209,7 @@ def style(net: Net) -> Made:
 
 
 def detection_head(net: Net) -> Made:
-    """Boxes and scores of two maps, decoded and chosen."""
+    """Build a head that decodes boxes and scores of two feature maps and selects among them."""
     x = net.input(1, 4, 4, 6)
     small = conv(net, x, 6, stride=(2, 2), **RELU)
     boxes, scores = [], []
@@ -234,7 +234,7 @@ def detection_head(net: Net) -> Made:
 
 
 def two_images(net: Net) -> Made:
-    """The same weights for both, and their distance."""
+    """Build a network that applies the same weights to two images and computes their distance."""
     a, b = net.input(1, 6, 6, 3), net.input(1, 6, 6, 3)
     weight, bias = net.images(4, 3, 3, 3), net.weights(4)
     left, right = (net.op(N.CONV2D_FUSION, x, weight, bias, **SAME, **RELU) for x in (a, b))

@@ -1,4 +1,4 @@
-"""Networks that read: recurrent ones, transformers, embeddings, and sequences of any length."""
+"""Sequence networks: recurrent networks, transformers, embeddings, and sequences of any length."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ N = NodeType
 
 
 def networks() -> Iterator[Network]:
-    """Give the networks of sequences."""
+    """Yield the sequence networks."""
     yield Network("mlp", mlp, "linear", dtypes=("f4", "f2", "f8"), also_half=True)
     yield Network("lstm", lstm, "linear")
     yield Network("lstm_both_ways", lstm_both_ways, "linear")
@@ -31,7 +31,7 @@ def networks() -> Iterator[Network]:
 
 
 def dense(net: Net, x: int, out: int, **attrs: object) -> int:
-    """x W + b along the last dimension."""
+    """Add x W + b along the last dimension."""
     y = net.op(N.MATMUL_FUSION, x, net.weights(out, net.spec(x).shape[-1]), transpose_b=True)
     return net.op(N.ADD_FUSION, y, net.weights(out), **attrs)
 
@@ -80,7 +80,7 @@ def lstm_both_ways(net: Net) -> Made:
 
 
 def gru_by_hand(net: Net) -> Made:
-    """Unrolled, step by step, with the same weights."""
+    """Build a GRU that is unrolled step by step with the same weights."""
     x, h = net.input(5, 2, 4), net.weights(2, 3)
     w, u = net.weights(9, 4), net.weights(9, 3)
     for step in net.ops(N.UNSTACK, x, axis=0):
@@ -132,7 +132,7 @@ def transformer_block(net: Net) -> Made:
 
 
 def masked_attention(net: Net) -> Made:
-    """What comes later is hidden by minus infinity."""
+    """Build causal attention, which masks later positions with minus infinity."""
     x = net.input(1, 4, 6)
     mask = net.constant(np.where(np.tri(4, dtype=np.bool_), 0, -np.inf).astype("f4"))
     return net.graph(_attention(net, x, 2, mask)), [[net.real(1, 4, 6)]]
@@ -170,7 +170,7 @@ def embeddings(net: Net) -> Made:
 
 
 def text_convolution(net: Net) -> Made:
-    """A sequence as an image of one row."""
+    """Build a convolution that treats a sequence as an image of one row."""
     x = net.input(2, 9, 4)
     image = net.op(N.UNSQUEEZE, x, axis=(1,))
     y = net.op(
@@ -181,7 +181,7 @@ def text_convolution(net: Net) -> Made:
 
 
 def layer_norm_by_hand(net: Net) -> Made:
-    """In the nodes that exporters make of it, which a compiler may find again."""
+    """Build layer normalization from the nodes that exporters emit, which a compiler may fuse again."""
     x = net.input(3, 8)
     axis = net.ints(-1)
     centred = net.op(N.SUB_FUSION, x, net.op(N.REDUCE_FUSION, x, axis, keep_dims=True))
@@ -202,7 +202,7 @@ def gelu_by_hand(net: Net) -> Made:
 
 
 def rotary(net: Net) -> Made:
-    """Halves that change places, one of them with the other sign."""
+    """Build a rotary embedding: swap two halves and negate one."""
     x = net.input(1, 4, 6)
     left, right = net.ops(N.SPLIT, x, axis=2, output_num=2)
     turned = net.op(N.CONCAT, net.op(N.NEG, right), left, axis=2)
@@ -216,7 +216,7 @@ def rotary(net: Net) -> Made:
 
 
 def mixture(net: Net) -> Made:
-    """The two best of four experts."""
+    """Build a mixture that uses the best two of four experts."""
     x = net.input(3, 6)
     chances = net.op(N.SOFTMAX, dense(net, x, 4), axis=(1,))
     values, indices = net.ops(N.TOPK_FUSION, chances, net.ints(2))

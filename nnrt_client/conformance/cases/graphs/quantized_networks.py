@@ -1,4 +1,4 @@
-"""Quantized networks: between casts, all in INT8 or UINT8, and in parts."""
+"""Quantized networks: between casts, entirely in INT8 or UINT8, and partly."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -15,7 +15,7 @@ BOTH = (Format.NHWC, Format.NCHW)
 
 
 def networks() -> Iterator[Network]:
-    """Give the quantized networks."""
+    """Yield the quantized networks."""
     for dtype in ("i1", "u1"):
         name = np.dtype(dtype).name
         yield Network(f"quantized_cnn_{name}", partial(cnn, dtype), "quantization", QUANTIZED_LAYERS, BOTH)
@@ -28,7 +28,7 @@ def networks() -> Iterator[Network]:
 
 
 def _zero(dtype: str, offset: int = 0) -> int:
-    """A zero point in the middle, or near it."""
+    """Return a zero point at or near the middle of the type's range."""
     return offset if dtype == "i1" else 128 + offset
 
 
@@ -46,7 +46,7 @@ def _dequantize(net: Net, x: int, kind: NodeType = N.QUANT_DTYPE_CAST) -> int:
 
 
 def _weights(net: Net, dtype: str, *shape: int, per_channel: bool) -> tuple[int, list[float]]:
-    """Weights from -1 to 1, symmetric, one scale for all or one for each channel of the output."""
+    """Add symmetric weights in -1..1, with one scale in total or one per output channel."""
     scales = [2.0**-7 * (1 + at % 3 if per_channel else 1) for at in range(shape[0] if per_channel else 1)]
     zero = _zero(dtype)
     elements = net.numbers.integers(zero - 100, zero + 101, shape).astype(dtype)
@@ -55,7 +55,7 @@ def _weights(net: Net, dtype: str, *shape: int, per_channel: bool) -> tuple[int,
 
 
 def _bias(net: Net, count: int, scale: float, scales: list[float]) -> int:
-    """Within half, in steps of the product of the scales."""
+    """Add a bias within -0.5..0.5, in steps of input scale times weight scale."""
     reals = net.numbers.reals(-0.5, 0.5, (count,))
     return net.constant(np.rint(reals / (scale * np.resize(scales, count))).astype("i4"))
 
@@ -91,7 +91,7 @@ def mlp(dtype: str, net: Net) -> Made:
 
 
 def residual(dtype: str, net: Net) -> Made:
-    """What is added has other parameters."""
+    """Build a residual whose two summands have different parameters."""
     x = net.input(1, 6, 6, 3)
     y = _quantize(net, x, dtype, 2.0**-6)
     z = _conv(net, y, dtype, 3, 2.0**-3, per_channel=True)
@@ -101,7 +101,7 @@ def residual(dtype: str, net: Net) -> Made:
 
 
 def casts(dtype: str, kind: NodeType, net: Net) -> Made:
-    """There, beyond the range, and back."""
+    """Build casts to the quantized type, also beyond its range, and back."""
     x = net.input(4, 5)
     y = _quantize(net, x, dtype, 2.0**-6, 7, kind)
     edges = net.real(4, 5)
@@ -110,7 +110,7 @@ def casts(dtype: str, kind: NodeType, net: Net) -> Made:
 
 
 def cast_per_channel(dtype: str, net: Net) -> Made:
-    """Constants, dequantized along an axis."""
+    """Build constants that are dequantized along an axis."""
     x = net.input(2, 3)
     weight, _ = _weights(net, dtype, 3, 4, per_channel=True)
     attrs = {"src_t": int(net.spec(weight).data_type), "dst_t": int(DataType.FLOAT32), "axis": 0}
@@ -119,7 +119,7 @@ def cast_per_channel(dtype: str, net: Net) -> Made:
 
 
 def requantized(dtype: str, net: Net) -> Made:
-    """Moved with the same parameters, and with others."""
+    """Build data movement with the same parameters and with others."""
     x = net.input(2, 6)
     y = _quantize(net, x, dtype, 2.0**-6)
     same = net.op(N.TRANSPOSE, y, net.ints(1, 0), quant=[(2.0**-6, _zero(dtype))])

@@ -1,4 +1,4 @@
-"""Shapes of graphs: what is shared, what is read twice, what nobody reads, and what comes in and goes out."""
+"""Graph structures: shared tensors, tensors read twice or never, and unusual inputs and outputs."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ RELU = {"activation_type": ActivationType.RELU}
 
 
 def networks() -> Iterator[Network]:
-    """Give the small graphs."""
+    """Yield the small graphs."""
     types = ("f4", "f2", "f8", "i4", "i8", "u1")
     yield Network("chain", chain, "arithmetic", dtypes=types)
     yield Network("diamond", diamond, "arithmetic", dtypes=types)
@@ -79,7 +79,7 @@ def constant_is_an_output(net: Net) -> Made:
 
 
 def outputs_along_the_way(net: Net) -> Made:
-    """In another order than they are made in."""
+    """Build a graph that outputs intermediate results, in another order than it computes them."""
     x = net.input(2, 7)
     a = net.op(N.ABS, x)
     b = net.op(N.SQRT, a)
@@ -88,7 +88,7 @@ def outputs_along_the_way(net: Net) -> Made:
 
 
 def outputs_of_one_value(net: Net) -> Made:
-    """The elements of the input, as they are, in several tensors."""
+    """Build a graph that outputs the unchanged elements of its input as several tensors."""
     x = net.input(2, 6)
     outputs = [
         net.op(N.RESHAPE, x, net.ints(3, 4)),
@@ -129,7 +129,7 @@ def nodes_in_another_order(net: Net) -> Made:
 
 
 def nothing_but_constants(net: Net) -> Made:
-    """And one input beside them."""
+    """Build a graph that computes only with constants, and has one input besides."""
     x = net.input(2)
     a, b = net.constant(np.array([1, 2, 3], "f4")), net.constant(np.array([4, 5, 6], "f4"))
     sums = net.op(N.REDUCE_FUSION, net.op(N.MUL_FUSION, a, b), net.ints(0), mode=ReduceMode.SUM)
@@ -146,7 +146,7 @@ def views_of_views(net: Net) -> Made:
 
 
 def in_place_would_be_wrong(net: Net) -> Made:
-    """What is read later must not be overwritten before."""
+    """Build a graph in which computing in place would overwrite a tensor that another node still reads."""
     x = net.input(3, 4)
     a = net.op(N.NEG, x)
     b = net.op(N.ABS, a)
@@ -204,7 +204,7 @@ def sorted_and_picked(net: Net) -> Made:
 
 
 def long_chain(net: Net) -> Made:
-    """Of forty nodes."""
+    """Build a chain of forty nodes."""
     x = y = net.input(5, 7)
     for number in range(10):
         y = net.op(N.ADD_FUSION, y, net.scalar(number / 8))
@@ -215,7 +215,7 @@ def long_chain(net: Net) -> Made:
 
 
 def wide(net: Net) -> Made:
-    """Of twenty inputs and ten outputs."""
+    """Build a graph of twenty inputs and ten outputs."""
     inputs = [net.input(3) for _ in range(20)]
     outputs = [net.op(N.SUB_FUSION, a, b) for a, b in zip(inputs[::2], inputs[1::2], strict=True)]
     return net.graph(*outputs[::-1]), [[net.real(3) for _ in inputs]]
@@ -229,7 +229,7 @@ def scalars(net: Net) -> Made:
 
 
 def empty_batch(net: Net) -> Made:
-    """Of no rows in the second run."""
+    """Build a graph whose second run has no rows."""
     x = net.input(-1, 4)
     y = net.op(N.FULL_CONNECTION, x, net.weights(3, 4), net.weights(3), has_bias=True, **RELU)
     total = net.op(N.REDUCE_FUSION, y, net.ints(0), mode=ReduceMode.SUM)

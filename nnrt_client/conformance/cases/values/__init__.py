@@ -1,4 +1,4 @@
-"""Values at which code that is right for most others goes wrong."""
+"""Values for which mostly correct code fails."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from nnrt_client.conformance.cases.values import other_readings, places, real_fu
 
 
 def values() -> Iterator[Case]:
-    """Give the cases of the level "values"."""
+    """Yield the cases of the level "values"."""
     for kind in (whole_numbers, real_functions, real_numbers, places, other_readings):
         for trap in kind.traps():
             yield trap.case()

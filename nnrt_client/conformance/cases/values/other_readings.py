@@ -1,4 +1,4 @@
-"""Shapes that fit another reading of a node as well: where sides are equal, only elements tell which one was right."""
+"""Ambiguous shapes: with equal sides only the elements show whether a device interprets a node correctly."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,17 +21,17 @@ IMAGE: Any = np.array([[-1, -2], [-3, -4]], "f4").reshape(1, 2, 1, 2)
 
 
 def traps() -> Iterator[Trap]:
-    """Give the traps of shapes that say too little, and of what one run may leave for the next."""
+    """Yield the traps of ambiguous shapes, and of data that one run may leave for the next."""
     yield from _products()
     yield from _channels()
     yield from _axes()
     yield from _folds()
     yield from _numbers()
-    yield from _of_several_runs()
+    yield from _several_runs()
 
 
 def with_float16() -> Iterator[Case]:
-    """Give the cases of models that may compute in FLOAT16, whose whole numbers FLOAT16 doesn't hold."""
+    """Yield the cases of models that may compute in FLOAT16, with integers that FLOAT16 doesn't represent."""
     x = np.arange(2100, dtype="f4") % 7
     trap = Trap("beyond_2048", N.SLICE_FUSION, [[x, i4(2049), i4(3)]], [[x[2049:2052]]], constants=(1, 2))
     case = trap.case()
@@ -51,7 +51,7 @@ def _products() -> Iterator[Trap]:
 
 
 def _channels() -> Iterator[Trap]:
-    """In NCHW, as many channels as an image is wide."""
+    """Yield traps in NCHW with as many channels as the image is wide."""
     by_channel = IMAGE * np.array([2, 10], "f4").reshape(1, 2, 1, 1)
     yield Trap("wide_as_channels", N.PRELU_FUSION, [[IMAGE, f4(2, 10)]], [[by_channel]], {}, (1,), NCHW)
     shifted = IMAGE + np.array([2, 10], "f4").reshape(1, 2, 1, 1)
@@ -118,8 +118,8 @@ def _numbers() -> Iterator[Trap]:
     yield Trap("to_f4", N.CAST, [[x, i4(11)]], [[f4(2**31, 2**32 - 256, 1)]], {}, (1,))
 
 
-def _of_several_runs() -> Iterator[Trap]:
-    """Weights that come with a run, and constants that a run may spoil."""
+def _several_runs() -> Iterator[Trap]:
+    """Yield traps of weights that are inputs of a run, and of constants that a run may spoil."""
     runs = [[SQUARE, OTHER], [SQUARE, SQUARE], [OTHER, SQUARE]]
     yield Trap("weights_of_runs", N.FULL_CONNECTION, runs, [[x @ weight.T] for x, weight in runs])
     pixel, none = f4(3).reshape(1, 1, 1, 1), f4(0)
@@ -143,7 +143,7 @@ def _of_several_runs() -> Iterator[Trap]:
     )
     sums = [[f4(1, 2), x] for x in (f4(3, 4), f4(5, 5))]
     yield Trap("constants_of_runs", N.ADD_FUSION, sums, [[a + b] for a, b in sums], {}, (0,))
-    # All gates are 1/2 and new contents 0: c' is half of c, and h' half of tanh(c').
+    # All gates are 1/2 and the cell input is 0: c' is half of c, and h' half of tanh(c').
     zeros = [np.zeros((1, *shape), "f4") for shape in ((4, 1), (4, 1), (8,))]
     state = [np.full((1, 1, 1), number, "f4") for number in (1, 2)]
     h = np.full((1, 1, 1), 0.25 + 0.75 * 0.5 * 0.7615941559557649, "f4")
@@ -155,7 +155,7 @@ def _of_several_runs() -> Iterator[Trap]:
         {"zoneout_cell": 0.5, "zoneout_hidden": 0.25},
         tolerance=ROUNDED,
     )
-    # A model that knows no state before the first step has zeros for it, run after run.
+    # A model without an initial state starts from zeros in every run.
     numbers = Numbers("LSTM-no_state")
     weights = [numbers.reals(-1, 1, shape).astype("f4") for shape in ((1, 12, 4), (1, 12, 3), (1, 24))]
     steps = [numbers.reals(-1, 1, (count, 2, 4)).astype("f4") for count in (5, 1, 7, 5)]

@@ -1,4 +1,4 @@
-"""Places: indices outside, places named twice, the order of equal elements, and sizes that only a run tells."""
+"""Indices out of range, duplicate indices, the order of equal elements, and sizes known only in a run."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,16 +16,16 @@ X = np.arange(6, dtype="f4").reshape(2, 3)
 
 
 def traps() -> Iterator[Trap]:
-    """Give the traps of indices and sizes."""
+    """Yield the traps of indices and sizes."""
     yield from _outside()
     yield from _twice()
     yield from _order()
-    yield from _of_the_run()
+    yield from _runtime_operands()
     yield from _cut()
 
 
 def _outside() -> Iterator[Trap]:
-    """A right run, one with an index that is nowhere, and the right one again."""
+    """Yield traps of three runs: a valid one, one with an index out of range, and the valid one again."""
     for title, node_type, right, wrong, attrs, constants in (
         ("negative", N.GATHER, [X, i4(0, 1), i4(0)], [X, i4(0, -1), i4(0)], {}, (2,)),
         ("beyond", N.GATHER, [X, i8(2), i8(1)], [X, i8(3), i8(1)], {}, (2,)),
@@ -71,7 +71,7 @@ def _outside() -> Iterator[Trap]:
 
 
 def _picked(node_type: NodeType, right: Sequence[Any]) -> Any:
-    """What the runs with right indices give."""
+    """Return the outputs of the runs with valid indices."""
     if node_type is N.GATHER:
         return X[right[1]] if right[2][0] == 0 else X[:, right[1]]
     if node_type is N.GATHER_ND:
@@ -82,7 +82,7 @@ def _picked(node_type: NodeType, right: Sequence[Any]) -> Any:
 
 
 def _twice() -> Iterator[Trap]:
-    """Places that come several times: sums and the last one."""
+    """Yield traps with duplicate indices, where the sum or the last value counts."""
     places, shape = i4([1], [1], [0], [1]), i4(3)
     for dtype, updates, right in (
         ("u1", [100, 100, 7, 57], [7, 1, 0]),
@@ -125,7 +125,7 @@ def _twice() -> Iterator[Trap]:
 
 
 def _order() -> Iterator[Trap]:
-    """Equal elements come in their order, what is not a number first."""
+    """Yield traps of ties: equal elements keep their order, and NaN comes first."""
     for values, dtype, right in (
         ([0, 1, 0, 1], "?", [1, 3, 0, 2]),
         ([-128, 127, 0, -1], "i1", [1, 2, 3, 0]),
@@ -186,8 +186,8 @@ def _order() -> Iterator[Trap]:
     )
 
 
-def _of_the_run() -> Iterator[Trap]:
-    """Axes, sizes and positions that come with the run; a device may refuse to take them so."""
+def _runtime_operands() -> Iterator[Trap]:
+    """Yield traps with axes, sizes and positions as inputs of the run, which a device may refuse."""
     rows: list[tuple[NodeType, list[Any], dict[str, Any], Any]] = [
         (N.EXPAND_DIMS, [X, i4(1)], {}, X[:, None]),
         (N.SLICE_FUSION, [X, i4(0, 1), i4(2, 1)], {}, X[0:2, 1:2]),
@@ -250,7 +250,7 @@ def _of_the_run() -> Iterator[Trap]:
 
 
 def _cut() -> Iterator[Trap]:
-    """Positions that Python takes: from the end, beyond it, and backwards."""
+    """Yield traps with Python's slice positions: from the end, beyond it, and backwards."""
     x = np.arange(24, dtype="f4").reshape(2, 3, 4)
     for number, (begin, end, strides, masks, right) in enumerate(
         (

@@ -1,4 +1,4 @@
-"""Functions of real numbers, element by element: special values, both ends, ties of rounding, casts, and bounds."""
+"""Elementwise functions of floats: special values, extremes, rounding ties, casts, and bounds."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +17,7 @@ N = NodeType
 NAN, INF = float("nan"), float("inf")
 FLOATS = ("f2", "f4", "f8")
 
-# Of one element: what is given, and what follows. The functions that are rounded are exact at these.
+# Functions of one element: inputs and outputs. Inexact functions are exact at these inputs.
 SPECIAL: dict[NodeType, tuple[list[float], list[float]]] = {
     N.SQRT: ([4, 0, -0.0, -1, INF, NAN], [2, 0, -0.0, NAN, INF, NAN]),
     N.RSQRT: ([4, 0, -1, INF, NAN], [0.5, INF, NAN, 0, NAN]),
@@ -34,7 +34,7 @@ SPECIAL: dict[NodeType, tuple[list[float], list[float]]] = {
     N.RECIPROCAL: ([4, 0, -0.0, -INF, NAN], [0.25, INF, -INF, -0.0, NAN]),
     N.EXPFUSION: ([0, -0.0, INF, -INF, NAN, 1e4], [1, 1, INF, 0, NAN, INF]),
 }
-# Of two.
+# Functions of two elements: both inputs, and the outputs.
 PAIRS: dict[NodeType, tuple[list[float], list[float], list[float]]] = {
     N.DIV_FUSION: ([1, -1, 0, INF, INF, 3], [0, 0, 0, INF, -2, INF], [INF, -INF, NAN, NAN, -INF, 0]),
     N.REAL_DIV: ([1, -1, 0, INF, INF, 3], [0, 0, 0, INF, -2, INF], [INF, -INF, NAN, NAN, -INF, 0]),
@@ -62,7 +62,7 @@ COMPARISONS = {
     N.LOGICAL_AND: [1, 1, 0, 1, 1, 1],
     N.LOGICAL_OR: [1, 1, 0, 1, 1, 1],
 }
-# Activations far from zero, and of what is not a number.
+# Activations of infinities, NaN and numbers far from zero: inputs and outputs.
 ENDS: dict[ActivationType, tuple[list[float], list[float]]] = {
     ActivationType.RELU: ([-INF, INF, NAN, -2], [0, INF, NAN, 0]),
     ActivationType.RELU6: ([-INF, INF, NAN, 5], [0, 6, NAN, 5]),
@@ -80,7 +80,7 @@ ENDS: dict[ActivationType, tuple[list[float], list[float]]] = {
 
 
 def traps() -> Iterator[Trap]:
-    """Give the traps of functions of each element."""
+    """Yield the traps of elementwise functions."""
     for node_type, (given, right) in SPECIAL.items():
         yield from elementwise("special", node_type, [given], right, FLOATS, tolerance=SIGNED)
     for node_type, (a, b, right) in PAIRS.items():
@@ -102,14 +102,14 @@ def traps() -> Iterator[Trap]:
 
 
 def _rounding() -> Iterator[Trap]:
-    """Ties, and what lies next to one; numbers so large that they have no fraction."""
+    """Yield ties and their neighbours, and numbers too large to have a fraction."""
     ties = [0.5, 1.5, 2.5, 3.5, -0.5, -1.5, -2.5, -3.5, 1022.5, 1023.5]
     yield from elementwise("ties", N.ROUND, [ties], [0, 2, 2, 4, 0, -2, -2, -4, 1022, 1024], FLOATS)
     near = [float(np.nextafter(np.float32(0.5), np.float32(0))), 8388609, -8388609, 4194304.5, 16777216]
     yield from elementwise("near_ties", N.ROUND, [near], [0, 8388609, -8388609, 4194304, 16777216], ("f4",))
     yield from elementwise("large", N.FLOOR, [near], [0, 8388609, -8388609, 4194304, 16777216], ("f4",))
     yield from elementwise("large", N.CEIL, [near], [1, 8388609, -8388609, 4194305, 16777216], ("f4",))
-    # FLOAT16 has nothing between 2048 and 2050, and nothing above 65504.
+    # FLOAT16 represents no number between 2048 and 2050, and none above 65504.
     a, b = [2048, 2048, 2050, 65504, -60000, 65504], [1, 3, 1, 1, -60000, 16]
     yield from elementwise("rounded", N.ADD_FUSION, [a, b], [2048, 2052, 2052, 65504, -INF, INF], ("f2",))
     yield from elementwise("rounded", N.MUL_FUSION, [[256, 2049, 0.5], [256, 1, 2.0**-24]], [INF, 2048, 0], ("f2",))
@@ -134,7 +134,7 @@ def _rounding() -> Iterator[Trap]:
 
 
 def _casts() -> Iterator[Trap]:
-    """To data types by their number: what loses its fraction, its high bits, or all but its truth."""
+    """Yield casts to data types by number, which lose a fraction, the high bits, or all but the truth value."""
     rows: list[tuple[str, list[Any], str, int, list[Any], str]] = [
         ("fraction", [1.9, -1.9, 0.99, -0.99, 126.7], "f4", 2, [1, -1, 0, 0, 126], "i1"),
         ("fraction", [1.9, -1.9, -128.9], "f2", 2, [1, -1, -128], "i1"),

@@ -1,4 +1,4 @@
-"""Real numbers of several elements: sums that overflow, what is not a number, windows of padding, what only moves."""
+"""Floats of several elements: overflowing sums, NaN, windows of padding, and elements that only move."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -26,7 +26,7 @@ FAR_FROM_ZERO = Tolerance(
 
 
 def traps() -> Iterator[Trap]:
-    """Give the traps of floating-point types."""
+    """Yield the traps of floating-point types."""
     yield from _softmax()
     yield from _norms()
     yield from _folds()
@@ -36,7 +36,7 @@ def traps() -> Iterator[Trap]:
 
 
 def _softmax() -> Iterator[Trap]:
-    """Rows that overflow, underflow, are masked, or hold no number: none changes what another gives."""
+    """Yield rows that overflow, underflow, are masked, or contain NaN; none may change the result of another row."""
     half, none, first = [0.5, 0.5], [NAN, NAN], [1.0, 0.0]
     rows = {
         "f4": (
@@ -69,7 +69,7 @@ def _softmax() -> Iterator[Trap]:
 
 
 def _norms() -> Iterator[Trap]:
-    """Small differences far from zero, which a mean of squares loses; and nothing but zeros."""
+    """Yield small differences far from zero, which the mean of squares cancels, and rows of zeros."""
     steps = np.array([-1.5, -0.5, 0.5, 1.5])
     right = (steps / 1.25**0.5).astype("f4")
     for offset in (0, 1000, 4096):
@@ -150,7 +150,7 @@ def _folds() -> Iterator[Trap]:
 
 
 def _moves() -> Iterator[Trap]:
-    """Elements that are only moved keep every bit that counts, whatever they are."""
+    """Yield arbitrary elements that are only moved and must keep every significant bit."""
     for dtype in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", *FLOATS):
         x = _extremes(dtype)
         for node_type, rest, attrs in (
@@ -187,7 +187,7 @@ def _extremes(dtype: str) -> Any:
 
 
 def _windows() -> Iterator[Trap]:
-    """Windows that hold padding alone, or gaps between windows."""
+    """Yield windows that contain only padding, and gaps between windows."""
     for dtype in ("f4", "f8"):
         none = np.ones((1, 0, 3, 1), dtype)
         attrs = {"kernel_size": (3, 1), "pad": (2, 2, 0, 0)}
@@ -242,7 +242,7 @@ def _windows() -> Iterator[Trap]:
         (1, 2),
         Format.NHWC,
     )
-    # A weight of 0 times what is no number is none, however few pixels see it.
+    # A weight of 0 times NaN is NaN, in every window that contains the pixel.
     image = np.zeros((1, 3, 3, 1), "f4")
     image[0, 0, 0, 0] = NAN
     yield Trap(

@@ -1,4 +1,4 @@
-"""Traps: nodes with elements at which code that is right for most others goes wrong."""
+"""Traps: nodes with elements for which mostly correct code fails."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,18 +25,19 @@ EXACT = Tolerance("the right answer is a number of the type, which every way of 
 SIGNED = replace(EXACT, signs_of_zeros=True)
 ROUNDED = SUMS_IN_ANOTHER_ORDER
 
-# The operand whose data type a case is about, where it isn't the first.
+# Operand whose data type the case tests, if not the first.
 _SUBJECTS = {N.WHERE: 1, N.SELECT: 1, N.SCATTER_ND: 1, N.SPARSE_TO_DENSE: 1, N.ONE_HOT: 2}
-# As long as several vectors of a processor, and a rest.
+# Several SIMD vectors and a remainder.
 _LONG = 67
 
 
 @dataclass(frozen=True, eq=False)
 class Trap:
-    """A node and the runs of it: the elements of all operands, of which the constants are the same in each.
+    """Node and its runs: the elements of all operands; constants are the same in every run.
 
-    `wanted` has the outputs of each run by hand, or REFUSED for a run that has to end with an error; without it they
-    are the oracles'. The model knows no dimension that is not the same in all runs, and none at all if `has_unknown`.
+    `wanted` has the outputs of each run, worked out by hand, or REFUSED for a run that must end with an error. Without
+    it the oracles' outputs are wanted. Dimensions that differ between runs are unknown to the model, and all of them if
+    `has_unknown`.
     """
 
     title: str
@@ -52,7 +53,7 @@ class Trap:
     has_unknown: bool = False
 
     def case(self) -> Case:
-        """Make the case."""
+        """Return the case."""
         first = self.runs[0][_SUBJECTS.get(self.node_type, 0)]
         name = f"{self.node_type.name}-{self.title}-{first.dtype.name}"
         marks = {Mark.QUICK}
@@ -111,9 +112,9 @@ def elementwise(
     ends_processes: bool = False,
     result: str = "",
 ) -> Iterator[Trap]:
-    """Make traps of vectors: as they are, and repeated, for what a processor computes several elements of at a time.
+    """Yield traps of vectors, as given and repeated to cover SIMD code.
 
-    `wanted` by hand is the output, of the data type `result`, or of each one's own.
+    `wanted` is the output worked out by hand, of the data type `result`, or of the operands' type without one.
     """
     for dtype in dtypes:
         arrays = [np.array(elements, dtype) for elements in operands]
@@ -131,7 +132,7 @@ def elementwise(
 
 
 def folds_of_nothing(dtype: str, *, mean: float, lowest: float, highest: float) -> Iterator[Trap]:
-    """Give the reductions of rows without elements that every type has; the numbers depend on the type."""
+    """Yield the reductions of empty rows that every type supports; the results depend on the type."""
     for mode, right in (
         (ReduceMode.MEAN, mean),
         (ReduceMode.MAX, lowest),
@@ -146,7 +147,7 @@ def folds_of_nothing(dtype: str, *, mean: float, lowest: float, highest: float) 
 
 
 def fold_of_nothing(dtype: str, mode: ReduceMode, right: float) -> Trap:
-    """Make the reduction of two rows without elements."""
+    """Return the reduction of two empty rows."""
     return Trap(
         f"{mode.name}-of_nothing",
         N.REDUCE_FUSION,

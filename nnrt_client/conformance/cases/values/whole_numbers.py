@@ -1,4 +1,4 @@
-"""Whole numbers at the edges of their types: what wraps around, what divides by 0, and what no float holds."""
+"""Integers at the limits of their types: wrap-around, division by 0, and numbers that no float represents."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +15,7 @@ INTEGERS = SIGNED + UNSIGNED
 
 
 def traps() -> Iterator[Trap]:
-    """Give the traps of integers."""
+    """Yield the traps of integers."""
     for dtype in SIGNED:
         yield from _of_signed(dtype, int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
     for dtype in UNSIGNED:
@@ -95,13 +95,13 @@ def _of_unsigned(dtype: str, high: int) -> Iterator[Trap]:
 
 
 def _wrapping(dtype: str) -> Iterator[Trap]:
-    """By the oracles, which compute in 64 bits and keep the low ones."""
+    """Yield traps of wrap-around; the oracles compute in 64 bits and keep the low bits."""
     low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
     a, b = [high, low, high, high // 2 + 1, 3], [1, high, high, high // 2 + 1, high - 1]
     for node_type in (N.ADD_FUSION, N.SUB_FUSION, N.MUL_FUSION, N.SQUARED_DIFFERENCE):
         yield from elementwise("wraps", node_type, [a, b], None, (dtype,))
     for node_type, wanted in ((N.ADD_FUSION, [0, 6, 6]), (N.SUB_FUSION, [6, 0, 0]), (N.MUL_FUSION, [0, 0, 6])):
-        # The activation follows the wrap-around.
+        # The activation applies after the wrap-around.
         given = {
             N.ADD_FUSION: [[high, 5, high - 7], [1, 4, 7]],
             N.SUB_FUSION: [[9, 3, 0], [2, 3, 0]],
@@ -115,7 +115,7 @@ def _wrapping(dtype: str) -> Iterator[Trap]:
 
 
 def _large() -> Iterator[Trap]:
-    """Neighbours that are one number in FLOAT32 (2^24) or FLOAT64 (2^53), and numbers beyond 32 bits."""
+    """Yield neighbours that FLOAT32 (2^24) or FLOAT64 (2^53) can't distinguish, and numbers beyond 32 bits."""
     for dtype, number in (("i4", 2**24), ("u4", 2**31), ("i8", 2**31), ("i8", 2**53), ("i8", 2**62), ("u8", 2**63)):
         a, b = [number + 1, number, number + 1], [number, number + 1, number + 1]
         title = f"above_2^{number.bit_length() - 1}"
@@ -206,7 +206,7 @@ def _powers() -> Iterator[Trap]:
 
 
 def _folds() -> Iterator[Trap]:
-    """Of integers: of nothing, beyond the type, and means, which round towards zero."""
+    """Yield reductions of integers: of empty rows, beyond the type, and means, which round towards zero."""
     axis = np.array([1], "i4")
     for dtype in INTEGERS:
         limits = np.iinfo(dtype)

@@ -1,4 +1,4 @@
-"""The first faults as files: models, inputs and right answers, with the commands that repeat them."""
+"""Files of the first faults: models, inputs, right answers and the commands that reproduce them."""
 
 import re
 import shlex
@@ -16,7 +16,7 @@ from nnrt_client.conformance.kit import Result
 from nnrt_client.conformance.levels.answers import Answers
 from nnrt_client.conformance.outcome import Verdict
 from nnrt_client.conformance.report import Report
-from nnrt_client.conformance.shrinking import shrunken
+from nnrt_client.conformance.shrinking import shrink
 from nnrt_client.conformance.target import Target
 from nnrt_client.model import file as model_file
 from nnrt_client.model.model import Model
@@ -25,44 +25,44 @@ from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.files import container
 from nnrt_hdi.graph import Graph
 
-_UNNAMEABLE = re.compile(r"[^A-Za-z0-9._-]+")
+_NOT_IN_FILE_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-def keep(report: Report, directory: Path, address: str, target: Target) -> Iterator[Path]:
-    """Write the first fault of each operator, and of each check, into a directory of its own, and give that when it is
-    there; of a model with several nodes also the smallest part that still goes wrong, if one is found.
+def save_faults(report: Report, directory: Path, address: str, target: Target) -> Iterator[Path]:
+    """Write the first fault of each operator and check to a directory of its own, and yield that directory.
 
-    Raises OSError.
+    For a model of several nodes the directory also has the smallest part found that still goes wrong. Raises OSError.
     """
     for result in report.first_faults().values():
-        place = directory / _UNNAMEABLE.sub("-", result.trial.name)
+        place = directory / _NOT_IN_FILE_NAMES.sub("-", result.trial.name)
         place.mkdir(parents=True, exist_ok=True)
-        lines = [*_told(result), "", f"nnrt conformance {shlex.quote(address)} --only {shlex.quote(result.trial.name)}"]
+        where, name = shlex.quote(address), shlex.quote(result.trial.name)
+        lines = [*_fault_lines(result), "", f"nnrt conformance {where} --only {name}"]
         if isinstance(result.trial, Answers):
             case = result.trial.case
             for number, run in enumerate(case.runs, 1):
-                lines += _keep_run(place, str(number), case.graph, run.inputs, run.wanted, address)
+                lines += _save_run(place, str(number), case.graph, run.inputs, run.wanted, address)
             if result.outcome.verdict is Verdict.WRONG:
-                lines += _keep_part(case, place, address, target)
+                lines += _save_part(case, place, address, target)
         container.write(place / "fault.txt", ["\n".join([*lines, ""]).encode()])
         yield place
 
 
-def _keep_part(case: Case, place: Path, address: str, target: Target) -> list[str]:
-    """Write the smallest part of a case that still goes wrong; what there is to say of it."""
+def _save_part(case: Case, place: Path, address: str, target: Target) -> list[str]:
+    """Write the smallest part of a case that still goes wrong, and return the lines about it for fault.txt."""
     try:
         with target.session() as connection:
-            found = next(filter(None, (shrunken(case, run, connection) for run in case.runs)), None)
-    except NnrtError:  # The daemon is gone.
+            found = next(filter(None, (shrink(case, run, connection) for run in case.runs)), None)
+    except NnrtError:  # The daemon has ended.
         return []
     if found is None:
         return []
     nodes = ", ".join(map(found.graph.place, range(len(found.graph.nodes))))
-    kept = _keep_run(place, "part", found.graph, found.inputs, found.right, address)
+    kept = _save_run(place, "part", found.graph, found.inputs, found.right, address)
     return ["", f"one by one the device computes all nodes rightly, and these together wrongly: {nodes}", *kept]
 
 
-def _keep_run(
+def _save_run(
     place: Path,
     which: str,
     graph: Graph,
@@ -70,7 +70,10 @@ def _keep_run(
     right: Sequence[NDArray[Any]] | None,
     address: str,
 ) -> list[str]:
-    """Write a model with its inputs and right outputs; the command that runs it, where applications can make it."""
+    """Write a model, its inputs and its right outputs.
+
+    Returns the command that runs the model, or nothing if applications can't build it.
+    """
     model, given = place / f"model-{which}.nnrt", place / f"inputs-{which}.npz"
     model_file.write(model, graph)
     _write_arrays(given, distinct_names("input", [spec.name for spec in graph.input_specs]), inputs)
@@ -78,7 +81,7 @@ def _keep_run(
         _write_arrays(place / f"right-{which}.npz", [f"output{at}" for at in range(len(right))], right)
     try:
         Model.load(model)
-    except NnrtError:  # Not each node is the operation of an application.
+    except NnrtError:  # Some nodes are no operations that an application can add.
         return []
     paths = (shlex.quote(str(path)) for path in (model, given, place / f"answers-{which}"))
     return ["nnrt run {} --device {where} --input {} -o {}".format(*paths, where=shlex.quote(address))]
@@ -91,7 +94,7 @@ def _write_arrays(path: Path, names: Sequence[str], arrays: Sequence[NDArray[Any
     container.write(path, [data.getvalue()])
 
 
-def _told(result: Result) -> list[str]:
+def _fault_lines(result: Result) -> list[str]:
     outcome = result.outcome
     told = [f"{result.trial.name}: {outcome.verdict.value}", outcome.reason, advice(result)]
     if isinstance(result.trial, Answers):

@@ -1,4 +1,4 @@
-"""Formats telemetry for people."""
+"""Formatting of what devices measure of themselves."""
 
 from collections.abc import Mapping
 
@@ -6,11 +6,11 @@ from nnrt_client.cli.printing import format_bytes
 from nnrt_hdi.backend import Telemetry
 
 
-def measured(telemetry: Telemetry) -> Mapping[str, str]:
-    """Return the device's measurements by column title."""
+def format_telemetry(telemetry: Telemetry) -> Mapping[str, str]:
+    """Return the figures that a device reports, by column title."""
     texts: dict[str, str] = {}
     if telemetry.utilization is not None:
-        texts["in use"] = f"{100 * telemetry.utilization:.0f} %"
+        texts["device util"] = f"{100 * telemetry.utilization:.0f} %"
     if telemetry.temperature_celsius is not None:
         texts["temp"] = f"{telemetry.temperature_celsius:.0f} °C"
     if telemetry.power_watts is not None:
