@@ -120,7 +120,7 @@ pictures: $(ENV)/test ## Draw the pictures of `nnrt top` anew, from daemons unde
 
 ## Measure
 
-bench: $(ENV)/test ## Measure, and write docs/reference/performance.md
+bench: $(ENV)/test ## Measure, and write the tables of docs/reference/performance
 	PYTHONPATH=tests:tests/onnx_import $(ENV)/bin/python benchmarks/run.py
 
 bench-fleet: $(ENV)/test ## Measure pools of daemons under deaths and restarts, and write the table
@@ -129,7 +129,7 @@ bench-fleet: $(ENV)/test ## Measure pools of daemons under deaths and restarts, 
 peers: $(ENV)/test ## Install the server that `make bench` compares with
 	$(NOX) peers
 
-networks: $(ENV)/test build/networks/exported ## Measure networks of all families, and write docs/reference/networks.md
+networks: $(ENV)/test build/networks/exported ## Measure networks of all families, and write docs/reference/networks
 	PYTHONPATH=tests:tests/onnx_import $(ENV)/bin/python benchmarks/network_table.py --write
 
 build/networks/exported: $(ENV)/test $(wildcard benchmarks/families/*.py benchmarks/export_networks.py)

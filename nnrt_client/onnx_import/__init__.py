@@ -26,8 +26,8 @@ def from_onnx(
 
         model = from_onnx("resnet50.onnx", shapes={"data": (1, 3, 224, 224)})
 
-    Operator sets 7 and later are supported; docs/reference/onnx.md lists the operations that each operator becomes. Inputs and
-    outputs keep their names; images keep the layout NCHW. Needs the extra `nnrt[onnx]`.
+    Operator sets 7 and later are supported; docs/reference/onnx.md lists the operations that each operator becomes.
+    Inputs and outputs keep their names; images keep the layout NCHW. Needs the extra `nnrt[onnx]`.
 
     Args:
         model: path of the file, or the bytes of a file without external data.
