@@ -19,7 +19,7 @@ LINKED = f"-Wl,-soname,{LIBRARY.name} -Wl,-z,nodelete"
 
 
 def compiler() -> list[str]:
-    """The command of the compiler; empty where there is none, or the library has not been tried."""
+    """Return the command of the compiler; empty if there is none, or the library is not built here."""
     command = shlex.split(os.environ.get("CC", "cc"))
     return command if sys.platform == "linux" and shutil.which(command[0]) else []
 

@@ -73,8 +73,7 @@ def grpc_server(address: str = "127.0.0.1:0") -> Iterator[grpc.Channel]:
 
 @contextmanager
 def connection_echo(data: bytes) -> Iterator[Callable[[], bytes]]:
-    """Start a process that echoes over a multiprocessing.Connection; gives a function that sends it the data once and
-    receives them again."""
+    """Start a process that echoes over a multiprocessing.Connection; yield a function that sends it the data once."""
     with served(_repeat_bytes) as pipe:
 
         def echo() -> bytes:
@@ -97,8 +96,10 @@ def stream_read_by_caller(channel: grpc.Channel, data: bytes) -> Run:
 
 
 def stream_read_by_thread(channel: grpc.Channel, data: bytes) -> Run:
-    """Return a function that sends the data over one long stream, and waits for the thread that reads the reply. The
-    client does it this way, for the thread that waits may be interrupted."""
+    """Return a function that sends the data over one long stream, and waits for the thread that reads the reply.
+
+    The client does so too, because the thread that waits may be interrupted.
+    """
     outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     pending: queue.SimpleQueue[Future[bytes]] = queue.SimpleQueue()
     replies = channel.stream_stream("/bare/stream")(iter(outbox.get, None))
@@ -120,8 +121,7 @@ def stream_read_by_thread(channel: grpc.Channel, data: bytes) -> Run:
 
 
 def sender(channel: grpc.Channel, data: memoryview, chunk_bytes: int) -> Run:
-    """Return a function that sends the data over one long stream in chunks, and waits until the server has stored
-    them."""
+    """Return a function that sends the data in chunks over one long stream, and waits until the server has them."""
     turns: queue.SimpleQueue[bool] = queue.SimpleQueue()
 
     def chunks() -> Iterator[bytes]:

@@ -31,7 +31,7 @@ def every_network() -> Iterator[Network]:
 
 
 def made(network: Network) -> nn.Module:
-    """The network with random weights, always the same, and statistics that are no zeros and ones."""
+    """Return the network with the same random weights every time, and statistics that are no zeros and ones."""
     torch.manual_seed(1)
     module = network.make().eval()
     for part in module.modules():

@@ -49,13 +49,13 @@ TIMED = {"backend": "timed", "option": [f"ms={RUN_MS}"]}
 
 
 def timed(ms: float = RUN_MS, slots: int = 1) -> list[str]:
-    """The arguments of a daemon whose runs take so long."""
+    """Return the arguments of a daemon whose runs take this long."""
     return ["--backend", "timed", "--option", f"ms={ms:g}", "--concurrent-runs", str(slots)]
 
 
 @contextmanager
 def daemons(*arguments: Sequence[str]) -> Iterator[list[str]]:
-    """A daemon for each set of arguments; their addresses."""
+    """Start a daemon for each set of arguments; yield their addresses."""
     with ExitStack() as stack:
         yield [
             stack.enter_context(device_daemon("127.0.0.1:0", "--name", f"device-{index}", *each)).address
@@ -83,12 +83,12 @@ def addresses_of(state: Path) -> list[str]:
 
 
 def pool(addresses: Sequence[str], model: Model | None = None) -> ModelSession:
-    """A session with as many replicas as there are daemons."""
+    """Open a session with as many replicas as there are daemons."""
     return load(model or affine_model(), device=addresses, replicas=len(addresses), cache=False)
 
 
 def runs_of(session: ModelSession) -> Callable[[Array], Array]:
-    """What makes a run of one input and one output."""
+    """Return a function that makes a run of one input and one output."""
     (output,) = (desc.name for desc in session.outputs)
     return lambda array: session.run([array])[output]
 
@@ -253,7 +253,7 @@ MEASURES: Mapping[str, Callable[[Report], None]] = {
 
 
 def undisturbed(load: Load) -> Outcome:
-    """The load as it is without anything that happens, when it has warmed up."""
+    """Measure the load without any event, after the warm-up."""
     time.sleep(1.0)
     return load.during(lambda: time.sleep(at_most(UNDISTURBED_S, 4.0)))
 
@@ -320,7 +320,7 @@ def seconds_to_first_run(way: str) -> float:
 
 
 def longest(flags: Iterable[bool]) -> int:
-    """The length of the longest row of true ones."""
+    """Return the length of the longest sequence of true values."""
     return max((len(list(same)) for flag, same in groupby(flags) if flag), default=0)
 
 
@@ -339,7 +339,7 @@ def milliseconds(outcome: Outcome) -> str:
 
 
 def ratio(first: Sequence[float], second: Sequence[float]) -> str:
-    """The median of the rounds' ratios of the second to the first, with their quartiles."""
+    """Return the median of the rounds' ratios of the second to the first, with the quartiles."""
     middle, quartiles = spread(after / before for before, after in zip(first, second, strict=True))
     return f"{middle}x ({quartiles})"
 

@@ -77,7 +77,7 @@ class Recorder:
 
 
 def undisturbed_run(address: str, settings: Settings, recorder: Recorder) -> dict[str, list[Entered]]:
-    """The frames of a run of 1 KB into which nothing else falls."""
+    """Return the frames of a run of 1 KB that no other work interrupts."""
     runs: list[dict[str, list[Entered]]] = []
     x = np.ones(256, np.float32)
     with executor_of(identity(), address, settings) as executor:

@@ -90,9 +90,9 @@ class Report:
 def pair_cells(
     pairs: Iterable[tuple[float, float]], ratios: str = ".2f", scale: float = 1
 ) -> tuple[str, str, str, str]:
-    """Return four cells about pairs of figures, one pair a round: both figures of the round with the median ratio, this
-    ratio (second to first), and the quartiles of all ratios.
+    """Return four cells about pairs of figures, one pair a round.
 
+    They are both figures of the round with the median ratio, this ratio (second to first), and the quartiles of all.
     The median of each column would be of another round, and their quotient a ratio that nobody measured.
     """
     rounds = sorted(pairs, key=lambda pair: pair[1] / pair[0])
@@ -180,8 +180,7 @@ def environment(checkout: Path = ROOT) -> dict[str, str]:
 
 @contextmanager
 def device_daemon(listen: str = "127.0.0.1:0", *arguments: str, checkout: Path = ROOT) -> Iterator[Daemon]:
-    """Start a daemon of a checkout; kills it afterwards. Its backend is the reference unless the arguments say
-    otherwise."""
+    """Start a daemon of a checkout, of the reference backend unless the arguments say otherwise; kill it afterwards."""
     command = [sys.executable, "-m", "nnrt_device_service", "serve", "--listen", listen, *arguments]
     where: Any = {"cwd": checkout, "env": environment(checkout)}  # With -m the working directory comes first.
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, **where) as process:

@@ -40,8 +40,10 @@ class Kill(NamedTuple):
 
 
 class Ends:
-    """Record of how each run ended, by its number, and when the last one did. The thread in `run_sync` has the number
-    RUNS."""
+    """Record of how each run ended, by its number, and when the last one did.
+
+    The thread in `run_sync` has the number RUNS.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

@@ -116,7 +116,7 @@ class Different(Exception):
 
 
 def compared(network: Exported, ours: Arrays, theirs: Sequence[NDArray[Any]]) -> tuple[float, float]:
-    """The largest difference, of the largest element of its output and in steps of integers. Raises Different."""
+    """Return the largest difference, relative to the largest element and in steps of integers. Raises Different."""
     tolerance = TOLERANCES.get(network.about["format"], INT8_TOLERANCE)
     largest = steps = 0.0
     for (name, mine), other in zip(ours.items(), theirs, strict=True):
@@ -134,7 +134,7 @@ def compared(network: Exported, ours: Arrays, theirs: Sequence[NDArray[Any]]) ->
 
 
 def row_of(network: Exported, address: str, *, is_measured: bool) -> list[str]:
-    """The cells of a network behind its name. Raises NnrtError where it doesn't come in, and Different."""
+    """Return the cells of a network. Raises NnrtError if it can't be imported, and Different."""
     local = in_process_session(network.path, THREADS)
     open_remote = partial(load, network.path, address, constants=network.constants, cache=False)
     with open_remote() as remote:

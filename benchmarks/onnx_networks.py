@@ -37,7 +37,7 @@ def of_onnx(name: str) -> onnx.ModelProto:
 
 
 def encoder(blocks: int = 4, tokens: int = 128, width: int = 512, heads: int = 8) -> onnx.ModelProto:
-    """Transformer encoder blocks, as BERT has them."""
+    """Build transformer encoder blocks, as BERT has them."""
     rng = np.random.default_rng(1)
     g = Graph()
 

@@ -139,7 +139,7 @@ def with_arrays(session: ModelSession) -> Step:
 
 
 def with_tensors(session: ModelSession, tensors: Sequence[Tensor | ResidentTensor]) -> Step:
-    """The state is read in one tensor and written to the next, round and round."""
+    """Read the state in one tensor and write it to the next, in turn."""
     score, name = (output.name for output in session.outputs)
     _write(tensors[0], np.zeros((2, 1, WIDTH), np.float32))
     at = 0

@@ -111,8 +111,7 @@ def repeat(run: Callable[[], object], window_s: float) -> list[float]:
 
 
 def repeat_in_flight(executor: Executor, x: Sequence[Any], in_flight: int, window_s: float) -> list[float]:
-    """Keep `in_flight` runs under way until so many seconds have passed; return the seconds between the ends of
-    runs."""
+    """Keep `in_flight` runs under way for `window_s` seconds; return the seconds between the ends of runs."""
     under_way = deque(executor.submit(x) for _ in range(in_flight))
 
     def one_more() -> None:

@@ -13,7 +13,7 @@ FAMILY = "detection"
 
 
 def backbone(channels: tuple[int, ...] = (16, 32, 64, 96, 128), act: type[nn.Module] = nn.SiLU) -> nn.ModuleList:
-    """Maps of half the size each."""
+    """Build maps of half the size each."""
     pairs = zip((3, *channels), channels, strict=False)
     return nn.ModuleList([nn.Sequential(conv(n, m, 3, 2, act=act), conv(m, m, 3, act=act)) for n, m in pairs])
 

@@ -8,7 +8,7 @@ from torch.nn import functional
 def conv(
     inputs: int, outputs: int, size: int = 3, stride: int = 1, groups: int = 1, act: type[nn.Module] | None = nn.ReLU
 ) -> nn.Sequential:
-    """A convolution that keeps the size, with batch normalization and activation."""
+    """Build a convolution that keeps the size, with batch normalization and activation."""
     layers = [nn.Conv2d(inputs, outputs, size, stride, size // 2, groups=groups, bias=False), nn.BatchNorm2d(outputs)]
     return nn.Sequential(*layers, *([act()] if act else []))
 

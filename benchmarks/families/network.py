@@ -54,7 +54,7 @@ def mask(*dims: int | str) -> Input:
 
 
 def constant(value: int) -> Input:
-    """A number that the application always gives alike."""
+    """Return a number that every application gives alike."""
     return Input((), make=lambda _: torch.tensor(value))
 
 

@@ -77,7 +77,7 @@ def start_fleet(folder: Path, closing: ExitStack) -> tuple[list[DaemonProcess], 
 
 
 def measuring(folder: Path) -> tuple[str, ...]:
-    """Flags of a daemon whose device tells figures of its own, which are made up."""
+    """Return the flags of a daemon whose device reports made-up figures."""
     folder.mkdir()
     figures, (warm, power, used) = folder / "figures", np.random.default_rng(ord(folder.name[-1])).uniform(1, 2, 3)
     told = Telemetry(40 * warm, 9 * power, int(used * 2**31), 2**33, 1.2e9, power / 2)

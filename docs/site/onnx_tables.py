@@ -58,7 +58,7 @@ def _mapped() -> Iterator[tuple[str, list[OnnxOperator]]]:
 
 
 def _rows(name: str, versions: list[OnnxOperator]) -> Iterator[str]:
-    """A row for each way, forms of a signature that become the same are one."""
+    """Return a row for each way; forms of a signature that become the same are one."""
     first = max(versions[0].since, _introduced().get(name, 0))
     for version, following in zip(versions, [*versions[1:], None], strict=True):
         if following is not None and following.doc == version.doc and following.since == version.until + 1:
@@ -72,7 +72,7 @@ def _rows(name: str, versions: list[OnnxOperator]) -> Iterator[str]:
 
 @cache
 def _introduced() -> dict[str, int]:
-    """The first operator set of each operator."""
+    """Return the first operator set of each operator."""
     first: dict[str, int] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
         if schema.domain == "":
@@ -81,7 +81,7 @@ def _introduced() -> dict[str, int]:
 
 
 def _schemas() -> Iterator[onnx.defs.OpSchema]:
-    """The operators of ONNX that are not declared, as the newest operator set has them."""
+    """Return the operators of ONNX that are not supported, as the newest operator set has them."""
     for schema in onnx.defs.get_all_schemas():
         if schema.domain == "" and not schema.deprecated and ("", schema.name) not in OPERATORS:
             yield schema

@@ -89,7 +89,7 @@ def _link(family: str, operation: Operation) -> str:
 
 
 def _section(node_type: NodeType, operations: list[Operation]) -> Iterator[str]:
-    """The operations of a family that become the same node."""
+    """Return the operations of a family that become the same node."""
     yield ""
     yield from (f"(operation-{operation.type.name.lower()})=" for operation in operations)
     yield f"## {', '.join(operation.type.name for operation in operations)}"
@@ -154,7 +154,7 @@ def _type_name(declared: Any) -> str:
 
 
 def _without_none(declared: Any) -> Any:
-    """The type that an attribute has where it isn't left out."""
+    """Return the type of an attribute that is present."""
     return next(kind for kind in get_args(declared) if kind is not NoneType)
 
 
@@ -163,7 +163,7 @@ def _is_enum(declared: Any) -> bool:
 
 
 def _enums() -> list[type[IntEnum]]:
-    """The enums of attributes, by name."""
+    """Return the enums of attributes, by name."""
     kinds = {attribute.type for operator in OPERATORS.values() for attribute in operator.attributes.values()}
     return sorted(filter(_is_enum, kinds), key=lambda enum: enum.__name__)
 
@@ -200,7 +200,7 @@ def _value(value: Any) -> str:
 
 
 def _backends(node_type: NodeType) -> Iterator[str]:
-    """The backends that say they run a node of this type: the first sample of it, or a conversion."""
+    """Return the backends that say they run a node of this type: its first sample, or a conversion."""
     sample = next((sample for sample in SAMPLES if sample.node_type is node_type), None)
     graph = graph_of(node_type, pairs(sample, sample.arrays()), sample.attrs) if sample else _conversion(node_type)
     for name in backend_names():

@@ -363,8 +363,8 @@ def require_addresses(device: str | None) -> tuple[str, ...]:
     """Return the addresses where the device may be. Raises UsageError if there is none."""
     addresses = addresses_to_ask_for(device)
     if not addresses:
-        what = "there is no device" if device is None else f"{device!r} is no address"
-        how = "give --device, or set" if device is None else "to find it by name set"
+        what = "there is no device" if device is None else f"{device!r} is no address, such as HOST:PORT or unix:PATH"
+        how = "give --device, or set" if device is None else "to find a device by its name set"
         raise click.UsageError(f"{what}; {how} {DEVICES_VARIABLE}")
     return addresses
 

@@ -182,9 +182,7 @@ def _is_onnx(head: bytes, path: Path | None = None) -> bool:
         return False
     if head.startswith(_ONNX_BEGINNING) or (path is not None and path.suffix == ONNX_SUFFIX):
         return True
-    raise InvalidFile(
-        f"it does not begin with {container.MAGIC!r}, as saved and offline models do, and is no ONNX model"
-    )
+    raise InvalidFile("it is neither an ONNX model nor a saved or offline model of nnrt")
 
 
 def _import(source: Path | bytes, size_bytes: int, shapes: Shapes | None, constants: Constants | None) -> OpenedModel:

@@ -77,7 +77,7 @@ def choose_options(
         if not device or not options.keys() & set(_UNUSED_PROVIDERS):
             raise UnknownProvider(
                 f"Unknown Provider Type: {next(iter(options), '(none)')}; this session runs on a device and falls back"
-                f" on no other: add {NNRT!r} to the providers, or give none. a list with {_UNUSED_PROVIDERS[0]!r} is"
+                f" on no other: add {NNRT!r} to the providers, or give none; a list with {_UNUSED_PROVIDERS[0]!r} is"
                 f" put on the device of {DEVICES_VARIABLE} or set_default_provider_options"
             )
         _log_device(tuple(options), device)

@@ -56,4 +56,4 @@ def require_free_port(address: str, place: str) -> None:
             probe.bind(target)
     except (OSError, ValueError) as error:  # ValueError: the host name has an invalid form.
         why = error.strerror if isinstance(error, OSError) else error
-        raise InvalidParameter(f"can't listen there: {why}", place=place) from error
+        raise InvalidParameter(f"can't listen there: {why}; give another, or port 0", place=place) from error

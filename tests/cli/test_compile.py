@@ -85,7 +85,10 @@ def test_options_and_json(
         ((), "Missing argument 'MODEL'"),
         (("model", "-o", "out"), "Missing option '--device'"),
         (("model", "--device", NOBODY), "Missing option '-o'"),
-        (("model", "--device", "name", "-o", "out"), "'name' is no address; to find it by name set NNRT_DEVICES"),
+        (
+            ("model", "--device", "name", "-o", "out"),
+            "'name' is no address, such as HOST:PORT or unix:PATH; to find a device by its",
+        ),
         (("model", "--device", NOBODY, "-o", "out", "--performance-mode", "fast"), "'fast' is not one of"),
         (("model", "--device", NOBODY, "-o", "out", "--extension", "x"), "'x' is not NAME=VALUE"),
     ],
@@ -100,7 +103,7 @@ def test_wrong_use(arguments: tuple[str, ...], message: str) -> None:
     ("model", "device", "folder", "message"),
     [
         ("missing", None, ".", "no such file"),
-        ("damaged", None, ".", "it does not begin with"),
+        ("damaged", None, ".", "it is neither an ONNX model nor"),
         ("model.nnrt", NOBODY, ".", f"no device '{NOBODY}' answers"),
         ("model.nnrt", None, "missing", "there is no such directory"),
     ],

@@ -55,7 +55,10 @@ def test_devices_that_do_not_answer(shared_daemon: DaemonProcess, caplog: pytest
         (["devices", "--timeout", "0", NOBODY], "0.0 is not in the range x>0"),
         (["device"], "No such command 'device'"),
         (["run", "model"], "there is no device; give --device, or set NNRT_DEVICES"),
-        (["run", "model", "--device", "name"], "'name' is no address; to find it by name set NNRT_DEVICES"),
+        (
+            ["run", "model", "--device", "name"],
+            "'name' is no address, such as HOST:PORT or unix:PATH; to find a device by its",
+        ),
         (["bench", "model", "--device", NOBODY, "--concurrency", "0:4"], "'0:4' is not START[:END[:STEP]]"),
         (["bench", "model", "--device", NOBODY, "--concurrency", "4:2"], "'4:2' is not START[:END[:STEP]]"),
         (["bench", "model", "--device", NOBODY, "--shape", "x=1,a"], "'1,a' is no shape"),

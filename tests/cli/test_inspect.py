@@ -91,8 +91,8 @@ def test_what_an_offline_model_is(conv: Path, restoring_daemon: DaemonProcess, t
     ("content", "message"),
     [
         (None, "No such file"),
-        (b"", "it does not begin with"),
-        (b"PK\x03\x04", "it does not begin with"),
+        (b"", "it is neither an ONNX model nor"),
+        (b"PK\x03\x04", "it is neither an ONNX model nor"),
         (b"NNRTPART" + bytes(40), "the file is damaged"),
     ],
 )

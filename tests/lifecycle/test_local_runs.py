@@ -250,7 +250,6 @@ def test_a_signal_as_a_run_ends(shared_daemon: DaemonProcess, monkeypatch: pytes
 
 def test_a_signal_as_memory_is_shared(shared_daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reply that nobody has read is not taken for that of the next request."""
-
     receive, interrupts = socket.recv_fds, [KeyboardInterrupt()]
 
     def interrupted(*arguments: Any) -> Any:
