@@ -17,8 +17,9 @@ _numbers = itertools.count()
 
 def require_namespaces() -> None:
     """Skips a test where there can be none."""
-    if shutil.which("ip") is None:
-        pytest.skip("needs the command ip, to make hosts")
+    for command in ("ip", "tc"):
+        if shutil.which(command) is None:
+            pytest.skip(f"needs the command {command}, to make hosts")
     name = f"nnrt-{os.getpid()}-probe"
     result = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, timeout=30)
     if result.returncode:

@@ -156,7 +156,7 @@ class MeasuringBackend(StoringBackend):
 
 @contextmanager
 def watched(ask: Callable[[], Telemetry | None]) -> Iterator[TelemetryWatch]:
-    watch = TelemetryWatch(MeasuringBackend(ask), every_s=0.01)
+    watch = TelemetryWatch(MeasuringBackend(ask), every_s=0.1)
     watch.start()
     try:
         yield watch
