@@ -33,7 +33,7 @@ from nnrt_client import Compilation, Executor, NnrtError, Runtime, Settings
 from nnrt_hdi.backend import Telemetry
 
 PICTURE = ROOT / "docs/assets/dashboard.svg"
-SECONDS, STEP_S, INTERVAL = 90.0, 2.0, "10s"
+SECONDS, STEP_S, TICK_S, INTERVAL = 90.0, 2.0, 30.0, "10s"
 # When, in parts of the whole, a device is ill.
 ILL = (0.5, 0.75)
 COLUMNS, WIDTH_IN, ROW_IN = 24, 15.0, 0.36
@@ -137,7 +137,7 @@ def draw(prometheus: PrometheusProcess, start: float, end: float) -> None:
         place = panel["gridPos"]
         left, width = place["x"] / COLUMNS, place["w"] / COLUMNS
         bottom, height = 1 - (place["y"] + place["h"]) / rows, place["h"] / rows
-        axes = figure.add_axes((left + 0.035, bottom + 0.3 * height, width - 0.05, 0.55 * height))
+        axes = figure.add_axes((left + 0.045, bottom + 0.3 * height, width - 0.06, 0.55 * height))
         axes.set_title(panel["title"], loc="left")
         (draw_lines if panel["type"] == "timeseries" else draw_numbers)(axes, panel, prometheus, start, end)
     figure.savefig(PICTURE, metadata={"Date": None})
@@ -147,11 +147,15 @@ def draw_lines(axes: Any, panel: dict[str, Any], prometheus: PrometheusProcess, 
     for target in panel["targets"]:
         for series in prometheus.query_range(as_asked(target["expr"], INTERVAL), start, end, STEP_S):
             times, values = np.array(series["values"], float).T
-            axes.plot(times - start, values, linewidth=0.8, label=legend_of(target, series))
-    axes.set_xlim(0, end - start)
-    axes.set_ylim(bottom=0)
+            axes.plot(times, values, linewidth=0.8, label=legend_of(target, series))
+    ticks = np.arange(np.ceil(start / TICK_S), end / TICK_S) * TICK_S
+    axes.set_xticks(ticks, [time.strftime("%H:%M:%S", time.gmtime(tick)) for tick in ticks])
+    axes.set_xlim(start, end)
+    axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
     axes.grid(linewidth=0.3)
-    if unit := UNITS.get(panel["fieldConfig"]["defaults"]["unit"]):
+    defaults = panel["fieldConfig"]["defaults"]
+    axes.set_ylabel(defaults["custom"]["axisLabel"], fontsize=6)
+    if unit := UNITS.get(defaults["unit"]):
         axes.yaxis.set_major_formatter(unit)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=4, fontsize=5, frameon=False)
 

@@ -151,9 +151,8 @@ class Runtime(fork.LockOwner, Closable):
         reasons = {address: error.reason for address, error in errors.items()} | same_named
         left_out = ", ".join(f"{address} ({why})" for address, why in reasons.items()) or "none"
         kind = common_class(errors.values()) if errors else OperationFailed
-        advice = "" if self._usable_devices() else "; check the address, or start a daemon there"
         asked = ", ".join(self._members.given)
-        return kind(f"{wanted} answers at {asked}; devices there: {there}; left out: {left_out}{advice}")
+        return kind(f"{wanted} answers at {asked}; devices there: {there}; left out: {left_out}")
 
     def find(self, which: str | int = 0) -> Device | None:
         """Find a device as `device` does, but return None if it doesn't answer.
