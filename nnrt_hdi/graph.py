@@ -192,7 +192,7 @@ class Graph:
 
     @property
     def is_inferred(self) -> bool:
-        """Whether every tensor is inferred as far as possible, and no node has a problem."""
+        """True if every tensor is inferred as far as possible, and no node has a problem."""
         return self.undecided is not None
 
     @cached_property

@@ -104,7 +104,7 @@ class SharedMemory:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether the memory is sealed against shrinking, so that a daemon maps it."""
+        """True if the memory is sealed against shrinking, so that a daemon maps it."""
         if self._is_sealed is None:
             self._is_sealed = _lasting(self.fd) is not None
         return self._is_sealed

@@ -152,7 +152,7 @@ class TensorSpec:
 
     @property
     def is_quantized(self) -> bool:
-        """Whether the elements stand for real numbers: integers with quantization parameters.
+        """True if the elements stand for real numbers: integers with quantization parameters.
 
         Parameters of other data types don't count: a BOOL may have some in a quantized model, and a float tensor may
         say how to quantize it.

@@ -16,7 +16,7 @@ Feeds = Mapping[str, NDArray[np.generic]]
 
 
 class Examples(CalibrationDataReader):
-    """What a network is calibrated with."""
+    """Inputs for calibrating a network."""
 
     def __init__(self, feeds: Sequence[Feeds]) -> None:
         self.feeds = iter(feeds)

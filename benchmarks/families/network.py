@@ -1,4 +1,4 @@
-"""What is known of a network before it is exported."""
+"""Description of a network that is not exported yet."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,6 @@
 """Sphinx's extension that tells names without a page from names that don't exist: only the latter are warnings."""
 
-import importlib
-from contextlib import suppress
+import pkgutil
 from typing import Any
 
 from docutils import nodes
@@ -19,14 +18,10 @@ def keep_plain(app: Any, environment: BuildEnvironment, node: Any, content: node
 
 
 def _exists(path: str) -> bool:
-    parts = path.split(".")
-    for end in range(len(parts), 0, -1):
-        with suppress(ImportError):
-            found: Any = importlib.import_module(".".join(parts[:end]))
-            for part in parts[end:]:
-                found = getattr(found, part, None)
-            return found is not None
-    return False
+    try:
+        return pkgutil.resolve_name(path) is not None
+    except (AttributeError, ImportError):
+        return False
 
 
 def setup(app: Any) -> dict[str, bool]:

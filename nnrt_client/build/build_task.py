@@ -114,7 +114,7 @@ class BuildTask(LockOwner):
 
     @property
     def is_ended(self) -> bool:
-        """Whether the build has been ended."""
+        """True if the build has been ended."""
         return self._reason is not None
 
     def check(self) -> None:

@@ -44,7 +44,7 @@ class Cache(Protocol):
 
     @property
     def is_written_later(self) -> bool:
-        """Whether the caller of the build writes the cache, and not the build."""
+        """True if the caller of the build writes the cache, and not the build."""
 
     def find(self, device: Device) -> CompiledModel | None:
         """Read the compiled model to load for a device; return None if one must be made."""

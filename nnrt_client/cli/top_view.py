@@ -70,13 +70,13 @@ class DeviceView:
 
     @property
     def telemetry(self) -> Telemetry:
-        """What the device measures of itself; empty if it doesn't answer or measures nothing."""
+        """Figures that the device measures of itself; empty if it doesn't answer or measures nothing."""
         told = self.answer.state.telemetry if self.is_answering and self.answer else None
         return told or Telemetry()
 
     @property
     def sees_all(self) -> bool:
-        """Whether the daemon reports all identities, and not only this client's own."""
+        """True if the daemon reports all identities, and not only this client's own."""
         return self.answer is None or self.answer.counters is None or sees_all(self.answer.counters)
 
     def describe(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ class Verdict(Enum):
 
     @property
     def is_fault(self) -> bool:
-        """Whether the backend or the daemon needs a fix."""
+        """True if the backend or the daemon needs a fix."""
         return self in (Verdict.WRONG, Verdict.FAILED, Verdict.CRASHED)
 
 

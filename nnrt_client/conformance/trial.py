@@ -29,7 +29,7 @@ class Trial(Protocol):
 
     @property
     def is_quick(self) -> bool:
-        """Whether `--quick` includes the trial."""
+        """True if `--quick` includes the trial."""
 
     def run(self, target: Target) -> Outcome:
         """Run the trial in sessions of its own. Raises NnrtError if the daemon has ended."""

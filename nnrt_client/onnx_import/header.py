@@ -38,7 +38,7 @@ class DeclaredTensor:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether all dimensions are numbers."""
+        """True if all dimensions are numbers."""
         return self.shape is not None and all(isinstance(dim, int) for dim in self.shape)
 
     def with_dims(self, by_name: Mapping[str, int], by_denotation: Mapping[str, int]) -> "DeclaredTensor":

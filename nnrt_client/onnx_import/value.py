@@ -103,12 +103,12 @@ class Value:
 
     @property
     def is_quantized(self) -> bool:
-        """Whether the value's own tensor is quantized, and is no constant."""
+        """True if the value's own tensor is quantized, and is no constant."""
         return self.quantized is not None and self.quantized.tensor is self and not self.is_constant
 
     @property
     def is_small(self) -> bool:
-        """Whether the value has few enough elements for shape arithmetic."""
+        """True if the value has few enough elements for shape arithmetic."""
         return -1 not in self.shape and math.prod(self.shape) <= MAX_ELEMENTS
 
     @property

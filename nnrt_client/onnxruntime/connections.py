@@ -34,7 +34,7 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        """Whether the runtime is open, which it is until its last user has released it."""
+        """True if the runtime is open, which it is until its last user has released it."""
         return self._runtime._is_open
 
     def device(self, which: str | int | None) -> Device:

@@ -187,7 +187,7 @@ class RunOptions(_Options):
 
     @property
     def terminate(self) -> bool:
-        """Whether runs with these options end with Fail."""
+        """True if runs with these options end with Fail."""
         return self._is_terminating
 
     @terminate.setter

@@ -63,7 +63,7 @@ class ValueMemory:
 
     @property
     def is_remote(self) -> bool:
-        """Whether the elements are on a device, or will move to one."""
+        """True if the elements are on a device, or will move to one."""
         return self._awaits_session or isinstance(self.elements, ResidentTensor)
 
     @property

@@ -34,7 +34,7 @@ _DEVICES_FAILURES = (UnavailableDevice, ConnectionFailed)
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How often a failed run is repeated, and how long a run waits for a replica."""
+    """Limits of repeating a failed run, and of waiting for a replica."""
 
     retries: int
     patience_s: float

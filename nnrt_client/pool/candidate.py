@@ -32,17 +32,17 @@ class Candidate:
 
     @property
     def is_up(self) -> bool:
-        """Whether the daemon takes work, as far as known; costs nothing."""
+        """True if the daemon takes work, as far as known; costs nothing."""
         return bool(self.takes_work) and self.is_connected and not (self.is_draining or self.out)
 
     @property
     def is_connected(self) -> bool:
-        """Whether the daemon lives, as far as known."""
+        """True if the daemon lives, as far as known."""
         return self.session is not None and self.session.is_alive
 
     @property
     def is_draining(self) -> bool:
-        """Whether the daemon has said that it drains."""
+        """True if the daemon has said that it drains."""
         return self.session is not None and self.session.state.is_draining
 
     @property
@@ -84,7 +84,7 @@ class Candidate:
 
     @property
     def is_to_be_asked(self) -> bool:
-        """Whether the daemon must be asked, and nobody is asking it."""
+        """True if the daemon must be asked, and nobody is asking it."""
         return self.is_listed and not self.is_up and not self.is_being_asked
 
     @property

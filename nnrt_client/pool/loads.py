@@ -34,7 +34,7 @@ Place = Callable[[Device, Callable[[], None]], Loaded]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """How many replicas are wanted, and on which devices."""
+    """Wanted number of replicas, and the devices that may run them."""
 
     # None: one on each device.
     replicas: int | None

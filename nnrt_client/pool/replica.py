@@ -30,7 +30,7 @@ class Loaded(Protocol):
 
     @property
     def report(self) -> BuildReport:
-        """How the model was built there."""
+        """Origin of the model on the device."""
 
     def close(self) -> None:
         """Free the model."""
@@ -74,7 +74,7 @@ class Replica:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the daemon lives, as far as known."""
+        """True if the daemon lives, as far as known."""
         return self.dispatcher.death is None
 
     @property

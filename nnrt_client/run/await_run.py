@@ -21,7 +21,7 @@ from nnrt_hdi.wire.run_messages import Chunk
 
 
 class AwaitedRun:
-    """What stands in for the link of a run and fetches its reply."""
+    """Substitute for the link of a run: it fetches the reply."""
 
     def __init__(self, session: Session, run: Run, broken: BrokenCall | None, since: int) -> None:
         """Create it. `broken` says how the run's link ended, if it did; `since` at which attachment it was opened."""

@@ -38,7 +38,7 @@ Kind = tuple[Any, ...]
 
 
 class Describable(Protocol):
-    """What a description needs of a run."""
+    """Part of a run that a description reads."""
 
     signature: Signature
     inputs: Sequence[Elements]

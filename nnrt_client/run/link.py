@@ -42,7 +42,7 @@ _ANSWERS_NONE = "a reply answers no run that is under way"
 
 
 class LinkOwner(Protocol):
-    """What links call when something happens, in any thread."""
+    """Owner of links. Links call it in any thread."""
 
     def freed(self, link: "Link") -> None:
         """Handle that all replies on a link of the loop have been read."""

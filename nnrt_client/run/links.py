@@ -47,7 +47,7 @@ class Opening:
 
 
 class Sender(Protocol):
-    """What `Links` needs of its way. The loop calls everything except `connect`."""
+    """Way as `Links` uses it. The loop calls everything except `connect`."""
 
     def connect(self) -> Link:
         """Open a link, or raise NnrtError, RuntimeError or OSError."""
@@ -97,7 +97,7 @@ class Links:
 
     @property
     def are_there(self) -> bool:
-        """Whether there are links, or some are being opened."""
+        """True if there are links, or some are being opened."""
         return bool(self.all or self._opening)
 
     # ---- for the calling thread

@@ -144,7 +144,7 @@ class Run:
 
     @property
     def is_written_by_daemon(self) -> bool:
-        """Whether the daemon may write outputs into tensors of the application."""
+        """True if the daemon may write outputs into tensors of the application."""
         return self.tensors is not None and self.tensors.targets is not None
 
     @property

@@ -29,7 +29,7 @@ class Address:
 
     @property
     def is_local(self) -> bool:
-        """Whether the address is certainly on this host."""
+        """True if the address is certainly on this host."""
         return bool(self._targets) and all(
             family == socket.AF_UNIX or ipaddress.ip_address(target[0]).is_loopback for family, target in self._targets
         )

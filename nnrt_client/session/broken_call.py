@@ -41,7 +41,7 @@ class BrokenCall:
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether nothing says why the call ended."""
+        """True if nothing says why the call ended."""
         return self.error is None
 
 

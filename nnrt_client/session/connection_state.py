@@ -74,7 +74,7 @@ class ConnectionState(fork.LockOwner):
 
     @property
     def keeps_models(self) -> bool:
-        """Whether the daemon stores the models that it compiles."""
+        """True if the daemon stores the models that it compiles."""
         return STORE_FEATURE in self.welcome.features
 
     # ---- called by the keeper

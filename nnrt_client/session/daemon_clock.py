@@ -27,7 +27,7 @@ class DaemonClock:
 
     @property
     def is_known(self) -> bool:
-        """Whether enough beats have been answered."""
+        """True if enough beats have been answered."""
         return len(self._beats) >= FIRST_BEATS
 
     def learn(self, sent_ns: int, clock_ns: int, heard_ns: int) -> None:
@@ -51,7 +51,7 @@ class DaemonClock:
 
     @property
     def error_ns(self) -> int | None:
-        """How wrong the offset may be: half the time that the beat took. None before the first answer."""
+        """Largest error of the offset: half the time that the beat took. None before the first answer."""
         best = self._best()
         return None if best is None else best.error_ns
 

@@ -119,7 +119,7 @@ class IoLoop(LockOwner):
 
     @property
     def is_here(self) -> bool:
-        """Whether the calling thread is the loop's."""
+        """True if the calling thread is the loop's."""
         return threading.current_thread() is self._thread
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:

@@ -1,4 +1,4 @@
-"""What a runtime knows of addresses: the devices that it found there, and why others have none to use."""
+"""Devices that a runtime found at its addresses, and the reasons why other addresses have none."""
 
 import logging
 import threading

@@ -151,8 +151,9 @@ class Runtime(fork.LockOwner, Closable):
         reasons = {address: error.reason for address, error in errors.items()} | same_named
         left_out = ", ".join(f"{address} ({why})" for address, why in reasons.items()) or "none"
         kind = common_class(errors.values()) if errors else OperationFailed
-        asked = ", ".join(self._members.given)
-        return kind(f"{wanted} answers at {asked}; devices there: {there}; left out: {left_out}")
+        return kind(
+            f"{wanted} answers at {', '.join(self._members.given)}; devices there: {there}; left out: {left_out}"
+        )
 
     def find(self, which: str | int = 0) -> Device | None:
         """Find a device as `device` does, but return None if it doesn't answer.

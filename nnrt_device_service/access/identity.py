@@ -48,7 +48,7 @@ class Identity:
 
     @property
     def is_proven(self) -> bool:
-        """Whether no other client can have this identity."""
+        """True if no other client can have this identity."""
         return self.kind != "host"
 
     def is_same(self, other: "Identity") -> bool:

@@ -75,7 +75,7 @@ class Build:
 
     @property
     def is_signable(self) -> bool:
-        """Whether the model is made of NNRt's operators only. A program is code from the client."""
+        """True if the model is made of NNRt's operators only. A program is code from the client."""
         return self.request is not None and not isinstance(self.request, Program)
 
     def add(

@@ -39,7 +39,7 @@ class Signatures:
 
     @property
     def are_made(self) -> bool:
-        """Whether there is a secret."""
+        """True if there is a secret."""
         return bool(self._secret)
 
     def signed(self, parts: Sequence[Part], *, is_program: bool) -> Sequence[Part]:

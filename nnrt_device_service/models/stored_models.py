@@ -62,7 +62,7 @@ class StoredModels:
 
     @property
     def are_kept(self) -> bool:
-        """Whether the daemon stores compiled models."""
+        """True if the daemon stores compiled models."""
         return self._store is not None
 
     def damage(self) -> str:

@@ -47,7 +47,7 @@ _REMEMBERED_REQUESTS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a client gets about a model that is ready to run."""
+    """Reply to a client about a model that is ready to run."""
 
     model_id: int
     inputs: tuple[TensorSpec, ...]

@@ -115,7 +115,7 @@ class Accepts:
 
     @property
     def takes_real(self) -> bool:
-        """Whether the operand may be FLOAT32."""
+        """True if the operand may be FLOAT32."""
         return not self.data_types or DataType.FLOAT32 in self.data_types
 
     @property

@@ -78,7 +78,7 @@ class ProviderDevice:
 
     @property
     def can_export(self) -> bool:
-        """Whether ONNX Runtime can export the models that it has optimized."""
+        """True if ONNX Runtime can export the models that it has optimized."""
         return self.provider not in _COMPILING
 
     def providers(self, extensions: Mapping[str, bytes] | None = None) -> Providers:

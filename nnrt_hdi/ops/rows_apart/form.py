@@ -61,17 +61,17 @@ class Form:
 
     @property
     def counts_rows(self) -> bool:
-        """Whether the tensor has numbers that depend on the number of rows."""
+        """True if the tensor has numbers that depend on the number of rows."""
         return self.elements is not None and any(size.counts_rows for size in self.elements.flat)
 
     @property
     def is_alike(self) -> bool:
-        """Whether the tensor is the same for all rows, whatever their number."""
+        """True if the tensor is the same for all rows, whatever their number."""
         return self.rows is None and not self.counts_rows
 
     @property
     def is_one(self) -> bool:
-        """Whether the tensor has one element."""
+        """True if the tensor has one element."""
         return all(dim == ONE for dim in self.dims)
 
     def without(self, axes: Collection[int]) -> list[Source]:

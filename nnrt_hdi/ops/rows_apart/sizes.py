@@ -40,7 +40,7 @@ class Size:
 
     @property
     def is_size(self) -> bool:
-        """Whether the number can't be negative."""
+        """True if the number can't be negative."""
         return self.factor >= 0 and all(unknown.is_size for unknown in self.unknowns)
 
     def __mul__(self, other: "Size") -> "Size":

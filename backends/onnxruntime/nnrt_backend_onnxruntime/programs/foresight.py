@@ -65,7 +65,7 @@ class Foresight:
 
     @property
     def is_never_empty(self) -> bool:
-        """Whether a run without empty inputs has no empty tensors at all."""
+        """True if a run without empty inputs has no empty tensors at all."""
         given = {dim for entry in self.inputs for dim in entry.dims}
         return self.is_complete and all(
             dim in given if isinstance(dim, str) else dim for entry in self.tensors for dim in entry.dims

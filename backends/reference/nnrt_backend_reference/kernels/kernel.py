@@ -49,7 +49,7 @@ class Call:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no output has an element."""
+        """True if no output has an element."""
         return all(0 in spec.shape for spec in self.outputs)
 
 
