@@ -30,7 +30,7 @@ class Loaded(Protocol):
 
     @property
     def report(self) -> BuildReport:
-        """Origin of the model on the device."""
+        """Report of the build on the device."""
 
     def close(self) -> None:
         """Free the model."""
