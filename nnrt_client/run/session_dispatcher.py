@@ -56,6 +56,8 @@ class SessionDispatcher(LockOwner):
             self._shared = SharedWay(session, self, socket)
         self._ways: Sequence[Way] = [way for way in (self._shared, self._local, self._remote) if way is not None]
         self._run_ids = count(1)
+        # Whether the ways have ended, with the runs that wait there. Until then nothing is over: a way may have no link.
+        self._are_ways_ended = False
         self._over = Latch()
         # The daemon allows as many calls for fetching and canceling as streams, and counts each for a while after its
         # reply.
@@ -207,10 +209,11 @@ class SessionDispatcher(LockOwner):
     def _end_all(self, reason: NnrtError) -> None:
         for way in self._ways:
             way.end(reason)
+        self._are_ways_ended = True
         self.end_if_over()
 
     def end_if_over(self) -> None:
         """Record the end of everything, if no link and no fetch is left."""
-        if not self._fetches and not any(way.links.are_there for way in self._ways):
+        if self._are_ways_ended and not self._fetches and not any(way.links.are_there for way in self._ways):
             self._early_ends.sleep()
             self._over.set()

@@ -96,17 +96,23 @@ def test_a_packet_that_the_system_does_not_take(
     begun = list[LocalConnection]()
 
     class Refusing(LocalConnection):
+        is_refusing = way != "sharing packets"
+
         def __init__(self, session: Session) -> None:
             super().__init__(session)
-            refused(self)
             begun.append(self)
+            if self.is_refusing:
+                refused(self)
 
     with ThreadPoolExecutor(1) as threads, ExitStack() as closing:
         device, executor = compiled(closing, cached_daemon.address, settings=Settings(verdict_timeout_s=LONG_S))
-        if way == "sharing packets":  # As runs go whose description the daemon has.
+        monkeypatch.setattr(link, "LocalConnection", Refusing)
+        if way == "sharing packets":  # As runs go whose description the daemon has, on a connection that exists.
             for _ in range(2):
                 executor.submit([SMALL]).result(DEADLINE_S)
-        monkeypatch.setattr(link, "LocalConnection", Refusing)
+            Refusing.is_refusing = True
+            for connection in begun:
+                refused(connection)
         if way == "with tensors":
             target = closing.enter_context(Tensor(device, TensorDesc(DataType.FLOAT32, SMALL.shape)))
             executor.submit([SMALL], [target]).result(DEADLINE_S)
