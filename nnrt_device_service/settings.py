@@ -204,6 +204,13 @@ class Settings:
     tensor_bytes: int = _setting(GIB, "Most bytes of a tensor that a run may allocate.", 1, _MOST_BYTES)
     store_dir: str = _setting("", "Directory of the model store; empty: none. Daemons may share it.")
     store_bytes: int = _setting(8 * GIB, "Most bytes of the model store on the disk.", 0, _MOST_BYTES)
+    share_models: str = _setting(
+        "auto",
+        "Whose sessions may share a compiled model, which is then compiled once and takes memory once: those of one"
+        " identity, those of all, or none. auto: all with --store-dir, which shares compiled models anyway, else"
+        " identity.",
+        choices=("auto", "identity", "all", "none"),
+    )
     cache_key: str = _setting(
         "",
         "File of at least 32 secret bytes that sign exported caches. Clients need no role to restore a signed cache."
@@ -236,6 +243,11 @@ class Settings:
         return self.accept_programs == "always" or (
             self.accept_programs == "auto" and (bool(self.access) or all(map(_is_on_this_host, self.listen)))
         )
+
+    @property
+    def sharing(self) -> str:
+        """Whose sessions may share a compiled model: identity, all or none."""
+        return self.share_models if self.share_models != "auto" else "all" if self.store_dir else "identity"
 
     @property
     def batching(self) -> Batching | None:

@@ -1,6 +1,8 @@
 """Constants of one session: uploaded once, checked against their digests, and shared by the session's models."""
 
+import math
 import threading
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -45,6 +47,8 @@ class ConstantPool:
         self._checked_later: Collection[bytes] = ()
         self._digester: Digester | None = None
         self._known = KnownParts()
+        # When bytes came last, of time.monotonic().
+        self.written_at = -math.inf
         budget.on_shortage(self._drop_unused)
 
     def write(self, sha256: bytes, size_bytes: int, offset: int, data: bytes | memoryview | FileRegion) -> bool:
@@ -55,6 +59,7 @@ class ConstantPool:
         constant with another digest (it is dropped), OutOfMemory beyond the session's budget, and what
         `SharedFile.read` raises.
         """
+        self.written_at = time.monotonic()
         self._require_begun(sha256, size_bytes, offset)
         upload = self._claim(sha256, size_bytes, offset, len(data))
         try:

@@ -69,10 +69,18 @@ class MemoryBudget:
         """Register a function to call when bytes don't fit: it releases some, or returns False if it has none."""
         self._reclaims.append(reclaim)
 
-    def reserve(self, size_bytes: int) -> None:
-        """Reserve bytes, after reclaiming unneeded ones if necessary; raise OutOfMemory if they don't fit."""
+    @property
+    def root(self) -> "MemoryBudget":
+        """Budget that all parts belong to."""
+        return self if self._whole is None else self._whole.root
+
+    def reserve(self, size_bytes: int, *, is_shared: bool = False) -> None:
+        """Reserve bytes, after reclaiming unneeded ones if necessary; raise OutOfMemory if they don't fit.
+
+        `is_shared`: the bytes count in the root already, because another session uses them, too.
+        """
         cost = max(size_bytes, LEAST_BYTES)
-        while short := self._try_reserve(cost):
+        while short := self._try_reserve(cost, is_shared):
             if cost > short.limit_bytes or not (self._reclaim() or short._reclaim_of_parts()):
                 raise LimitReached(
                     f"{cost} more bytes pass {short._whose} limit of {short.limit_bytes} ({short.used_bytes} are used);"
@@ -80,8 +88,13 @@ class MemoryBudget:
                     short._setting,
                 )
 
-    def release(self, size_bytes: int) -> None:
-        self._give_back(max(size_bytes, LEAST_BYTES))
+    def reserve_anyway(self, size_bytes: int) -> None:
+        """Reserve bytes that are in use, even beyond the limit."""
+        with self._lock:
+            self._used[0] += max(size_bytes, LEAST_BYTES)
+
+    def release(self, size_bytes: int, *, is_shared: bool = False) -> None:
+        self._give_back(max(size_bytes, LEAST_BYTES), is_shared=is_shared)
 
     def reserved(self, size_bytes: int) -> AbstractContextManager[None]:
         """Reserve bytes while the block lasts, 0 bytes at no cost; raise OutOfMemory if they don't fit."""
@@ -107,11 +120,13 @@ class MemoryBudget:
             self.release(size_bytes)
             raise OutOfMemory(f"the daemon's host has no {size_bytes} bytes left; ask for less") from error
 
-    def _try_reserve(self, cost: int) -> Optional["MemoryBudget"]:
+    def _try_reserve(self, cost: int, is_shared: bool) -> Optional["MemoryBudget"]:
         """Reserve bytes in this budget and its wholes and return None, or reserve none and return one with too few."""
+        if is_shared and self._whole is None:
+            return None
         if not self._take(cost):
             return self
-        short = self._whole._try_reserve(cost) if self._whole is not None else None
+        short = self._whole._try_reserve(cost, is_shared) if self._whole is not None else None
         if short is not None:
             with self._lock:
                 self._used[0] -= cost
@@ -131,11 +146,13 @@ class MemoryBudget:
             while True:
                 self._give_back(*self._left_by_parts.popleft())
 
-    def _give_back(self, cost: int) -> None:
+    def _give_back(self, cost: int, *, is_shared: bool = False) -> None:
+        if is_shared and self._whole is None:
+            return
         with self._lock:
             self._used[0] -= cost
         if self._whole is not None:
-            self._whole._give_back(cost)
+            self._whole._give_back(cost, is_shared=is_shared)
 
     def _reclaim(self) -> bool:
         return any(reclaim() for reclaim in self._reclaims)

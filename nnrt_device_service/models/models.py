@@ -12,6 +12,8 @@ from nnrt_device_service.models.checks import Checks
 from nnrt_device_service.models.compilations import Compilers, Progress
 from nnrt_device_service.models.groups import Groups, require_open_rows
 from nnrt_device_service.models.requests import Buffers, Build, ModelRequest, Outcome, Program, reserved_parts
+from nnrt_device_service.models.shared_model import SharedModel
+from nnrt_device_service.models.shared_models import Making, SharedModels
 from nnrt_device_service.models.signatures import Signatures, has_signature, secret_of
 from nnrt_device_service.models.stored_models import StoredModels
 from nnrt_device_service.scheduling.drain_gate import DrainGate
@@ -46,6 +48,7 @@ class Models:
         is_needed = backend.has_opaque_exports
         secret = secret_of(settings, is_needed=is_needed, has_store=self.stored.are_kept)
         self._signatures = Signatures(secret, target.kind, are_needed=is_needed)
+        self._shared = SharedModels(settings.sharing if backend.shares_models else "none")
         self._groups = Groups(settings, self.compilers)
         self._known_parts = KnownParts()
 
@@ -70,10 +73,15 @@ class Models:
         return made
 
     def _prepared(self, model: ModelRequest, build: Build) -> Outcome:
-        if stored := self.stored.restored(build):
-            return stored
+        found = self._shared.find(build)
+        if isinstance(found, SharedModel):
+            return build.add(found, Origin.SHARED, ExitStack())
+        with found as making:
+            return self.stored.restored(build, making) or self._compiled(model, build, making)
+
+    def _compiled(self, model: ModelRequest, build: Build, making: Making) -> Outcome:
         session, config, progress = build.session, build.config, build.progress
-        session.identity.require(Role.COMPILE, "a model that the daemon's store doesn't have")
+        session.identity.require(Role.COMPILE, "a model that the daemon doesn't have")
         checked = session.take_checked(model.digest)
         if checked is None:
             with self.compilers.turn(session, config.priority, progress):
@@ -83,13 +91,17 @@ class Models:
             held = session.constants.hold(known)
             if isinstance(held, MissingConstants):
                 session.keep_checked(model.digest, checked)
+                making.await_constants()
                 return held
             undo.callback(session.constants.release, uploaded_digests(known))
             inline_bytes = sum(entry.size_bytes for entry in known.constants.values() if entry.data is not None)
             session.hold_for_model(inline_bytes, undo)
-            compile_it = partial(self._backend.prepare, held, config, partial(progress, "compiling"))
+
+            def compile_it(progress: Progress) -> PreparedModel:
+                return self._backend.prepare(held, config, partial(progress, "compiling"))
+
             size_bytes = sum(entry.size_bytes for entry in known.constants.values())
-            return self.stored.compiled(build, undo, compile_it, size_bytes, checked.notes)
+            return self.stored.compiled(build, making, undo, compile_it, size_bytes, checked.notes)
 
     def load_program(self, program: Program, build: Build) -> Outcome:
         """Load a program (a model file in the device's own format), from the store if it is there.
@@ -105,23 +117,29 @@ class Models:
                 " batching",
                 place=f"a program of the format {program.format!r}",
             )
-        session, config, progress = build.session, build.config, build.progress
-        progress("checking", 0.0)
-        self.checks.require_config(config)
+        build.progress("checking", 0.0)
+        self.checks.require_config(build.config)
         build = self.stored.known(build, program)
-        if stored := self.stored.restored(build):
-            return stored
-        session.identity.require(Role.RESTORE, "a program that the daemon's store doesn't have")
+        found = self._shared.find(build)
+        if isinstance(found, SharedModel):
+            return build.add(found, Origin.SHARED, ExitStack())
+        with found as making:
+            return self.stored.restored(build, making) or self._loaded(program, build, making)
+
+    def _loaded(self, program: Program, build: Build, making: Making) -> Outcome:
+        session, config = build.session, build.config
+        session.identity.require(Role.RESTORE, "a program that the daemon doesn't have")
         with ExitStack() as undo:
             parts = reserved_parts(session, program.buffers, undo)
             if isinstance(parts, MissingConstants):
+                making.await_constants()
                 return parts
 
-            def load_it() -> PreparedModel:
+            def load_it(progress: Progress) -> PreparedModel:
                 with session.budget.reserved(self._backend.loading_bytes(parts, config)):
                     return self._backend.load_program(program.format, parts, config, partial(progress, "compiling"))
 
-            return self.stored.compiled(build, undo, load_it, sum(part.data.nbytes for part in parts), {})
+            return self.stored.compiled(build, making, undo, load_it, sum(part.data.nbytes for part in parts), {})
 
     def restore(self, buffers: Buffers, build: Build) -> Outcome:
         """Load a cache: a model that the device exported or that its vendor's tools compiled.
@@ -159,7 +177,9 @@ class Models:
                     # Batching joins runs by digests, so these must then be right for trusted files, too.
                     session.constants.require_checked(digests, by_files=not is_checked and batching is None)
                 unchecked.pop_all()
-            made = build.add(prepared, Origin.RESTORED, undo, sum(part.data.nbytes for part in parts), is_signed, {})
+            size_bytes = sum(part.data.nbytes for part in parts)
+            model = SharedModel(prepared, size_bytes, {}, is_signed, session.budget.root)
+            made = build.add(model, Origin.RESTORED, undo)
             if batching is not None:
                 digest = b"".join(part.sha256 for part in parts)
                 group = self._groups.group(build, digest, batching)

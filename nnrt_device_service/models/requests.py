@@ -3,14 +3,16 @@
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from typing import Protocol
 
 from nnrt_device_service.memory.constants import MissingConstants
 from nnrt_device_service.memory.device_memory import DevicePlace
 from nnrt_device_service.models.compilations import Progress
+from nnrt_device_service.models.shared_model import SharedModel
 from nnrt_device_service.sessions.session import Prepared, Session
-from nnrt_hdi.backend import ModelConfig, Origin, PreparedModel
+from nnrt_hdi.backend import ModelConfig, Origin
 from nnrt_hdi.batching import Batching
 from nnrt_hdi.files.store_directory import Recipe
 from nnrt_hdi.graph import Constant, Graph
@@ -70,31 +72,32 @@ class Build:
     batching: Batching | None = None
     request: Request | None = None
     recipe: Recipe | None = None
-    # `Compilations.ended` before the store was searched.
-    ended: int = 0
 
     @property
     def is_signable(self) -> bool:
         """True if the model is made of NNRt's operators only. A program is code from the client."""
         return self.request is not None and not isinstance(self.request, Program)
 
-    def add(
-        self, prepared: PreparedModel, origin: Origin, undo: ExitStack, size_bytes: int, is_signable: bool, notes: Notes
-    ) -> Prepared:
-        """Add a model to the session and return its description.
+    def add(self, model: SharedModel, origin: Origin, undo: ExitStack) -> Prepared:
+        """Add a model, which the caller holds, to the session and return its description.
 
-        The session calls `undo` when the model is closed, or at once if the session has no memory for the model.
+        When the session closes the model, or at once if it has no memory for it, it stops holding the model and calls
+        `undo`.
         """
-        if prepared.kept_bytes:
-            try:
-                self.session.hold_for_model(prepared.kept_bytes, undo)
-            except BaseException:
-                self.session.discard(prepared, undo)
-                raise
-        on_closed = undo.pop_all().close
-        model_id = self.session.add_model(prepared, on_closed, self.config.priority, size_bytes, is_signable)
-        self.session.usage.count_model(origin.name)
-        return Prepared(model_id, prepared.inputs, prepared.outputs, origin, notes)
+        session, prepared = self.session, model.prepared
+        release = partial(model.release, made_it=origin is not Origin.SHARED)
+        try:
+            if origin is Origin.SHARED:
+                session.hold_shared(model.held_bytes, undo)
+            elif prepared.kept_bytes:
+                session.hold_for_model(prepared.kept_bytes, undo)
+        except BaseException:
+            session.discard(prepared, undo, release)
+            raise
+        on_closed, priority = undo.pop_all().close, self.config.priority
+        model_id = session.add_model(prepared, on_closed, priority, model.size_bytes, model.is_signable, release)
+        session.usage.count_model(origin.name)
+        return Prepared(model_id, prepared.inputs, prepared.outputs, origin, model.notes)
 
 
 def reserved_parts(

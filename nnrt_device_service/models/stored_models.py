@@ -10,8 +10,10 @@ from hashlib import sha256
 from pathlib import Path
 
 from nnrt_device_service.host.threads import Threads
-from nnrt_device_service.models.compilations import Compilations, Compilers
+from nnrt_device_service.models.compilations import Compilers, Progress
 from nnrt_device_service.models.requests import Build, Notes, Request
+from nnrt_device_service.models.shared_model import SharedModel
+from nnrt_device_service.models.shared_models import Making
 from nnrt_device_service.scheduling.drain_gate import DrainGate
 from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.settings import Settings
@@ -44,7 +46,6 @@ class StoredModels:
         """Open the store of the settings, if any. Raises what `ModelStore` raises."""
         self._backend = backend
         self._compilers = compilers
-        self._compilations = Compilations()
         self._target = target
         self._gate = gate
         self._threads = threads
@@ -70,35 +71,35 @@ class StoredModels:
         return "" if self._store is None else self._store.damage()
 
     def known(self, build: Build, request: Request) -> Build:
-        """Return the build with the request and the recipe that identifies its model in the store."""
-        recipe = None
-        if self._store is not None:
-            recipe = Recipe(self._target, sha256(request.digest + self._rules).digest(), build.config)
-        return replace(build, request=request, recipe=recipe, ended=self._compilations.ended)
+        """Return the build with the request and the recipe that identifies its model."""
+        recipe = Recipe(self._target, sha256(request.digest + self._rules).digest(), build.config)
+        return replace(build, request=request, recipe=recipe)
 
     def compiled(
-        self, build: Build, undo: ExitStack, compile_it: Callable[[], PreparedModel], size_bytes: int, notes: Notes
+        self,
+        build: Build,
+        making: Making,
+        undo: ExitStack,
+        compile_it: Callable[[Progress], PreparedModel],
+        size_bytes: int,
+        notes: Notes,
     ) -> Prepared:
-        """Compile a model and store it; or load it from the store if another session has compiled it meanwhile."""
-        recipe, progress = build.recipe, build.progress
-        with ExitStack() as compiling:
-            if recipe is not None:
-                compiling.enter_context(self._compilations.begin(recipe.key, partial(progress, "compiling", 0.0)))
-                if build.ended != self._compilations.ended and (stored := self.restored(build)):
-                    return stored
-            with self._compilers.turn(build.session, build.config.priority, progress):
-                prepared = compile_it()
-            made = build.add(prepared, Origin.COMPILED, undo, size_bytes, build.is_signable, notes)
-            if recipe is not None:
-                self._keep(recipe, build.session, made, compiling.pop_all())
-            return made
+        """Compile a model for all sessions that wait for it, and store it."""
+        progress = Progress(build.progress.report, making.cancellation)
+        with self._compilers.turn(build.session, build.config.priority, build.progress, making.cancellation):
+            prepared = compile_it(progress)
+        model = SharedModel(prepared, size_bytes, notes, build.is_signable, build.session.budget.root)
+        making.finish(model)
+        made = build.add(model, Origin.COMPILED, undo)
+        if self._store is not None and build.recipe is not None:
+            self._keep(build.recipe, build.session, made)
+        return made
 
-    def restored(self, build: Build) -> Prepared | None:
+    def restored(self, build: Build, making: Making) -> Prepared | None:
         """Load the model from the store. Returns None if it is missing or damaged, or if the session lacks memory."""
         session, recipe, progress = build.session, build.recipe, build.progress
         if self._store is None or recipe is None or build.request is None:
             return None
-        self._compilations.await_writing(recipe.key, partial(progress, "restoring", 0.0))
         if (entry := self._store.find(recipe.key)) is None:
             return None
         progress("restoring", 0.0)
@@ -126,17 +127,17 @@ class StoredModels:
                 _log.exception("the stored model %s is compiled again: it can't be restored", shown)
                 return None
             _log.info("restored model %s from the store for client %s", shown, session.client, extra=session.names)
-            return build.add(prepared, Origin.STORED, undo, entry.size_bytes, build.is_signable, compiled.notes)
+            model = SharedModel(prepared, entry.size_bytes, compiled.notes, build.is_signable, session.budget.root)
+            making.finish(model)
+            return build.add(model, Origin.STORED, undo)
 
-    def _keep(self, recipe: Recipe, session: Session, made: Prepared, compiling: ExitStack) -> None:
-        """Store a model, if possible after the client got it. Closes `compiling` when the model is stored."""
+    def _keep(self, recipe: Recipe, session: Session, made: Prepared) -> None:
+        """Store a model, if possible after the client got it. It stays open until then."""
         with ExitStack() as block:
-            block.push(compiling)
             try:
                 prepared = block.enter_context(session.model(made.model_id)).prepared
             except UnknownHandle:  # The client has closed the model already.
                 return
-            self._compilations.begin_writing(recipe.key)
             is_later = self._may_write_later(block)
             writing = partial(self._write, recipe, prepared, made.notes, block.pop_all())
         if is_later:

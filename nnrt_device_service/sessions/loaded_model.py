@@ -36,6 +36,7 @@ class LoadedModel:
     """
 
     __slots__ = (
+        "_close",
         "_freeing",
         "_latest_ns",
         "_lock",
@@ -59,8 +60,9 @@ class LoadedModel:
         priority: Priority = Priority.NONE,
         size_bytes: int = 0,
         is_signable: bool = False,
+        close: Callable[[], object] | None = None,
     ) -> None:
-        """Make a loaded model that `freeing` closes in the end; `on_closed` is called after that."""
+        """Make a loaded model. In the end `freeing` calls `close`, by default of `prepared`, and then `on_closed`."""
         self.prepared = prepared
         # Bytes that the model was made of.
         self.size_bytes = size_bytes
@@ -76,6 +78,7 @@ class LoadedModel:
         self.usual_ns: int | None = None
         # What the latest run took.
         self._latest_ns = 0
+        self._close = close or prepared.close
         self._freeing = freeing
         self._on_closed = on_closed
         self._lock = threading.Lock()
@@ -102,10 +105,11 @@ class LoadedModel:
             self._users -= 1
             if self._users:
                 return
-        self._freeing.free("close a model", self.prepared.close, self._closed)
+        self._freeing.free("close a model", self._close, self._closed)
 
     def _closed(self) -> None:
         self.prepared = _RELEASED
+        self._close = _RELEASED.close
         self._on_closed()
 
     def __enter__(self) -> Self:

@@ -165,13 +165,14 @@ class Session:
         priority: Priority = Priority.NONE,
         size_bytes: int = 0,
         is_signable: bool = False,
+        close: Callable[[], object] | None = None,
     ) -> int:
-        """Take ownership of a prepared model, made of `size_bytes` bytes, and return its id.
+        """Take a prepared model, made of `size_bytes` bytes, and return its id; the arguments are those of LoadedModel.
 
         Raises OutOfMemory beyond the limit of models, and UnavailableDevice after the end of the session; the model is
         closed then.
         """
-        loaded = LoadedModel(prepared, self._freeing, on_closed, priority, size_bytes, is_signable)
+        loaded = LoadedModel(prepared, self._freeing, on_closed, priority, size_bytes, is_signable, close)
         try:
             with self._lock:
                 self._require_open()
@@ -188,10 +189,10 @@ class Session:
             raise
         return model_id
 
-    def discard(self, prepared: PreparedModel, undo: ExitStack) -> None:
-        """Close a model that no client gets, and close `undo` after it."""
+    def discard(self, prepared: PreparedModel, undo: ExitStack, close: Callable[[], object] | None = None) -> None:
+        """Close a model that no client gets, as LoadedModel does, and close `undo` after it."""
         with self._freeing.await_own():
-            LoadedModel(prepared, self._freeing, undo.pop_all().close).release()
+            LoadedModel(prepared, self._freeing, undo.pop_all().close, close=close).release()
 
     def hold_for_model(self, size_bytes: int, undo: ExitStack) -> None:
         """Reserve the bytes that a model takes besides uploaded constants, until `undo`; raise OutOfMemory."""
@@ -199,6 +200,14 @@ class Session:
         undo.callback(self._release_model_bytes, size_bytes)
         with self._lock:
             self._model_bytes += size_bytes
+
+    def hold_shared(self, size_bytes: int, undo: ExitStack) -> None:
+        """Reserve the bytes of a model that another session has made, until `undo`; raise OutOfMemory.
+
+        They count in the budgets of the session and of its identity. In the budget of all sessions they count already.
+        """
+        self.budget.reserve(size_bytes, is_shared=True)
+        undo.callback(self.budget.release, size_bytes, is_shared=True)
 
     def _release_model_bytes(self, size_bytes: int) -> None:
         self.budget.release(size_bytes)

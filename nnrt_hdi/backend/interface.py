@@ -68,6 +68,8 @@ class Origin(Enum):
     RESTORED = "restored"
     # From the daemon's store.
     STORED = "stored"
+    # Compiled or loaded for another session, which uses it, too.
+    SHARED = "shared"
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +261,8 @@ class Backend(ABC):
     # Whether `restore` can't tell its own exports from a client's inventions. The daemon then signs exports, in one of
     # the 100 parts, and passes only signed or stored ones to `restore`.
     has_opaque_exports = False
+    # Whether sessions may share a prepared model. Set it to False if a model keeps state of its runs.
+    shares_models = True
 
     @abstractmethod
     def describe(self) -> DeviceInfo:

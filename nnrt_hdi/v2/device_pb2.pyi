@@ -262,9 +262,11 @@ class PreparedModelInfo(_message.Message):
         COMPILED: _ClassVar[PreparedModelInfo.Origin]
         RESTORED: _ClassVar[PreparedModelInfo.Origin]
         STORED: _ClassVar[PreparedModelInfo.Origin]
+        SHARED: _ClassVar[PreparedModelInfo.Origin]
     COMPILED: PreparedModelInfo.Origin
     RESTORED: PreparedModelInfo.Origin
     STORED: PreparedModelInfo.Origin
+    SHARED: PreparedModelInfo.Origin
     class NotesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]

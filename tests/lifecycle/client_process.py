@@ -11,7 +11,7 @@ import numpy as np
 import warm
 from typing_extensions import Self
 
-from nnrt_client import Compilation, Device, Executor, Runtime
+from nnrt_client import Compilation, Device, Executor, Model, Runtime
 from nnrt_client.session.device import session_of
 from nnrt_hdi.v2 import device_pb2
 
@@ -98,6 +98,18 @@ def upload(device: Device) -> None:
     Compilation(weighted_model(WEIGHTS), device).build(stop_half_way)
 
 
+def built_model() -> Model:
+    """Return the model that `build` builds."""
+    from networks import weighted_model
+
+    return weighted_model(10)
+
+
+def build(device: Device) -> None:
+    """Waits for a model that is being compiled."""
+    Compilation(built_model(), device).build(lambda stage, _: _ready() if stage == "compiling" else None)
+
+
 def leave(device: Device) -> None:
     """Ends without closing anything."""
     executor = _build(device)
@@ -108,4 +120,4 @@ def leave(device: Device) -> None:
 if __name__ == "__main__":
     address, what = sys.argv[1:]
     runtime = Runtime([address])
-    {"idle": idle, "run": run, "upload": upload, "leave": leave}[what](runtime.device())
+    {"idle": idle, "run": run, "upload": upload, "build": build, "leave": leave}[what](runtime.device())

@@ -20,7 +20,7 @@ from waiting import until
 
 from nnrt_device_service.device import Device
 from nnrt_device_service.memory.constants import MissingConstants
-from nnrt_device_service.models import compilations
+from nnrt_device_service.models import shared_models
 from nnrt_device_service.models.checks import Checks
 from nnrt_device_service.sessions.session import CheckedModel, Prepared
 from nnrt_hdi import wire
@@ -41,7 +41,7 @@ from nnrt_hdi.files.store_directory import MARKER, PART_SUFFIX, SUFFIX, Entry
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.part import Part
 
-COMPILED, STORED = Origin.COMPILED, Origin.STORED
+COMPILED, STORED, SHARED = Origin.COMPILED, Origin.STORED, Origin.SHARED
 
 
 NOT_ROOT = pytest.mark.skipif(os.geteuid() == 0, reason="to root no file is closed")
@@ -196,23 +196,8 @@ def test_sessions_that_want_the_same_new_model(directory: Path, tmp_path: Path) 
         assert all(event.wait(30) for event in waiting)
         gate.write_bytes(b"")
         origins = Counter(outcome.result(30) for outcome in outcomes)
-    assert origins == {COMPILED: 1, STORED: 2}
+    assert origins == {COMPILED: 1, SHARED: 2}
     assert len(backend.compiled) == 1
-
-
-def test_a_model_that_another_compiles_for_too_long(
-    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compilations, "COMPILATION_WAIT_S", 0.0)
-    os.mkfifo(gate := tmp_path / "gate")
-    backend = StoringBackend(gate)
-    device = device_on(directory, backend)
-    with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(origin, device, graph())
-        with gate.open("wb"):  # The first compiles.
-            backend.gate = None
-            assert origin(device, graph()) is COMPILED
-        assert first.result(30) is COMPILED
 
 
 # ---- files that are not what was written
@@ -550,7 +535,9 @@ def test_a_session_without_room_for_the_file(directory: Path) -> None:
     assert origin(device_on(directory, session_bytes=5200), graph()) is COMPILED
 
 
-def test_what_is_uploaded_stays_when_the_stored_model_does_not_fit(directory: Path) -> None:
+def test_what_is_uploaded_stays_when_the_stored_model_does_not_fit(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Else it would be asked for again, and again not be there."""
     device = device_on(directory, session_bytes=10_000)
     with session_of(device) as session, session_of(device) as other:
@@ -559,7 +546,10 @@ def test_what_is_uploaded_stays_when_the_stored_model_does_not_fit(directory: Pa
         (weights,) = graph().constants.values()
         assert weights.data is not None
         session.constants.write(weights.sha256, weights.size_bytes, 0, weights.data.tobytes())
-        prepared(device, other, graph())
+        monkeypatch.setattr(shared_models, "UPLOAD_PAUSE_S", 0.0)
+        other.release_model(prepared(device, other, graph()).model_id)
+        until(lambda: files(directory))
+        until(lambda: other.budget.used_bytes == 0 or other.constants.held_bytes == other.budget.used_bytes)
         answer = ask(device, session, graph())
         assert isinstance(answer, Prepared)
         assert answer.origin is COMPILED
@@ -592,35 +582,20 @@ def test_a_model_is_run_while_it_is_stored(directory: Path, caplog: pytest.LogCa
     """Who wants it meanwhile neither uploads nor compiles. It is stored although its client is gone by then."""
     caplog.set_level(logging.INFO)
     device = device_on(directory, backend := Exporting())
-    waiting = threading.Event()
-
-    class Waits(list[str]):
-        def append(self, stage: str) -> None:
-            super().append(stage)
-            if stage == "restoring":
-                waiting.set()
-
-    def second() -> list[str]:
-        stages = Waits()
-        with session_of(device) as session:
-            assert prepared(device, session, graph(), stages=stages).origin is STORED
-        return list(dict.fromkeys(stages))
-
     session = device.sessions.open("a test", lambda: None)
     device.open_account(session, "a test")
-    with ThreadPoolExecutor(1) as pool:
-        assert prepared(device, session, graph()).origin is COMPILED, "which has run it"
-        assert backend.began.wait(30)
-        outcome = pool.submit(second)
-        assert waiting.wait(30)
-        device.sessions.close(session)
-        assert files(directory) == []
-        assert "closed a model" not in caplog.text, "it is in use"
-        backend.go_on.set()
-        assert outcome.result(30) == ["checking", "restoring"]
+    assert prepared(device, session, graph()).origin is COMPILED, "which has run it"
+    assert backend.began.wait(30)
+    device.sessions.close(session)
+    with session_of(device) as second:
+        assert prepared(device, second, graph(), stages=(stages := [])).origin is SHARED
+        assert stages == ["checking"]
+    assert files(directory) == []
+    assert "closed a model" not in caplog.text, "it is in use"
+    backend.go_on.set()
     until(lambda: session.budget.used_bytes == 0)
     assert len(files(directory)) == 1
-    assert caplog.text.count("closed a model") == 2
+    assert caplog.text.count("closed a model") == 1
 
 
 def test_no_more_models_are_kept_in_memory_than_are_stored(directory: Path) -> None:

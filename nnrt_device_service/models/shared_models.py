@@ -1,0 +1,170 @@
+"""Compiled models that sessions share: made once, held by each session that uses them, closed with the last."""
+
+import threading
+import time
+from collections.abc import Callable, Hashable
+from contextlib import ExitStack
+from functools import partial
+from types import TracebackType
+
+from typing_extensions import Self
+
+from nnrt_device_service.models.compilations import GIVEN_UP, Progress
+from nnrt_device_service.models.requests import Build
+from nnrt_device_service.models.shared_model import SharedModel
+from nnrt_device_service.sessions.session import Session
+from nnrt_hdi.backend import Cancellation
+from nnrt_hdi.errors import NnrtError, TimedOut, Unsupported
+
+# Seconds after which a waiting call looks again whether its client still wants the model.
+_POLL_S = 0.5
+# Seconds without a byte after which a session that was asked for constants no longer leads.
+UPLOAD_PAUSE_S = 2.0
+# What the model itself causes. Any other error may be due to the session that led, so another session tries again.
+_ERRORS_FOR_ALL = (Unsupported, TimedOut)
+
+
+class Making:
+    """Work on a model that isn't there yet. One session leads and makes the model, and others wait for it.
+
+    As a context manager it ends the work, unless the leading session has been asked for constants.
+    """
+
+    def __init__(self, models: "SharedModels", key: Hashable, session: Session) -> None:
+        self._models = models
+        self.key = key
+        self.session = session
+        # Cancelled when neither the leading client nor a waiting one wants the model any more.
+        self.cancellation = Cancellation(reason=GIVEN_UP)
+        self.is_over = threading.Event()
+        self.waiting = 0
+        self.has_lead_left = False
+        self.model: SharedModel | None = None
+        self.error: NnrtError | None = None
+        # When the leading session was asked for constants, of time.monotonic(); None while it makes the model.
+        self.asked_at: float | None = None
+        self._forget_lead: Callable[[], None] = lambda: None
+
+    @property
+    def is_abandoned(self) -> bool:
+        """True if the leading session doesn't send the constants that it was asked for."""
+        if self.asked_at is None:
+            return False
+        latest = max(self.asked_at, self.session.constants.written_at)
+        return not self.session.is_open or time.monotonic() - latest > UPLOAD_PAUSE_S
+
+    def lead(self, progress: Progress) -> Self:
+        """Let a client make the model, or go on. If the client leaves and nobody waits, the work is cancelled."""
+        self.asked_at, self.has_lead_left = None, False
+        self._forget_lead = progress.cancellation.on_cancel(self._on_lead_left)
+        return self
+
+    def await_constants(self) -> None:
+        """Let the other sessions wait until the leading one has sent the constants that it was asked for."""
+        self.asked_at = time.monotonic()
+
+    def finish(self, model: SharedModel) -> None:
+        """Give the model to the waiting sessions, and to those that ask from now on."""
+        self._models.publish(self, model)
+
+    def _on_lead_left(self) -> None:
+        self.has_lead_left = True
+        self._models.cancel_unwanted(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._forget_lead()
+        if isinstance(error, _ERRORS_FOR_ALL):
+            self.error = error
+        if self.asked_at is None or error is not None:
+            self._models.end(self)
+
+
+class SharedModels:
+    """Compiled models of a device, and those that are being made, by what they are made of."""
+
+    def __init__(self, share: str) -> None:
+        """Make an empty set. `share` is --share-models."""
+        self._share = share
+        self._lock = threading.Lock()
+        self._models: dict[Hashable, SharedModel] = {}
+        self._makings: dict[Hashable, Making] = {}
+
+    def find(self, build: Build) -> SharedModel | Making:
+        """Return a model, held for the caller, or work on it that the caller leads from now on.
+
+        While another session makes the model, this waits and reports progress. Raises the error of a model that the
+        device doesn't run.
+        """
+        key, session, progress = self._key(build), build.session, build.progress
+        while True:
+            with self._lock:
+                model = self._models.get(key)
+                if model is not None and model.hold():
+                    return model
+                making = self._makings.get(key)
+                if making is None or making.is_abandoned:
+                    making = self._makings[key] = Making(self, key, session)
+                    return making.lead(progress)
+                if making.asked_at is not None and making.session is session:
+                    return making.lead(progress)
+                making.waiting += 1
+            try:
+                while not (making.is_over.wait(_POLL_S) or making.is_abandoned):
+                    progress("compiling", 0.0)
+            except BaseException:
+                self._leave(making)
+                raise
+            if making.model is not None:
+                return making.model
+            self._leave(making)
+            if making.error is not None:
+                raise making.error.copy()
+
+    def _key(self, build: Build) -> Hashable:
+        """Return what a model is shared by: what it is made of, and who may share it."""
+        if self._share == "none" or build.recipe is None:
+            return object()
+        whose = str(build.session.identity) if self._share == "identity" else ""
+        return build.recipe.key, build.config.priority, whose
+
+    def _leave(self, making: Making) -> None:
+        """Stop waiting; release a model that was made meanwhile."""
+        with self._lock:
+            making.waiting -= 1
+            model = making.model
+        if model is None:
+            self.cancel_unwanted(making)
+        else:
+            making.session.discard(model.prepared, ExitStack(), model.release)
+
+    def cancel_unwanted(self, making: Making) -> None:
+        """Cancel the work on a model that no client wants any more."""
+        if making.has_lead_left and not making.waiting:
+            making.cancellation.cancel()
+
+    def publish(self, making: Making, model: SharedModel) -> None:
+        """Hold a model for the sessions that wait for it, and give it to those that ask from now on."""
+        with self._lock:
+            model.hold(making.waiting)
+            making.model = model
+            if self._makings.get(making.key) is making and self._share != "none":
+                self._models[making.key] = model
+                model.on_last = partial(self._forget, making.key)
+        self.end(making)
+
+    def _forget(self, key: Hashable, model: SharedModel) -> None:
+        with self._lock:
+            if self._models.get(key) is model:
+                del self._models[key]
+
+    def end(self, making: Making) -> None:
+        """Wake the sessions that wait for a model. Idempotent."""
+        with self._lock:
+            if self._makings.get(making.key) is making:
+                del self._makings[making.key]
+        making.is_over.set()

@@ -1,0 +1,53 @@
+"""Models that several clients of a daemon use: they share them, and one may be killed meanwhile."""
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+from client_process import ClientProcess, built_model
+from daemon_process import DaemonProcess
+from networks import weighted_model
+from waiting import until
+
+from nnrt_client import Compilation, Executor, Origin, Runtime
+from nnrt_client.model.model import parts_of
+
+
+@pytest.mark.parametrize("backend", ["reference", "onnxruntime"])
+def test_clients_of_a_daemon(start_daemon: Callable[..., DaemonProcess], backend: str) -> None:
+    daemon = start_daemon("--backend", backend)
+    model = weighted_model(100_000)
+    with ExitStack() as stack:
+        one, other = (stack.enter_context(Runtime([daemon.address])) for _ in range(2))
+        first, second = (stack.enter_context(Compilation(model, runtime.device())) for runtime in (one, other))
+        first.build()
+        second.build()
+        assert (first.origin, second.origin) == (Origin.COMPILED, Origin.SHARED)
+        executor = stack.enter_context(Executor(second))
+        one.close()
+        x = np.array([0.5], np.float32)
+        (weights,) = parts_of(model).graph.constants.values()
+        np.testing.assert_array_equal(executor.run_sync([x])[0], x + weights.data)
+
+
+def test_a_client_is_killed_while_another_waits(start_daemon: Callable[..., DaemonProcess], tmp_path: Path) -> None:
+    os.mkfifo(gate := tmp_path / "gate")
+    daemon = start_daemon("--backend", "storing", "--option", f"gate={gate}", "--lease-s", "0")
+    waits = threading.Event()
+    with ExitStack() as stack:
+        threads = stack.enter_context(ThreadPoolExecutor(1))
+        runtime = stack.enter_context(Runtime([daemon.address]))
+        compilation = stack.enter_context(Compilation(built_model(), runtime.device()))
+        with ClientProcess(daemon.address, "build"):
+            until(lambda: "compiled a model" in daemon.log())
+            built = threads.submit(compilation.build, lambda stage, _: waits.set() if stage == "compiling" else None)
+            assert waits.wait(30)
+        gate.write_bytes(b"")
+        built.result(30)
+        assert compilation.origin is Origin.SHARED
+    assert daemon.log().count("compiled a model") == 1
