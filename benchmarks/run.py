@@ -43,6 +43,7 @@ PAGES = harness.ROOT / "docs/reference/performance"
 # The title of each group's page.
 GROUPS = {
     "small": "Small and large runs",
+    "memory": "Memory",
     "crowds": "Many clients",
     "shapes": "Unseen shapes",
     "stateful": "State from step to step",

@@ -28,8 +28,9 @@ def keep_freed_memory() -> None:
         mallopt(_M_ARENA_MAX, _ARENAS)
 
 
-def give_back_freed_memory() -> None:
-    """Collect garbage and return free memory to the host. Takes some tenths of a second."""
-    gc.collect()
+def give_back_freed_memory(*, collects_garbage: bool = True) -> None:
+    """Return free memory to the host: some ms. To collect garbage before takes some tenths of a second."""
+    if collects_garbage:
+        gc.collect()
     with suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)

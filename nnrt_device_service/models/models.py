@@ -1,8 +1,11 @@
 """Making of sessions' models: from clients' requests to models that run."""
 
+from collections.abc import Hashable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
+from typing import Any
 
 from nnrt_device_service.access.identity import Role
 from nnrt_device_service.host.threads import Threads
@@ -12,13 +15,13 @@ from nnrt_device_service.models.checks import Checks
 from nnrt_device_service.models.compilations import Compilers, Progress
 from nnrt_device_service.models.groups import Groups, require_open_rows
 from nnrt_device_service.models.requests import Buffers, Build, ModelRequest, Outcome, Program, reserved_parts
-from nnrt_device_service.models.shared_model import SharedModel
 from nnrt_device_service.models.shared_models import Making, SharedModels
 from nnrt_device_service.models.signatures import Signatures, has_signature, secret_of
 from nnrt_device_service.models.stored_models import StoredModels
 from nnrt_device_service.scheduling.drain_gate import DrainGate
 from nnrt_device_service.scheduling.joinable import Member
 from nnrt_device_service.sessions.session import Prepared, Session
+from nnrt_device_service.sessions.shared_model import SharedModel
 from nnrt_device_service.settings import Settings
 from nnrt_hdi.backend import Backend, DeviceInfo, Origin, PreparedModel, Support
 from nnrt_hdi.enums import Priority
@@ -48,7 +51,7 @@ class Models:
         is_needed = backend.has_opaque_exports
         secret = secret_of(settings, is_needed=is_needed, has_store=self.stored.are_kept)
         self._signatures = Signatures(secret, target.kind, are_needed=is_needed)
-        self._shared = SharedModels(settings.sharing if backend.shares_models else "none")
+        self.shared = SharedModels(settings.sharing if backend.shares_models else "none")
         self._groups = Groups(settings, self.compilers)
         self._known_parts = KnownParts()
 
@@ -73,7 +76,7 @@ class Models:
         return made
 
     def _prepared(self, model: ModelRequest, build: Build) -> Outcome:
-        found = self._shared.find(build)
+        found = self.shared.find(build, build.recipe and build.recipe.key)
         if isinstance(found, SharedModel):
             return build.add(found, Origin.SHARED, ExitStack())
         with found as making:
@@ -120,7 +123,7 @@ class Models:
         build.progress("checking", 0.0)
         self.checks.require_config(build.config)
         build = self.stored.known(build, program)
-        found = self._shared.find(build)
+        found = self.shared.find(build, build.recipe and build.recipe.key)
         if isinstance(found, SharedModel):
             return build.add(found, Origin.SHARED, ExitStack())
         with found as making:
@@ -155,6 +158,20 @@ class Models:
         if not self._signatures.are_made:  # Check before the client uploads anything.
             session.identity.require(Role.RESTORE, _UNSIGNED)
         build.progress("restoring", 0.0)
+        found = self.shared.find(build, None if batching is not None else _parts_key(buffers))
+        if isinstance(found, Making):
+            with found as making:
+                return self._restored(buffers, build, making)
+        if not found.is_signable:
+            try:
+                session.identity.require(Role.RESTORE, _UNSIGNED)
+            except OperationForbidden:
+                session.discard(found.prepared, ExitStack(), found.release)
+                raise
+        return build.add(found, Origin.SHARED, ExitStack())
+
+    def _restored(self, buffers: Buffers, build: Build, making: Making) -> Outcome:
+        session, config, batching = build.session, build.config, build.batching
         with ExitStack() as undo:
             # A client that may restore any cache could give it right digests: check these in parallel.
             is_checked = self._signatures.are_made
@@ -162,6 +179,7 @@ class Models:
             if isinstance(parts, MissingConstants):
                 if not is_checked:
                     session.constants.check_later(parts.received_bytes, self._threads, self._known_parts)
+                making.await_constants()
                 return parts
             digests = [buffer.sha256 for buffer in buffers if isinstance(buffer, Constant)]
             parts, is_signed = self._require_trusted(session, parts)
@@ -174,11 +192,13 @@ class Models:
                     if batching is not None:
                         require_open_rows(prepared)
                 finally:  # Also after a failure of the backend: wrong bytes may have caused it, and must not stay.
-                    # Batching joins runs by digests, so these must then be right for trusted files, too.
-                    session.constants.require_checked(digests, by_files=not is_checked and batching is None)
+                    # Other identities find runs to join, and models, by digests: these must be right for them.
+                    is_own = batching is None and self._settings.sharing != "all"
+                    session.constants.require_checked(digests, by_files=not is_checked and is_own)
                 unchecked.pop_all()
             size_bytes = sum(part.data.nbytes for part in parts)
             model = SharedModel(prepared, size_bytes, {}, is_signed, session.budget.root)
+            making.finish(model)
             made = build.add(model, Origin.RESTORED, undo)
             if batching is not None:
                 digest = b"".join(part.sha256 for part in parts)
@@ -198,6 +218,9 @@ class Models:
                 parts = model.prepared.export()
             parts = self._signatures.signed(parts, is_program=not model.is_signable)
             exported = [part.data for part in parts]
+            if model.shared is not None:  # A session that restores these parts gets the model itself.
+                self.shared.add_key(model.shared, _parts_key(parts), session, model.priority)
+                self.shared.note_change(model.shared)
             buffer_ids = session.adopt_exported(model_id, exported)
             return [(buffer_id, data.nbytes) for buffer_id, data in zip(buffer_ids, exported, strict=True)]
 
@@ -233,3 +256,10 @@ class Models:
         if not is_signed:
             session.identity.require(Role.RESTORE, _UNSIGNED)
         return parts[:-1] if has_signature(parts) else parts, is_signed
+
+
+def _parts_key(parts: Sequence[Any]) -> Hashable:
+    """Return what decides a restored model, the digests of its parts; None if the client may still change some."""
+    if not all(isinstance(part, Constant | Part | bytes) for part in parts):
+        return None
+    return tuple(part.sha256 if isinstance(part, Constant | Part) else sha256(part).digest() for part in parts)

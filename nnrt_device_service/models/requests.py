@@ -10,8 +10,8 @@ from typing import Protocol
 from nnrt_device_service.memory.constants import MissingConstants
 from nnrt_device_service.memory.device_memory import DevicePlace
 from nnrt_device_service.models.compilations import Progress
-from nnrt_device_service.models.shared_model import SharedModel
 from nnrt_device_service.sessions.session import Prepared, Session
+from nnrt_device_service.sessions.shared_model import SharedModel
 from nnrt_hdi.backend import ModelConfig, Origin
 from nnrt_hdi.batching import Batching
 from nnrt_hdi.files.store_directory import Recipe
@@ -96,6 +96,7 @@ class Build:
             raise
         on_closed, priority = undo.pop_all().close, self.config.priority
         model_id = session.add_model(prepared, on_closed, priority, model.size_bytes, model.is_signable, release)
+        session.model(model_id).shared = model
         session.usage.count_model(origin.name)
         return Prepared(model_id, prepared.inputs, prepared.outputs, origin, model.notes)
 

@@ -4,22 +4,23 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from contextlib import ExitStack
-from functools import partial
 from types import TracebackType
 
 from typing_extensions import Self
 
 from nnrt_device_service.models.compilations import GIVEN_UP, Progress
 from nnrt_device_service.models.requests import Build
-from nnrt_device_service.models.shared_model import SharedModel
 from nnrt_device_service.sessions.session import Session
+from nnrt_device_service.sessions.shared_model import SharedModel
 from nnrt_hdi.backend import Cancellation
+from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import NnrtError, TimedOut, Unsupported
 
 # Seconds after which a waiting call looks again whether its client still wants the model.
 _POLL_S = 0.5
 # Seconds without a byte after which a session that was asked for constants no longer leads.
 UPLOAD_PAUSE_S = 2.0
+_LARGE_BYTES = 4 << 20
 # What the model itself causes. Any other error may be due to the session that led, so another session tries again.
 _ERRORS_FOR_ALL = (Unsupported, TimedOut)
 
@@ -77,7 +78,8 @@ class Making:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._forget_lead()
+        forget, self._forget_lead = self._forget_lead, lambda: None  # It refers to this object.
+        forget()
         if isinstance(error, _ERRORS_FOR_ALL):
             self.error = error
         if self.asked_at is None or error is not None:
@@ -93,14 +95,17 @@ class SharedModels:
         self._lock = threading.Lock()
         self._models: dict[Hashable, SharedModel] = {}
         self._makings: dict[Hashable, Making] = {}
+        # Number of large models made, exported and closed so far, after each of which malloc keeps free memory.
+        self.changes = 0
 
-    def find(self, build: Build) -> SharedModel | Making:
+    def find(self, build: Build, made_of: Hashable) -> SharedModel | Making:
         """Return a model, held for the caller, or work on it that the caller leads from now on.
 
-        While another session makes the model, this waits and reports progress. Raises the error of a model that the
-        device doesn't run.
+        `made_of` decides the model, with the priority; None if nobody can share it. While another session makes the
+        model, this waits and reports progress. Raises the error of a model that the device doesn't run.
         """
-        key, session, progress = self._key(build), build.session, build.progress
+        session, progress = build.session, build.progress
+        key = self._key(made_of, session, build.config.priority)
         while True:
             with self._lock:
                 model = self._models.get(key)
@@ -125,12 +130,19 @@ class SharedModels:
             if making.error is not None:
                 raise making.error.copy()
 
-    def _key(self, build: Build) -> Hashable:
-        """Return what a model is shared by: what it is made of, and who may share it."""
-        if self._share == "none" or build.recipe is None:
+    def _key(self, made_of: Hashable, session: Session, priority: Priority) -> Hashable:
+        """Return what sessions find a model by: what it is made of, its priority, and who may share it."""
+        if self._share == "none" or made_of is None:
             return object()
-        whose = str(build.session.identity) if self._share == "identity" else ""
-        return build.recipe.key, build.config.priority, whose
+        return made_of, priority, str(session.identity) if self._share == "identity" else ""
+
+    def add_key(self, model: SharedModel, made_of: Hashable, session: Session, priority: Priority) -> None:
+        """Let sessions find a model, which the caller holds, by something else that it could be made of."""
+        key = self._key(made_of, session, priority)
+        with self._lock:
+            if self._share != "none" and key not in self._models:
+                self._models[key] = model
+                model.keys.append(key)
 
     def _leave(self, making: Making) -> None:
         """Stop waiting; release a model that was made meanwhile."""
@@ -154,13 +166,21 @@ class SharedModels:
             making.model = model
             if self._makings.get(making.key) is making and self._share != "none":
                 self._models[making.key] = model
-                model.on_last = partial(self._forget, making.key)
+                model.keys.append(making.key)
+            model.on_closed = self._forget
+        self.note_change(model)
         self.end(making)
 
-    def _forget(self, key: Hashable, model: SharedModel) -> None:
+    def note_change(self, model: SharedModel) -> None:
+        """Note that a model has been made, exported or closed."""
+        self.changes += model.size_bytes >= _LARGE_BYTES
+
+    def _forget(self, model: SharedModel) -> None:
         with self._lock:
-            if self._models.get(key) is model:
-                del self._models[key]
+            for key in model.keys:
+                if self._models.get(key) is model:
+                    del self._models[key]
+        self.note_change(model)
 
     def end(self, making: Making) -> None:
         """Wake the sessions that wait for a model. Idempotent."""

@@ -12,10 +12,10 @@ from pathlib import Path
 from nnrt_device_service.host.threads import Threads
 from nnrt_device_service.models.compilations import Compilers, Progress
 from nnrt_device_service.models.requests import Build, Notes, Request
-from nnrt_device_service.models.shared_model import SharedModel
 from nnrt_device_service.models.shared_models import Making
 from nnrt_device_service.scheduling.drain_gate import DrainGate
 from nnrt_device_service.sessions.session import Prepared, Session
+from nnrt_device_service.sessions.shared_model import SharedModel
 from nnrt_device_service.settings import Settings
 from nnrt_hdi import __version__
 from nnrt_hdi.backend import Backend, DeviceInfo, Origin, PreparedModel

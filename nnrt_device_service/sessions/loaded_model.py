@@ -8,6 +8,7 @@ from typing_extensions import Self
 
 from nnrt_device_service.memory.freeing import Freeing
 from nnrt_device_service.scheduling.joinable import Member
+from nnrt_device_service.sessions.shared_model import SharedModel
 from nnrt_hdi.backend import Cancellation, PreparedModel
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import UnknownHandle
@@ -47,7 +48,9 @@ class LoadedModel:
         "is_signable",
         "outputs",
         "prepared",
+        "priority",
         "rank",
+        "shared",
         "size_bytes",
         "usual_ns",
     )
@@ -71,9 +74,11 @@ class LoadedModel:
         self.is_signable = is_signable
         self.inputs = tuple(map(TensorForm, prepared.inputs))
         self.outputs = tuple(map(TensorForm, prepared.outputs))
-        self.rank = priority.rank
+        self.priority, self.rank = priority, priority.rank
         # Membership in a group whose runs may be computed together; None if its runs run alone.
         self.group: Member | None = None
+        # What it is of all sessions; None for a model of the daemon itself.
+        self.shared: SharedModel | None = None
         # Nanoseconds that its runs usually take on the device; None before the first has ended.
         self.usual_ns: int | None = None
         # What the latest run took.
@@ -109,7 +114,7 @@ class LoadedModel:
 
     def _closed(self) -> None:
         self.prepared = _RELEASED
-        self._close = _RELEASED.close
+        self._close, self.shared = _RELEASED.close, None
         self._on_closed()
 
     def __enter__(self) -> Self:

@@ -262,7 +262,7 @@ class Daemon:
         rounds.take("serving", self._require_serving)
         rounds.take("store", self._require_whole_store)
         rounds.take("work", self._look_after_work, after_standstill=lambda: None)
-        rounds.take("memory", lambda: memory.look(len(sessions), time.monotonic()))
+        rounds.take("memory", lambda: memory.look(len(sessions), time.monotonic(), self._device.models.shared.changes))
         rounds.take("inputs", sessions.end_stalled_inputs)
         rounds.take("rights", self._cut_off_those_without_rights)
         rounds.take("cut-off", sessions.close_cut_off)

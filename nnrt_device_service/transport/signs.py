@@ -43,12 +43,17 @@ class SignsOfLife:
 
 
 class IdleMemory:
-    """Gives free memory back to the host once after each time in which no client came for `_GIVE_BACK_S`."""
+    """Gives free memory back to the host: after changes of models, and once no client has come for `_GIVE_BACK_S`."""
 
     def __init__(self) -> None:
         self._idle_since: float | None = None
+        self._changes = 0
 
-    def look(self, sessions: int, now: float) -> None:
+    def look(self, sessions: int, now: float, changes: int) -> None:
+        """Look at the number of sessions, and at that of models made, exported and closed so far."""
+        if changes != self._changes:
+            self._changes = changes
+            give_back_freed_memory(collects_garbage=False)
         if sessions:
             self._idle_since = now
         elif self._idle_since is not None and now - self._idle_since > _GIVE_BACK_S:

@@ -83,7 +83,16 @@ def test_compile_seconds(start_daemon: StartDaemon, access: Access, tmp_path: Pa
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     a, b = access.add("a", "compile"), access.add("b", "compile")
-    flags = ("--backend", "building", "--option", f"gate={gate}", "--identity-compile-s", "0.5")
+    flags = (
+        "--backend",
+        "building",
+        "--option",
+        f"gate={gate}",
+        "--identity-compile-s",
+        "0.5",
+        "--share-models",
+        "none",
+    )
     daemon = start(start_daemon, access, *flags)
 
     def compilation(settings: Settings) -> Compilation:

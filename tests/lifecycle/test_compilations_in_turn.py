@@ -51,7 +51,7 @@ class Build:
 @pytest.fixture
 def builds(start_daemon: StartDaemon) -> Iterator[Builds]:
     """On a daemon that compiles one model at a time, and until its client gives up."""
-    daemon = start_daemon("--backend", "compiling", "--concurrent-compilations", "1")
+    daemon = start_daemon("--backend", "compiling", "--concurrent-compilations", "1", "--share-models", "none")
     with ExitStack() as closing:
         yield Builds(daemon.address, closing)
 

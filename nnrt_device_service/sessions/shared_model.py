@@ -1,7 +1,7 @@
 """Compiled model of a device, with the sessions that hold it."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 
 from nnrt_device_service.memory.memory_budget import MemoryBudget
 from nnrt_hdi.backend import PreparedModel
@@ -16,8 +16,9 @@ class SharedModel:
         "_lock",
         "_whole",
         "is_signable",
+        "keys",
         "notes",
-        "on_last",
+        "on_closed",
         "prepared",
         "size_bytes",
     )
@@ -32,8 +33,10 @@ class SharedModel:
         self.is_signable = is_signable
         # Number of nodes for each note, as in CheckedModel.
         self.notes = notes
-        # Called when nobody holds the model any more, before it is closed.
-        self.on_last: Callable[[SharedModel], object] = lambda model: None
+        # What new sessions find it by.
+        self.keys: list[Hashable] = []
+        # Called when nobody holds the model any more and it is closed.
+        self.on_closed: Callable[[SharedModel], object] = lambda model: None
         self._whole = whole
         # Whether the model itself has reserved its bytes there.
         self._is_counted = False
@@ -66,8 +69,8 @@ class SharedModel:
                     self._whole.reserve_anyway(self.held_bytes)
                 return
         try:
-            self.on_last(self)
             self.prepared.close()
         finally:
             if self._is_counted:
                 self._whole.release(self.held_bytes)
+            self.on_closed(self)
