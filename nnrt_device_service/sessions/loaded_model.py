@@ -15,7 +15,7 @@ from nnrt_hdi.tensor import Array, TensorForm
 
 
 class _Released(PreparedModel):
-    """Placeholder of a closed model: descriptions and replies that outlive it must keep nothing of the backend's."""
+    """Placeholder for a closed model, so that descriptions and replies that outlive it keep no backend object alive."""
 
     inputs = outputs = ()
 
@@ -32,7 +32,7 @@ _RELEASED = _Released()
 class LoadedModel:
     """Prepared model of a session, closed after it has been released and its last run has ended.
 
-    As a context manager it keeps the model open for a block; any number of blocks may be under way.
+    As a context manager it keeps the model open during the block; blocks may overlap.
     """
 
     __slots__ = (
