@@ -1,4 +1,4 @@
-"""Settings of a daemon: the one place for their flags, environment variables, defaults and meanings."""
+"""Settings of a daemon: their options, environment variables, defaults and meanings."""
 
 import ipaddress
 import math

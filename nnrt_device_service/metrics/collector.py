@@ -87,7 +87,7 @@ class DeviceCollector:
         made.gauge("held_limit_bytes", "Limit on clients' memory in bytes (--held-bytes).", load.held_limit_bytes)
         made.gauge(
             "held_full_ratio",
-            "Memory in use over its limit (0 to 1), or that of one identity's share if that is fuller.",
+            "Share of clients' memory limit in use (0 to 1), or of one identity's share if that is fuller.",
             self._device.sessions.budget.full_ratio,
         )
         made.gauge("run_memory_bytes", "Memory in use by runs, in bytes.", load.run_bytes)

@@ -190,7 +190,7 @@ class Executing:
         return arrays
 
     def _leave(self, run: Run, *, ends: bool = True) -> None:
-        """Give back what `_enter` took; if the run `ends`, also check and place its outputs."""
+        """Release what `_enter` took; if the run `ends`, also check its outputs and copy them to their regions."""
         model, session, cancellation = run.model, run.session, run.cancellation
         assert model is not None
         if run.has_slot:

@@ -17,7 +17,7 @@ from nnrt_hdi.tensor import Array, TensorSpec
 
 
 class Run(KnownRun):
-    """One run of a model: its inputs, the daemon's resources that it uses, and its outputs or error.
+    """Run of a model: its inputs, the daemon's resources that it uses, and its outputs or error.
 
     `frames` and `requests` make runs from what clients send, `Executing` computes them, `Replies` makes their replies.
     """
@@ -74,7 +74,7 @@ class Run(KnownRun):
         self.region_tensors: RegionTensors | None = None
         self.output_regions: OutputRegions | None = None
         self.resources: ExitStack | None = None
-        # What the run still has to give back: the drain gate, the model, the slot, and bytes of the session's budget.
+        # Whether the run must still leave the drain gate and release its model and slot, and its reserved bytes.
         self.is_inside = self.has_model = self.has_slot = False
         self.reserved_bytes = 0
         # When it began to wait for the device, and when it got its slot; 0 before that.

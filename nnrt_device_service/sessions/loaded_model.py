@@ -74,7 +74,7 @@ class LoadedModel:
         self.group: Member | None = None
         # Nanoseconds that its runs usually take on the device; None before the first has ended.
         self.usual_ns: int | None = None
-        # What the latest run took.
+        # Nanoseconds that the latest run took on the device.
         self._latest_ns = 0
         self._freeing = freeing
         self._on_closed = on_closed

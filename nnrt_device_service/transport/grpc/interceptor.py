@@ -1,4 +1,4 @@
-"""Conversion of exceptions to gRPC statuses, in one place: servicers need no `try` for it."""
+"""Conversion of exceptions to gRPC statuses, so that servicers need no `try` for it."""
 
 import logging
 from collections.abc import Callable, Iterator
