@@ -108,7 +108,10 @@ class MemoryBudget:
             raise OutOfMemory(f"the daemon's host has no {size_bytes} bytes left; ask for less") from error
 
     def _try_reserve(self, cost: int) -> Optional["MemoryBudget"]:
-        """Reserve bytes in this budget and its wholes and return None, or reserve none and return one with too few."""
+        """Reserve bytes in this budget and in all that it is part of, or in none of them.
+
+        Returns None, or the budget that has too few bytes left.
+        """
         if not self._take(cost):
             return self
         short = self._whole._try_reserve(cost) if self._whole is not None else None

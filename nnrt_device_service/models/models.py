@@ -12,7 +12,7 @@ from nnrt_device_service.models.checks import Checks
 from nnrt_device_service.models.compilations import Compilers, Progress
 from nnrt_device_service.models.groups import Groups, require_open_rows
 from nnrt_device_service.models.requests import Buffers, Build, ModelRequest, Outcome, Program, reserved_parts
-from nnrt_device_service.models.signatures import Signatures, has_signature, secret_of
+from nnrt_device_service.models.signatures import Signatures, find_secret, has_signature
 from nnrt_device_service.models.stored_models import StoredModels
 from nnrt_device_service.scheduling.drain_gate import DrainGate
 from nnrt_device_service.scheduling.joinable import Member
@@ -44,7 +44,7 @@ class Models:
         self.checks = Checks(backend, info.capabilities, settings)
         self.stored = StoredModels(backend, info, target, settings, self.compilers, gate, threads)
         is_needed = backend.has_opaque_exports
-        secret = secret_of(settings, is_needed=is_needed, has_store=self.stored.are_kept)
+        secret = find_secret(settings, is_needed=is_needed, has_store=self.stored.has_store)
         self._signatures = Signatures(secret, target.kind, are_needed=is_needed)
         self._groups = Groups(settings, self.compilers)
         self._known_parts = KnownParts()
@@ -64,32 +64,32 @@ class Models:
         build.progress("checking", 0.0)
         self.checks.require_config(build.config)
         group = self._groups.group_of(build, model)
-        made = self._prepared(model, self.stored.known(build, model))
+        made = self._prepare(model, self.stored.identify(build, model))
         if group is not None and isinstance(made, Prepared):
             build.session.model(made.model_id).group = Member(group)
         return made
 
-    def _prepared(self, model: ModelRequest, build: Build) -> Outcome:
-        if stored := self.stored.restored(build):
+    def _prepare(self, model: ModelRequest, build: Build) -> Outcome:
+        if stored := self.stored.restore(build):
             return stored
         session, config, progress = build.session, build.config, build.progress
         session.identity.require(Role.COMPILE, "a model that the daemon's store doesn't have")
         checked = session.take_checked(model.digest)
         if checked is None:
             with self.compilers.turn(session, config.priority, progress):
-                checked = self.checks.checked(model.graph())
+                checked = self.checks.check(model.graph())
         known = checked.graph
         with ExitStack() as undo:
-            held = session.constants.hold(known)
-            if isinstance(held, MissingConstants):
+            found = session.constants.acquire(known)
+            if isinstance(found, MissingConstants):
                 session.keep_checked(model.digest, checked)
-                return held
+                return found
             undo.callback(session.constants.release, uploaded_digests(known))
             inline_bytes = sum(entry.size_bytes for entry in known.constants.values() if entry.data is not None)
-            session.hold_for_model(inline_bytes, undo)
-            compile_it = partial(self._backend.prepare, held, config, partial(progress, "compiling"))
+            session.reserve_for_model(inline_bytes, undo)
+            compile_it = partial(self._backend.prepare, found, config, partial(progress, "compiling"))
             size_bytes = sum(entry.size_bytes for entry in known.constants.values())
-            return self.stored.compiled(build, undo, compile_it, size_bytes, checked.notes)
+            return self.stored.compile(build, undo, compile_it, size_bytes, checked.notes)
 
     def load_program(self, program: Program, build: Build) -> Outcome:
         """Load a program (a model file in the device's own format), from the store if it is there.
@@ -108,8 +108,8 @@ class Models:
         session, config, progress = build.session, build.config, build.progress
         progress("checking", 0.0)
         self.checks.require_config(config)
-        build = self.stored.known(build, program)
-        if stored := self.stored.restored(build):
+        build = self.stored.identify(build, program)
+        if stored := self.stored.restore(build):
             return stored
         session.identity.require(Role.RESTORE, "a program that the daemon's store doesn't have")
         with ExitStack() as undo:
@@ -121,7 +121,7 @@ class Models:
                 with session.budget.reserved(self._backend.loading_bytes(parts, config)):
                     return self._backend.load_program(program.format, parts, config, partial(progress, "compiling"))
 
-            return self.stored.compiled(build, undo, load_it, sum(part.data.nbytes for part in parts), {})
+            return self.stored.compile(build, undo, load_it, sum(part.data.nbytes for part in parts), {})
 
     def restore(self, buffers: Buffers, build: Build) -> Outcome:
         """Load a cache: a model that the device exported or that its vendor's tools compiled.
@@ -134,12 +134,12 @@ class Models:
         """
         session, config, batching = build.session, build.config, build.batching
         self.checks.require_config(config)
-        if not self._signatures.are_made:  # Check before the client uploads anything.
+        if not self._signatures.has_secret:  # Check before the client uploads anything.
             session.identity.require(Role.RESTORE, _UNSIGNED)
         build.progress("restoring", 0.0)
         with ExitStack() as undo:
             # A client that may restore any cache could give it right digests: check these in parallel.
-            is_checked = self._signatures.are_made
+            is_checked = self._signatures.has_secret
             parts = reserved_parts(session, buffers, undo, is_checked=is_checked)
             if isinstance(parts, MissingConstants):
                 if not is_checked:
@@ -176,7 +176,7 @@ class Models:
         with session.model(model_id) as model, self.compilers.turn(session, Priority.NONE, progress):
             with session.budget.reserved(model.size_bytes):
                 parts = model.prepared.export()
-            parts = self._signatures.signed(parts, is_program=not model.is_signable)
+            parts = self._signatures.sign(parts, is_program=not model.is_signable)
             exported = [part.data for part in parts]
             buffer_ids = session.adopt_exported(model_id, exported)
             return [(buffer_id, data.nbytes) for buffer_id, data in zip(buffer_ids, exported, strict=True)]
@@ -197,9 +197,9 @@ class Models:
 
         Raises OperationForbidden or Unsupported if the client may not restore the cache.
         """
-        is_signed = self._signatures.is_of_graph(parts)
+        is_signed = self._signatures.is_graph_signed(parts)
         must_be_program = self._signatures.are_needed and not is_signed
-        if must_be_program and not self._signatures.is_of_program(parts):
+        if must_be_program and not self._signatures.is_program_signed(parts):
             raise OperationForbidden(
                 f"the backend {self._info.backend_name} can't check caches, so this daemon restores only those that it"
                 " has signed itself; compile the model again, and start daemons that share caches, or restore them"

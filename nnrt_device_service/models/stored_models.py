@@ -29,7 +29,7 @@ _WRITERS = 2
 
 
 class StoredModels:
-    """Compiled models, which with a store are compiled once for all sessions and for later daemons."""
+    """Compiler of models. With a store it compiles each model once for all sessions and for later daemons."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class StoredModels:
         self._writers = threading.BoundedSemaphore(_WRITERS)
 
     @property
-    def are_kept(self) -> bool:
+    def has_store(self) -> bool:
         """True if the daemon stores compiled models."""
         return self._store is not None
 
@@ -69,14 +69,14 @@ class StoredModels:
         """Return which file of a loaded model has been truncated, or an empty string if none has."""
         return "" if self._store is None else self._store.damage()
 
-    def known(self, build: Build, request: Request) -> Build:
+    def identify(self, build: Build, request: Request) -> Build:
         """Return the build with the request and the recipe that identifies its model in the store."""
         recipe = None
         if self._store is not None:
             recipe = Recipe(self._target, sha256(request.digest + self._rules).digest(), build.config)
         return replace(build, request=request, recipe=recipe, ended=self._compilations.ended)
 
-    def compiled(
+    def compile(
         self, build: Build, undo: ExitStack, compile_it: Callable[[], PreparedModel], size_bytes: int, notes: Notes
     ) -> Prepared:
         """Compile a model and store it; or load it from the store if another session has compiled it meanwhile."""
@@ -84,7 +84,7 @@ class StoredModels:
         with ExitStack() as compiling:
             if recipe is not None:
                 compiling.enter_context(self._compilations.begin(recipe.key, partial(progress, "compiling", 0.0)))
-                if build.ended != self._compilations.ended and (stored := self.restored(build)):
+                if build.ended != self._compilations.ended and (stored := self.restore(build)):
                     return stored
             with self._compilers.turn(build.session, build.config.priority, progress):
                 prepared = compile_it()
@@ -93,7 +93,7 @@ class StoredModels:
                 self._keep(recipe, build.session, made, compiling.pop_all())
             return made
 
-    def restored(self, build: Build) -> Prepared | None:
+    def restore(self, build: Build) -> Prepared | None:
         """Load the model from the store. Returns None if it is missing or damaged, or if the session lacks memory."""
         session, recipe, progress = build.session, build.recipe, build.progress
         if self._store is None or recipe is None or build.request is None:
@@ -107,8 +107,8 @@ class StoredModels:
             meanwhile.enter_context(self._compilers.turn(session, build.config.priority, progress))
             try:
                 # Keep the constants: making room must not drop what a compilation would need.
-                meanwhile.enter_context(session.constants.holding(build.request.named_constants()))
-                session.hold_for_model(entry.size_bytes, undo)
+                meanwhile.enter_context(session.constants.keeping(build.request.named_constants()))
+                session.reserve_for_model(entry.size_bytes, undo)
                 compiled = self._store.load(entry)
                 if compiled is None:
                     return None
@@ -125,7 +125,7 @@ class StoredModels:
             except BaseException:  # Keep the file: it may be fine.
                 _log.exception("the stored model %s is compiled again: it can't be restored", shown)
                 return None
-            _log.info("restored model %s from the store for client %s", shown, session.client, extra=session.names)
+            _log.info("restored model %s from the store for client %s", shown, session.client, extra=session.log_fields)
             return build.add(prepared, Origin.STORED, undo, entry.size_bytes, build.is_signable, compiled.notes)
 
     def _keep(self, recipe: Recipe, session: Session, made: Prepared, compiling: ExitStack) -> None:

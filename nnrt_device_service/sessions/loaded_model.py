@@ -15,7 +15,7 @@ from nnrt_hdi.tensor import Array, TensorForm
 
 
 class _Released(PreparedModel):
-    """Placeholder of a closed model: descriptions and replies that outlive it must keep nothing of the backend's."""
+    """Placeholder for a closed model, so that descriptions and replies that outlive it keep no backend object alive."""
 
     inputs = outputs = ()
 
@@ -32,7 +32,7 @@ _RELEASED = _Released()
 class LoadedModel:
     """Prepared model of a session, closed after it has been released and its last run has ended.
 
-    As a context manager it keeps the model open for a block; any number of blocks may be under way.
+    As a context manager it keeps the model open during the block; blocks may overlap.
     """
 
     __slots__ = (
@@ -74,7 +74,7 @@ class LoadedModel:
         self.group: Member | None = None
         # Nanoseconds that its runs usually take on the device; None before the first has ended.
         self.usual_ns: int | None = None
-        # What the latest run took.
+        # Nanoseconds that the latest run took on the device.
         self._latest_ns = 0
         self._freeing = freeing
         self._on_closed = on_closed

@@ -1,4 +1,4 @@
-"""Steps of the daemon's watch besides its device: signs of life, and memory that is no longer used."""
+"""Periodic steps of the daemon's watch that don't concern the device: signs of life, and return of idle memory."""
 
 import logging
 import time
@@ -21,34 +21,34 @@ class SignsOfLife:
     The supervisor replaces a daemon that sends none.
     """
 
-    def __init__(self, rounds: Rounds, every_s: float | None, tell: Callable[[], None]) -> None:
-        """Call `tell` about every `every_s` seconds; None means that no supervisor wants signs.
+    def __init__(self, rounds: Rounds, every_s: float | None, notify: Callable[[], None]) -> None:
+        """Call `notify` about every `every_s` seconds; None means never, as there is no supervisor.
 
-        Steps that hang are logged in either case.
+        Steps that hang are logged in any case.
         """
         self._rounds = rounds
         self._every_s = every_s
-        self._tell = tell
-        self._told_at = time.monotonic()
+        self._notify = notify
+        self._notified_at = time.monotonic()
         self._hanging: list[str] = []
 
-    def look(self) -> None:
+    def check(self) -> None:
         hanging = self._rounds.hanging(self._every_s or _HANGING_S)
         if hanging and hanging != self._hanging:
             _log.critical("a step of the watch hangs (%s): the daemon sends no signs of life", ", ".join(hanging))
         self._hanging, now = hanging, time.monotonic()
-        if not hanging and self._every_s and now - self._told_at >= self._every_s - self._rounds.interval_s / 2:
-            self._told_at = now
-            self._tell()
+        if not hanging and self._every_s and now - self._notified_at >= self._every_s - self._rounds.interval_s / 2:
+            self._notified_at = now
+            self._notify()
 
 
 class IdleMemory:
-    """Gives free memory back to the host once after each time in which no client came for `_GIVE_BACK_S`."""
+    """Returns free memory to the host once in each idle period, after `_GIVE_BACK_S` seconds without a session."""
 
     def __init__(self) -> None:
         self._idle_since: float | None = None
 
-    def look(self, sessions: int, now: float) -> None:
+    def check(self, sessions: int, now: float) -> None:
         if sessions:
             self._idle_since = now
         elif self._idle_since is not None and now - self._idle_since > _GIVE_BACK_S:
