@@ -75,7 +75,7 @@ def measure() -> Iterator[Report]:
         for backend in ("reference", "onnxruntime"):
             with device_daemon("127.0.0.1:0", "--backend", backend) as daemon, ExitStack() as stack:
                 idle = resident_bytes(daemon.pid)
-                sizes = []
+                sizes = list[int]()
                 for _ in range(SESSIONS):
                     session = stack.enter_context(load(path, device=daemon.address))
                     session.run([np.zeros((1, WIDTH), np.float32)])

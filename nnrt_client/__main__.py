@@ -1,4 +1,4 @@
-"""`python -m nnrt_client` is `nnrt`."""
+"""Command `python -m nnrt_client`, which is the same as `nnrt`."""
 
 from nnrt_client.cli import main
 

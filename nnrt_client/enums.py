@@ -45,7 +45,7 @@ class FuseType(IntEnum):
 
 @unique
 class PadMode(IntEnum):
-    """Padding of convolution and pooling; give a pad list instead of it."""
+    """Padding of convolution and pooling. A list of pads replaces it."""
 
     SAME = 0
     VALID = 1
@@ -53,7 +53,7 @@ class PadMode(IntEnum):
 
 @unique
 class OperationType(IntEnum):
-    """Operations of a model."""
+    """Operation of a model."""
 
     ADD = 1
     AVG_POOL = 2
@@ -167,7 +167,7 @@ class OperationType(IntEnum):
 
 @unique
 class TensorType(IntEnum):
-    """Roles of a model's tensors: TENSOR for data, else one parameter of one operation."""
+    """Role of a tensor in a model: TENSOR for data; each other value for a parameter of one operation."""
 
     TENSOR = 0
     ADD_ACTIVATIONTYPE = 1
@@ -335,7 +335,7 @@ class TensorType(IntEnum):
 
 
 def tensor_type_of(number: int) -> TensorType:
-    """Return the tensor type of a number. Raise InvalidParameter if there is none."""
+    """Return the TensorType with this number. Raise InvalidParameter if there is none."""
     try:
         return TensorType(number)
     except ValueError as error:

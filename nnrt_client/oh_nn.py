@@ -1,15 +1,16 @@
-"""NNRt's application interface as C programs know it: its 75 functions, by their names, returning codes.
+"""NNRt's application interface as in C: 75 functions with NNRt's names, which return codes.
 
-A thin layer over the object API, for programs that are ported line by line and for checking behaviour literally. The
-conventions, and what the object API has in place of each function, stand in docs/reference/c-functions.md:
+This is a thin layer over the object API, for C programs that are ported line by line and for tests of NNRt's behaviour.
+docs/reference/c-functions.md lists for each function the equivalent in the object API. The conventions:
 
 - Arguments come in C's order, without the out-pointers. A C (pointer, length) or (array, count) pair is one buffer or
   sequence. None stands for every null pointer.
-- A function with out-pointers returns (code, value, ...); one that returns a pointer, that or None.
+- A function with out-pointers returns (code, value, ...). A function that returns a pointer in C returns a handle or
+  None.
 - A scalar has the shape [1].
-- Handles are opaque. Destroying one makes it a null handle, wherever it is used later.
+- Handles are opaque. A handle that was destroyed counts as a null pointer.
 - Devices are those of the process-wide runtime: see `nnrt_client.connect`. A device id of 0 is the first one.
-- `last_error()` tells why, in words.
+- `last_error()` returns the message of the last error.
 
     model = OH_NNModel_Construct()
     desc = OH_NNTensorDesc_Create()
@@ -33,7 +34,7 @@ from nnrt_client.c_interface.functions.api_9 import *
 from nnrt_client.c_interface.handles import *
 from nnrt_client.c_interface.structs import *
 
-if not TYPE_CHECKING:  # Type checkers find out by themselves.
+if not TYPE_CHECKING:  # Type checkers find the names in the imports.
     __all__ = [
         "last_error",
         *callbacks.__all__,

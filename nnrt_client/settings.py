@@ -1,4 +1,4 @@
-"""Settings of a client: each with its default and meaning, said once."""
+"""Settings of a client, each with its default and its description."""
 
 import os
 import threading
@@ -20,13 +20,13 @@ _COMPRESSIONS = ("none", FEATURE)
 
 
 def addresses_from_environment() -> tuple[str, ...]:
-    """Return the addresses and names in NNRT_DEVICES, which commas separate."""
+    """Return the addresses and names in the environment variable NNRT_DEVICES, which are separated by commas."""
     return tuple(address.strip() for address in os.environ.get(DEVICES_VARIABLE, "").split(",") if address.strip())
 
 
 def addresses_to_ask_for(device: str | int | None) -> tuple[str, ...]:
-    """Return the addresses and names where a device may be: itself, if it is an address; else NNRT_DEVICES."""
-    # Names of devices have no colon; addresses and names of fleets have one.
+    """Return the addresses at which to look for a device: `device` if it is an address or name, else NNRT_DEVICES."""
+    # Names of devices have no colon. Addresses and names that resolve to addresses have one.
     return (device,) if isinstance(device, str) and ":" in device else addresses_from_environment()
 
 
@@ -41,7 +41,7 @@ def _from_environment(variable: str, help: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of a Runtime: time limits in seconds, how it sends, and its identity."""
+    """Settings of a Runtime: time limits in seconds, transport, and credentials."""
 
     heartbeat_timeout_s: float = _setting(5.0, "Silence after which the connection counts as lost.")
     reconnect_timeout_s: float = _setting(

@@ -1,4 +1,4 @@
-"""Device of a daemon: a backend, the sessions that use it, and the rules between them. Knows no gRPC."""
+"""Device of a daemon: a backend, the sessions that use it, and the limits between them. Independent of gRPC."""
 
 import secrets
 import shlex
@@ -9,8 +9,8 @@ from nnrt_device_service.access.audit import AuditLog
 from nnrt_device_service.access.counters import Usage
 from nnrt_device_service.access.identity import Role
 from nnrt_device_service.access.refusals import Refusals
-from nnrt_device_service.health.canary import CANARY, Accompanied, Canary
-from nnrt_device_service.health.canary_model import first_taken
+from nnrt_device_service.health.canary import CANARY, Canary, ObservedModel
+from nnrt_device_service.health.canary_model import first_supported
 from nnrt_device_service.health.telemetry import TelemetryWatch
 from nnrt_device_service.host.threads import Threads
 from nnrt_device_service.memory.device_memory import DeviceHeap
@@ -93,7 +93,7 @@ class Device:
         self.stuck = ""
         # Set by `start_canary`; None if no canary checks the device.
         self.canary: Canary | None = None
-        # What the device measures about itself, after `telemetry.start`.
+        # Telemetry of the device, which is read after `telemetry.start`.
         self.telemetry = TelemetryWatch(backend)
 
     @property
@@ -109,14 +109,14 @@ class Device:
             is_draining=self.gate.is_closed,
             running=self.scheduler.running,
             queued=self.scheduler.queued,
-            held_bytes=self.sessions.held.used_bytes,
+            held_bytes=self.sessions.budget.used_bytes,
             sessions=len(self.sessions),
-            out=self.out,
+            out=self.suspension_reason,
             telemetry=self.telemetry.latest,
         )
 
     @property
-    def out(self) -> str:
+    def suspension_reason(self) -> str:
         """Why the canary has taken the device out of service, or empty while it is in service."""
         return self.canary.state.why if self.canary is not None else ""
 
@@ -128,13 +128,13 @@ class Device:
         """
         if not self._settings.canary:
             return
-        model = first_taken(lambda graph: self.models.checks.checked(graph).graph)
+        model = first_supported(lambda graph: self.models.checks.check(graph).graph)
         config = ModelConfig(max_tensor_bytes=self._settings.tensor_bytes)
         compiled = self._backend.prepare(model.graph, config, lambda fraction: None)
         scheduler = self.scheduler
-        prepared = Accompanied(
+        prepared = ObservedModel(
             compiled,
-            has_company=lambda: scheduler.running > 1,
+            is_shared=lambda: scheduler.running > 1,
             is_compiling=lambda: any(run.compiling_since_ns is not None for run in scheduler.on_device()),
         )
         session = self.sessions.own_session(CANARY)
@@ -150,30 +150,30 @@ class Device:
                 raise run.error
             return run.outputs, run.computed_ns
 
-        self.canary = Canary(model, prepared, session, execute, self.threads, self._settings, self._set_out, on_change)
+        self.canary = Canary(model, prepared, session, execute, self.threads, self._settings, self._suspend, on_change)
         self.canary.start()
 
     def stop_canary(self) -> bool:
         """Stop the canary and return whether its run has ended. Idempotent."""
         return self.canary is None or self.canary.stop()
 
-    def _set_out(self, why: str) -> None:
+    def _suspend(self, why: str) -> None:
         """Suspend all work for a reason, or resume it if the reason is empty."""
         reason = DeviceOut(f"the device is out: {why}; use another device, or try again when this one is back")
         for scheduler in (self.scheduler, self.models.compilers.scheduler):
             scheduler.suspend(reason) if why else scheduler.resume()
 
     def open_account(self, session: Session, user: str) -> None:
-        """Count the device time of a session for this user of its identity."""
+        """Make the accounts that count a session's device time for this user of its identity."""
         identity = str(session.identity)
         session.account = self.scheduler.account(identity, user, session.usage.runs)
         session.compilations = self.models.compilers.scheduler.account(identity, user, session.usage.compilations)
 
     def counters(self, session: Session) -> DeviceCounters:
         """Return the counters of the session's identity, or of all identities if it may administer the daemon."""
-        return self.told_counters(None if session.identity.role is Role.ADMINISTER else session.usage)
+        return self.counters_snapshot(None if session.identity.role is Role.ADMINISTER else session.usage)
 
-    def told_counters(self, usage: Usage | None) -> DeviceCounters:
+    def counters_snapshot(self, usage: Usage | None) -> DeviceCounters:
         """Return the counters of one identity, or of all if `usage` is None, and the load of the device."""
         running_ns = self.scheduler.running_ns()
         counters = self.sessions.snapshot_counters(
@@ -187,15 +187,15 @@ class Device:
             queued_limit=self._settings.queued_runs,
             sessions=len(self.sessions),
             sessions_limit=self._settings.max_sessions,
-            held_bytes=self.sessions.held_by_kind(),
-            held_limit_bytes=self.sessions.held.limit_bytes,
+            held_bytes=self.sessions.bytes_by_kind(),
+            held_limit_bytes=self.sessions.budget.limit_bytes,
             run_bytes=self.scheduler.memory.taken_bytes,
             run_limit_bytes=self._run_limit_bytes,
-            batches=self.sessions.counters.batches.told(),
+            batches=self.sessions.counters.batches.snapshot(),
         )
         return replace(counters, load=load)
 
-    def look_after_work(self) -> None:
+    def cancel_overdue(self) -> None:
         """Cancel runs and compilations that take too long.
 
         If one doesn't end, set `stuck` and close the drain gate.

@@ -1,4 +1,4 @@
-"""Settings of a daemon: the one place for their flags, environment variables, defaults and meanings."""
+"""Settings of a daemon: their options, environment variables, defaults and meanings."""
 
 import ipaddress
 import math
@@ -28,7 +28,7 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
 class LimitReached(OutOfMemory, code=ReturnCode.MEMORY_ERROR, status="RESOURCE_EXHAUSTED"):
-    """Error: a limit would be exceeded, whose flag is `setting`. Clients get an OutOfMemory."""
+    """Error: the limit of the option `setting` would be exceeded. Clients get an OutOfMemory."""
 
     def __init__(self, message: str, setting: str, *, place: str = "") -> None:
         super().__init__(message, place=place)

@@ -22,7 +22,7 @@ from nnrt_hdi.graph import Graph, Node
 from nnrt_hdi.ops import OPERATORS, Operator
 from nnrt_hdi.ops.operands import ANY, FLOATS, INTEGERS, NUMBERS, SIGNED_INTEGERS
 from nnrt_hdi.ops.operator import OperandRule
-from nnrt_hdi.ops.rows_apart import rows_stay_apart_if
+from nnrt_hdi.ops.rows_apart import rows_apart_condition
 from nnrt_hdi.ops.signature import DeclaredAttribute
 from nnrt_hdi.tensor import QuantParam, TensorSpec
 
@@ -133,7 +133,7 @@ def _node(operator: Operator) -> Iterator[str]:
         yield ""
     yield f"Runs on: {', '.join(_backends(operator.node_type)) or 'no installed backend'}."
     yield ""
-    yield f"Keeps rows apart {rows_stay_apart_if(operator.node_type)}."
+    yield f"Keeps rows apart {rows_apart_condition(operator.node_type)}."
 
 
 def _attribute(attribute: DeclaredAttribute) -> str:

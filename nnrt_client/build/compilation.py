@@ -15,7 +15,7 @@ from nnrt_client.build.prepared import PreparedHandle
 from nnrt_client.build.sources import OfflineModel
 from nnrt_client.model.model import Model
 from nnrt_client.model.program import Program
-from nnrt_client.session.errands import elsewhere
+from nnrt_client.session.errands import call_in_worker
 from nnrt_client.session.fork import LockOwner
 from nnrt_hdi.backend import Origin
 from nnrt_hdi.closable import Closable
@@ -141,7 +141,7 @@ class Compilation(LockOwner, Configuration, Closable):
         try:
             build = BuildTask()
             build.connect(result.prepared.session)
-            exported = elsewhere(result.export, build, _BUFFER_VERSION)
+            exported = call_in_worker(result.export, build, _BUFFER_VERSION)
             return b"".join(exported.packed())
         except NnrtError as error:
             raise SaveCacheFailed(f"the model was not exported: {error}") from error
@@ -169,7 +169,7 @@ class Compilation(LockOwner, Configuration, Closable):
             UnavailableDevice: The device was not reached, as with ConnectionFailed and TimedOut; `build` may be called
                 again. This holds for every error found before the device was asked, too.
         """
-        elsewhere(copy_context().run, self._build, progress, when_interrupted=self.cancel)
+        call_in_worker(copy_context().run, self._build, progress, when_interrupted=self.cancel)
 
     def _build(self, progress: Progress | None) -> None:
         with self._lock:

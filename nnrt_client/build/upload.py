@@ -102,7 +102,7 @@ def _ask_until_prepared(build: BuildTask, name: str, request: Any, parts: Mappin
     try:
         return _ask_and_upload(build, name, request, parts)
     except BaseException:
-        session.tell("PreparedModel.Release", prepared_model_pb2.ReleaseRequest(request_id=request.request_id))
+        session.try_call("PreparedModel.Release", prepared_model_pb2.ReleaseRequest(request_id=request.request_id))
         raise
 
 

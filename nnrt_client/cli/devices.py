@@ -92,7 +92,7 @@ def _has_heartbeat(device: Device) -> bool:
 
 
 def _describe(device: Device, runtime: Runtime, addresses: list[str]) -> dict[str, Any]:
-    status, canary = device._asked()
+    status, canary = device._query_status()
     ways = (way for address in addresses for way in found_by(runtime, address))
     return {
         "name": device.name,

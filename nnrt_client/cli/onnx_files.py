@@ -52,10 +52,10 @@ class Obstacle:
 def contents_of(model: Path) -> Contents:
     """Return the contents of an ONNX file. Raises Unsupported if the package onnx is missing."""
     try:
-        from nnrt_client.onnx_import.contents import contents
+        from nnrt_client.onnx_import.contents import read_contents
     except ImportError as error:
         raise Unsupported("ONNX models need the package onnx; install nnrt[onnx]") from error
-    return contents(model)
+    return read_contents(model)
 
 
 def obstacles(model: Path, fixed: FixedInputs, contents: Contents, error: Unsupported) -> list[Obstacle]:

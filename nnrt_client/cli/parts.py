@@ -8,7 +8,7 @@ from nnrt_client.cli.printing import format_bytes, print_json, print_line, print
 from nnrt_client.model_session.opened_model import is_onnx
 from nnrt_client.model_session.partition.fallback import Fallback
 from nnrt_client.model_session.partition.report import PartReport
-from nnrt_client.onnx_import import reading
+from nnrt_client.onnx_import import locate_errors
 from nnrt_client.session.device import Device
 from nnrt_hdi.errors import OperationFailed
 from nnrt_hdi.files import container
@@ -22,7 +22,7 @@ def explain_parts(
     """Print the parts of the model and, with `mermaid`, draw them. Nothing is built and no weights are sent."""
     if not is_onnx(model):
         raise OperationFailed("only ONNX models are cut into parts", place=f"{model}")
-    with reading(model):
+    with locate_errors(model):
         # Imported here: it needs the package onnx, which other models don't.
         from nnrt_client.model_session.partition.build import explained
 

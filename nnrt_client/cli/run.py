@@ -41,7 +41,7 @@ from nnrt_client.model_session.model_cache import wait_until_cached
 from nnrt_client.model_session.model_session import ModelSession
 from nnrt_client.model_session.partition.fallback import Fallback
 from nnrt_client.model_session.pool import PooledSession
-from nnrt_client.tracing.choice import telling
+from nnrt_client.tracing.choice import use_tracer
 from nnrt_client.tracing.chrome_trace import ChromeTrace
 from nnrt_hdi.files import container
 from nnrt_hdi.tensor import Array
@@ -104,7 +104,7 @@ def run(
     gather, chrome = partial(gather_inputs, given=given), ChromeTrace()
     with ExitStack() as stack:
         if trace or profile:
-            stack.enter_context(telling(chrome))
+            stack.enter_context(use_tracer(chrome))
         session, arrays = open_session(model, devices, settings, fixed, ways, fallback, options, gather, cache=cache)
         stack.enter_context(session)
         started = time.monotonic()

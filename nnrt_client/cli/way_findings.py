@@ -12,7 +12,7 @@ import numpy as np
 from nnrt_client.cli.findings import Finding, advise, ok, problem
 from nnrt_client.cli.printing import format_bytes
 from nnrt_client.session.address import Address
-from nnrt_client.session.credentials import speaks_tls, tls_greeting, what_is_wrong
+from nnrt_client.session.credentials import diagnose_handshake, speaks_tls, tls_greeting
 from nnrt_client.session.device import Device
 from nnrt_client.settings import Settings
 from nnrt_client.tensors.device_buffer import DeviceBuffer
@@ -65,7 +65,7 @@ def _connect(address: str, timeout_s: float) -> None:
 
 def encryption(address: str, settings: Settings) -> Iterator[Finding]:
     """Check whether both ends speak TLS, which hosts the certificate names, and when it expires."""
-    if wrong := what_is_wrong(address, settings):
+    if wrong := diagnose_handshake(address, settings):
         found, _, advice = wrong.partition("; ")
         yield problem("TLS", found, advice)
     elif speaks_tls(address, settings):

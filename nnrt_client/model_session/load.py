@@ -131,5 +131,5 @@ def _device(
             now = time.monotonic()
             if now >= until:
                 raise
-            backoff.failed(now)
+            backoff.record_failure(now)
             time.sleep(min(backoff.due, until) - now)

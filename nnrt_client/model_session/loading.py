@@ -30,7 +30,7 @@ from nnrt_client.model_session.opened_model import (
 from nnrt_client.model_session.partition.fallback import Fallback, choose_fallback
 from nnrt_client.model_session.partition.partition_dispatcher import PartitionDispatcher
 from nnrt_client.model_session.ways import Taken, choose_ways, growing_input, try_ways
-from nnrt_client.onnx_import import program_from_onnx, reading
+from nnrt_client.onnx_import import locate_errors, program_from_onnx
 from nnrt_client.run.executor import Executor
 from nnrt_client.session.device import Device
 from nnrt_client.tensors.frozen import Constants
@@ -195,7 +195,7 @@ class Loading:
         assert not isinstance(self._source, Model)
         assert self._instead is not None
         model = onnx_source(self._source)
-        with reading(model):
+        with locate_errors(model):
             # Not at the top: only partitioned models need its packages.
             from nnrt_client.model_session.partition.build import build_parts
 

@@ -44,7 +44,7 @@ def from_onnx(
         Unsupported: the file has nodes that can't be imported, which the error lists with the reasons; or the package
             onnx is not installed.
     """
-    with reading(model):
+    with locate_errors(model):
         from nnrt_client.onnx_import.file import OnnxFile
         from nnrt_client.onnx_import.importer import import_file
 
@@ -71,7 +71,7 @@ def program_from_onnx(
         OutOfMemory: there is no memory for the file.
         Unsupported: the package onnx, of the extra `nnrt[onnx]`, is not installed.
     """
-    with reading(model):
+    with locate_errors(model):
         from nnrt_client.onnx_import.file import OnnxFile
         from nnrt_client.onnx_import.program import make_program
 
@@ -79,7 +79,7 @@ def program_from_onnx(
 
 
 @contextmanager
-def reading(model: str | PathLike[str] | bytes) -> Iterator[None]:
+def locate_errors(model: str | PathLike[str] | bytes) -> Iterator[None]:
     """Add the file's name to the errors of the block. Raise Unsupported if onnx is not installed."""
     try:
         import onnx  # noqa: F401  (an extra, which most clients don't have)

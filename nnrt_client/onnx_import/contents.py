@@ -1,4 +1,4 @@
-"""Summary of an ONNX file, for files that can't be imported too."""
+"""Summary of an ONNX file, whether or not it can be imported."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ class Contents:
     metadata: Mapping[str, str]
 
 
-def contents(source: Source) -> Contents:
+def read_contents(source: Source) -> Contents:
     """Summarize an ONNX file. Raise InvalidPath or InvalidFile if it can't be read."""
     file = OnnxFile(source)
     proto, graph = file.proto, file.proto.graph

@@ -21,7 +21,7 @@ from nnrt_hdi.tensor import UNKNOWN_DIM, Array, format_shape
 
 # Exceptions that functions of operators raise for nodes that violate ONNX's specification.
 _CONTRADICTIONS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-# Limit of the constants that an import may compute: _FREE_BYTES + _TIMES * size of the file.
+# An import may compute at most _FREE_BYTES + _BYTES_PER_FILE_BYTE * size of the file, in bytes of constants.
 _FREE_BYTES = 1 << 30
 _BYTES_PER_FILE_BYTE = 8
 
@@ -101,7 +101,7 @@ class Context:
         self._owners: list[Owner] = []
 
     def set_owner(self, owner: Owner) -> None:
-        """Attribute the operations and problems that follow to this node of the graph, or to this value."""
+        """Attribute later operations and problems to a node of the graph, or to a value."""
         self._owners += [self.problems.owner] * (len(parts_of(self.model).operations) - len(self._owners))
         self.problems.owner = owner
 
@@ -174,7 +174,7 @@ class Context:
             self.problems.add("it has no inputs, of which NNRt requires one")
 
     def _dims(self, info: ValueInfoProto) -> Dims:
-        """Return the dimensions of an input, with those that `shapes` fixes."""
+        """Return the dimensions of an input. `shapes` replaces those that it fixes."""
         type_ = info.type.tensor_type
         fixed = self._shapes.get(info.name)
         if not type_.HasField("shape"):

@@ -17,9 +17,9 @@ from nnrt_hdi.tensor import UNKNOWN_DIM, TensorSpec, data_type_of
 
 # Shape inference reads the elements of initializers up to this size.
 _SHAPE_BYTES = 4096
-# Protobuf's limit.
+# Largest message that protobuf serializes, in bytes.
 _LARGEST_PART = 2**31 - 1
-# Operators that read nothing, but whose results differ between runs: they are not constants.
+# Operators whose results differ between runs, so they are never constants.
 _RANDOM = frozenset(
     ["Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"]
 )
@@ -86,10 +86,10 @@ class Node:
 
 
 class OnnxGraph:
-    """Graph of a file that is to be divided: its nodes in topological order, and the types of its values."""
+    """Graph to divide into parts: the nodes of a file in topological order, and the types of their values."""
 
     def __init__(self, file: OnnxFile, shapes: Mapping[str, Sequence[int]]) -> None:
-        """Infer the types of the values.
+        """Sort the nodes, and infer the types of the values.
 
         Args:
             file: the file.
@@ -112,7 +112,7 @@ class OnnxGraph:
         self.nodes: list[Node] = []
         self.writer: dict[str, int] = {}
         for proto in needed_nodes(graph.node, self.outputs):
-            # A name that is not known here belongs to the branch itself.
+            # A branch itself makes the values with other names.
             inner = {name for name in captured_names(proto) if name in known}
             reads = frozenset(name for name in proto.input if name).union(inner)
             if unknown := reads - known:
@@ -125,7 +125,7 @@ class OnnxGraph:
             raise InvalidFile(f"no node writes its output {min(missing)!r}")
 
     def constants(self, computed: Collection[int]) -> set[int]:
-        """Return the nodes whose results never change. Nodes in `computed` count as changing."""
+        """Return the indices of nodes whose results are the same in every run. Nodes in `computed` count as varying."""
         found: set[int] = set()
         for at, node in enumerate(self.nodes):
             varies = {name for name in node.reads if not self.is_weight(name) and self.writer.get(name) not in found}
@@ -168,7 +168,7 @@ class OnnxGraph:
         return type_ is not None and type_.tensor_type.elem_type in _INTEGERS
 
     def part(self, nodes: Iterable[int], outputs: Sequence[str], constants: Collection[int]) -> PartProto:
-        """Return a model of some nodes, with the constant nodes that they need. Other values that they read are inputs.
+        """Return a model of some nodes and the constant nodes that they need. Other values that they read are inputs.
 
         Args:
             nodes: indices of the nodes.
@@ -210,11 +210,11 @@ class OnnxGraph:
         return ValueInfoProto(name=name, type=self._types.get(name))
 
     @property
-    def untyped(self) -> list[str]:
+    def untyped_values(self) -> list[str]:
         """Values whose types onnx can't infer, because they depend on operators of other domains."""
         return [name for name in self.writer if not self._types.get(name, _NOTHING).WhichOneof("value")]
 
-    def outlined(self, outputs: Sequence[str]) -> bytes:
+    def serialize_for_inference(self, outputs: Sequence[str]) -> bytes:
         """Return an ONNX file that computes these values, with the large weights as inputs.
 
         The caller passes it to ONNX Runtime, which infers the types.
@@ -234,7 +234,7 @@ class OnnxGraph:
         )
         return bytes(model.SerializeToString())
 
-    def learn(self, name: str, dtype: np.dtype[np.generic], dims: Sequence[Dimension] | None) -> None:
+    def set_type(self, name: str, dtype: np.dtype[np.generic], dims: Sequence[Dimension] | None) -> None:
         """Set the data type and the dimensions of a tensor that onnx could not infer."""
         self._types[name] = helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(dtype), dims)
 

@@ -17,8 +17,8 @@ from nnrt_hdi.errors import InvalidFile
 def require_declared_types(proto: ModelProto, scope: Scope) -> None:
     """Raise InvalidFile if a declared element type is wrong, or a node reads types that don't fit each other.
 
-    Shapes are not compared: exporters declare wrong shapes, and ONNX Runtime accepts them. It also ignores `value_info`
-    of weights, and so does this. Weights are not copied.
+    Shapes are not compared: exporters declare wrong shapes, and ONNX Runtime accepts them. Like ONNX Runtime, this
+    function ignores `value_info` of weights. It doesn't copy weights.
 
     Args:
         proto: the model. The import must have checked that its functions don't recurse.
@@ -39,7 +39,7 @@ def require_declared_types(proto: ModelProto, scope: Scope) -> None:
         initializer=[TensorProto(name=one.name, data_type=one.data_type, dims=one.dims) for one in graph.initializer],
         value_info=[make_tensor_value_info(name, imported[name], None) for name in unknown],
     )
-    # The import accepts nodes of operator sets that the file doesn't name, if they have a body or no node reads them.
+    # The import accepts a node whose operator set the file doesn't name, if it has a body or no node reads its outputs.
     opsets = dict.fromkeys((node.domain for node in graph.node), 1) | {
         **scope.opsets,
         "ai.onnx": scope.opsets.get("", 1),

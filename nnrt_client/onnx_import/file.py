@@ -1,4 +1,4 @@
-"""ONNX files, read without trust in their contents."""
+"""Reader of ONNX files, whose contents are not trusted."""
 
 import math
 import os
@@ -28,7 +28,7 @@ Dimension = int | str | None
 
 # Errors of the path, as opposed to errors of the disk.
 _PATH_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
-# Protobuf's limit.
+# Largest message that protobuf parses, in bytes.
 _LARGEST_FILE = 2**31 - 1
 _DTYPES = {int(helper.np_dtype_to_tensor_dtype(dtype)): dtype for dtype in NUMPY_DTYPES.values()}
 
@@ -58,13 +58,13 @@ class OnnxFile:
             raise InvalidFile("it holds no graph; give an ONNX model")
 
     def part(self, proto: Any) -> "OnnxFile":
-        """Return a file with this ModelProto, or an object with the same fields, in the same directory."""
+        """Return a copy of the file with another ModelProto, or with an object that has the same fields."""
         part = copy(self)
         part.proto = proto
         return part
 
     def with_raw_data(self, tensor: TensorProto) -> TensorProto:
-        """Return the tensor with its external data, if it has any, as raw data."""
+        """Return the tensor, with external data replaced by raw data."""
         if tensor.data_location != TensorProto.EXTERNAL:
             return tensor
         data = self.stored_data(tensor)
@@ -85,7 +85,7 @@ class OnnxFile:
         return constant_value(model, lambda: _elements(tensor, dtype, size_bytes, place), (dtype, shape))
 
     def array(self, model: Model, tensor: TensorProto) -> Array:
-        """Return the elements of a tensor that is an attribute."""
+        """Return the elements of a tensor in an attribute."""
         array = self.value(model, tensor).array
         assert array is not None
         return array
@@ -119,7 +119,7 @@ class OnnxFile:
         return _view(self._external_bytes(tensor, size_bytes), dtype).reshape(tuple(tensor.dims))
 
     def _external_bytes(self, tensor: TensorProto, size_bytes: int) -> bytes | memoryview:
-        """Return the elements, which must be in the model's file or in a file in the model's directory."""
+        """Return the external data of a tensor, from the model's file or from another file in its directory."""
         place = f"external data of {tensor.name!r}"
         entries = {entry.key: entry.value for entry in tensor.external_data}
         location = entries.get("location", "")
@@ -147,7 +147,7 @@ class OnnxFile:
 
 
 def attribute_value(file: OnnxFile, model: Model, attribute: AttributeProto) -> Any:
-    """Convert an attribute to Python: numbers, texts, tuples of them, arrays. Other types are returned unchanged."""
+    """Convert an attribute to a number, a string, a tuple of either, or an array. Return other types unchanged."""
     match attribute.type:
         case AttributeProto.FLOAT:
             return attribute.f
@@ -199,7 +199,10 @@ def type_name(data_type: int) -> str:
 
 
 def _read(path: Path, place: str, offset: int, size_bytes: int | None) -> bytes:
-    """Read `size_bytes` bytes of a regular file, or the whole file if that is None."""
+    """Read `size_bytes` bytes of a regular file from an offset on, or the whole file if `size_bytes` is None.
+
+    Return no bytes if the file ends before them.
+    """
     try:
         # O_NONBLOCK: opening a pipe must not wait for its writer.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
@@ -218,7 +221,7 @@ def _read(path: Path, place: str, offset: int, size_bytes: int | None) -> bytes:
 
 
 def _elements(tensor: TensorProto, dtype: np.dtype[Any], size_bytes: int, place: str) -> Array:
-    """Return the elements of a tensor that has them in raw_data or in protobuf's fields of numbers."""
+    """Return the elements of a tensor from raw_data, or from a typed field such as float_data."""
     if tensor.HasField("raw_data"):
         # Each access of raw_data copies it, so the view is the only user of this copy.
         return _view(_require_size(tensor.raw_data, size_bytes, place), dtype).reshape(tuple(tensor.dims))

@@ -21,7 +21,8 @@ def schema_function(
 ) -> FunctionProto | None:
     """Return the body by which ONNX defines an operator, or None if there is none.
 
-    Some bodies depend on the types of the inputs. Without `inputs` these are returned as an empty function.
+    The body of some operators depends on the types of the inputs. For these, return an empty function if `inputs` is
+    None.
     """
     try:
         schema: Any = onnx.defs.get_schema(node.op_type, opset, domain)
@@ -42,7 +43,7 @@ def schema_function(
     if not body:
         return None
     function = FunctionProto.FromString(body)
-    # Defaults of attributes stand in the operator's schema, not in its body.
+    # Defaults of attributes are in the operator's schema, not in its body.
     declared = {attribute.name for attribute in function.attribute_proto}
     for name, attribute in schema.attributes.items():
         if name not in declared and attribute.default_value.name:
@@ -57,7 +58,7 @@ def type_proto(value: Value) -> TypeProto:
 
 
 def function_body(function: FunctionProto, node: NodeProto, absent: set[str]) -> list[NodeProto]:
-    """Return the nodes of a function with the attributes of the calling node, and without its absent inputs."""
+    """Return the nodes of a function, with attributes of the calling node. Inputs in `absent` get empty names."""
     given = {attribute.name: attribute for attribute in function.attribute_proto}
     given.update({attribute.name: attribute for attribute in node.attribute})
     return [_with_arguments(inner, given, absent) for inner in function.node]

@@ -1,4 +1,4 @@
-"""Fusion of nodes into the operation before them: activations, and the quantization of its result."""
+"""Fusion of an operation with the nodes that follow it: an activation, and the quantization of its result."""
 
 from dataclasses import dataclass
 
@@ -21,9 +21,9 @@ class Quantization:
 
 
 class Follower:
-    """Chain of nodes after a node, each the only reader of the output before it.
+    """Chain of nodes that may be fused into a node: each is the only reader of the output before it.
 
-    A call fuses the next node, if it is an activation. `names` are the output names of the last fused node.
+    A call fuses the next node if it is an activation. `names` are the output names of the last fused node.
     """
 
     def __init__(self, scope: Scope, node: NodeProto, opset: int) -> None:
@@ -41,7 +41,7 @@ class Follower:
             self._fuse(node)
         return fuse
 
-    def quantization(self, *, fuses: bool) -> tuple[FuseType, Quantization] | None:
+    def fuse_quantization(self, *, fuses: bool) -> tuple[FuseType, Quantization] | None:
         """Fuse the QuantizeLinear that follows, with an activation before it if `fuses`.
 
         Returns:
@@ -106,7 +106,7 @@ class Follower:
         return FuseType.RELU if high is None else FuseType.RELU6 if high == 6 else FuseType.NONE
 
     def _bounds(self, node: NodeProto) -> tuple[float | None, float | None]:
-        """Return the bounds of a Clip: None for an absent bound, NaN for one that is not known before a run."""
+        """Return the bounds of a Clip: None for an absent bound, NaN for one that is known only in a run."""
         if self._opset < 11:
             given = {attribute.name: attribute.f for attribute in node.attribute}
             return given.get("min"), given.get("max")

@@ -31,7 +31,7 @@ class DeclaredTensor:
     type: str
     # NNRt's name of the type (FLOAT32), or ONNX's if NNRt has no such type.
     data_type: str
-    # A dimension is a number, a name or None. The shape is None for an unknown rank, and for what is no tensor.
+    # A dimension is a number, a name or None. The shape is None if the rank is unknown, or the type is no tensor.
     shape: tuple[Dimension, ...] | None
     # Denotations of the dimensions, such as DATA_BATCH; empty texts if the file has none.
     denotations: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class DeclaredTensor:
         return self.shape is not None and all(isinstance(dim, int) for dim in self.shape)
 
     def with_dims(self, by_name: Mapping[str, int], by_denotation: Mapping[str, int]) -> "DeclaredTensor":
-        """Return the tensor with numbers in place of dimensions of these names and denotations."""
+        """Return the tensor with a number for each dimension that has one of these names or denotations."""
         if self.shape is None:
             return self
         named = (by_name.get(dim, dim) if isinstance(dim, str) else dim for dim in self.shape)
@@ -54,7 +54,7 @@ class DeclaredTensor:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Contents of an ONNX file but for its nodes and weights."""
+    """Contents of an ONNX file without its nodes and weights."""
 
     inputs: tuple[DeclaredTensor, ...]
     outputs: tuple[DeclaredTensor, ...]

@@ -15,14 +15,14 @@ from nnrt_client.onnx_import.node_import import import_nodes
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
 from nnrt_client.onnx_import.operators.operator import FIRST_OPSET, MICROSOFT
 from nnrt_client.onnx_import.scope import Missing, Scope
-from nnrt_client.onnx_import.value import Value, values_of_an_import
+from nnrt_client.onnx_import.value import Value, clear_values_at_end
 from nnrt_client.tensors.frozen import Constants
 from nnrt_hdi.errors import Unsupported
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Result of an import: the finished model, or the problems with the nodes or values that have them."""
+    """Result of an import: the finished model, or its problems, each with the node or value that has it."""
 
     model: Model | None
     # For each operation of the model: the node of the graph, or the name of the output, that it comes from.
@@ -43,13 +43,13 @@ def import_file(file: OnnxFile, shapes: Mapping[str, Sequence[int]], constants: 
     return attempt.model
 
 
-def attempted(file: OnnxFile) -> Attempt:
+def attempt_import(file: OnnxFile) -> Attempt:
     """Import a file, and return its problems instead of raising them."""
     return _import(Context(file, {}))
 
 
 def _import(context: Context) -> Attempt:
-    with values_of_an_import():
+    with clear_values_at_end():
         return _import_graph(context)
 
 
@@ -77,7 +77,10 @@ def _import_graph(context: Context) -> Attempt:
 
 
 def _outputs(context: Context, scope: Scope, inputs: Sequence[Value]) -> list[ModelTensor]:
-    """Return the tensors of the outputs: named as in the file, distinct, none an input or a constant."""
+    """Return a tensor for each imported output, named as in the file.
+
+    An output that is an input, a constant or a previous output is copied, because each output needs its own tensor.
+    """
     tensors: list[ModelTensor] = []
     taken = [value.tensor for value in inputs]
     for name in scope.outputs:
@@ -91,7 +94,7 @@ def _outputs(context: Context, scope: Scope, inputs: Sequence[Value]) -> list[Mo
         if value.is_constant or tensor in (*taken, *tensors):
             copied = NodeBuilder(context.model, "Identity", name, 0, [True]).copy(value)
             tensor = copied.tensor
-        # A node may become several operations; only here is it known which of them computes the output.
+        # Only now is it known which of a node's operations computes the output.
         parts_of(context.model).rename(tensor.index, name)
         tensors.append(tensor)
     return tensors

@@ -11,7 +11,7 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 
 class Malformed(Exception):
-    """The bytes are no message, or use a wire type that is not handled here. The caller lets protobuf parse them."""
+    """Error for bytes that are no message, or use a wire type that this module can't read. Protobuf must parse them."""
 
 
 class Field(NamedTuple):
@@ -24,7 +24,7 @@ class Field(NamedTuple):
 
 
 def fields(data: memoryview, at: int, end: int) -> Iterator[Field]:
-    """Yield the fields of the message between two offsets. Raise Malformed if it is none."""
+    """Yield the fields of the message between two offsets. Raise Malformed if the bytes are no message."""
     while at < end:
         begin = at
         tag, at = _varint(data, at)

@@ -1,4 +1,4 @@
-"""Import of nodes, each by one of these: a function's body, a branch, constant folding, shape arithmetic, a mapping."""
+"""Import of a node: by a function's body, a branch, constant folding, shape arithmetic, or its operator's function."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -41,7 +41,7 @@ def import_nodes(context: Context, scope: Scope, depth: int, place: str) -> None
     """Import the nodes that a scope's outputs need. Nodes that can't be imported are added to the problems."""
     if depth > _DEEPEST:
         raise InvalidFile(f"its functions and branches go deeper than {_DEEPEST}", place=place)
-    # Constants first: exporters put a constant in front of its reader, and a node before both may fuse that reader.
+    # Constants first: a node may fuse the reader of a constant that comes later, right in front of that reader.
     for node in sorted(scope.nodes, key=lambda node: node.op_type != "Constant" or bool(node.input)):
         context.count_node()
         if depth == 0:
@@ -61,7 +61,7 @@ def _as_tuple(results: Any) -> Results:
 
 
 class NodeImport:
-    """Import of one node."""
+    """Import of one node: it adds operations to the model, and the node's outputs to the scope."""
 
     def __init__(self, context: Context, node: NodeProto, scope: Scope, depth: int, place: str) -> None:
         self.context = context
@@ -78,8 +78,8 @@ class NodeImport:
         """Set the values of the node's outputs in the scope."""
         before = len(self.context.problems)
         results = self.context.problems.guard(self.place, self._values)
-        is_behind = any(self.scope.is_behind_a_problem(name) for name in self.node.input)
-        if is_behind and results is None and self._is_mapped():
+        is_affected = any(self.scope.is_affected(name) for name in self.node.input)
+        if is_affected and results is None and self._is_mapped():
             self.context.problems.truncate(before)
         # Missing outputs are a problem of their own only if there is no other one.
         is_sound = bool(results) and len(self.context.problems) == before
@@ -90,11 +90,11 @@ class NodeImport:
             if result is None and is_sound and self.scope.is_read(name):
                 self.context.problems.add(f"{self.place}: its output {name!r} can't be had")
             self.scope[name] = self.context.substitute(name) if result is None else result
-            if is_behind or len(self.context.problems) > before:
-                self.scope.behind_a_problem.add(name)
+            if is_affected or len(self.context.problems) > before:
+                self.scope.affected_names.add(name)
 
     def _values(self) -> Results:
-        """Return the values of the outputs, or nothing if inputs are missing, which is a problem already."""
+        """Return the values of the outputs, or none if an input is missing, for which there is a problem already."""
         values = [self.scope[name] if name else None for name in self.node.input]
         if any(isinstance(value, Missing) for value in values):
             self._require_mapped()
@@ -118,7 +118,7 @@ class NodeImport:
                 return [constant_value(self.model, array) for array in arrays]
             numbers = compute(self.node.op_type, given, attributes) if len(self.node.output) == 1 else None
             if numbers is not None and operator is not None:
-                return [self._partly_known(operator, given, attributes, numbers)]
+                return [self._import_shape_arithmetic(operator, given, attributes, numbers)]
         if operator is None:
             body = schema_function(self.node, self.domain, self.opset, given)
             if body is None:
@@ -138,10 +138,10 @@ class NodeImport:
             raise
 
     def _map(self, operator: OnnxOperator, given: list[Value | None], attributes: Mapping[str, Any]) -> Results:
-        """Return the results of an operator's function: on quantized tensors if all its operands have them."""
+        """Call the operator's function, on quantized tensors if all its operands have them, and return the results."""
         parameters = bind(operator.signature, given, attributes)
         operands = quantized_operands(operator, given, attributes)
-        found = None if operands is None else self.follower.quantization(fuses=operator.fuses)
+        found = None if operands is None else self.follower.fuse_quantization(fuses=operator.fuses)
         if operands is not None and found is not None:
             fuse, quantization = found
             if can_quantize_result(operator, operands, quantization):
@@ -160,7 +160,7 @@ class NodeImport:
         given: Sequence[Value | None],
         parameters: Mapping[str, Any],
     ) -> Results:
-        """Return the results of an operator that moves the integers of quantized tensors; they are quantized too.
+        """Return the quantized results of an operator that moves the integers of quantized tensors.
 
         A result of QuantizeLinear exists in two forms: the quantized tensor, and the integers rounded as in ONNX. The
         operator is applied to the second form for readers that need the integers themselves.
@@ -187,7 +187,7 @@ class NodeImport:
         outputs = [self.scope.is_read(output) for output in self.node.output]
         return NodeBuilder(self.model, self.node.op_type, name, self.opset, outputs, fuse, quant)
 
-    def _partly_known(
+    def _import_shape_arithmetic(
         self, operator: OnnxOperator, given: list[Value | None], attributes: Mapping[str, Any], numbers: Elements
     ) -> Value:
         """Return a result of shape arithmetic: a constant, or a value that a run computes if its tensor is needed."""
@@ -198,7 +198,7 @@ class NodeImport:
         def make() -> ModelTensor:
             try:
                 parameters = bind(operator.signature, given, attributes)
-                # The nodes behind it have been imported by now, so it can't fuse them.
+                # The nodes that follow have been imported by now, so this node can't fuse them.
                 result = operator.signature.function(self._builder(lambda: FuseType.NONE), *given, **parameters)
             except NnrtError as error:
                 raise error.at(self.place) from error
@@ -259,7 +259,7 @@ class NodeImport:
         return any(tensor.data_location for tensor in tensors)
 
     def _require_mapped(self) -> None:
-        """Raise Unsupported if the operator isn't mapped: the only check of a node whose inputs are missing."""
+        """Raise Unsupported if the operator isn't mapped. A node whose inputs are missing gets no other check."""
         if not self._is_mapped():
             refuse(reason_of(self.domain, self.node.op_type, self.opset))
 

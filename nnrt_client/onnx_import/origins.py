@@ -16,7 +16,7 @@ _MOST_NUMBERS = 8
 
 
 def advise(scope: Scope, name: str, inputs: Sequence[ValueInfoProto]) -> str:
-    """Return text that says which inputs determine a value and how to fix them, empty if there are none."""
+    """Return advice, for a message, on which inputs determine a value and how to fix them; "" if none does."""
     by_name = {info.name: info for info in inputs}
     numbers: list[int] = []
     found: dict[str, bool] = {}
@@ -73,7 +73,7 @@ def _is_setting(info: ValueInfoProto) -> bool:
 
 
 def _option(info: ValueInfoProto) -> str:
-    """Return the dimensions of an input as --shape takes them, with capitals for those to fill in."""
+    """Return the dimensions of an input as --shape takes them, with names in capitals for unknown ones."""
     dims = info.type.tensor_type.shape.dim
     sizes = [(declared_size(dim), dim.dim_param) for dim in dims]
     return ",".join((name or "n").upper() if size == UNKNOWN_DIM else str(size) for size, name in sizes)

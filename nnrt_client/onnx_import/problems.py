@@ -27,7 +27,7 @@ def grouped(problems: Sequence[Problem]) -> list[list[Problem]]:
 
 
 class NotImported(Unsupported, code=ReturnCode.UNSUPPORTED, status=Unsupported.grpc_status):
-    """A file can't be imported; `problems` lists every reason."""
+    """Error for a file that can't be imported; `problems` lists every reason."""
 
     def __init__(self, message: str, *, place: str = "", problems: Sequence[Problem] = ()) -> None:
         super().__init__(message, place=place)

@@ -1,6 +1,6 @@
 """ONNX files as programs: one part with the model, and parts with the data of its large tensors.
 
-A large tensor becomes external data, as ONNX defines it. Its `location` is the SHA-256 of a part in place of a path.
+A large tensor becomes external data, as ONNX defines it. Its `location` is the SHA-256 of a part instead of a path.
 Small tensors share a part, so that there are few parts.
 """
 
@@ -38,7 +38,7 @@ def make_program(file: OnnxFile, shapes: Mapping[str, Sequence[int]], constants:
     _drop_inputs(graph, {tensor.name for tensor in graph.initializer})
     for entry in graph.input:
         for dim in entry.type.tensor_type.shape.dim if entry.type.tensor_type.HasField("shape") else ():
-            if dim.dim_value < 0:  # Some exporters write unknown dimensions so.
+            if dim.dim_value < 0:  # Some exporters write unknown dimensions as negative numbers.
                 dim.ClearField("value")
     for name, shape in shapes.items():
         _set_shape(_find_input(graph, name), shape)
@@ -111,7 +111,7 @@ def _tensors_of(nodes: Sequence[NodeProto]) -> Iterator[TensorProto]:
 
 
 def _is_large(tensor: TensorProto) -> bool:
-    """Return whether a tensor's data go into a part: those of large tensors, and all external data."""
+    """Return whether a tensor's data go into a part, because they are large or external."""
     if tensor.data_location == TensorProto.EXTERNAL:
         return True
     return tensor.ByteSize() > INLINE_CONSTANT_BYTES and (
@@ -120,7 +120,7 @@ def _is_large(tensor: TensorProto) -> bool:
 
 
 def _make_parts(file: OnnxFile, tensors: Sequence[TensorProto]) -> Iterator[Part]:
-    """Move the data of the tensors into parts."""
+    """Yield parts with the data of the tensors, and make the tensors refer to them."""
     sizes = [file.stored_bytes(tensor) for tensor in tensors]
     least_bytes = max(_LEAST_PART_BYTES, sum(sizes) // _LEAST_SHARE)
     begin = 0
@@ -134,7 +134,7 @@ def _make_parts(file: OnnxFile, tensors: Sequence[TensorProto]) -> Iterator[Part
 
 
 def _make_part(file: OnnxFile, tensors: Sequence[TensorProto]) -> Part:
-    """Move the data of the tensors into one part, and set their `external_data` to it."""
+    """Return one part with the data of the tensors, and make the tensors refer to it by `external_data`."""
     offsets, pieces, offset = [], [], 0
     for tensor in tensors:
         data = file.stored_data(tensor)

@@ -18,7 +18,7 @@ from nnrt_client.tensors.quant_param import QuantParam
 # Operators whose weight may have a scale per channel, followed by a bias.
 _WEIGHTED = ("Conv", "Gemm", "MatMul")
 _BIAS = 2
-# Operators that select elements of their first input. Those that move all its elements have `moves`.
+# Operators that select elements of their first input. Operators that move all elements are declared with `moves`.
 _PICKING = frozenset(
     {
         "DepthToSpace",
@@ -116,7 +116,7 @@ def moved_operands(
 
 
 def _filling(model: Model, kind: Quantized, given: Sequence[Value | None]) -> Value:
-    """Return the real number of the integer that a Pad fills with, by default 0."""
+    """Return the real number that a Pad's integer constant_value stands for. The integer is 0 by default."""
     value = given[0] if given else None
     integer = 0 if value is None else value.array
     if integer is None:
@@ -125,7 +125,7 @@ def _filling(model: Model, kind: Quantized, given: Sequence[Value | None]) -> Va
 
 
 def _bias(bias: Value, given: Sequence[Value | None]) -> Value:
-    """Return the INT32 bias if its scales are those of x times those of the weight, as NNRt requires; else `bias`."""
+    """Return the bias as INT32 if its scales are those of x times the weight's, as NNRt requires; else unchanged."""
     x, weight = (value.quantized if value is not None else None for value in given[:2])
     own = bias.quantized
     if own is None or x is None or weight is None or own.tensor.dtype != np.int32 or any(own.zero_points):

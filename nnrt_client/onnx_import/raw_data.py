@@ -34,7 +34,7 @@ def without_raw_data(data: memoryview) -> bytes | None:
 
 
 def _replace_tensors(data: memoryview, begin: int, end: int, path: tuple[int, ...]) -> Iterator[bytes | memoryview]:
-    """Yield the pieces of a message in which the tensors at the end of the path of fields are replaced."""
+    """Yield the pieces of a message, with the tensors replaced to which the path of fields leads."""
     kept = begin
     for number, start, value, stop in fields(data, begin, end):
         if number != path[0] or stop - value < LEAST_BYTES:

@@ -1,4 +1,4 @@
-"""Names of a graph, of a branch or of a function's body, and their readers."""
+"""Scopes: the nodes of a graph, a branch or a function's body, with the values that they read and write."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Scope:
         # Ids of nodes that were fused into another one.
         self.fused: set[int] = set()
         # Names of values that could not be imported, and of all values that depend on them.
-        self.behind_a_problem: set[str] = set()
+        self.affected_names: set[str] = set()
         self.values = dict(values)
         self._outer = outer
         self._writers = {name: node for node in self.nodes for name in node.output}
@@ -51,7 +51,7 @@ class Scope:
         return value
 
     def find(self, name: str) -> Value | Missing | None:
-        """Return the value of a name, also of outer scopes, or None if there is none yet."""
+        """Return the value of a name in this scope or in an outer one, or None if it has none yet."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.values:
@@ -73,9 +73,9 @@ class Scope:
     def is_read(self, name: str) -> bool:
         return bool(name) and name in self._readers
 
-    def is_behind_a_problem(self, name: str) -> bool:
+    def is_affected(self, name: str) -> bool:
         """Return whether a value depends on one that could not be imported, which may explain its own problems."""
-        return name in self.behind_a_problem
+        return name in self.affected_names
 
     def only_reader(self, name: str) -> NodeProto | None:
         """Return the only reader of a value, or None if there are several, or the value is an output."""

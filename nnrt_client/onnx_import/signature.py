@@ -14,7 +14,7 @@ def refuse(message: str) -> NoReturn:
 
 
 def bind(signature: Signature, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes by parameter, with defaults. Raise Unsupported for inputs or attributes that don't fit."""
+    """Return a value for each attribute parameter. Raise Unsupported for inputs or attributes that don't fit."""
     names = [operand.name for operand in signature.operands]
     for at, operand in enumerate(signature.operands):
         if not operand.is_optional and (at >= len(inputs) or inputs[at] is None):

@@ -47,7 +47,7 @@ class Quantized:
         return QuantParam(self.scales, self.zero_points)
 
     def is_like(self, other: "Quantized | QuantParam") -> bool:
-        """Return whether equal integers of both represent equal real numbers. Both must have one scale."""
+        """Return whether both have the same scale and zero point, and only one of each."""
         param = other.param if isinstance(other, Quantized) else other
         return len(self.scales) == 1 and self.param == param
 
@@ -69,10 +69,10 @@ class Value:
     ) -> None:
         self.dtype = dtype
         self.dims = dims
-        # Length of the chain of values, none in the model yet, that this one depends on.
+        # Length of the longest chain of values that this one depends on and that are not in the model yet.
         self.depth = depth
         self.quantized: Quantized | None = None
-        # For integers that were made from equal real numbers: these numbers.
+        # Real numbers that equal these integers, if the integers were made from them.
         self.real: Value | None = None
         self._make = make
         self._array = array
@@ -103,7 +103,7 @@ class Value:
 
     @property
     def is_quantized(self) -> bool:
-        """True if the value's own tensor is quantized, and is no constant."""
+        """True if the value is not constant and its own tensor is quantized."""
         return self.quantized is not None and self.quantized.tensor is self and not self.is_constant
 
     @property
@@ -137,8 +137,8 @@ class Value:
 
 
 @contextmanager
-def values_of_an_import() -> Iterator[None]:
-    """Clear the values made in the block when it ends, because they hold references to each other and to weights."""
+def clear_values_at_end() -> Iterator[None]:
+    """Clear the values made in the block when it ends, because they refer to each other and to weights."""
     made: list[Value] = []
     before = _made.set(made)
     try:

@@ -1,1 +1,1 @@
-"""Pools: which devices have a model, and which device makes a run."""
+"""Pools: they choose which devices load a model, and which device makes each run."""

@@ -1,4 +1,4 @@
-"""Attempts of one run: on which replicas, how often, and until when."""
+"""Attempts of one run of a pool, on one replica after the other until one succeeds."""
 
 import math
 import threading
@@ -34,23 +34,24 @@ _DEVICES_FAILURES = (UnavailableDevice, ConnectionFailed)
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Limits of repeating a failed run, and of waiting for a replica."""
+    """Limits for the repetition of a failed run: number of retries, and seconds to wait for a replica."""
 
     retries: int
     patience_s: float
 
 
 class Attempts:
-    """Attempts of one run: starts one, and others when devices fail it, until the run has ended.
+    """Attempts of one run. It starts a first attempt, and further ones when devices fail, until the run has ended.
 
-    A run is pure. If a device fails it, or its daemon dies before it answers, another device makes the run; two devices
-    at a time if the first one takes long. Errors of the run itself are not repeated: they would come again.
+    A run has no side effects, so it can be repeated. If a device fails, or its daemon dies before it answers, another
+    device makes the run. If the first attempt takes long, a second device may make the run at the same time. Errors
+    that the run itself causes are not repeated.
     """
 
     def __init__(self, supply: Supply, rule: Rule, hedger: Hedger | None, run: Run) -> None:
-        """Prepare the attempts of a run. A run with tensors gets only one: a failed device may still write to them."""
+        """Prepare the attempts of a run. A run with Tensors has only one: a failed device may still write to them."""
         self.run = run
-        # Until when the run waits for a replica.
+        # Time until which the run waits for a replica.
         self.waits_until = math.inf
         self._has_tensors = run.given is not None and has_tensors(*run.given)
         self._supply = supply
@@ -59,42 +60,42 @@ class Attempts:
         self._patience_s = rule.patience_s
         self._tried: dict[Replica, NnrtError] = {}
         self._had_no_room = False
-        # Held for one step of starting or ending an attempt; never while anything is sent or called.
+        # Locked for single steps of starting or ending an attempt, never during a send or a callback.
         self._lock = threading.RLock()
         # Attempts by replica, with the time when each began.
         self._under_way: dict[Replica, tuple[Run, float]] = {}
         self._is_settled = False
 
     def allow(self, replica: Replica, error: NnrtError) -> bool:
-        """Count a failed attempt; return whether another one is allowed."""
+        """Record a failed attempt. Return whether another one is allowed."""
         supply = self._supply
         self._tried[replica] = error.copy()  # A copy has no frames, which would keep inputs alive.
         if isinstance(error, TimedOut):
-            supply.ran(replica, self._elapsed_s)
+            supply.count_run(replica, self._elapsed_s)
         if not supply.is_open or self._has_tensors:
             return False
-        if replica.is_left and isinstance(error, OperationForbidden | OperationFailed):
-            return True  # The replica was closed just then.
+        if replica.is_freed and isinstance(error, OperationForbidden | OperationFailed):
+            return True  # The replica was closed meanwhile.
         if isinstance(error, OutOfMemory):
             had_no_room, self._had_no_room = self._had_no_room, True
             return not had_no_room and any(one not in self._tried for one in supply.serving)
         if not isinstance(error, _DEVICES_FAILURES):
             return False
-        supply.failed(replica)
+        supply.count_failure(replica)
         if not is_of_unsent(error):
             self._left -= 1
         return self._left >= 0 and time.monotonic() < self.run.deadline
 
     def start(self) -> None:
-        """Start an attempt.
+        """Start the first attempt, or the next one if a replica has failed before.
 
         Raises:
-            NnrtError: The first attempt found, before anything was sent, that the run itself is wrong. It has not
+            NnrtError: The first attempt found, before anything was sent, that the run is invalid. The run has not
                 ended.
         """
         replica = None if self._tried else self._supply.choose()
         if replica is None:
-            self._go_on()
+            self._try_next()
             return
         try:
             self._begin(replica)
@@ -104,19 +105,19 @@ class Attempts:
             if not self.allow(replica, error):
                 self.run.link = None  # No attempt is under way.
                 raise
-            self._go_on()
+            self._try_next()
 
     def resume(self) -> None:
-        """Go on after waiting: there is a replica, or none came in time."""
+        """Continue after a wait: start an attempt if there is a replica, or fail if the time is over."""
         if self._supply.choose() is not None:
-            self._go_on()
+            self._try_next()
         elif self._supply.is_open and time.monotonic() < self.waits_until:
             self._park()
         else:
-            self.fail(self._given_up())
+            self.fail(self._no_replica_error())
 
     def hedge(self) -> bool:
-        """Start an attempt on a second device; return False if the run has ended, or there is no other device."""
+        """Start an attempt on a second device. Return False if the run has ended, or no other device is there."""
         with self._lock:
             busy = list(self._under_way)
         replica = self._supply.choose_another(busy)
@@ -129,11 +130,11 @@ class Attempts:
         return True
 
     def fail(self, error: BaseException) -> None:
-        """End the run with this error, and stop its attempts."""
+        """End the run with this error, and cancel its attempts."""
         self._end(None, error)
 
     def stop(self) -> None:
-        """End a cancelled run; a run with tensors ends when nothing is written there any more."""
+        """End a cancelled run. A run with Tensors ends when its attempt has, and nothing writes to them any more."""
         if self._has_tensors and self._under_way:
             self._cancel_all()
         else:
@@ -143,7 +144,7 @@ class Attempts:
     def _is_over(self) -> bool:
         return self._is_settled or self.run.given_up is not None
 
-    def _go_on(self) -> None:
+    def _try_next(self) -> None:
         while not self._is_over:
             replica = self._supply.choose_another(self._tried)
             if replica is None:
@@ -170,13 +171,13 @@ class Attempts:
 
     def _begin(self, replica: Replica) -> None:
         run, given, began = self.run, self.run.given, time.monotonic()
-        if given is None:  # The run has just ended.
+        if given is None:  # The run has ended meanwhile.
             return
 
         def attach(attempt: Run) -> bool:
             with self._lock:
                 self._under_way[replica] = attempt, began
-            return attempt.tell(partial(self._attempt_ended, replica, began))
+            return attempt.set_on_ended(partial(self._attempt_ended, replica, began))
 
         begin = partial(replica.dispatcher.begin, *given, run.remaining_ms or None, run.unwanted, attach)
         try:
@@ -188,7 +189,7 @@ class Attempts:
             with self._lock:
                 self._under_way.pop(replica, None)
             raise
-        if self._is_over:  # Whoever ended it may have looked before this attempt was added.
+        if self._is_over:  # The thread that ended the run may not have seen this attempt.
             self._cancel_all()
         elif self._hedger is not None and len(self._under_way) == 1 and not self._has_tensors:
             self._hedger.watch(self)
@@ -203,8 +204,8 @@ class Attempts:
         elif result is not None:
             seconds = time.monotonic() - began
             if self._hedger is not None:
-                self._hedger.ran(seconds)
-            self._supply.ran(replica, seconds, result._queued_s)
+                self._hedger.count_run(seconds)
+            self._supply.count_run(replica, seconds, result._queued_s)
             if (given := self.run.given) is not None:
                 self._supply.offer(*given, self.run.unwanted)
             self._end(result, None)
@@ -212,10 +213,10 @@ class Attempts:
             if is_last or not isinstance(error, _DEVICES_FAILURES):
                 self._end(None, error)
         elif is_last:
-            self._supply.begin_soon(self._go_on)
+            self._supply.begin_soon(self._try_next)
 
     def _cancel_all(self) -> list[tuple[Replica, float]]:
-        """Cancel the attempts; return those that have not ended, with the time when each began."""
+        """Cancel the attempts. Return the replicas of those that had not ended, with the time when each began."""
         with self._lock:
             left = list(self._under_way.items())
         reason = OperationFailed("its result is not needed")
@@ -228,16 +229,16 @@ class Attempts:
                 return
             self._is_settled = True
         for replica, began in self._cancel_all():
-            if result is not None:  # They would have taken at least this long.
-                self._supply.ran(replica, time.monotonic() - began)
+            if result is not None:  # A lower bound of the attempt's time.
+                self._supply.count_run(replica, time.monotonic() - began)
         if result is not None:
             self.run.succeed(result)
         else:
             self.run.fail(nnrt_error_of(error or OperationFailed("the run was given up"), "the run could not be begun"))
-        self.run.link = None  # Else a cycle keeps both until the garbage collector finds it.
+        self.run.link = None  # Else a reference cycle keeps both until the garbage collector runs.
 
-    def _given_up(self) -> NnrtError:
-        """Return the error that says why there are no more attempts."""
+    def _no_replica_error(self) -> NnrtError:
+        """Return the error of a run for which no replica came in time."""
         if self._supply.end_reason is not None:
             return self._supply.end_reason.copy()
         tried = "; ".join(f"{replica.candidate.address}: {error}" for replica, error in self._tried.items())
@@ -253,6 +254,6 @@ class Attempts:
 
 
 def has_tensors(inputs: Inputs, outputs: Targets | None) -> bool:
-    """Return whether a run reads or writes memory of tensors."""
+    """Return whether a run reads or writes memory of Tensors."""
     given = inputs.values() if isinstance(inputs, Mapping) else inputs
     return outputs is not None or any(isinstance(one, RunTensor) for one in given)

@@ -1,4 +1,4 @@
-"""Dispatcher of a model with replicas on several devices, or of one that is loaded again."""
+"""Dispatcher of a model with replicas on several devices, or of a model that is reloaded when its daemon dies."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -22,15 +22,15 @@ from nnrt_hdi.signals import raised_by_handler
 class PoolDispatcher(LockOwner, Dispatcher):
     """Dispatcher that sends each run to the replica that will likely finish it first.
 
-    An attempt is a run of that replica's dispatcher.
+    Each attempt of a run is a run of a replica's dispatcher.
     """
 
     def __init__(self, supply: Supply, rule: Rule, hedger: Hedger | None = None, tracer: Tracer | None = None) -> None:
-        """Create it, and take over what it is given. There is a replica, or was one."""
+        """Create it, and take over `supply` and `hedger`. The supply must have had a replica, to know the signature."""
         self._supply = supply
         self._attempts_of = partial(Attempts, supply, rule, hedger)
-        # Whether a second attempt may run beside the first, or a tracer records the run that attempts belong to.
-        self._has_company = hedger is not None or tracer is not None
+        # Whether each run needs a Run of the pool: for a second attempt at the same time, or for a trace.
+        self._needs_pool_run = hedger is not None or tracer is not None
         self._hedger = hedger
         self.signature = supply.signature
         self.call_back = supply.call_back
@@ -51,9 +51,9 @@ class PoolDispatcher(LockOwner, Dispatcher):
         unwanted: Sequence[int] = (),
         run: Run | None = None,
     ) -> RunResult[Any]:
-        """Make an attempt in this thread; create a Run of the pool only if one attempt isn't enough."""
+        """Make the first attempt in the calling thread. Create a Run of the pool only if that attempt fails."""
         supply = self._supply
-        replica = None if self._has_company else supply.choose()
+        replica = None if self._needs_pool_run else supply.choose()
         if replica is not None:
             began_ns, began = perf_counter_ns(), monotonic()
             try:
@@ -72,25 +72,25 @@ class PoolDispatcher(LockOwner, Dispatcher):
                 run.link = attempts
                 timeout_ms = run.remaining_ms or None
             else:
-                supply.ran(replica, monotonic() - began, result._queued_s)
+                supply.count_run(replica, monotonic() - began, result._queued_s)
                 supply.offer(inputs, outputs, unwanted)
                 result._hand_on(began_ns)
                 return result
         return super().run(inputs, outputs, timeout_ms, unwanted, run)
 
     def fit(self, run: Run, inputs: Inputs, outputs: Targets | None) -> None:
-        """Keep inputs and outputs unchecked: the replica that makes the run checks them."""
+        """Store inputs and outputs unchecked. The dispatcher of the replica checks them."""
         run.given = inputs, outputs
 
-    def run_here(self, run: Run) -> None:
+    def run_sync(self, run: Run) -> None:
         self.start(run)
         run.ended.wait()
 
     def start(self, run: Run) -> None:
-        """Start the attempts. Raise errors of the run itself that the first attempt finds."""
+        """Start the attempts. Raise the errors of an invalid run, which the first attempt finds."""
         attempts = run.link = run.link or self._attempts_of(run)
         attempts.start()
-        self.give_up(run)  # Whoever cancelled it may have looked before the attempts were there.
+        self.give_up(run)  # The thread that cancelled the run may not have seen the attempts.
 
     def give_up(self, run: Run, *, is_left: bool = False) -> None:
         if (attempts := run.link) is not None and run.given_up is not None:

@@ -1,6 +1,7 @@
 """Ejection of replicas that are slow or fail: outlier detection, as in Envoy.
 
-To try an ejected replica, the pool sends it a copy of a real run, whose outcome nobody waits for.
+An ejected replica gets no runs for a while. Then the pool tries it: it sends it a copy of a real run and ignores the
+outputs.
 """
 
 import logging
@@ -17,27 +18,27 @@ from nnrt_client.run.signature import Inputs
 
 _log = logging.getLogger(__name__)
 
-# A run is slow if it takes this many times the median of the other replicas, and this much longer; the wait in the
-# device's queue doesn't count.
+# A run is slow if it takes more than this many times the median of the other replicas, and at least this many seconds
+# longer. The wait in the device's queue doesn't count.
 _SLOWER, _LONGER_S = 3.0, 1e-3
-# This many slow or failed runs in a row eject a replica.
+# Number of slow or failed runs in a row after which a replica is ejected.
 IN_A_ROW = 3
-# Runs after which a replica's latency counts as known.
+# Number of runs after which a replica's latency counts as known.
 _KNOWN_RUNS = 5
-# Seconds of the first ejection, growth of those that follow soon, and the longest.
+# Seconds of the first ejection, growth factor of ejections that follow soon, and seconds of the longest.
 _FIRST_S, _GROWTH, _MOST_S = 1.0, 2.0, 60.0
-# Runs of a trial; it ends with the first that isn't slow. The fastest counts, because this process may be busy.
+# Most runs of a trial. It succeeds with the first run that isn't slow, because a busy client may slow down others.
 _TRIAL_RUNS = 5
-# A trial's run may take this many times the bound of a slow run, at least these seconds; then it has failed.
+# Timeout of a trial's run: this many times the bound of a slow run, but at least this many seconds.
 _PATIENCE, _LEAST_PATIENCE_S = 4.0, 1.0
 
 Arguments = tuple[Inputs, Sequence[int]]
 
 
 class Ejection:
-    """Ejection of a model's replicas: at most half of them, never the last one, with trials.
+    """Ejection of a model's replicas: at most half of them at a time, and never the last one that serves.
 
-    The loop calls everything except `offer`.
+    Only the loop calls this, except `offer`.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
@@ -45,21 +46,21 @@ class Ejection:
         # Whether a trial needs a run to copy.
         self.wants_run = False
         self._offered: queue.SimpleQueue[Arguments] = queue.SimpleQueue()
-        # Seconds of each trial; None for a failed one.
+        # Results of trials: the seconds of the last run, or None if it failed.
         self._tried: queue.SimpleQueue[tuple[Replica, float | None]] = queue.SimpleQueue()
 
     def offer(self, inputs: Inputs, unwanted: Sequence[int]) -> None:
-        """Offer a run to copy for a trial. Waits for nothing; from any thread."""
+        """Pass the inputs of a run, for a trial to copy. Any thread may call this, which never waits."""
         self.wants_run = False
         self._offered.put((inputs, unwanted))
         self._wake()
 
-    def look(self, replicas: Sequence[Replica], now: float) -> float:
-        """Eject slow or failing replicas, take back recovered ones, and return when to call this again."""
+    def update(self, replicas: Sequence[Replica], now: float) -> float:
+        """Eject slow or failing replicas, and return recovered ones to service. Return when to call this again."""
         self._judge(now)
         self._set_bounds(replicas)
         out = [replica for replica in replicas if replica.is_ejected]
-        serving = [replica for replica in replicas if not (replica.is_ejected or replica.is_out)]
+        serving = [replica for replica in replicas if not (replica.is_ejected or replica.is_suspended)]
         for replica in replicas:
             if replica.is_ejected or (why := _why_bad(replica)) is None:
                 continue
@@ -73,7 +74,7 @@ class Ejection:
         return self._try_due([replica for replica in replicas if replica.is_ejected], now)
 
     def _set_bounds(self, replicas: Sequence[Replica]) -> None:
-        """Set for each replica from how many seconds on a run is slow."""
+        """Set for each replica the duration above which a run counts as slow."""
         known = [replica for replica in replicas if replica.runs >= _KNOWN_RUNS and not replica.is_ejected]
         for replica in replicas:
             others = [one.own_s for one in known if one is not replica]
@@ -88,7 +89,11 @@ class Ejection:
         _log.warning("no runs on %s for %g s: %s", replica.loaded.device, replica.ejected_for_s, why)
 
     def _try_due(self, ejected: Sequence[Replica], now: float) -> float:
-        """Start trials of replicas whose ejection is over, with the offered run."""
+        """Start a trial of each replica whose ejection is over, as soon as a run was passed to `offer`.
+
+        Returns:
+            When the next ejection is over.
+        """
         due = [replica for replica in ejected if replica.ejected_until <= now and not replica.is_tried]
         while not self._offered.empty():
             arguments = self._offered.get()
@@ -103,16 +108,16 @@ class Ejection:
     def _try(self, replica: Replica, arguments: Arguments, patience_s: float) -> None:
         """Make the runs of a trial, in a thread of its own.
 
-        The application may be changing their inputs; nobody sees the outputs.
+        The application may change the inputs meanwhile, which doesn't matter because the outputs are ignored.
         """
         inputs, unwanted = arguments
         seconds: float | None = None
         try:
             for _ in range(_TRIAL_RUNS):
-                seconds = replica.timed(inputs, int(min(patience_s, _MOST_S) * 1e3), unwanted)
+                seconds = replica.time_run(inputs, int(min(patience_s, _MOST_S) * 1e3), unwanted)
                 if seconds <= replica.slow_s:
                     break
-        except Exception as error:  # MemoryError, perhaps: try again.
+        except Exception as error:  # Any error, such as MemoryError, counts as a failed trial.
             _log.debug("%s fails still: %s", replica.loaded.device, error)
             seconds = None
         self._tried.put((replica, seconds))

@@ -1,4 +1,4 @@
-"""Fleet of a pool: follows which daemons there are, and lets replicas follow."""
+"""Fleet of a pool: it tracks the daemons of a runtime, and updates the replicas of each model."""
 
 import asyncio
 import logging
@@ -21,21 +21,22 @@ from nnrt_hdi.errors import NnrtError, OperationForbidden
 
 _log = logging.getLogger(__name__)
 
-# The loop checks this often what no event reports: states in heartbeats, and runs that end on leaving replicas.
+# Interval at which the loop checks what no event reports: states in heartbeats, and ends of runs on leaving replicas.
 _LOOK_AGAIN_S = 0.25
+# Seconds that `close` waits for the loop.
 _END_S = 5.0
-# Threads that start repeated runs.
+# Number of threads that start repeated runs.
 _BEGINNERS = 4
 
 
 class Fleet(LockOwner):
-    """Daemons of a runtime and the replicas there; daemons that take no work are asked again and again."""
+    """Daemons of a runtime, with their replicas. It asks daemons that take no work again and again."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
         self._candidates: dict[str, Candidate] = {}
         self._models: list[Replicas] = []
-        # Functions that store the answers of daemons.
+        # Functions that store the daemons' answers; see `Candidate.ask`.
         self._answers: queue.SimpleQueue[Callable[[float], None]] = queue.SimpleQueue()
         self._beginners = ThreadPoolExecutor(_BEGINNERS, thread_name_prefix="nnrt-pool-begin")
         self._is_open = True
@@ -43,14 +44,14 @@ class Fleet(LockOwner):
         self._end_reason: NnrtError = OperationForbidden("the pool is closed; make a new one")
         self._loop = io_loop()
         self._timer: asyncio.TimerHandle | None = None
-        # Ends the watch of the addresses, once it has begun.
+        # Function that ends the watch of the addresses, once that has begun.
         self._unwatch: Callable[[], object] | None = None
         self._ended = Latch()
         super().__init__()
         threading.Thread(target=self._begin, name="nnrt-pool", daemon=True).start()
 
     def _make_locks(self) -> None:
-        """Make no locks: what other threads do here are single steps."""
+        """Make no locks, because other threads change this object only in single steps."""
 
     def _enter_child(self, reason: NnrtError) -> None:
         self._end_reason, self._is_open = reason, False
@@ -61,19 +62,19 @@ class Fleet(LockOwner):
             model.end(reason)
 
     def wake(self) -> None:
-        """Let the loop check everything soon; from any thread, at any line."""
+        """Ask the loop to check everything soon. Any thread may call this, also a signal handler."""
         self._loop.call(self._follow)
 
     def add(self, model: Replicas) -> None:
-        """Follow the replicas of a model until they are closed."""
+        """Update the replicas of a model from now on, until they are closed."""
         self._models.append(model)
-        if not self._is_open:  # The loop may have looked before.
+        if not self._is_open:  # `_end` may not have seen the model.
             model.end(self._end_reason)
         self.wake()
 
     @property
     def candidates(self) -> list[Candidate]:
-        """Daemons that are listed, or that still have a replica."""
+        """Daemons whose addresses the runtime lists, or that still have a replica."""
         return list(self._candidates.values())
 
     def members(self) -> list[Member]:
@@ -84,21 +85,24 @@ class Fleet(LockOwner):
         """Call a function in a thread for callbacks."""
         try:
             self.runtime._callbacks.submit(function, *arguments)
-        except RuntimeError:  # The runtime and its threads have been closed meanwhile.
+        except RuntimeError:  # The runtime with its threads was closed meanwhile.
             function(*arguments)
 
     def begin_soon(self, begin: Callable[[], object]) -> None:
-        """Call a function in a thread that starts runs, for which callbacks of the application may wait."""
+        """Call a function in a thread for starting runs.
+
+        Threads for callbacks can't do this, because all of them may be in callbacks that wait for these runs.
+        """
         try:
             self._beginners.submit(begin)
         except RuntimeError:  # The pool is closed.
             begin()
 
     def close(self) -> None:
-        """Close all models and stop following daemons. Idempotent."""
+        """Close all models and stop tracking daemons. Idempotent."""
         self._is_open = False
         self._beginners.shutdown(wait=False)
-        with ExitStack() as stack:  # An interruption must not keep the others from being closed.
+        with ExitStack() as stack:  # If one `close` is interrupted, the stack still calls the others.
             stack.callback(self._await_end)
             for model in list(self._models):
                 stack.callback(model.close)
@@ -112,19 +116,19 @@ class Fleet(LockOwner):
             self._unwatch()
 
     def _begin(self) -> None:
-        """Look names up, in a thread of its own, and follow them from then on."""
+        """Look up the runtime's names, which may block, and watch them from then on. Runs in a thread of its own."""
         try:
             self._unwatch = self.runtime.watch(lambda _: self.wake())
         except NnrtError as error:  # The runtime is closed.
             self._end(error)
-        if not self._is_open and self._unwatch is not None:  # `close` may have looked before.
+        if not self._is_open and self._unwatch is not None:  # `close` may not have seen the watch.
             self._unwatch()
         self.wake()
 
     # ---- in the loop
 
     def _follow(self) -> None:
-        """Check everything, and again when something is due."""
+        """Check everything, and schedule the next check."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -134,12 +138,12 @@ class Fleet(LockOwner):
             pause_s = _LOOK_AGAIN_S
             try:
                 pause_s = min(pause_s, max(self._look() - time.monotonic(), 0.0))
-            except Exception:  # MemoryError, perhaps. The next check must come all the same.
+            except Exception:  # Such as MemoryError. The next check must be scheduled nevertheless.
                 _log.exception("looking after a pool failed")
             self._timer = self._loop.events.call_later(pause_s, self._follow)
 
     def _look(self) -> float:
-        """Check everything once; return when to do so again at the latest."""
+        """Check everything once. Return the latest time for the next check."""
         while not self._answers.empty():
             self._answers.get()(time.monotonic())
         self._follow_addresses()
@@ -154,11 +158,11 @@ class Fleet(LockOwner):
             elif candidate.is_to_be_asked:
                 due = min(due, candidate.due)
         for model in [model for model in self._models if not model.is_open]:
-            self._models.remove(model)  # Another thread may be adding one.
+            self._models.remove(model)  # In place, because another thread may be adding one.
         for model in list(self._models):
-            due = min(due, model.look(self.candidates, now))
+            due = min(due, model.update(self.candidates, now))
         if self._models:
-            self.runtime._tell()
+            self.runtime._log_left_out()
         return due
 
     def _follow_addresses(self) -> None:
@@ -198,9 +202,9 @@ class Fleet(LockOwner):
             return MemberState.GONE, "its address is gone"
         if candidate.is_draining and candidate.is_connected:
             return MemberState.DRAINING, candidate.trouble.reason
-        if candidate.takes_work is False or candidate.out:
+        if candidate.takes_work is False or candidate.suspension_reason:
             return MemberState.GONE, candidate.trouble.reason
-        if not candidate.is_up or any(model.roster.loads.on(candidate) for model in self._models):
+        if not candidate.is_up or any(model.roster.loads.is_loading(candidate) for model in self._models):
             return MemberState.JOINING, candidate.why
         refusals = [model.roster.loads.refusal_of(candidate) for model in self._models]
         if any(one.is_ejected for one in replicas):

@@ -1,4 +1,4 @@
-"""Loads: which devices are asked to take a model, and what they answer."""
+"""Loads of a model: they choose devices, load the model there, and record refusals."""
 
 import logging
 import math
@@ -13,7 +13,7 @@ from functools import partial
 
 from nnrt_client.pool.backoff import Backoff
 from nnrt_client.pool.candidate import Candidate
-from nnrt_client.pool.placement import in_order
+from nnrt_client.pool.placement import order_by_preference
 from nnrt_client.pool.replica import Loaded
 from nnrt_client.session.device import Device
 from nnrt_client.session.latch import Changes
@@ -23,29 +23,29 @@ from nnrt_hdi.tensor import TensorSpec
 
 _log = logging.getLogger(__name__)
 
-# Seconds that the first replicas wait for devices that don't answer, while enough others do.
-_MUSTER_S = 0.5
+# Seconds that a pool waits for slow daemons before it chooses devices for the first replicas.
+_GATHER_S = 0.5
 # Seconds that the end of a session waits for models that are still being loaded for it.
 _END_S = 5.0
 
-# Loads the model on a device. It calls the function now and then, which raises if nobody wants the model any more.
+# Loads the model on a device. It calls the given function repeatedly, which raises if the model is not wanted any more.
 Place = Callable[[Device, Callable[[], None]], Loaded]
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Wanted number of replicas, and the devices that may run them."""
+    """Wanted number of replicas, and requirements on their devices."""
 
     # None: one on each device.
     replicas: int | None
-    # Only devices of one kind, with one backend in one version.
+    # Whether all replicas must compute the same numbers: on one kind of device, by one version of one backend.
     same_numbers: bool
     # Digest of the model.
     digest: bytes
 
 
 class _Refusal:
-    """Refusal of a device: why it has no replica, and when to ask again."""
+    """Refusal of a device to load the model: the reason, and when to ask again."""
 
     def __init__(self) -> None:
         self.error: NnrtError = OperationFailed("it was not asked")
@@ -59,23 +59,23 @@ class _Refusal:
         return math.inf if self._is_final else self._backoff.due
 
     def note(self, error: NnrtError, candidate: Candidate, now: float) -> bool:
-        """Record a refusal; return whether it holds until the daemon is restarted."""
+        """Record a refusal. Return whether it is final until the daemon is restarted."""
         self.error, self._instance = error, candidate.instance
-        # The device may have memory later.
+        # OutOfMemory is not final, because the device may have memory later.
         self._is_final = not isinstance(error, (*TRANSPORT_ERRORS, OutOfMemory))
-        self._backoff.failed(now)
+        self._backoff.record_failure(now)
         return self._is_final
 
     def holds(self, candidate: Candidate, now: float) -> bool:
-        """Return whether the device need not be asked again yet."""
+        """Return whether the refusal is still valid, so that the device must not be asked now."""
         return candidate.instance == self._instance and now < self.due
 
 
 class Loads:
-    """Loads of a model on devices, each in a thread of its own, until there are as many replicas as wanted."""
+    """Loads of a model, each on one device in a thread of its own, until there are as many replicas as wanted."""
 
     def __init__(self, place: Place, wanted: Wanted, wake: Callable[[], None]) -> None:
-        """Create it. `wake` lets the loop check soon; the loop calls the rest."""
+        """Create it. `place` loads the model on a device; `wake` makes the loop check the pool soon."""
         self._place = place
         self._wanted = wanted
         self._wake = wake
@@ -85,39 +85,39 @@ class Loads:
         self._refusals: dict[str, _Refusal] = {}
         self._changes = Changes()
         self._is_open = True
-        # Backend, version and device kind of all replicas, if they must be the same.
+        # Backend, version and kind of device of all replicas, if they must be the same.
         self._numbers: tuple[object, ...] | None = None
-        # Inputs and outputs of the model, once a device has it.
+        # Inputs and outputs of the model, known after the first load.
         self._specs: tuple[Sequence[TensorSpec], Sequence[TensorSpec]] | None = None
         # Whether there are as many replicas as wanted, or no device could take another one now.
         self.is_settled = False
 
-    def on(self, candidate: Candidate) -> bool:
+    def is_loading(self, candidate: Candidate) -> bool:
         """Return whether a device is loading the model."""
         return candidate in self._under_way
 
     def refusal_of(self, candidate: Candidate) -> NnrtError | None:
-        """Return why a device refused the model the last time, or None."""
+        """Return the error with which a device last refused the model, or None."""
         refusal = self._refusals.get(candidate.address)
         return None if refusal is None else refusal.error
 
     def close(self) -> None:
-        """Stop loading; free the model on devices that are loading it, and wait for them for a while."""
+        """Stop loading, free models that were loaded but not returned, and wait a while for loads under way."""
         self._is_open = False
-        self._place = _place_no_more  # The former function keeps the model with its weights alive.
+        self._place = _place_no_more  # Drops the former function, which keeps the model with its weights alive.
         self._drop_ended()
         self._changes.wait_for(lambda: not self._under_way, _END_S)
 
     # ---- in the loop
 
-    def arrived(self, now: float) -> list[tuple[Candidate, Loaded]]:
-        """Return the devices that have loaded the model since the last call."""
+    def take_loaded(self, now: float) -> list[tuple[Candidate, Loaded]]:
+        """Return the loads that have succeeded since the last call, and record the refusals."""
         arrived = []
         while not self._ended.empty():
             with suppress(queue.Empty):
                 candidate, loaded = self._ended.get_nowait()
                 self._under_way.discard(candidate)
-                if (error := self._why_not(loaded)) is not None:
+                if (error := self._find_error(loaded)) is not None:
                     self._refused(candidate, error, now)
                 elif not isinstance(loaded, NnrtError):
                     self._refusals.pop(candidate.address, None)
@@ -125,16 +125,22 @@ class Loads:
         return arrived
 
     def begin(self, listed: Sequence[Candidate], there: Iterable[Candidate], now: float) -> float:
-        """Start loading where replicas are missing (`there` has them), and return when to call this again."""
+        """Start loads for missing replicas, and return when to call this again.
+
+        Args:
+            listed: All daemons whose addresses are listed.
+            there: Those that have a replica.
+            now: The present time (time.monotonic()).
+        """
         taken = {*there, *self._under_way}
         missing = (self._wanted.replicas or len(listed)) - len(taken)
         possible = [one for one in listed if one.is_up and one not in taken]
         unknown = [one for one in listed if one.takes_work is None and one not in taken]
         is_choice = self._wanted.same_numbers or self._wanted.replicas is not None
-        if unknown and is_choice and not taken and (len(possible) < missing or now < self._began + _MUSTER_S):
-            return self._began + _MUSTER_S
+        if unknown and is_choice and not taken and (len(possible) < missing or now < self._began + _GATHER_S):
+            return self._began + _GATHER_S
         if missing < len(possible):
-            possible = in_order(possible, self._wanted.digest)
+            possible = order_by_preference(possible, self._wanted.digest)
         due, instances = math.inf, {candidate.instance for candidate in taken}
         for candidate in self._of_same_numbers(possible):
             refusal = self._refusals.get(candidate.address)
@@ -151,15 +157,18 @@ class Loads:
         return due
 
     def _of_same_numbers(self, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-        """Return the candidates of one kind, if the same numbers are wanted: the kind of most of the first ones."""
+        """Return the candidates that compute the same numbers, if that is wanted, else all.
+
+        The first call decides for the backend, version and kind that most candidates have.
+        """
         if not self._wanted.same_numbers:
             return candidates
         if self._numbers is None and candidates:
             ((self._numbers, _),) = Counter(map(_numbers_of, candidates)).most_common(1)
         return [candidate for candidate in candidates if _numbers_of(candidate) == self._numbers]
 
-    def _why_not(self, loaded: Loaded | NnrtError) -> NnrtError | None:
-        """Return why the outcome of loading is no replica, or None."""
+    def _find_error(self, loaded: Loaded | NnrtError) -> NnrtError | None:
+        """Return the error of a load, also of one whose inputs or outputs differ from other devices', or None."""
         if isinstance(loaded, NnrtError):
             return loaded
         signature = loaded._executor._dispatcher.signature
@@ -216,7 +225,7 @@ class Loads:
 
 
 def _numbers_of(candidate: Candidate) -> tuple[object, ...]:
-    """Return what decides a model's numbers: backend, version, and kind of device."""
+    """Return the facts on which a model's numbers depend: backend, version, and kind of device."""
     assert candidate.device is not None
     info = candidate.device.info
     return info.backend_name, info.backend_version, info.device_type

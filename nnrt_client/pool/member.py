@@ -1,4 +1,4 @@
-"""Members of a pool: the state of its devices."""
+"""Members of a pool: its devices, with their states and counters."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -7,14 +7,14 @@ from enum import Enum
 class MemberState(Enum):
     """State of a device in a pool."""
 
-    # The pool connects to it, or loads the model there.
+    # The pool connects to the daemon, or loads the model there.
     JOINING = "joining"
     READY = "ready"
-    # It takes work, but there are enough replicas, or it refuses the model.
+    # The device takes work, but there are enough replicas, or it refuses the model.
     SPARE = "spare"
-    # It takes no new work and finishes what it has.
+    # The daemon takes no new work and finishes its runs.
     DRAINING = "draining"
-    # It was slow or failed runs, and gets none for a while.
+    # The device was slow or failed runs, and gets none for a while.
     EJECTED = "ejected"
     # No daemon there takes work, or the address is no longer listed.
     GONE = "gone"
@@ -22,7 +22,7 @@ class MemberState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Device of a pool as it is now, with all models of the pool together."""
+    """Snapshot of a device of a pool. Its counters are sums over all models of the pool."""
 
     address: str
     # Empty before the daemon has answered.
@@ -31,11 +31,11 @@ class Member:
     # Why it has no replica that gets runs; empty if it has one or needs none.
     why: str
     replicas: int
-    # Runs of this pool there: under way, ended, failed by the device.
+    # Numbers of this pool's runs on the device: under way, ended (not counting `failures`), failed by the device.
     outstanding: int
     runs: int
     failures: int
     # Average seconds of recent runs, over all models; None before the first run.
     latency_s: float | None
-    # Seconds until an ejected device is tried again; below 0 if the trial waits for a run to copy.
+    # Seconds until an ejected device is tried again; negative while the trial waits for a run to copy.
     ejected_s: float = 0.0

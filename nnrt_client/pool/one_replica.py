@@ -1,4 +1,4 @@
-"""Pool of one replica, which the first run after the death of its daemon loads again."""
+"""Supply of a single replica, which is reloaded when a run needs it after its daemon has died."""
 
 import logging
 import math
@@ -13,23 +13,23 @@ from nnrt_client.pool.outage import Outage
 from nnrt_client.pool.parking import Parking, Waiting
 from nnrt_client.pool.replica import GUESSED_S, Loaded, Replica
 from nnrt_client.pool.supply import Supply
-from nnrt_client.session.errands import elsewhere
+from nnrt_client.session.errands import call_in_worker
 from nnrt_client.session.fork import ModuleLock
 from nnrt_client.session.io_loop import io_loop
 from nnrt_hdi.errors import NnrtError, OperationFailed, OperationForbidden, OutOfMemory
 
 _log = logging.getLogger(__name__)
 
-# Seconds to wait for the end of a run whose daemon is dead.
+# Seconds to wait for the end of each run whose daemon has died.
 _END_S = 5.0
 
 
-# Loads the model: takes a progress callback, and the seconds to look for the device.
+# Loads the model. Arguments: a progress callback, and the seconds for which to look for the device.
 LoadAgain = Callable[[Progress, float], Loaded]
 
 
 class OneReplica(Supply):
-    """Supply of one replica. A run that needs it starts loading, in a thread for that, and waits within its time."""
+    """Supply of one replica. If its daemon has died, a run starts to reload it, in another thread, and waits for it."""
 
     def __init__(self, load_again: LoadAgain, progress: Progress | None = None, wait_s: float = 0.0) -> None:
         """Load the model. Raise the errors of `load_again`."""
@@ -38,7 +38,7 @@ class OneReplica(Supply):
         self.is_open = True
         self.end_reason: NnrtError | None = None
         self.missing = {}
-        self._take(load_again(self._told, wait_s))
+        self._take(load_again(self._report_progress, wait_s))
         self._lock = ModuleLock()
         self._outage = Outage()
         # Whether the model is being loaded.
@@ -47,31 +47,31 @@ class OneReplica(Supply):
 
     @property
     def loaded(self) -> Loaded:
-        """The loaded model, whose daemon may be dead."""
+        """Loaded model, whose daemon may be dead."""
         return self._replica.loaded
 
     @property
     def serving(self) -> tuple[Replica, ...]:
-        """The one, if it lives."""
+        """The replica, or nothing if its daemon is dead."""
         return (self._replica,) if self._replica.is_alive else ()
 
     def choose(self) -> Replica | None:
-        """Return the replica, if its daemon lives."""
+        """Return the replica, or None if its daemon is dead."""
         replica = self._replica
         return replica if replica.is_alive else None
 
     def park(self, run: Waiting) -> None:
-        """Let a run wait until the model is loaded again or the run is late.
+        """Queue a run until the model is reloaded or the run is late. Start the reload.
 
         Raises:
-            UnavailableDevice: The model can't be loaded now.
+            UnavailableDevice: The last reload failed, and the next one isn't due yet.
         """
         if self.end_reason is not None:
             raise self.end_reason.copy()
         self._outage.require_due()
         self.parking.add(run)
         try:
-            is_loading = elsewhere(self._begin)
+            is_loading = call_in_worker(self._begin)
         except BaseException:
             self.parking.take(run)
             raise
@@ -82,7 +82,7 @@ class OneReplica(Supply):
             loop.call(loop.events.call_later, max(run.waits_until - time.monotonic(), 0.0), self._expire, run)
 
     def _expire(self, run: Waiting) -> None:
-        """End a run that is late, if it still waits; called by the loop."""
+        """Resume a run that is late, if it still waits. The loop calls this."""
         if self.parking.take(run):
             run.resume()
 
@@ -91,13 +91,13 @@ class OneReplica(Supply):
         self.loaded.device._latest.call_back(function, *arguments)
 
     def begin_soon(self, begin: Callable[[], object]) -> None:
-        """Call a function at once: if the daemon is dead, it only lets the run wait for the model."""
+        """Call a function in the calling thread. It doesn't block: if the daemon is dead, it parks its run."""
         begin()
 
     def close(self) -> None:
         """End the runs under way and free the model. Idempotent.
 
-        Don't wait for a model that is being loaded: that ends at its next progress report and frees what it made.
+        This doesn't wait for a reload under way, which ends at its next progress report and frees its objects.
         """
         self.is_open = False
         self.end_reason = self.end_reason or OperationFailed("the session was closed")
@@ -105,11 +105,11 @@ class OneReplica(Supply):
         self._replica.loaded.close()
 
     def enter_child(self, reason: NnrtError) -> None:
-        """End in a forked child."""
+        """End the supply in a forked child."""
         self.end_reason, self.is_open = reason, False
 
     def _begin(self) -> bool:
-        """Start to load the model again, unless that is under way. Return False if the model is loaded."""
+        """Start to reload the model, unless a reload is under way. Return False if the model is loaded."""
         with self._lock.itself:
             if not self.is_open:
                 raise OperationForbidden("the session is closed; load the model again")
@@ -127,12 +127,12 @@ class OneReplica(Supply):
     def _load(self) -> None:
         error: NnrtError | None = None
         try:
-            loaded = self._outage.end(partial(self._load_again, self._told, 0.0))
+            loaded = self._outage.end(partial(self._load_again, self._report_progress, 0.0))
             dead = self._replica
             self._take(loaded)
-            if not self.is_open:  # `close` may have looked before this thread began.
+            if not self.is_open:  # `close` may have closed only the former model.
                 loaded.close()
-            for run in list(dead.under_way):  # Each is about to end.
+            for run in list(dead.under_way):  # Each one ends soon, because its daemon is dead.
                 run.ended.wait(_END_S)
             dead.loaded.close()
         except NnrtError as failure:
@@ -145,12 +145,12 @@ class OneReplica(Supply):
         self.parking.resume_all(error)
 
     def _take(self, loaded: Loaded) -> None:
-        """Use this model for runs from now on."""
+        """Use this loaded model for runs from now on."""
         self._replica = Replica(Candidate(loaded.device.address), loaded, GUESSED_S)
         self.signature = self._replica.dispatcher.signature
 
-    def _told(self, stage: str, fraction: float) -> None:
-        """Report the progress of a build; raise if the session was closed, which ends the build."""
+    def _report_progress(self, stage: str, fraction: float) -> None:
+        """Report the progress of a build. Raise OperationFailed if the session was closed, which ends the build."""
         if not self.is_open:
             raise OperationFailed("the session was closed")
         if self._progress is not None:

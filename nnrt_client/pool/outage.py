@@ -1,4 +1,4 @@
-"""Outage: the time from the death of a session's daemon until its model is loaded again."""
+"""Outage: the time from the death of a model's daemon until the model is reloaded."""
 
 import logging
 import time
@@ -14,7 +14,7 @@ LoadedT = TypeVar("LoadedT")
 
 
 class Outage:
-    """Attempts to load a model again, at growing intervals. The log says when an outage begins and ends."""
+    """Limiter of attempts to reload a model, with growing pauses. It logs the begin and the end of an outage."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -23,11 +23,11 @@ class Outage:
         self._why: NnrtError | None = None
 
     def end(self, load_again: Callable[[], LoadedT]) -> LoadedT:
-        """Load the model again and return it.
+        """Reload the model and return it.
 
         Raises:
-            UnavailableDevice: Loading failed, or the next attempt isn't due yet; then with the reason of the last
-                failure.
+            UnavailableDevice: The reload failed, or the next attempt isn't due yet. The message has the reason of the
+                last failure.
         """
         self.require_due()
         try:
@@ -38,7 +38,7 @@ class Outage:
         if self._why is not None:
             _log.warning("the model is loaded again, after %.1f s", self._clock() - self._began)
             self._why = None
-            self._backoff.succeeded()
+            self._backoff.record_success()
         return loaded
 
     def require_due(self) -> None:
@@ -52,7 +52,7 @@ class Outage:
             self._began = now
             _log.warning("the daemon died, and the model can't be loaded again: %s; later runs try", error)
         self._why = error.copy()
-        self._backoff.failed(now)
+        self._backoff.record_failure(now)
 
     def _unavailable(self, error: NnrtError) -> UnavailableDevice:
         return UnavailableDevice(

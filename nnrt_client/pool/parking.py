@@ -1,4 +1,4 @@
-"""Parking: runs that wait for a replica without a thread."""
+"""Parking: a queue of runs that wait for a replica and block no thread."""
 
 import math
 from collections import deque
@@ -10,19 +10,20 @@ from nnrt_hdi.signals import raised_by_handler, suppressed
 
 
 class Waiting(Protocol):
-    """Run that waits for a replica without a thread."""
+    """Run that waits for a replica and blocks no thread."""
 
+    # Time (time.monotonic()) at which it is late.
     waits_until: float
 
     def resume(self) -> None:
-        """Go on: there is a replica, or the run is late."""
+        """Continue the run, because there is a replica or the run is late."""
 
     def fail(self, error: BaseException) -> None:
-        """End with this error, unless the run has ended."""
+        """End the run with this error, unless it has ended."""
 
 
 class Parking:
-    """Waiting runs, which any thread may resume."""
+    """Queue of waiting runs, which any thread may resume."""
 
     def __init__(self) -> None:
         self._waiting: deque[Waiting] = deque()
@@ -31,18 +32,18 @@ class Parking:
         return len(self._waiting)
 
     def add(self, run: Waiting) -> None:
-        """Add a run."""
+        """Add a run that waits for a replica."""
         self._waiting.append(run)
 
     def take(self, run: Waiting) -> bool:
-        """Remove a run; return False if another thread has removed it."""
+        """Remove a run. Return False if another thread has removed it."""
         with suppressed(ValueError):
             self._waiting.remove(run)
             return True
         return False
 
     def resume_all(self, error: NnrtError | None = None) -> None:
-        """Resume all runs, or end them with copies of the error."""
+        """Resume all runs, or end them with copies of `error`."""
         while self._waiting:
             try:
                 run = self._waiting.popleft()
@@ -56,7 +57,7 @@ class Parking:
                 run.fail(error.copy())
 
     def resume_due(self, now: float, are_all: bool, begin_soon: Callable[[Callable[[], None]], object]) -> float:
-        """Resume the late runs, or all, in another thread; return when the next one is late. Called by the loop."""
+        """Resume the late runs, or all, by `begin_soon`. Return when the next run is late. The loop calls this."""
         due = math.inf
         for _ in range(len(self._waiting)):
             try:

@@ -1,4 +1,4 @@
-"""Placement: the order in which devices are asked to take a replica."""
+"""Placement: the order in which a pool chooses devices for a model's replicas."""
 
 import hashlib
 import math
@@ -9,11 +9,12 @@ from nnrt_client.pool.candidate import Candidate
 _GIB = 1 << 30
 
 
-def in_order(candidates: Iterable[Candidate], digest: bytes) -> list[Candidate]:
-    """Return the devices in an order that is the same for every client, so that their stores have the model.
+def order_by_preference(candidates: Iterable[Candidate], digest: bytes) -> list[Candidate]:
+    """Sort the daemons by preference for a model with this digest.
 
-    Weighted rendezvous hashing (Wang and Ravishankar, "Weighted distributed hash tables", 2009): a device with a longer
-    queue or less memory comes first for fewer models.
+    All clients get the same order, so that they choose daemons whose stores have the model. It is weighted rendezvous
+    hashing (Wang and Ravishankar, "Weighted distributed hash tables", 2009): a device with a longer queue or more used
+    memory comes first for fewer models.
     """
     return sorted(candidates, key=lambda candidate: _distance(candidate, digest))
 

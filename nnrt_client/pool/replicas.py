@@ -1,4 +1,4 @@
-"""Replicas of a model, and which of them makes a run."""
+"""Replicas of a model, and the choice of one for each run."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -20,9 +20,9 @@ from nnrt_hdi.errors import NnrtError, OperationFailed
 
 
 class Replicas(Supply):
-    """Supply of a model's replicas. The loop decides in `look` which come and go; any thread chooses one for a run.
+    """Supply of a model's replicas. The loop adds and removes them in `update`; any thread chooses one for a run.
 
-    A thread that chooses takes no lock, and looks at every replica.
+    A thread that chooses takes no lock, and compares all replicas.
     """
 
     def __init__(
@@ -33,18 +33,26 @@ class Replicas(Supply):
         call_back: Callable[..., object],
         begin_soon: Callable[[Callable[[], object]], object],
     ) -> None:
-        """Create it. `wake` lets the loop check soon; the others call a function in a thread."""
+        """Create it.
+
+        Args:
+            place: Loads the model on a device.
+            wanted: The wanted number of replicas.
+            wake: Makes the loop call `update` soon.
+            call_back: Calls a function in a thread for callbacks.
+            begin_soon: Calls a function in a thread for starting runs.
+        """
         self._wake = wake
         self.call_back = call_back
         self.begin_soon = begin_soon
         self.roster = Roster(Loads(place, wanted, wake))
         self._ejection = Ejection(wake)
-        # The replicas that get runs, twice in a row: from any index of the first half on, each comes once.
+        # The replicas that get runs, listed twice, so that a slice from any index of the first half has each one once.
         self._ring: tuple[Replica, ...] = ()
         self._turns = count()
         self._parking = Parking()
         self.missing = {}
-        # Whether a device may still get a replica; and the error with which all devices refuse the client, if they do.
+        # Whether any device may still get a replica; and the error with which all daemons refuse the client, or None.
         self._may_come = True
         self._refusal: NnrtError | None = None
         self._changes = Changes()
@@ -58,42 +66,42 @@ class Replicas(Supply):
         ring = self._ring
         many = len(ring) >> 1
         if many == 1:
-            return None if ring[0].is_out else ring[0]
+            return None if ring[0].is_suspended else ring[0]
         if not many:
             return None
         chosen, least = None, math.inf
         first = next(self._turns) % many
         for replica in ring[first : first + many]:
-            cost = (len(replica.under_way) + 1) * replica.latency_s  # `cost_s`, written out to save the call.
-            if cost < least and not replica.is_out:
+            cost = (len(replica.under_way) + 1) * replica.latency_s  # As `cost_s`, without the time of a call.
+            if cost < least and not replica.is_suspended:
                 chosen, least = replica, cost
         return chosen
 
     def choose_another(self, tried: Iterable[Replica]) -> Replica | None:
-        """Return a replica that has not been tried, if there is one; else as `choose`."""
+        """Return a replica that is not in `tried`. If there is none, return the same as `choose`."""
         others = [one for one in self.serving if one not in tried]
         return min(others, key=lambda one: one.cost_s, default=None) or self.choose()
 
     def offer(self, inputs: Inputs, outputs: Targets | None, unwanted: Sequence[int]) -> None:
-        """Offer a run to copy for the trial of an ejected replica."""
+        """Pass a run for trials of ejected replicas to copy."""
         if self._ejection.wants_run and not has_tensors(inputs, outputs):
             self._ejection.offer(inputs, unwanted)
 
-    def ran(self, replica: Replica, seconds: float, queued_s: float = 0.0) -> None:
-        """Count a run. The first runs set the expected latency of other replicas."""
-        replica.ran(seconds, queued_s)
+    def count_run(self, replica: Replica, seconds: float, queued_s: float = 0.0) -> None:
+        """Count a run that the device did not fail. The first runs also set the expected latency of other replicas."""
+        replica.count_run(seconds, queued_s)
         if replica.runs <= WARMING_RUNS:
             self.roster.expect(replica.latency_s)
         if replica.slow_in_a_row == IN_A_ROW:
             self._wake()
 
-    def failed(self, replica: Replica) -> None:
-        """Send no runs for now to a replica whose device failed one."""
-        replica.failed()
+    def count_failure(self, replica: Replica) -> None:
+        """Count a failed run, and suspend the replica until its daemon confirms that it takes work."""
+        replica.count_failure()
         self._wake()
 
     def wait_first(self, timeout_s: float) -> None:
-        """Wait for the first replica, at most `timeout_s`, while devices that aren't reached yet may come."""
+        """Wait at most `timeout_s` for the first replica. Return early if no device can get one."""
         self._changes.wait_for(lambda: self.choose() is not None or not self.is_open or not self._may_come, timeout_s)
 
     def wait_settled(self) -> None:
@@ -101,15 +109,15 @@ class Replicas(Supply):
         self._changes.wait_for(lambda: self.roster.loads.is_settled or not self.is_open)
 
     def park(self, run: Waiting) -> None:
-        """Let a run wait until there is a replica or the run is late.
+        """Queue a run until there is a replica or the run is late.
 
         Raises:
-            NnrtError: All devices refuse the client with this error.
+            NnrtError: All daemons refuse the client with this error.
         """
         if self._refusal is not None and self.choose() is None:
             raise self._refusal.copy()
         self._parking.add(run)
-        if not self.is_open:  # `end` may have looked before.
+        if not self.is_open:  # `end` may not have seen the run.
             self._parking.resume_all()
         self._wake()
 
@@ -117,19 +125,19 @@ class Replicas(Supply):
     def serving(self) -> tuple[Replica, ...]:
         """Replicas that get runs."""
         ring = self._ring
-        return tuple(replica for replica in ring[: len(ring) >> 1] if not replica.is_out)
+        return tuple(replica for replica in ring[: len(ring) >> 1] if not replica.is_suspended)
 
     # ---- the end
 
     def end(self, reason: NnrtError) -> None:
-        """Start no more runs; end those that wait with the reason."""
+        """Accept no more runs, and end those that wait with `reason`."""
         self.end_reason, self.is_open = reason, False
         self._ring = ()
         self._changes.announce()
         self._parking.resume_all()
 
     def enter_child(self, reason: NnrtError) -> None:
-        """End in a forked child, whoever held locks."""
+        """End the supply in a forked child. Take no lock, because the parent's threads may have locked it."""
         self._changes = Changes()
         self.end_reason, self.is_open = reason, False
 
@@ -141,18 +149,26 @@ class Replicas(Supply):
 
     # ---- in the loop
 
-    def look(self, candidates: Sequence[Candidate], now: float) -> float:
-        """Bring replicas to where they should be; return when to call this again, if nothing happens before."""
+    def update(self, candidates: Sequence[Candidate], now: float) -> float:
+        """Add and remove replicas, start loads and ejections, and resume waiting runs.
+
+        Args:
+            candidates: All daemons of the pool.
+            now: The present time (time.monotonic()).
+
+        Returns:
+            The latest time for the next call.
+        """
         roster = self.roster
-        roster.look(now)
+        roster.update(now)
         if roster.all:
             self.signature = roster.all[0].dispatcher.signature
         listed = [candidate for candidate in candidates if candidate.is_listed]
         due = min(
-            self._ejection.look(roster.all, now),
+            self._ejection.update(roster.all, now),
             roster.loads.begin(listed, [replica.candidate for replica in roster.all], now),
         )
-        ring = tuple(replica for replica in roster.all if not (replica.is_out or replica.is_ejected))
+        ring = tuple(replica for replica in roster.all if not (replica.is_suspended or replica.is_ejected))
         self._ring = ring + ring if self.is_open else ()
         self._explain(listed)
         self._changes.announce()
@@ -160,10 +176,10 @@ class Replicas(Supply):
         return min(due, self._parking.resume_due(now, are_all, self.begin_soon))
 
     def _explain(self, listed: Sequence[Candidate]) -> None:
-        """Record why there is no replica, if there is none."""
+        """Record why the pool has no replica, if it has none."""
         self.missing = missing = {} if self.roster.all else self.roster.reasons(listed)
         are_all = len(missing) == len(listed)
         self._may_come = not are_all or not listed or any(map(is_unreached, missing.values()))
-        # Refused by daemons, not by devices that are up but refuse the model.
+        # Only if all daemons refuse the client. A device that is up and refuses the model doesn't count.
         is_refused = bool(missing) and not any(one.is_up or not is_refused_identity(one.trouble) for one in listed)
         self._refusal = joined_reasons(missing) if is_refused else None

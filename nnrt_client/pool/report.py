@@ -8,7 +8,7 @@ from nnrt_client.build.build_task import BuildReport
 
 @dataclass(frozen=True, slots=True)
 class PoolReport(BuildReport):
-    """Report of the first replica, and by address those of the others and why devices have none."""
+    """Report of the first replica's build, with the reports of all replicas and the reasons of refusals by address."""
 
     replicas: Mapping[str, BuildReport] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)

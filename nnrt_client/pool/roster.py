@@ -1,4 +1,4 @@
-"""Roster: the replicas of a model as they come and go."""
+"""Roster: the current replicas of a model."""
 
 import logging
 import threading
@@ -13,27 +13,27 @@ from nnrt_hdi.errors import NnrtError
 
 _log = logging.getLogger(__name__)
 
-# Factor on the latency of a replica that had no run while others had.
+# Factor by which the latency of a replica is lowered for each `_FORGET_S` in which others had runs and it had none.
 _REMEMBERED = 0.9
 _FORGET_S = 0.5
 
 
 class Roster:
-    """Replicas of one model. The loop adds and removes them; any thread may read."""
+    """Replicas of one model. The loop adds and removes them; any thread may read them."""
 
     def __init__(self, loads: Loads) -> None:
-        """Create it; `loads` brings new replicas."""
+        """Create it. `loads` loads new replicas."""
         self.loads = loads
         # The replicas in use.
         self.all: list[Replica] = []
-        # Replicas that finish their runs and get no more.
+        # Replicas that get no more runs and finish those under way.
         self._leaving: list[Replica] = []
         self._forgets_at = 0.0
         self._is_open = True
 
     @property
     def everywhere(self) -> list[Replica]:
-        """All replicas, also those that only finish their runs."""
+        """All replicas, including those that get no more runs and finish those under way."""
         return [*self.all, *self._leaving]
 
     @property
@@ -42,7 +42,7 @@ class Roster:
         return {replica.candidate.address: replica.loaded.report for replica in self.all}
 
     def reasons(self, candidates: Iterable[Candidate]) -> dict[str, NnrtError]:
-        """Return why devices have no replica, by address."""
+        """Return by address the reasons why devices have no replica."""
         reasons: dict[str, NnrtError] = {}
         there = {replica.candidate for replica in self.all}
         for candidate in candidates:
@@ -57,12 +57,12 @@ class Roster:
 
     def has(self, candidate: Candidate) -> bool:
         """Return whether a device has a replica or loads one."""
-        return self.loads.on(candidate) or any(one.candidate is candidate for one in self.everywhere)
+        return self.loads.is_loading(candidate) or any(one.candidate is candidate for one in self.everywhere)
 
     def expect(self, latency_s: float) -> None:
-        """Set the expected latency of replicas with few runs: this one, or that of the quickest other replica.
+        """Set the expected latency of replicas with few runs to that of the quickest other replica, or to `latency_s`.
 
-        So one long first run keeps nobody from trying a second.
+        Otherwise a long first run would keep a replica from ever getting a second one.
         """
         cold = [one for one in list(self.all) if one.runs < WARMING_RUNS]
         warm = [one.latency_s for one in list(self.all) if one.runs >= WARMING_RUNS]
@@ -72,20 +72,20 @@ class Roster:
     def close(self) -> None:
         """Free the model on all devices. Idempotent."""
         self._is_open = False
-        with ExitStack() as stack:  # An interruption must not keep the others from being closed.
+        with ExitStack() as stack:  # If one `close` is interrupted, the stack still calls the others.
             stack.callback(self.loads.close)
             for replica in self.everywhere:
                 stack.callback(replica.loaded.close)
 
     # ---- in the loop
 
-    def look(self, now: float) -> None:
-        """Add replicas that have been loaded, and remove those whose device is gone."""
-        for candidate, loaded in self.loads.arrived(now):
+    def update(self, now: float) -> None:
+        """Add replicas that have been loaded, and remove those whose device takes no more work."""
+        for candidate, loaded in self.loads.take_loaded(now):
             known = [replica.latency_s for replica in self.all if replica.runs]
             self.all.append(Replica(candidate, loaded, min(known, default=GUESSED_S)))
             _log.info("a replica is ready on %s", loaded.device)
-            if not self._is_open:  # `close` may have looked before.
+            if not self._is_open:  # `close` may not have seen the replica.
                 loaded.close()
         for replica in list(self.all):
             self._look_at(replica)
@@ -99,20 +99,20 @@ class Roster:
         elif not candidate.is_listed:
             self._leave(replica, "its address is gone")
         elif candidate.is_up:
-            replica.is_out = False
+            replica.is_suspended = False
         elif candidate.takes_work is not None:
             self._leave(replica, candidate.trouble.reason)
         else:
-            replica.is_out = True
+            replica.is_suspended = True
 
     def _leave(self, replica: Replica, why: str) -> None:
         _log.info("no replica on %s any more: %s", replica.loaded.device, why)
-        replica.is_out = True
-        self._leaving.append(replica)  # First: another thread may close all replicas.
+        replica.is_suspended = True
+        self._leaving.append(replica)  # Before the removal, so that `close` in another thread finds the replica.
         self.all.remove(replica)
 
     def _forget(self, now: float) -> None:
-        """Lower the latency of slow replicas with time, so that they are tried again."""
+        """Lower the latency of replicas without recent runs, so that they are chosen again."""
         if now < self._forgets_at:
             return
         self._forgets_at = now + _FORGET_S
@@ -123,11 +123,11 @@ class Roster:
             replica.seen_runs = replica.runs
 
     def _close_left(self) -> None:
-        """Free leaving replicas that have finished their runs."""
+        """Free the leaving replicas that have finished their runs."""
         for replica in list(self._leaving):
             if not replica.under_way or not replica.is_alive:
                 self._leaving.remove(replica)
-                replica.is_left = True
+                replica.is_freed = True
                 replica.candidate.past_runs += replica.runs
                 replica.candidate.past_failures += replica.failures
                 name = f"nnrt-pool-close {replica.candidate.address}"

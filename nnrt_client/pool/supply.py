@@ -1,4 +1,4 @@
-"""Supply of replicas for runs."""
+"""Supply: interface through which runs get replicas of a model."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,19 +12,19 @@ from nnrt_hdi.errors import NnrtError
 
 
 class Supply(Closable, ABC):
-    """Base of what supplies the replicas of one model. Any thread chooses one for a run."""
+    """Base of supplies, which have the replicas of one model. Any thread may choose a replica for a run."""
 
-    # Set by constructors.
+    # Constructors set these attributes.
     is_open: bool
     # Why the supply has ended.
     end_reason: NnrtError | None
-    # Why devices have no replica, by address, if there is none.
+    # If no device has a replica: the reasons, by address.
     missing: Mapping[str, NnrtError]
     # Inputs and outputs of the model, once there is a replica.
     signature: Signature
-    # Calls a function in a thread for callbacks. The application may keep all of these busy.
+    # Calls a function in a thread for callbacks. Callbacks of the application may keep all of these threads busy.
     call_back: Callable[..., object]
-    # Calls a function in a thread that starts runs.
+    # Calls a function in a thread for starting runs.
     begin_soon: Callable[[Callable[[], object]], object]
 
     @property
@@ -37,26 +37,26 @@ class Supply(Closable, ABC):
         """Return the replica that will likely finish a run first, or None if none gets runs."""
 
     def choose_another(self, tried: Iterable[Replica]) -> Replica | None:
-        """Return a replica that has not been tried, if there is one; else as `choose`."""
+        """Return a replica that is not in `tried`. If there is none, return the same as `choose`."""
         return self.choose()
 
-    def ran(self, replica: Replica, seconds: float, queued_s: float = 0.0) -> None:
-        """Count a successful run: its seconds, and those of them in the device's queue."""
+    def count_run(self, replica: Replica, seconds: float, queued_s: float = 0.0) -> None:
+        """Count a run that the device did not fail. It took `seconds`, `queued_s` of them in the device's queue."""
 
-    def failed(self, replica: Replica) -> None:
+    def count_failure(self, replica: Replica) -> None:
         """Count a run that the device failed."""
 
     def offer(self, inputs: Inputs, outputs: Targets | None, unwanted: Sequence[int]) -> None:
-        """Offer a run to copy for the trial of an ejected device."""
+        """Pass a run for trials of ejected replicas to copy."""
 
     @abstractmethod
     def park(self, run: Waiting) -> None:
-        """Let a run wait until there is a replica or the run is late.
+        """Queue a run until there is a replica or the run is late.
 
         Raises:
-            NnrtError: Waiting is no use: UnavailableDevice, or the error with which devices refuse the client.
+            NnrtError: No replica will come soon: UnavailableDevice, or the error with which daemons refuse the client.
         """
 
     @abstractmethod
     def enter_child(self, reason: NnrtError) -> None:
-        """End in a forked child, whoever held locks."""
+        """End the supply in a forked child. Take no lock, because the parent's threads may have locked it."""

@@ -1,1 +1,1 @@
-"""Resolvers, which find the addresses of daemons behind names, by systems made for that. They know no sessions."""
+"""Resolvers, which find the addresses of daemons for names by DNS, Kubernetes and others. They use no sessions."""

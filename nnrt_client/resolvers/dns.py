@@ -1,8 +1,7 @@
 """Resolvers of dns:///HOST:PORT, dns:///_SERVICE._tcp.DOMAIN and dns://SERVER/NAME.
 
-This host's name service finds the first, dnspython the others. Of a host with addresses of both families the resolver
-takes those of IPv4, unless `family=6` says otherwise: each address stands for a daemon, and both families lead to the
-same ones.
+This host's name service looks up the first kind, dnspython the others. If a host has both IPv4 and IPv6 addresses, the
+resolver uses only IPv4, or only IPv6 with `family=6`, because each address counts as one daemon.
 """
 
 import socket
@@ -14,18 +13,18 @@ from nnrt_client.resolvers.targets import Families, order_addresses, prefer_fami
 from nnrt_client.settings import Settings
 from nnrt_hdi.errors import ConnectionFailed
 
-# The host's name service doesn't say how long an answer is valid; where wanted, it remembers answers itself.
+# Seconds between look-ups. The host's name service doesn't report how long an answer is valid; it may cache answers.
 _EVERY_S = 1.0
 _LOOK_UP_S = 5.0
 _MOST_PORT = 65535
 _DNS_PORT = 53
 _FAMILIES = {"": (4, 6), "4": (4,), "6": (6,)}
-# A name that no longer exists, or has no address now, is an answer as well.
+# Errors that mean that the name doesn't exist or has no address now, which is an answer as well.
 _NO_ADDRESS = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
 
 
 class HostResolver(PollingResolver):
-    """Resolver of a host, by the name service that all programs of this host use."""
+    """Resolver of a host name by this host's name service (getaddrinfo)."""
 
     def __init__(self, name: str, host: str, port: int, families: Families, every_s: float) -> None:
         super().__init__(name, every_s + _LOOK_UP_S)
@@ -38,14 +37,14 @@ class HostResolver(PollingResolver):
             if error.errno not in _NO_ADDRESS:
                 raise ConnectionFailed(f"the host is not found: {error.strerror}", place=self.name) from error
             found = []
-        except (OSError, ValueError) as error:  # ValueError is for an impossible name.
+        except (OSError, ValueError) as error:  # ValueError is for an invalid name.
             raise ConnectionFailed(f"the host is not found: {error}", place=self.name) from error
         ips = {ip_address(target[0]) for *_, target in found}
         return order_addresses((ip, self._port) for ip in prefer_family(ips, self._families)), self._every_s
 
 
 def create(name: Name, settings: Settings) -> Resolver:
-    """Make the resolver of a name; raise InvalidParameter, and ModuleNotFoundError if it needs dnspython."""
+    """Make the resolver of a name. Raise InvalidParameter, or ModuleNotFoundError if it needs dnspython."""
     name.allow_options("every", "family")
     families = _families(name)
     every_s = name.seconds("every", _EVERY_S) if "every" in name.options else None
@@ -68,7 +67,7 @@ def _families(name: Name) -> Families:
 
 
 def _is_service(path: str) -> bool:
-    """Return whether this names SRV records, such as _nnrt._tcp.example.org, which have the ports themselves."""
+    """Return whether the path names SRV records, such as _nnrt._tcp.example.org. Those contain the ports."""
     return path.startswith("_") and ":" not in path
 
 

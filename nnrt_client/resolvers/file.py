@@ -1,4 +1,4 @@
-"""Resolver of file:///PATH: a file with an address on each line, where # begins a comment."""
+"""Resolver of file:///PATH: a file with one address per line, in which # begins a comment."""
 
 import os
 import time
@@ -11,7 +11,7 @@ from nnrt_hdi.errors import ConnectionFailed
 from nnrt_hdi.files.fingerprint import Fingerprint
 
 _EVERY_S = 0.2
-# A file that hasn't changed for so long is complete.
+# A file that hasn't changed for this long counts as complete.
 _SETTLED_S = 0.5
 _MOST_BYTES = 1 << 20
 
@@ -19,8 +19,8 @@ _MOST_BYTES = 1 << 20
 class FileResolver(PollingResolver):
     """Resolver that reads addresses from a file, in their order.
 
-    Another process may be writing the file meanwhile. So a line counts only with its end, and a missing address is gone
-    only when the file has not changed for a while.
+    Another process may be writing the file meanwhile. So until the file has not changed for a while, only lines with a
+    line end count, and missing addresses are kept.
     """
 
     def __init__(self, name: str, path: Path, every_s: float) -> None:
@@ -43,7 +43,7 @@ class FileResolver(PollingResolver):
         now = time.monotonic()
         if stamp != self._stamp:
             self._stamp, self._changed_at = stamp, now
-        # This includes a file that was last written before it was first read.
+        # Also true for a file that was last written long before this resolver first read it.
         is_settled = max(now - self._changed_at, time.time() - stamp.written_ns / 1e9) >= _SETTLED_S
         if is_settled:
             self._listed = _addresses(text)
@@ -59,7 +59,7 @@ def _addresses(text: bytes) -> tuple[str, ...]:
 
 
 def create(name: Name, _: Settings) -> FileResolver:
-    """Make the resolver of a name; raise InvalidParameter."""
+    """Make the resolver of a name. Raise InvalidParameter for an invalid name."""
     name.allow_options("every")
     if name.authority or not name.path:
         raise name.error("it names no file of this host; use file:///PATH, with three slashes")

@@ -1,7 +1,7 @@
 """Resolver of k8s:///NAMESPACE/SERVICE:PORT: the ready pods behind a Kubernetes service, by its EndpointSlices.
 
-PORT is the port of the pods, or its name in the service. Without it the service must have only one port. The cluster is
-that of KUBECONFIG, or else the one that this process is a pod of, or else that of ~/.kube/config.
+PORT is the port of the pods, or its name in the service. Without PORT the service must have only one port. The cluster
+is that of KUBECONFIG, else the one in which this process runs as a pod, else that of ~/.kube/config.
 """
 
 import json
@@ -22,9 +22,9 @@ from nnrt_client.resolvers.resolver import Resolver
 from nnrt_client.settings import Settings
 from nnrt_hdi.errors import ConnectionFailed
 
-# A watch is requested again after so long, so that a silent connection isn't taken for a quiet service.
+# Seconds after which a watch is requested again, because a dead connection looks like a service without changes.
 _WATCH_S = 30.0
-# Time beyond that for the server to end the watch, and longest pause before the next request.
+# Further seconds for the server to end the watch, and longest pause before the next request.
 _GRACE_S, _PAUSE_S = 5.0, 1.0
 _MOST_BACKOFF_S = 30.0
 _FORBIDDEN, _GONE = 403, 410
@@ -37,9 +37,10 @@ Slice = Mapping[str, Any]
 
 
 class ServiceResolver(Resolver):
-    """Resolver that the API server notifies when the ready pods of a service change.
+    """Resolver that watches the ready pods of a service at the API server.
 
-    (The informer of the official client waits without a bound, and asks again at once when it is refused.)
+    (It doesn't use the informer of the official client, which waits without a limit, and repeats refused requests
+    without a pause.)
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class ServiceResolver(Resolver):
         watch_s: float,
         timeout_s: float,
     ) -> None:
-        """Watch a service, given by its namespace and name; an answer may take `timeout_s`."""
+        """Create the resolver of a service, a pair of namespace and name. An answer may take `timeout_s`."""
         super().__init__(name, watch_s + _GRACE_S + _PAUSE_S + timeout_s)
         self._api = api
         self._namespace, self._service = service
@@ -59,7 +60,7 @@ class ServiceResolver(Resolver):
         self._watch_s = watch_s
         self._timeout_s = timeout_s
         self._slices: dict[str, Slice] = {}
-        # Failures in a row, without an answer in between.
+        # Number of failures since the last answer.
         self._failures = 0
         # Response of the watch under way.
         self._response: Any = None
@@ -73,7 +74,7 @@ class ServiceResolver(Resolver):
             while version and not self._wait(random.uniform(0, _PAUSE_S)):  # noqa: S311
                 version = self._watch_changes(version)
         except (ApiException, HTTPError, OSError, ValueError, KeyError) as error:
-            if self._is_over or getattr(error, "status", None) == _GONE:  # The next call lists the slices again.
+            if self._is_over or getattr(error, "status", None) == _GONE:  # After GONE, the next call lists again.
                 return
             self._failures += 1
             raise ConnectionFailed(_describe(error), place=self.name) from error
@@ -81,18 +82,21 @@ class ServiceResolver(Resolver):
     def _interrupt(self) -> None:
         response = self._response
         if response is not None:
-            with suppress(OSError, RuntimeError, ValueError):  # It has just ended by itself.
+            with suppress(OSError, RuntimeError, ValueError):  # The response has just ended.
                 response.shutdown()
 
     def _wait_after_failures(self) -> bool:
-        """Wait longer after more failures, each client for another time; return whether the watch is over."""
-        if self._failures < 2:  # `_run` waits after the first.
+        """Wait before the next request, longer after more failures. Return whether `close` was called.
+
+        A random part of the wait spreads the requests of many clients.
+        """
+        if self._failures < 2:  # After the first failure, `_run` waits.
             return self._is_over
         most_s = min(2.0 ** (self._failures - 1), _MOST_BACKOFF_S)
         return self._wait(random.uniform(most_s / 2, most_s))  # noqa: S311
 
     def _list(self) -> str:
-        """Publish the addresses that there are, and return the version from which a watch reports changes."""
+        """Request the slices and publish their addresses. Return the version from which a watch reports changes."""
         with closing(self._ask(timeout_s=self._timeout_s)) as response:
             found = json.loads(response.data)
         self._slices = {piece["metadata"]["name"]: piece for piece in found["items"]}
@@ -101,14 +105,15 @@ class ServiceResolver(Resolver):
         return version
 
     def _watch_changes(self, version: str) -> str:
-        """Publish changes since a version until the server ends the watch, and return the version then.
+        """Publish changes since a version until the server ends the watch.
 
-        Return an empty text if the server has forgotten what came after the first version.
+        Returns:
+            The latest version, or an empty text if the server no longer has the changes since the given one.
         """
         seconds, silence_s = math.ceil(self._watch_s), self._watch_s + _GRACE_S
         asked = self._ask(silence_s, watch=True, resource_version=version, timeout_seconds=seconds)
         with closing(asked) as self._response:
-            if self._is_over:  # `_interrupt` may have come before there was a response.
+            if self._is_over:  # `_interrupt` may have been called before there was a response.
                 return version
             for event in _events(asked):
                 changed = event["object"]
@@ -135,7 +140,7 @@ class ServiceResolver(Resolver):
         )
 
     def _addresses(self) -> tuple[str, ...]:
-        """Return one address of each ready pod; of several families that of IPv4, as all lead to the same daemon."""
+        """Return one address per ready pod, IPv4 if there is one, because all of them reach the same daemon."""
         pods: dict[str, tuple[int, str]] = {}
         ports: dict[str, int] = {}
         for piece in self._slices.values():
@@ -166,14 +171,14 @@ class ServiceResolver(Resolver):
 
 
 def _ports_of(piece: Slice) -> dict[str, int]:
-    """Return the ports of a slice by name, which is empty where a service has a single port without one."""
+    """Return the ports of a slice by name. The name of a service's only port may be empty."""
     return {entry.get("name") or "": entry["port"] for entry in piece.get("ports") or () if entry.get("port")}
 
 
 def _events(response: Any) -> Iterator[Any]:
-    """Yield the events of a watch to its end.
+    """Yield the events of a watch until it ends or breaks off.
 
-    A watch that breaks off ends, too: the resolver requests it again from where it was.
+    The resolver then requests another watch from the latest version.
     """
     with suppress(HTTPError):
         for line in response:
@@ -181,7 +186,7 @@ def _events(response: Any) -> Iterator[Any]:
 
 
 def _is_ready(endpoint: Mapping[str, Any]) -> bool:
-    """Return whether a pod takes new work; an unknown condition counts as the API says."""
+    """Return whether a pod takes new work. A missing condition counts as ready, as the API specifies."""
     conditions = endpoint.get("conditions") or {}
     return conditions.get("ready") is not False and not conditions.get("terminating")
 
@@ -198,7 +203,7 @@ def _describe(error: Exception) -> str:
 
 
 def create(name: Name, settings: Settings) -> ServiceResolver:
-    """Make the resolver of a name; raise InvalidParameter."""
+    """Make the resolver of a name. Raise InvalidParameter for an invalid name."""
     name.allow_options("every")
     namespace, _, rest = name.path.partition("/")
     service, _, port = rest.partition(":")
@@ -212,7 +217,7 @@ def create(name: Name, settings: Settings) -> ServiceResolver:
 
 
 def _configuration(name: Name) -> client.Configuration:
-    """Return how the API server is reached."""
+    """Return the configuration for the API server: in a pod, the pod's; else that of KUBECONFIG or ~/.kube/config."""
     configuration = client.Configuration()
     try:
         if _IN_A_POD in os.environ and _CONFIG not in os.environ:
@@ -221,5 +226,5 @@ def _configuration(name: Name) -> client.Configuration:
             config.load_kube_config(os.environ.get(_CONFIG), client_configuration=configuration)
     except config.ConfigException as error:
         raise name.error(f"no cluster is known: {error}; set {_CONFIG}, or run in a pod") from error
-    configuration.retries = False  # The resolver itself tries again.
+    configuration.retries = False  # The resolver repeats requests itself.
     return configuration

@@ -1,4 +1,4 @@
-"""Resolver of local:///, the daemons that `nnrt-device up` supervises on this host."""
+"""Resolver of local:///: the daemons that `nnrt-device up` supervises on this host."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ _EVERY_S = 0.2
 
 
 class LocalResolver(PollingResolver):
-    """Resolver of the daemons that, as supervisors on this host have written, take work; without a supervisor, none."""
+    """Resolver of the ready daemons listed in the files of this host's supervisors; none without a supervisor."""
 
     def __init__(self, name: str, directories: list[Path], every_s: float) -> None:
         super().__init__(name, every_s)
@@ -24,7 +24,7 @@ class LocalResolver(PollingResolver):
 
 
 def create(name: Name, _: Settings) -> LocalResolver:
-    """Make the resolver of a name; raise InvalidParameter."""
+    """Make the resolver of a name. Raise InvalidParameter for an invalid name."""
     name.allow_options("every")
     if name.authority:
         raise name.error("it names no directory of this host; use local:///, or local:///PATH as for --state-dir")

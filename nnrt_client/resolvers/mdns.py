@@ -1,6 +1,6 @@
-"""Resolver of mdns:///, daemons that announce themselves on this link (`nnrt-device serve --announce`), by zeroconf.
+"""Resolver of mdns:///: daemons that announce themselves on the local network (`nnrt-device serve --announce`).
 
-Anybody on the link may announce anything: only the daemons' certificates prove that they are ours.
+It uses zeroconf. Any host on the network may announce daemons: only a daemon's certificate proves whose it is.
 """
 
 import asyncio
@@ -20,28 +20,28 @@ from nnrt_client.settings import Settings
 from nnrt_hdi.errors import ConnectionFailed, OperationForbidden
 from nnrt_hdi.service_type import SERVICE_TYPE
 
-# How long the resolver waits for the first answers.
+# Seconds that the resolver waits for the first answers.
 _FIRST_S = 0.5
-# How long a killed daemon stays listed; one that drains withdraws at once.
+# Seconds that a killed daemon stays listed. A daemon that drains withdraws its announcement at once.
 _HOLDS_S = 120.0
-# Time for a daemon to give details that its announcement lacks; and how many are asked at a time.
+# Limit for a daemon to send details that its announcement lacks, and number of daemons asked at a time.
 _DETAILS_MS, _MOST_ASKED = 1000, 64
-# Pause before daemons that gave no details are asked again.
+# Pause before daemons that sent no details are asked again.
 _ASK_AGAIN_S = 5.0
 
 _IP = IPv4Address | IPv6Address
 
 
 class LinkResolver(Resolver):
-    """Resolver of the daemons on the link; of several addresses of a daemon it takes the one best reached from here."""
+    """Resolver of the daemons on the local network, with one address per daemon: the best one for this host."""
 
     def __init__(self, name: str, interface: str, first_s: float) -> None:
-        """Ask on the interface with this IP address, or on all if it is empty."""
+        """Create a resolver that asks on the interface with this IP address, or on all if it is empty."""
         super().__init__(name, _HOLDS_S)
         self._interface = interface
         self._first_s = first_s
         self._loop: asyncio.AbstractEventLoop | None = None
-        # The details of each service, or None while they are not known.
+        # The details of each announced daemon by its service name, or None while they are not known.
         self._services: dict[str, ServiceInfo | None] = {}
 
     def _follow(self) -> None:
@@ -64,8 +64,8 @@ class LinkResolver(Resolver):
         self._services.clear()
         options: dict[str, Any] = {"interfaces": [self._interface]} if self._interface else {}
         async with AsyncZeroconf(**options) as zeroconf:
-            # An answer to this host alone comes at once, but only one of the processes that listen here gets it:
-            # another may.
+            # Ask for unicast answers, which come at once, and for multicast ones: if several processes of this host
+            # listen, only one of them gets a unicast answer.
             for question_type in (DNSQuestionType.QU, DNSQuestionType.QM):
                 AsyncServiceBrowser(
                     zeroconf.zeroconf, SERVICE_TYPE, handlers=[self._note_service], question_type=question_type
@@ -95,13 +95,13 @@ class LinkResolver(Resolver):
         if state_change is ServiceStateChange.Removed:
             self._services.pop(name, None)
         elif state_change is ServiceStateChange.Added and name in self._services:
-            return  # Both kinds of questions are answered.
+            return  # The answer to the other kind of question came before.
         elif _is_sound(name) and (name in self._services or len(self._services) < MOST_ADDRESSES):
             self._services[name] = None
         self._event.set()
 
     async def _ask_details(self, zeroconf: Zeroconf) -> None:
-        """Complete the details of services from what was heard already, or ask for them."""
+        """Set missing details of services from zeroconf's cache, or ask for them."""
         missing = [name for name, info in self._services.items() if info is None]
         asked = []
         for name in missing:
@@ -117,7 +117,7 @@ class LinkResolver(Resolver):
 
 
 def _is_sound(name: str) -> bool:
-    """Return whether zeroconf accepts this name; it also receives names that it doesn't accept."""
+    """Return whether this service name is valid. zeroconf also reports names that ServiceInfo refuses."""
     try:
         ServiceInfo(SERVICE_TYPE, name)
     except Error:
@@ -126,7 +126,7 @@ def _is_sound(name: str) -> bool:
 
 
 class _LinkPosition:
-    """Position of this host on the link."""
+    """IP addresses and networks of this host, from which it chooses the address to reach a daemon."""
 
     def __init__(self) -> None:
         found = [ip for adapter in ifaddr.get_adapters() for ip in adapter.ips]
@@ -135,10 +135,10 @@ class _LinkPosition:
         self._networks = [ip_network(f"{ip}/{prefix}", strict=False) for ip, prefix in texts]
 
     def best_address(self, info: ServiceInfo) -> _IP | None:
-        """Return the address of a daemon that is best reached from here."""
+        """Return the address by which this host best reaches a daemon: in a network of this host, and IPv4 first."""
         ips = [ip_address(text) for text in info.parsed_scoped_addresses()]
-        # An address that this host has, too, is that of a bridge or the like, which many hosts have; or the daemon is
-        # here.
+        # Prefer addresses that this host doesn't have: many hosts have the same address of a bridge or the like. If it
+        # has all of them, the daemon is on this host.
         distinct = [ip for ip in ips if ip not in self.own] or ips
         return min(distinct, key=lambda ip: (not self._is_near(ip), ip.version), default=None)
 
@@ -147,7 +147,12 @@ class _LinkPosition:
 
 
 def create(name: Name, settings: Settings) -> LinkResolver:
-    """Make the resolver of a name; raise InvalidParameter, and OperationForbidden if strangers would get a token."""
+    """Make the resolver of a name.
+
+    Raises:
+        InvalidParameter: The name is invalid.
+        OperationForbidden: The settings have a token but no TLS, so any host that announces a daemon would get it.
+    """
     name.allow_options("interface", "wait")
     if name.authority or name.path:
         raise name.error("it stands for all daemons on the link; use mdns:///, or mdns:///?interface=IP")

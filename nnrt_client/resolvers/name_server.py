@@ -1,4 +1,4 @@
-"""Resolver for look-ups that this host's name service doesn't make: SRV records, and those of a given name server."""
+"""Resolver that asks name servers by dnspython: for SRV records, and for look-ups at a given name server."""
 
 import time
 from ipaddress import ip_address
@@ -14,15 +14,15 @@ from nnrt_client.resolvers.resolver import PollingResolver
 from nnrt_client.resolvers.targets import Families, Target, order_addresses, prefer_family
 from nnrt_hdi.errors import ConnectionFailed, InvalidParameter
 
-# Bounds of the pause before the next look-up, whatever an answer says of its validity.
+# Bounds of the pause before the next look-up, which otherwise is the answer's time to live.
 _LEAST_S, _MOST_S = 1.0, 30.0
 _KINDS = {4: dns.rdatatype.A, 6: dns.rdatatype.AAAA}
-# Most hosts of one service.
+# Limit of the hosts of one service.
 _MOST_HOSTS = 256
 
 
 class NameServerResolver(PollingResolver):
-    """Resolver of a host or, with port 0, of the hosts and ports of a service; it asks again when an answer expires."""
+    """Resolver of a host, or, with port 0, of a service's SRV records. It asks again when an answer expires."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class NameServerResolver(PollingResolver):
         every_s: float | None,
         timeout_s: float,
     ) -> None:
-        """Ask `server`, or the servers of /etc/resolv.conf; raise InvalidParameter."""
+        """Create a resolver that asks `server`, or the servers of /etc/resolv.conf. Raise InvalidParameter."""
         super().__init__(name, (every_s or _MOST_S) + timeout_s)
         try:
             self._host = dns.name.from_text(host)
@@ -65,13 +65,13 @@ class NameServerResolver(PollingResolver):
 
     def _targets_of_service(self) -> set[Target]:
         services = self._records(self._host, dns.rdatatype.SRV)
-        offered = (record for record in services if record.target != dns.name.root)  # The root stands for no service.
+        offered = (record for record in services if record.target != dns.name.root)  # The root means no service.
         return {
             target for record in islice(offered, _MOST_HOSTS) for target in self._targets_of(record.target, record.port)
         }
 
     def _records(self, host: dns.name.Name, kind: dns.rdatatype.RdataType) -> list[Any]:
-        """Return the server's records now, perhaps none, and note how long they are valid."""
+        """Look up the records of a host, of which there may be none, and record how long they are valid."""
         remaining_s = max(self._deadline - time.monotonic(), 0.0)
         try:
             answer = self._resolver.resolve(host, kind, raise_on_no_answer=False, lifetime=remaining_s)

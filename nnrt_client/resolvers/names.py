@@ -1,4 +1,4 @@
-"""Names that stand for devices wherever addresses do: SCHEME://AUTHORITY/PATH?OPTION=VALUE&OPTION=VALUE."""
+"""Names that resolve to addresses of daemons: SCHEME://AUTHORITY/PATH?OPTION=VALUE&OPTION=VALUE."""
 
 import math
 from collections.abc import Mapping
@@ -17,24 +17,25 @@ _MOST_S = 86_400.0
 
 
 def is_name(text: str) -> bool:
-    """Return whether a text is a name, and not an address: HOST:PORT, unix:PATH, or what else gRPC takes without //."""
+    """Return whether a text is a name. Otherwise it is an address: HOST:PORT, unix:PATH, or another one of gRPC."""
     return "://" in text and not text.startswith("unix:")
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """Parts of a name, without the escapes of characters in them."""
+    """Name that resolves to addresses, split into its parts, with %-escapes decoded."""
 
+    # The whole name.
     text: str
     scheme: str
     authority: str
-    # Without the slash at its beginning.
+    # Without the leading slash.
     path: str
     options: Mapping[str, str]
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Split a name into its parts; raise InvalidParameter."""
+        """Split a name into its parts. Raise InvalidParameter if it is invalid."""
         try:
             parts = urlsplit(text, allow_fragments=False)
             options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
@@ -43,16 +44,16 @@ class Name:
         return cls(text, parts.scheme, unquote(parts.netloc), unquote(parts.path).removeprefix("/"), options)
 
     def error(self, what: str) -> InvalidParameter:
-        """Return the error for a mistake in the name."""
+        """Return an error about this name."""
         return InvalidParameter(what, place=self.text)
 
     def allow_options(self, *allowed: str) -> None:
-        """Raise InvalidParameter for an option that the scheme doesn't have."""
+        """Raise InvalidParameter if the name has any other option."""
         if unknown := sorted(self.options.keys() - set(allowed)):
             raise self.error(f"{self.scheme} has no option {unknown[0]!r}; use {' or '.join(allowed) or 'none'}")
 
     def seconds(self, option: str, default: float) -> float:
-        """Return the value of an option in seconds; raise InvalidParameter unless it is above 0 and at most a day."""
+        """Return the value of an option in seconds. Raise InvalidParameter unless it is above 0 and at most a day."""
         given = self.options.get(option)
         if given is None:
             return default
@@ -66,9 +67,9 @@ class Name:
 
 
 def resolver_for(text: str, settings: Settings) -> Resolver:
-    """Return the resolver of a name, made by its scheme's factory from the Name and the settings.
+    """Make the resolver of a name, by the entry point of its scheme.
 
-    Raises InvalidParameter for a bad name, and Unsupported where a package is missing.
+    Raises InvalidParameter for an invalid name, and Unsupported if a package is missing.
     """
     name = Name.parse(text)
     points = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}

@@ -1,6 +1,6 @@
-"""Resolver of ray:///NAME, the daemons that `nnrt_client.ray.start` has started under that name in a Ray cluster.
+"""Resolver of ray:///NAME: the fleet of daemons that `nnrt_client.ray.start` has started with NAME in a Ray cluster.
 
-The cluster is the one that this process is in, or that of RAY_ADDRESS, or the one that runs on this host.
+The cluster is the one to which this process is connected, else that of RAY_ADDRESS, else the one on this host.
 """
 
 from collections.abc import Sequence
@@ -23,12 +23,12 @@ _EVERY_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class DaemonLocation:
-    """Location of a daemon, from its actor."""
+    """Location of a daemon, as its Ray actor reports it."""
 
     address: str
     # The IP address of its host.
     host: str
-    # Whether only that host reaches it.
+    # Whether only clients on that host can reach the daemon.
     is_on_host_only: bool
 
 
@@ -37,23 +37,23 @@ def actor_name(fleet: str, index: int) -> str:
 
 
 def find_actors(fleet: str) -> list[Any]:
-    """Return handles of the actors of a fleet that Ray knows."""
+    """Return handles of a fleet's actors, which Ray lists by name."""
     found = ray.util.list_named_actors(all_namespaces=True)
     names = [entry["name"] for entry in found if entry["namespace"] == NAMESPACE]
     handles = []
     for name in sorted(name for name in names if name.rpartition("/")[0] == fleet):
         try:
             handles.append(ray.get_actor(name, namespace=NAMESPACE))
-        except ValueError:  # It has just gone.
+        except ValueError:  # The actor has just ended.
             continue
     return handles
 
 
 class FleetResolver(PollingResolver):
-    """Resolver of the daemons whose actors answer, of which it offers those that only their hosts reach only there."""
+    """Resolver of the daemons of a fleet whose actors answer and that this host can reach."""
 
     def __init__(self, name: str, fleet: str, every_s: float, timeout_s: float) -> None:
-        """Ask the actors of a fleet, which may take `timeout_s` to answer."""
+        """Create the resolver of a fleet. Its actors may take `timeout_s` to answer."""
         super().__init__(name, every_s + timeout_s)
         self._fleet = fleet
         self._every_s = every_s
@@ -91,7 +91,7 @@ class FleetResolver(PollingResolver):
 
 
 def create(name: Name, settings: Settings) -> FleetResolver:
-    """Make the resolver of a name; raise InvalidParameter."""
+    """Make the resolver of a name. Raise InvalidParameter for an invalid name."""
     name.allow_options("every")
     if name.authority or not name.path:
         raise name.error("it names no fleet; use ray:///NAME, as nnrt_client.ray.start got it")

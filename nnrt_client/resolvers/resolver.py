@@ -1,4 +1,4 @@
-"""Base of the resolvers, which find the addresses behind one name and report their changes."""
+"""Base of resolvers, which find the addresses of one name and report their changes."""
 
 import logging
 import queue
@@ -17,10 +17,9 @@ _log = logging.getLogger(__name__)
 Changed = Callable[[tuple[str, ...]], None]
 Failed = Callable[[ConnectionFailed], None]
 
-# Most addresses behind one name. More are no fleet, but a mistake or an attempt to make this process connect
-# everywhere.
+# Limit of the addresses of one name. More are a mistake, or an attempt to make this process connect everywhere.
 MOST_ADDRESSES = 1024
-# A host's name has at most 253 characters, and a port 5.
+# Limit of an address's length: a host name has at most 253 characters, and a port 5.
 _MOST_CHARACTERS = 260
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[\w.-]+):\d{1,5}", re.ASCII)
 _UNIX = re.compile(r"unix:[^\x00]+")
@@ -31,46 +30,45 @@ _END_S = 2.0
 
 
 class Resolver(Closable, ABC):
-    """Resolver of one name, which its scheme's factory makes; it knows the addresses for as long as it watches."""
+    """Base of resolvers of one name. The entry point of the name's scheme creates one."""
 
     def __init__(self, name: str, most_stale_s: float) -> None:
-        """Take the name; while look-ups succeed, a change goes unnoticed for `most_stale_s` at most."""
+        """Create it. While look-ups succeed, it notices each change within `most_stale_s`."""
         self.name = name
         self.most_stale_s = most_stale_s
         self._is_over = False
         self._is_failing = False
-        # What was found last, and the part of it that the watcher knows.
+        # The addresses that were last found, and the valid ones among them, which `changed` got.
         self._found: tuple[str, ...] | None = None
         self._published: tuple[str, ...] = ()
         self._changed: Changed = _ignore
         self._failed: Failed = _ignore
         self._thread: threading.Thread | None = None
-        # What `_wait` waits for: unlike a condition, a signal handler can't leave it locked.
+        # Wakes `_wait`. A queue, because a signal handler's exception could leave a threading.Condition locked.
         self._nudges: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     @abstractmethod
     def _follow(self) -> None:
-        """Call `_publish` with all addresses, at first and whenever they may have changed.
+        """Call `_publish` with all addresses, first at once and then whenever they may have changed.
 
-        Go on until `_wait` says that the watch is over. Raises ConnectionFailed where there is no answer; this is then
-        called again after a while.
+        Implementations return when `_wait` returns True. If a look-up fails they raise ConnectionFailed, and are called
+        again after a while.
         """
 
     def watch(self, changed: Changed, failed: Failed = lambda _: None) -> None:
-        """Start a thread that watches the name until `close`.
+        """Start a thread that watches the name until `close`. Call this only once.
 
-        The thread calls `changed` with all addresses at first and at each change; no address is an answer as well. A
-        failed look-up changes nothing. The first one of an outage is logged, and `failed` is called with it. This may
-        be called once.
+        The thread calls `changed` with all addresses (perhaps none), first at once and then at each change. A failed
+        look-up changes nothing. The thread logs the first failure after a success, and calls `failed` with it.
         """
         self._changed, self._failed = changed, failed
         self._thread = threading.Thread(target=self._run, name=f"nnrt-names {self.name}", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """End the watch: the watcher is not called any more.
+        """End the watch: the functions given to `watch` are not called any more. Idempotent.
 
-        Any thread may call this, even that of the watch. Calling it again does nothing.
+        Any thread may call this, also the watching thread.
         """
         self._is_over = True
         self._nudge()
@@ -80,21 +78,21 @@ class Resolver(Closable, ABC):
             thread.join(_END_S)
 
     def _interrupt(self) -> None:
-        """End what `_follow` waits for in other ways than by `_wait`."""
+        """Wake `_follow` if it waits for anything else than `_wait`."""
 
     def _nudge(self) -> None:
-        """End a `_wait`; any thread may call this."""
+        """Wake `_wait`. Any thread may call this."""
         self._nudges.put(None)
 
     def _wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for `timeout_s`, or for a nudge, and return whether the watch is over."""
+        """Wait for `timeout_s`, or for `_nudge`. Return whether the watch has ended."""
         if not self._is_over:
             with suppress(queue.Empty):
                 self._nudges.get(timeout=timeout_s)
         return self._is_over
 
     def _publish(self, addresses: Iterable[str]) -> None:
-        """Call the watcher with all addresses, if they have changed."""
+        """Call `changed` with all valid addresses, if they have changed."""
         if self._is_failing:
             self._is_failing = False
             _log.warning("%s: look-ups succeed again", self.name)
@@ -128,7 +126,7 @@ class PollingResolver(Resolver):
 
     @abstractmethod
     def _ask(self) -> tuple[tuple[str, ...], float]:
-        """Return the addresses now, and the seconds after which to ask again; raise ConnectionFailed."""
+        """Return the addresses now, and the seconds until the next call. Raise ConnectionFailed."""
 
     def _follow(self) -> None:
         is_over = False
@@ -139,7 +137,7 @@ class PollingResolver(Resolver):
 
 
 def sound_addresses(name: str, found: Iterable[str]) -> tuple[str, ...]:
-    """Return the texts that can be addresses, each once and MOST_ADDRESSES at most; log which are left out."""
+    """Return the texts that are valid addresses, each once and at most MOST_ADDRESSES. Log the others."""
     sound: dict[str, None] = {}
     for address in found:
         if len(sound) == MOST_ADDRESSES:
@@ -154,4 +152,4 @@ def sound_addresses(name: str, found: Iterable[str]) -> tuple[str, ...]:
 
 
 def _ignore(_: object) -> None:
-    """Do nothing, as long as there is no watcher."""
+    """Do nothing: the default before `watch` is called."""

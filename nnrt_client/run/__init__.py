@@ -1,1 +1,1 @@
-"""Runs of a prepared model: executors, and the dispatcher that sends their runs over the links of a session."""
+"""Runs of a prepared model: the executor, and the dispatcher that sends runs to the daemon."""

@@ -1,4 +1,4 @@
-"""Fetches replies of runs whose links broke; the daemon keeps them until then (PreparedModel.AwaitRun)."""
+"""Fetches of replies that the daemon keeps after a run's link broke (PreparedModel.AwaitRun)."""
 
 from collections import deque
 from functools import partial
@@ -13,7 +13,7 @@ from nnrt_client.run.reply import Reply
 from nnrt_client.run.run import Run
 from nnrt_client.run.session_runs import SessionRuns
 from nnrt_client.session.broken_call import BrokenCall, CutOff
-from nnrt_client.session.errands import begin
+from nnrt_client.session.errands import start_in_worker
 from nnrt_client.session.session import Session
 from nnrt_hdi.errors import ConnectionFailed, NnrtError, OperationFailed
 from nnrt_hdi.v2 import prepared_model_pb2
@@ -21,12 +21,19 @@ from nnrt_hdi.wire.run_messages import Chunk
 
 
 class AwaitedRun:
-    """Substitute for the link of a run: it fetches the reply."""
+    """Run whose reply is fetched by an AwaitRun call. It stands in for the link of the run."""
 
     def __init__(self, session: Session, run: Run, broken: BrokenCall | None, since: int) -> None:
-        """Create it. `broken` says how the run's link ended, if it did; `since` at which attachment it was opened."""
-        self.asked = run
-        # The id that the run had on the link.
+        """Create it.
+
+        Args:
+            session: The session of the run.
+            run: The run.
+            broken: How the run's link broke, or None if it works and the reply was only too long for it.
+            since: The session's attachment at which the link was opened.
+        """
+        self.run = run
+        # The run's id on the link; the run gets a new id if it is sent again.
         self.run_id = run.id
         self.is_over = False
         self._session = session
@@ -34,16 +41,16 @@ class AwaitedRun:
         self._was_cut_off = broken is not None and broken.is_cut_off
         self._attachment = since
         self._call: Any = None
-        # Whether the daemon never got the run, so that it can be sent again.
+        # Whether the daemon never got the run. If so, the client sends it again.
         self.never_arrived = False
 
     def carries(self, run: Run) -> bool:
-        """Return whether the run's reply is still to come; see `Link.carries`."""
-        return self.asked is run and not self.is_over
+        """Return whether the reply of this run is still being fetched; see `Link.carries`."""
+        return self.run is run and not self.is_over
 
     def stop(self, run: Run, reason: NnrtError) -> None:
-        """Handle that the run was cancelled; see `Link.stop`."""
-        if not run.is_written_by_daemon:  # Else its reply says when the daemon has stopped it.
+        """End the cancelled run, unless the daemon may still write its outputs; see `Link.stop`."""
+        if not run.is_written_by_daemon:  # Else the reply shows that the daemon has stopped the run.
             run.fail(reason)
             self.end()
 
@@ -53,11 +60,11 @@ class AwaitedRun:
             self._call.cancel()
 
     def fetch(self) -> None:
-        """Fetch the reply and end the run with it, unless the daemon never got the run.
+        """Fetch the reply and end the run with it. Set `never_arrived` if the daemon never got the run.
 
-        Tries again each time that the session finds its daemon again.
+        If the connection breaks, this tries again as soon as the session is connected again.
         """
-        run = self.asked
+        run = self.run
         try:
             self._fetch(run)
         except Exception as error:
@@ -94,19 +101,19 @@ class AwaitedRun:
                 ChunkedReply(run, Reply(reply), self._call, session.compressor).finish()
                 return
             except (grpc.RpcError, CutOff) as error:
-                self._broken = error.broken if isinstance(error, CutOff) else BrokenCall.of(error)
+                self._broken = error.broken if isinstance(error, CutOff) else BrokenCall.from_rpc_error(error)
             if is_second_failure and not self._is_unknown(run, self._broken):
                 assert failure is not None
                 raise failure
 
     def _is_unknown(self, run: Run, broken: BrokenCall) -> bool:
-        """Return whether the run can be sent again: the daemon doesn't know it, and it writes no tensors."""
+        """Return whether the run can be sent again: the daemon doesn't know its id, and it uses no Tensors."""
         is_unknown = self._was_cut_off and isinstance(broken.error, ConnectionFailed)
         return is_unknown and run.tensors is None and run.given_up is None
 
 
 class Fetches:
-    """Fetches of replies, at most `most` at a time, in threads that may wait. Belongs to the loop."""
+    """Queue of replies to fetch. At most `most` threads fetch at a time. Only the loop calls this."""
 
     def __init__(self, session: Session, runs: SessionRuns, most: int) -> None:
         self._session = session
@@ -118,12 +125,12 @@ class Fetches:
     def __bool__(self) -> bool:
         return bool(self._waiting or self._under_way)
 
-    def asked(self) -> list[Run]:
-        """Return the runs whose replies are being fetched or wait for that."""
-        return [awaited.asked for awaited in (*self._waiting, *self._under_way)]
+    def under_way(self) -> list[Run]:
+        """Return the runs whose replies are being fetched or will be."""
+        return [awaited.run for awaited in (*self._waiting, *self._under_way)]
 
     def add(self, run: Run, broken: BrokenCall | None, since: int) -> None:
-        """Fetch the reply of a run as soon as a thread is free. `broken` says how its link broke, if it did."""
+        """Fetch the reply of a run as soon as a thread is free. See `AwaitedRun` for the arguments."""
         if not (isinstance(run.link, AwaitedRun) and run.link.carries(run)):
             awaited = AwaitedRun(self._session, run, broken, since)
             self._waiting.append(awaited)
@@ -133,20 +140,21 @@ class Fetches:
     def _begin_next(self) -> None:
         while self._waiting and len(self._under_way) < self._most:
             awaited = self._waiting[0]
-            has_begun = begin(awaited.fetch, partial(self._runs.post, self._fetched, awaited))
+            has_begun = start_in_worker(awaited.fetch, partial(self._runs.post, self._fetched, awaited))
             self._waiting.popleft()
             if has_begun:
                 self._under_way.add(awaited)
             else:
-                awaited.asked.fail(
+                awaited.run.fail(
                     ConnectionFailed("its reply can't be fetched: no thread is left", place=self._session.place)
                 )
 
     def _fetched(self, awaited: AwaitedRun, _: None) -> None:
         if awaited in self._under_way:
-            self._runs.forget(awaited.run_id)  # The reply is here; or the run never arrived and must not start later.
+            # The daemon may free the reply. If the run never arrived, it must not start later under this id.
+            self._runs.forget(awaited.run_id)
             if awaited.never_arrived:
-                self._runs.send_over_grpc(awaited.asked, former_id=awaited.run_id)
+                self._runs.send_over_grpc(awaited.run, former_id=awaited.run_id)
             self._under_way.discard(awaited)
         self._begin_next()
         if self._runs.death is not None:

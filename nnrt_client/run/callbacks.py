@@ -1,4 +1,4 @@
-"""Callbacks of `run_async`: exactly one per run, in a thread of the runtime."""
+"""Callbacks of `run_async`. Each run causes exactly one, in a thread of the runtime."""
 
 import threading
 from collections.abc import Callable
@@ -14,19 +14,19 @@ from nnrt_hdi.errors import NnrtError
 # Whether this thread is inside a callback.
 _here = threading.local()
 
-# Called with result and error of a run, one of them None.
+# Calls the application's callback with the result and the error of a run, one of which is None.
 Deliver = Callable[["RunResult[Any] | None", "NnrtError | None"], object]
 
 
 class Callbacks(LockOwner):
-    """Callbacks of an executor's runs. They may wait for anything except each other."""
+    """Callbacks of an executor's runs. A callback must not wait for another one."""
 
     def __init__(self, call_back: Callable[..., object]) -> None:
         """Create it. `call_back` calls a function in a thread for callbacks."""
         self._call_back = call_back
         # Runs whose callbacks have not returned.
         self._expected: set[Run] = set()
-        # Callbacks of ended runs that no thread has begun.
+        # Callbacks of ended runs that no thread has started yet.
         self._unbegun: set[Callable[[], None]] = set()
         super().__init__()
 
@@ -52,7 +52,7 @@ class Callbacks(LockOwner):
         self._expected.discard(run)
         self._changes.announce()
 
-    def ended(self, deliver: Deliver, run: Run) -> None:
+    def start(self, deliver: Deliver, run: Run) -> None:
         """Start the callback of a run that has ended."""
         delivery = partial(self._deliver, deliver, run)
         with self._lock:
@@ -61,23 +61,24 @@ class Callbacks(LockOwner):
         self._call_back(self._make, delivery)
 
     def settle(self) -> None:
-        """Wait until all callbacks have returned; return at once within a callback.
+        """Wait until all callbacks have returned. Return at once if the calling thread is in a callback.
 
-        This thread calls those that no other thread has begun: all threads may be in callbacks that wait for this one.
+        The calling thread also makes callbacks that no other thread has started, because all threads for callbacks may
+        be waiting for the calling thread.
         """
         if getattr(_here, "is_callback", False):
             return
         while True:
-            self._changes.wait_for(lambda: self._unbegun or not self._awaited())
+            self._changes.wait_for(lambda: self._unbegun or not self._has_pending())
             with self._lock:
                 delivery = self._unbegun.pop() if self._unbegun else None
             if delivery is not None:
                 delivery()
-            elif not self._awaited():
+            elif not self._has_pending():
                 return
 
-    def _awaited(self) -> bool:
-        """Return whether a callback is still to come. A run whose start was interrupted has none."""
+    def _has_pending(self) -> bool:
+        """Return whether a callback is still to come. A run whose start was interrupted causes none."""
         return any(run.keeps_tensors or not run.ended.is_set for run in list(self._expected))
 
     def _make(self, delivery: Callable[[], None]) -> None:
@@ -88,7 +89,7 @@ class Callbacks(LockOwner):
             delivery()
 
     def _deliver(self, deliver: Deliver, run: Run) -> None:
-        """Call a callback."""
+        """Call a callback, then release the run's tensors."""
         _here.is_callback = True
         try:
             run.stamps.wake()

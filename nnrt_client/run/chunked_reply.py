@@ -1,4 +1,4 @@
-"""Reply over gRPC: a frame, and chunks of the outputs that are too long for it."""
+"""Reply over gRPC: a frame, then chunks of the outputs that are too long for the frame."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -6,7 +6,7 @@ from time import perf_counter_ns
 
 import grpc
 
-from nnrt_client.run.descriptions import CHUNKS, REGION, placed_at
+from nnrt_client.run.descriptions import CHUNKS, REGION, region_of
 from nnrt_client.run.reply import Reply
 from nnrt_client.run.run import Run
 from nnrt_client.session.broken_call import BrokenCall, CutOff
@@ -21,32 +21,32 @@ from nnrt_hdi.wire.run_messages import Chunk
 
 
 class ChunkedReply:
-    """Reply of a run, of which chunks may still be read."""
+    """Reply of a run, with outputs that may follow its frame in chunks."""
 
     def __init__(
         self, run: Run, reply: Reply, messages: Iterator[Bytes | Chunk], compressor: Compressor | None
     ) -> None:
         self._run = run
         self._reply = reply
-        self._messages = messages if compressor is None else compressor.counted(messages)
+        self._messages = messages if compressor is None else compressor.count_received(messages)
         outcome = reply.outcome
         self._outputs = () if outcome is None else outcome.outputs
         self._chunked = [index for index, output in enumerate(self._outputs) if output.place == CHUNKS]
         self.is_read = not self._chunked
 
     def finish(self) -> None:
-        """End the run with this reply. Raise the errors of `Run.finish`."""
+        """Read the chunks and end the run with this reply. Raise the errors of `Run.finish`."""
         self._run.finish(self._unpacked, self._reply)
 
     def _unpacked(self) -> list[Elements]:
-        """Read the outputs into new arrays, or, those in chunks, into the memory of their tensors.
+        """Return the outputs: new arrays, or, for outputs that come in chunks, the memory of their tensors.
 
-        Nothing is written unless all outputs fit. Nonsense that the reply announces is not waited for.
+        Nothing is written if an output doesn't fit its tensor. Invalid announced sizes raise before any chunk is read.
 
         Raises:
             NnrtError: The reply contains this error.
             CutOff: The call broke.
-            OperationFailed: The daemon sent something else than chunks.
+            OperationFailed: The daemon sent something other than chunks.
         """
         run = self._run
         outputs = partial(run.packet.outputs, run, self._reply)
@@ -56,7 +56,7 @@ class ChunkedReply:
         try:
             arrays = self._placed(specs)
         except NnrtError:
-            # The error may not be the daemon's, and the stream goes on: skip the chunks.
+            # The application may have caused the error, so the stream stays in use: skip the chunks.
             self._skip(sum(spec.byte_size for spec in specs.values()))
             self.is_read = True
             raise
@@ -89,10 +89,10 @@ class ChunkedReply:
         return arrays
 
     def _outlined(self, index: int) -> Elements:
-        """Return an output without its elements."""
+        """Return an output of the right type and shape, without elements."""
         spec = self._run.signature.result_form(index, self._outputs[index]).spec
         if self._outputs[index].place == REGION:
-            return Stored(spec.numpy_dtype, spec.shape, spec.byte_size, placed_at(None))
+            return Stored(spec.numpy_dtype, spec.shape, spec.byte_size, region_of(None))
         return outline(spec)
 
     def _chunk(self) -> Chunk:
@@ -100,7 +100,7 @@ class ChunkedReply:
         try:
             message = next(self._messages, None)
         except grpc.RpcError as error:
-            raise CutOff(BrokenCall.of(error)) from None
+            raise CutOff(BrokenCall.from_rpc_error(error)) from None
         if not isinstance(message, Chunk):
             raise OperationFailed("the daemon sent something else than the rest of an output")
         return message

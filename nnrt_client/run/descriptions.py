@@ -1,4 +1,4 @@
-"""Descriptions: what all runs of one kind have in common, computed once (nnrt_hdi/wire/packet.py)."""
+"""Descriptions: the data that runs with equal shapes share in their frames (nnrt_hdi/wire/packet.py)."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,11 +18,12 @@ from nnrt_hdi.tensor import Shape
 from nnrt_hdi.v2 import model_pb2, prepared_model_pb2
 from nnrt_hdi.wire.packet import FrameLayout
 
-# Tensors up to this size travel in a packet of the local socket, if those of one direction together have no more.
+# A packet of the local socket carries tensors up to the first size, and per direction up to the second in all.
 INLINE_BYTES = 16 << 10
 PACKET_INLINE_BYTES = 40 << 10
-# Descriptions that a model keeps, the latest ones.
+# Number of descriptions that a model keeps; the oldest goes first.
 _MOST_KINDS = 64
+# Number of descriptions in a row that may serve no second run; see Kinds.
 _MOST_IN_VAIN = 8
 
 INLINE = prepared_model_pb2.TENSOR_PLACE_INLINE
@@ -30,15 +31,15 @@ REGION = prepared_model_pb2.TENSOR_PLACE_REGION
 CHUNKS = prepared_model_pb2.TENSOR_PLACE_CHUNKS
 NOWHERE = prepared_model_pb2.TENSOR_PLACE_NOWHERE
 
-# A comprehension would add a Python frame to every small run.
+# `map` with this is quicker than a comprehension, which adds a Python frame to every small run.
 _shape_of = attrgetter("shape")
 
-# The shapes of the inputs; with Tensors, the kinds of inputs and outputs.
+# Key of runs that share a description: the shapes of the inputs; with Tensors, the kinds of inputs and outputs.
 Kind = tuple[Any, ...]
 
 
 class Describable(Protocol):
-    """Part of a run that a description reads."""
+    """Run, as far as its description depends on it."""
 
     signature: Signature
     inputs: Sequence[Elements]
@@ -47,22 +48,22 @@ class Describable(Protocol):
 
 
 class Described(NamedTuple):
-    """Tensor of a description."""
+    """Tensor in a description: its type and shape, and where its bytes travel (TensorPlace)."""
 
     data_type: int
     dtype: np.dtype[np.generic]
-    # Empty for an open output, whose shape only the run tells.
+    # Empty for an open output, whose shape is known only after the run.
     shape: Shape
-    # For an open output, the room reserved for it.
+    # For an open output, the size of the memory reserved for it.
     size_bytes: int
     place: Any
     is_open: bool = False
 
 
 class Description:
-    """What runs of one kind have in common: the model, the shape of each tensor, and where each one lies.
+    """Data that runs of one kind share: the model, the shape of each tensor, and where its bytes travel.
 
-    The daemon keeps a description under its number. A description numbered 0 is not kept and travels with every run.
+    The daemon keeps a description under its number. A description numbered 0 is not kept: every run carries it.
     """
 
     __slots__ = (
@@ -94,30 +95,30 @@ class Description:
         inputs: Sequence[Described],
         outputs: Sequence[Described],
     ) -> None:
-        # The kinds that learn from its runs.
+        # The owner, which learns the shapes of outputs from the runs.
         self.kinds = kinds
         self.number = number
-        # Whether the daemon has it, because a run with it was answered.
+        # Whether the daemon has the description: it has answered a run that carried it.
         self.is_answered = False
         self.was_forgotten = False
-        # Nanoseconds that the latest run waited for the device and was on it; infinite before the first.
+        # Nanoseconds that the latest run waited for the device and computed; infinite before the first run.
         self.busy_ns = sys.maxsize
         self.inline_inputs = [at for at, one in enumerate(inputs) if one.place == INLINE]
         self.region_inputs = [at for at, one in enumerate(inputs) if one.place == REGION]
         self.chunked_inputs = [at for at, one in enumerate(inputs) if one.place == CHUNKS]
         self.has_open_outputs = any(one.is_open for one in outputs)
-        # With the bytes to reserve.
+        # Pairs of an output's index and the bytes to reserve for it.
         self.region_outputs = [(at, one.size_bytes) for at, one in enumerate(outputs) if one.place == REGION]
         self.layout = layout = FrameLayout(
             [one.size_bytes if one.place == INLINE else None for one in inputs],
             [] if self.has_open_outputs else [one.size_bytes if one.place == INLINE else None for one in outputs],
             len(self.region_inputs) + len(self.region_outputs),
         )
-        # Size of the longer one of request and reply, as far as known.
+        # Size of the request or of the reply, whichever is longer, as far as known.
         self.frame_bytes = max(layout.request_bytes, layout.reply_bytes)
         # Whether all tensors travel in the frames.
         self.is_inline = len(self.inline_inputs) == len(inputs) and not self.region_outputs
-        # Inline outputs of a promised reply: data types, shapes, offsets. The other outputs, with their indexes.
+        # Data types, shapes and offsets of inline outputs in a reply that is as described. The other outputs, by index.
         inline = [] if self.has_open_outputs else [one for one in outputs if one.place == INLINE]
         self.dtypes = [one.dtype for one in inline]
         self.shapes = [one.shape for one in inline]
@@ -128,10 +129,10 @@ class Description:
         ).SerializeToString()
 
     def forget(self) -> None:
-        """Handle that the daemon has forgotten it.
+        """Handle that the daemon has dropped the description: send it again with the next run.
 
-        After the second time the description travels with every run, because the daemon has no room for it. Two runs
-        under way may report the same time.
+        When the daemon drops it a second time, its memory is too short: from then on every run carries the description.
+        Two runs under way may report the same drop; the second report is ignored.
         """
         if not self.is_answered:
             return
@@ -151,7 +152,7 @@ def _message(one: Described) -> prepared_model_pb2.TensorDescription:
 
 
 class Descriptions:
-    """Descriptions of a model's runs, separate for each way to its daemon."""
+    """Descriptions of a model's runs, separate for the local socket and for gRPC."""
 
     def __init__(self, session: Session) -> None:
         self.local = Kinds(session, is_local=True)
@@ -159,21 +160,21 @@ class Descriptions:
 
 
 class Kinds:
-    """Descriptions of a model's runs on one way to its daemon, by kind."""
+    """Descriptions of a model's runs over the local socket or over gRPC, by kind."""
 
     def __init__(self, session: Session, *, is_local: bool) -> None:
         self._session = session
         self._is_local = is_local
         # Oldest first.
         self._known: dict[Kind, Description] = {}
-        # How many kinds in a row never came again, as in a model whose shapes grow with each run. Beyond a limit, only
-        # kinds that came before get a description of their own.
+        # Number of descriptions made in a row that no later run used, as for a model whose shapes grow with each run.
+        # Beyond _MOST_IN_VAIN, a kind gets a description only when it comes a second time.
         self._described_in_vain = 0
         self._came_once: dict[Kind, None] = {}
         # Kinds whose outputs have different shapes in each run.
         self._varied: dict[Kind, None] = {}
 
-    def of(self, run: Describable) -> Description:
+    def describe(self, run: Describable) -> Description:
         """Return the description of a run."""
         kind = _kind_of(run)
         description = None if kind is None else self._known.get(kind)
@@ -183,7 +184,7 @@ class Kinds:
         return description
 
     def _new(self, run: Describable, kind: Kind | None) -> Description:
-        """Make the description of a new kind, and keep it if it says everything about the outputs."""
+        """Make the description of a new kind. Keep it if it has the shapes of all outputs."""
         signature = run.signature
         shapes = [None if form.size_bytes < 0 else form.shape for form in signature.output_forms]
         return self._described(run, kind, shapes)
@@ -200,9 +201,9 @@ class Kinds:
         return description
 
     def learn(self, run: Describable, description: Description, results: Sequence[Elements]) -> None:
-        """Make a description for later runs of the kind, with the shapes that the outputs of this run had.
+        """Make a description for later runs of this kind, with the output shapes of this run.
 
-        If the description already said other shapes, outputs differ from run to run: their kind stays open.
+        If the description already had other shapes, the outputs differ from run to run: the kind keeps open outputs.
         """
         kind = _kind_of(run)
         if kind is None or kind in self._varied:
@@ -260,7 +261,7 @@ class Kinds:
             elif not self._is_local:
                 place = INLINE
             elif size_bytes <= min(INLINE_BYTES, room) and not (is_open and target is not None):
-                room -= size_bytes  # Before the first run nothing is known about the size of an open output.
+                room -= size_bytes  # The size of an open output counts as 0 before the first run.
                 place = INLINE
             elif (target is not None and target.is_sealed) or size_bytes:
                 place = REGION
@@ -271,7 +272,7 @@ class Kinds:
 
 
 def _promised(description: Description) -> list[Shape | None]:
-    """Return the shapes that a description promises; None for an output that nobody wants."""
+    """Return the output shapes of a description, with None for each output that the client doesn't want."""
     elsewhere = {at: None if one.place == NOWHERE else one.shape for at, one in description.elsewhere}
     inline = iter(description.shapes)
     count = len(elsewhere) + len(description.shapes)
@@ -279,20 +280,20 @@ def _promised(description: Description) -> list[Shape | None]:
 
 
 def _kind_of(run: Describable) -> Kind | None:
-    """Return the key of a run's kind, or None for a run that is like no other."""
+    """Return the key of a run's kind, or None for a run that can't share a description."""
     tensors = run.tensors
     kind = tuple(map(_shape_of, run.inputs)) if tensors is None else tensors.kinds
     return (kind, *run.unwanted) if run.unwanted and kind is not None else kind
 
 
 def _put(entries: dict[Any, Any], key: Any, value: Any) -> None:
-    """Add an entry and drop the oldest, from any thread."""
+    """Add an entry, and drop the oldest one if there are too many. Any thread may call this."""
     if len(entries) >= _MOST_KINDS:
         oldest, *_ = entries.copy()
         entries.pop(oldest, None)  # Another thread may have removed it.
     entries[key] = value
 
 
-def placed_at(buffer: DeviceBuffer | None) -> "model_pb2.BufferRegion":
-    """Return the region of an output in memory of the device; without a buffer for an output that nobody wants."""
-    return model_pb2.BufferRegion() if buffer is None else buffer.place
+def region_of(buffer: DeviceBuffer | None) -> "model_pb2.BufferRegion":
+    """Return the region of a buffer, or an empty region if there is no buffer (an unwanted output)."""
+    return model_pb2.BufferRegion() if buffer is None else buffer.region

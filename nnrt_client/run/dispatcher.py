@@ -1,4 +1,4 @@
-"""Dispatcher: accepts the runs of a model, places them, and ends them."""
+"""Dispatcher: accepts the runs of a model, sends them, and ends them."""
 
 import math
 from abc import ABC, abstractmethod
@@ -20,20 +20,20 @@ Targets = Sequence[RunTensor[Any] | NewArray]
 
 
 class Dispatcher(Closable, ABC):
-    """Base of what places the runs of one model: on one session, on a pool, or in parts. Its executor closes it."""
+    """Base of dispatchers of one model's runs: to one session, to a pool, or in parts. The executor closes it."""
 
-    # What errors call the closed object.
+    # What error messages call the closed object.
     kind = "session"
-    # Seconds that a run without a timeout may take. The daemon doesn't learn of this limit.
+    # Seconds that a run without a timeout may take. Only the client knows this limit.
     bound_s = math.inf
     is_open = True
-    # The model's inputs and outputs; set by constructors, like everything below.
+    # The model's inputs and outputs. Constructors of subclasses set this and all attributes below.
     signature: Signature
-    # Creates a run, which is in `runs` until it has ended.
+    # Creates a run. A run that was accepted is in `runs` until it ends.
     new_run: Callable[[], Run]
     runs: set[Run]
     # Sends a run and waits until it ends. Raises errors that are found before anything is sent.
-    run_here: Callable[[Run], None]
+    run_sync: Callable[[Run], None]
     # Sends a run and returns. Raises errors that are found before anything is sent.
     start: Callable[[Run], None]
     # Calls a function in a thread for callbacks.
@@ -67,7 +67,7 @@ class Dispatcher(Closable, ABC):
             inputs: As for `run_sync`.
             outputs: As for `run_sync`.
             timeout_ms: As for `run_sync`.
-            unwanted: Indexes of outputs that need not be sent; anything may stand in their place.
+            unwanted: Indexes of outputs that the daemon need not send; the result has arbitrary values for them.
             run: The run to use, or None for a new one.
 
         Returns:
@@ -81,7 +81,7 @@ class Dispatcher(Closable, ABC):
         run = run or self.new_run()
         try:
             self._accept(run, inputs, outputs, timeout_ms, unwanted)
-            self.run_here(run)
+            self.run_sync(run)
             result, error = run.take()
             if error is not None:
                 raise error
@@ -92,7 +92,7 @@ class Dispatcher(Closable, ABC):
         except BaseException:
             self._abandon(run)
             raise
-        finally:  # The error knows this frame: a cycle would keep tensors until it is looked for.
+        finally:  # The error refers to this frame: a cycle would keep tensors until the garbage collector runs.
             run = result = error = None
 
     def begin(
@@ -110,10 +110,10 @@ class Dispatcher(Closable, ABC):
             outputs: As for `run`.
             timeout_ms: As for `run`.
             unwanted: As for `run`.
-            attach: Connects the run with who learns of its end; returns False if the run has ended already.
+            attach: Sets the callback or future that the run's end settles; returns False if the run has ended already.
 
         Raises:
-            NnrtError: As `run`, for errors found before anything is sent. Nobody else learns of the run then.
+            NnrtError: As `run`, for errors found before anything is sent. No callback is called then.
         """
         run = self.new_run()
         try:
@@ -127,15 +127,15 @@ class Dispatcher(Closable, ABC):
             raise
 
     def cancel(self, run: Run, reason: NnrtError) -> bool:
-        """Cancel a run. Return False if it has ended, or was cancelled for another reason."""
+        """Cancel a run. Return False if it has ended already, or was cancelled for another reason."""
         if run.give_up(reason):
             self.give_up(run)
         return run.given_up is reason
 
     def end(self, others: Iterable[Run] = ()) -> bool:
-        """Accept no more runs, and end those in flight and `others`; return False if this was done before.
+        """Accept no more runs, and end the runs in flight and `others`. Return False if it had ended before.
 
-        The runs end with the daemon's death, if it has died, else with OperationFailed.
+        The runs end with the error of the daemon's death if it has died, else with OperationFailed.
         """
         is_first, self.is_open = self.is_open, False
         for run in {*list(self.runs), *others}:
@@ -154,7 +154,7 @@ class Dispatcher(Closable, ABC):
         arrays = signature.arrays(inputs) if outputs is None else None
         if arrays is None:
             run.tensors = tensors = RunTensors(signature, outputs)
-            tensors.hold(signature.in_order(inputs) if given is None else given)
+            tensors.retain(signature.in_order(inputs) if given is None else given)
             arrays = [signature.fitting(index, given) for index, given in enumerate(tensors.inputs)]
         run.inputs = arrays
 
@@ -173,7 +173,7 @@ class Dispatcher(Closable, ABC):
             raise self._closed()
 
     def _abandon(self, run: Run) -> None:
-        """End a run whose start or wait was interrupted. No output is written after this has returned."""
+        """End a run whose start or wait was interrupted. No output is written after this returns."""
         reason = OperationFailed("the run was given up")
         if not run.id and run.link is None:  # The dispatcher never got it.
             run.fail(reason)

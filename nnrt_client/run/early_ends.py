@@ -1,4 +1,4 @@
-"""Runs that end before their replies arrive: they are late, or were cancelled."""
+"""Early ends: runs that end before their replies arrive, because they are late or were cancelled."""
 
 import logging
 import math
@@ -17,47 +17,50 @@ from nnrt_hdi.errors import NnrtError, OperationFailed, TimedOut
 
 _log = logging.getLogger(__name__)
 
-# A reply that the daemon has sent arrives within this time, or is lost.
+# A reply that doesn't arrive this soon after the daemon sent it is taken for lost.
 _ARRIVAL_S = 0.05
 
 
 class EarlyEnds:
-    """Ends runs early, and calls the ways when they are due. Belongs to the loop."""
+    """Timer of a session: it ends late and cancelled runs, and makes the periodic checks of each Way.
+
+    Only the loop calls this.
+    """
 
     def __init__(self, session: Session, runs: SessionRuns, ways: Sequence[Way]) -> None:
         self._runs = runs
         self._ways = ways
         self._settings = session.settings
-        # Runs that must end early but are still on a link, with the time until which the daemon may end them.
+        # Cancelled runs that are still on a link, with the time until which the daemon may end them.
         self.stopping: dict[Run, float] = {}
         self._wakes_at = math.inf
-        # When to check runs next. Ways may be due sooner.
+        # When to check runs next. A Way may ask for an earlier check of its own.
         self._runs_due = 0.0
         self._timer: Any = None
 
     def wake_at(self, until: float) -> None:
-        """Check everything at that time or sooner."""
+        """Check all runs and ways at this time (time.monotonic()) or sooner."""
         if until < self._wakes_at and until < math.inf:
             self.sleep()
             self._timer = io_loop().events.call_later(max(until - time.monotonic(), 0.0), self._look_after_all)
             self._wakes_at = until
 
     def end_at(self, until: float) -> None:
-        """Check the runs at that time or sooner."""
+        """Check all runs at this time (time.monotonic()) or sooner."""
         self._runs_due = min(self._runs_due, until)
         self.wake_at(until)
 
     def sleep(self) -> None:
-        """Check nothing any more, until `wake_at` is called."""
+        """Stop checking until `wake_at` is called."""
         self._wakes_at = math.inf
         if self._timer is not None:
             self._timer.cancel()
 
     def end(self, run: Run, reason: NnrtError, *, is_left: bool = False) -> None:
-        """End a run, wherever it is, and let the daemon stop it.
+        """End a run, wherever it is, and ask the daemon to stop it.
 
-        A run whose outputs the daemon writes into tensors of the application ends when the daemon has confirmed that it
-        stopped, or after `verdict_timeout_s`: from then on nothing may be written there.
+        If the daemon writes outputs into tensors of the application, the run ends when the daemon has confirmed that it
+        stopped, or after `verdict_timeout_s`, because nothing may be written there after the end.
 
         Args:
             run: The run.
@@ -93,20 +96,20 @@ class EarlyEnds:
         bound = f"{run.timeout_ms} ms" if run.timeout_ms else f"{self._settings.run_timeout_s:g} s"
         self.end(run, TimedOut(f"the run took longer than {bound}"), is_left=is_left)
 
-    def confirmed(self, run_ids: set[int]) -> None:
-        """Stop waiting for these runs: the daemon has ended them, or never had them."""
+    def confirm_ended(self, run_ids: set[int]) -> None:
+        """Shorten the wait for these runs: the daemon has ended them, or never got them."""
         until = time.monotonic() + _ARRIVAL_S
         for run in [run for run in self.stopping if run.id in run_ids]:
             self.stopping[run] = min(self.stopping[run], until)
             self.end_at(until)
 
     def _look_after_all(self) -> None:
-        """End late runs, and call the ways that are due."""
+        """Check all ways, and the runs if their time has come."""
         self._wakes_at = math.inf
         now, again = time.monotonic(), self._runs_due
         if again <= now:
             again = self._look_after_runs(now)
-            self._runs_due = min(again, now + LOOK_AGAIN_S)  # Runs on links of threads are not announced.
+            self._runs_due = min(again, now + LOOK_AGAIN_S)  # Nothing calls `end_at` for runs on links of threads.
         self.wake_at(min(again, *(way.look_after(now) for way in self._ways)))
 
     def _look_after_runs(self, now: float) -> float:
@@ -114,7 +117,7 @@ class EarlyEnds:
         for run in set(self._runs.under_way()):
             try:
                 again = min(again, self._look_after(run, now))
-            except Exception:  # MemoryError, perhaps. The other runs must end all the same.
+            except Exception:  # Such as MemoryError. The other runs must end nevertheless.
                 _log.exception("a run could not be ended")
                 again = now + TICK_S
             del run  # So that this frame keeps no tensors alive.
@@ -125,7 +128,7 @@ class EarlyEnds:
 
     def _look_after(self, run: Run, now: float) -> float:
         """End a run if it is late. Return when to check it again."""
-        if run.ended.is_set:  # Its link waits for the reply, but not for ever: the reply may be lost.
+        if run.ended.is_set:  # Its link still waits for the reply. Limit that, because the reply may be lost.
             self.stopping.setdefault(run, now + self._settings.verdict_timeout_s)
         until = self.stopping.get(run)
         if until is None:

@@ -36,7 +36,7 @@ class Executor(Closable):
     Inputs are arrays or Tensors, in the model's order or by name, with exactly the model's data types. Outputs come in
     the model's order with the model's data types: read-only arrays (copy one to change it), or the Tensors given for
     them. The contents of output Tensors are undefined after a run that failed. Runs may overlap, so each needs output
-    Tensors of its own. An executor whose daemon died stays dead: build again.
+    Tensors of its own. After its daemon died, an executor can't be used any more: build again.
     """
 
     def __init__(self, compilation: Compilation) -> None:
@@ -98,14 +98,14 @@ class Executor(Closable):
         return TensorDesc._from_spec(item_at(self._dispatcher.signature.outputs, index, "output"))
 
     def input_dim_range(self, index: int) -> tuple[Shape, Shape]:
-        """Return the smallest and the largest shape that the device takes for an input.
+        """Return the smallest and the largest shape that the device accepts for an input.
 
         Returns:
             Two shapes of the input's rank.
 
         Raises:
             InvalidParameter: There is no such input.
-            OperationForbidden: The device doesn't say which shapes it takes.
+            OperationForbidden: The device doesn't report which shapes it accepts.
             UnavailableDevice: The daemon has died.
         """
         signature = self._dispatcher.signature
@@ -140,7 +140,7 @@ class Executor(Closable):
             The outputs: those given, or new read-only arrays, in the model's order and with its data types.
 
         Raises:
-            InvalidParameter: An input or output doesn't fit; OutputTooSmall where only the run could tell.
+            InvalidParameter: An input or output doesn't fit; OutputTooSmall if only the run showed that.
             NullPointer: An input or output is missing.
             OperationFailed: A Tensor is smaller than its description says.
             TimedOut: The run took longer than its timeout.
@@ -162,7 +162,7 @@ class Executor(Closable):
     ) -> "RunFuture[Any]":
         """Start a run and return its future.
 
-        The client reads inputs where they are: don't change them until the run has ended. A few threads, which all
+        The client doesn't copy inputs at once: don't change them until the run has ended. A few threads, which all
         devices of the runtime share, call the callbacks added to the future. `asyncio.wrap_future` makes it awaitable.
 
         Args:
@@ -196,14 +196,17 @@ class Executor(Closable):
         return future
 
     def set_on_run_done(self, callback: OnRunDone) -> None:
-        """Set the callback that later runs of `run_async` call when they end: callback(user_data, outputs, error).
+        """Set the callback for the end of later `run_async` runs: callback(user_data, outputs, error).
 
-        Either `error` or `outputs` is None, but Tensors given for the outputs are passed in any case.
+        `error` is None after a success. After a failure `outputs` is None, or the Tensors given for the outputs.
         """
         self._on_run_done = callback
 
     def set_on_service_died(self, callback: OnServiceDied) -> None:
-        """Set the callback that later runs of `run_async` call instead when their daemon dies: callback(user_data)."""
+        """Set the callback for the death of the daemon during later `run_async` runs: callback(user_data).
+
+        These runs call it in place of the `on_run_done` callback.
+        """
         self._on_service_died = callback
 
     def run_async(
@@ -217,7 +220,7 @@ class Executor(Closable):
             inputs: As for `run_sync`.
             outputs: As for `run_sync`.
             timeout_ms: Milliseconds that the run may take, at least 1.
-            user_data: What the callback gets to tell runs apart; not None.
+            user_data: Object by which the callback tells runs apart; not None.
 
         Raises:
             InvalidParameter: `timeout_ms` is below 1, `user_data` is None, or an input or output doesn't fit.
@@ -229,16 +232,16 @@ class Executor(Closable):
             if user_data is None:
                 raise InvalidParameter("user_data is None; give what the callback needs to tell runs apart")
             run.limit(timeout_ms)
-            done, died = self._on_run_done, self._on_service_died
+            done, died, callbacks = self._on_run_done, self._on_service_died, self._callbacks
             if done is None:
                 raise OperationForbidden(
                     "no on_run_done is set, so nobody would learn the result; call set_on_run_done"
                 )
             expected.append(run)
-            self._callbacks.expect(run)
+            callbacks.expect(run)
             deliver = partial(_deliver, self._dispatcher, done, died, user_data, outputs)
-            # Look again: `close` may have looked before this run was added.
-            return self._dispatcher.is_open and run.tell(partial(self._callbacks.ended, deliver), keeps_tensors=True)
+            # Check again: `close` may have looked for runs before this one was added.
+            return self._dispatcher.is_open and run.set_on_ended(partial(callbacks.start, deliver), keeps_tensors=True)
 
         try:
             self._dispatcher.begin(inputs, outputs, None, (), attach)
@@ -248,10 +251,10 @@ class Executor(Closable):
             raise
 
     def close(self) -> None:
-        """End the runs in flight, wait for their callbacks, and release the model.
+        """End the runs in flight, wait for their callbacks, and release the model. Idempotent.
 
-        Callbacks get OperationFailed, or the death of the daemon. Idempotent. A call from a callback does not wait,
-        because two callbacks that wait for each other would never end.
+        Callbacks get OperationFailed, or the error of the daemon's death. A call from a callback does not wait, because
+        two callbacks that wait for each other would never end.
         """
         is_first = self._dispatcher.end(self._callbacks.runs)
         self._callbacks.settle()

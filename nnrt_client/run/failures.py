@@ -11,7 +11,7 @@ ErrorT = TypeVar("ErrorT", bound=BaseException)
 
 
 def nnrt_error_of(error: BaseException, otherwise: str) -> NnrtError:
-    """Return an NnrtError as it is; else a new one that says what could not be done and why."""
+    """Return the error if it is an NnrtError, else a new NnrtError with the message `otherwise` and the cause."""
     if isinstance(error, NnrtError):
         return error
     if isinstance(error, MemoryError):

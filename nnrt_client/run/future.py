@@ -16,7 +16,7 @@ from nnrt_hdi.signals import raised_by_handler
 
 _log = logging.getLogger(__name__)
 
-# An interrupted thread waits this long for the end of its run, whose outputs may be being written.
+# Seconds that an interrupted thread waits for the end of its run, because outputs may be being written.
 WRITE_S = 10.0
 
 ResultT = TypeVar("ResultT")
@@ -29,12 +29,12 @@ GiveUp = Callable[[NnrtError], bool]
 class RunFuture(Future[ResultT]):
     """Future of a run; `submit` creates it.
 
-    A signal handler may interrupt a thread that waits or adds a callback at any line, so these take no lock of
-    concurrent.futures. Only the thread that ends the run takes it, and `concurrent.futures.wait`. Threads for callbacks
-    call the callbacks.
+    Threads that wait or add a callback don't take the lock of concurrent.futures, because a signal handler may
+    interrupt them at any line. Only the thread that ends the run and `concurrent.futures.wait` take it. The runtime's
+    threads for callbacks call the callbacks.
     """
 
-    # Stamps of the run; None for a run that consists of others.
+    # Time stamps of the run; None for a run that consists of other runs.
     _stamps: Stamps | None = None
 
     def _bind(self, give_up: GiveUp, call_back: Callable[..., object], convert: Convert | None = None) -> None:
@@ -64,7 +64,7 @@ class RunFuture(Future[ResultT]):
         return self._settled.is_set or self._is_cancelled
 
     def running(self) -> bool:
-        """Return False: a run can be cancelled until it has ended."""
+        """Return False, because a run can be cancelled until it has ended."""
         return False
 
     def cancelled(self) -> bool:
@@ -72,7 +72,7 @@ class RunFuture(Future[ResultT]):
         return self._is_cancelled
 
     def cancel(self) -> bool:
-        """Cancel the run, which the daemon stops. Return False if it had ended before."""
+        """Cancel the run, and ask the daemon to stop it. Return False if it had ended before."""
         if not self.done() and self._give_up(Cancelled("the run was cancelled")):
             self._is_cancelled = True
         return self._is_cancelled
@@ -100,7 +100,7 @@ class RunFuture(Future[ResultT]):
                 raise error
             finally:
                 del error, self  # The error refers to this frame.
-        return self._values[0]  # type: ignore[no-any-return]  # It is there where no error is.
+        return self._values[0]  # type: ignore[no-any-return]  # There is a value if there is no error.
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for the end of the run.
@@ -133,9 +133,9 @@ class RunFuture(Future[ResultT]):
     # ---- for the thread that ends the run
 
     def _settle(self, result: RunResult[Any] | None, error: NnrtError | None) -> None:
-        """Store result or error of the run, wake waiting threads, and start the callbacks.
+        """Store the run's result or error, wake waiting threads, and start the callbacks.
 
-        A caller that runs out of memory calls this again: steps that were done are not repeated.
+        A caller that runs out of memory may call this again: it skips the steps that were done.
         """
         if not self._settled.is_set:
             if result is not None:
@@ -156,10 +156,10 @@ class RunFuture(Future[ResultT]):
         with self._callbacks_lock:
             callbacks, self._callbacks = self._callbacks, []
         if callbacks:
-            self._call_back(self._go_on, callbacks)
+            self._call_back(self._run_callbacks, callbacks)
 
     def _convert_once(self) -> None:
-        """Convert the run's result in the first thread that asks for it, so that the reader of replies doesn't."""
+        """Convert the run's result, unless another thread has done it."""
         if self._error is not None or self._values:
             return
         try:
@@ -170,8 +170,8 @@ class RunFuture(Future[ResultT]):
             error = without_frames(nnrt_error_of(failure, "the outputs could not be converted"))
             self._error = self._error or error
 
-    def _go_on(self, callbacks: Sequence[Callback]) -> None:
-        """Call the callbacks, in a thread for them."""
+    def _run_callbacks(self, callbacks: Sequence[Callback]) -> None:
+        """Call the callbacks, in a thread for callbacks."""
         if self._stamps is not None:
             self._stamps.wake()
         self._call_all(callbacks)
@@ -184,13 +184,13 @@ class RunFuture(Future[ResultT]):
                 _log.exception("a callback of %r failed", self)
 
     def _fail_in_child(self, error: NnrtError) -> None:
-        """End in a forked child, whoever held a lock. Callbacks belong to the parent."""
+        """Settle the future in a forked child, without a lock. Callbacks are the parent's: the child calls none."""
         self._error = error
         self._settled.set()
 
 
 def _too_late(_: NnrtError) -> bool:
-    """Return False: the run has ended, so it can't be cancelled."""
+    """Return False, because a run that has ended can't be cancelled."""
     return False
 
 

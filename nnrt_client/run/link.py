@@ -1,4 +1,4 @@
-"""Links: connections on which runs travel. Each belongs to one waiting thread, or to the loop."""
+"""Links: connections that carry runs to the daemon. Each belongs to one waiting thread, or to the loop."""
 
 import logging
 import queue
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 # A plain number: operations on the enum's flags take microseconds.
 _AT_ONCE = int(getattr(socket, "MSG_DONTWAIT", 0))
-# A thread that waits for a reply checks this often whether the run is late.
+# Interval, in seconds, at which a thread that waits for a reply checks whether the run is late.
 TICK_S = 0.5
 
 _BROKEN = BrokenCall("the local socket broke off")
@@ -42,54 +42,54 @@ _ANSWERS_NONE = "a reply answers no run that is under way"
 
 
 class LinkOwner(Protocol):
-    """Owner of links. Links call it in any thread."""
+    """Owner of links, which links call in any thread."""
 
     def freed(self, link: "Link") -> None:
-        """Handle that all replies on a link of the loop have been read."""
+        """Make a link of the loop available again: all its replies have been read."""
 
     def leave(self, link: "Link") -> None:
-        """Handle that a thread leaves its link while a run is under way there."""
+        """Take over a link whose thread stops waiting while a run is under way on it."""
 
     def lost(self, link: "Link", broken: BrokenCall) -> None:
-        """Handle that a link broke. The replies of its runs can be fetched."""
+        """Handle that a link broke: fetch the replies of its runs by other calls."""
 
 
 class Link(ABC):
-    """Connection on which runs are under way: one run of the thread that owns it, or several of the loop.
+    """Connection that carries one run of the thread that owns it, or several runs of the loop.
 
-    Whoever reads a reply ends its run. A run that was sent has one reader at every moment: its thread, the loop, or the
-    link's own thread.
+    The thread that reads a reply ends its run. Exactly one thread reads a link at any moment: the owner, the loop, or
+    the link's own thread.
     """
 
     def __init__(self, links: LinkOwner, runs: SessionRuns, attachment: int) -> None:
         self.links = links
         self.runs = runs
-        # The session's attachment when the link was opened; the daemon breaks off links of earlier ones.
+        # The session's attachment when the link was opened. The daemon closes links of earlier attachments.
         self.attachment = attachment
         # The runs whose replies will come here, by id. A run that has ended meanwhile stays until its reply comes.
         self.under_way: dict[int, Run] = {}
-        # Ids of the latest packet's runs whose replies have come: the next packet acknowledges them. And those of the
-        # packet before, which the latest packet acknowledged, if it arrived.
+        # `answered`: ids of the latest packet's runs whose replies have come; the next packet acknowledges them.
+        # `former`: ids of the packet before, which the latest packet has acknowledged if it arrived.
         self.answered: list[int] = []
         self.former: list[int] = []
-        # Whether the link must not be used any more.
+        # Whether the link must carry no further runs.
         self.is_over = False
-        # Whether the end of the connection has been read.
+        # Whether the reader has found that the connection ended.
         self.is_lost = False
         # Whether the link belongs to the loop: from the start, or since its thread left a run on it.
         self.is_loops = False
         # Whether a thread has left a run here. The link is closed when the reply has come.
         self.was_left = False
-        # When the latest packet was sent, of time.monotonic().
+        # When the latest packet was sent (time.monotonic()).
         self.sent_at = 0.0
 
     @abstractmethod
     def send(self, runs: Sequence[Run]) -> None:
-        """Send packed runs. Raise OSError if nothing of them could be sent."""
+        """Send packed runs. Raise OSError if the daemon got none of them."""
 
     @abstractmethod
     def wait(self, run: Run) -> None:
-        """Wait until the only run under way has ended; called by the thread that owns the link."""
+        """Wait until the only run under way has ended. The thread that owns the link calls this."""
 
     @abstractmethod
     def stop(self, run: Run, reason: NnrtError) -> None:
@@ -97,11 +97,11 @@ class Link(ABC):
 
     @abstractmethod
     def end(self) -> None:
-        """End the connection, from any thread. Its reader gets what has arrived, and then the end."""
+        """End the connection, from any thread. Its reader still gets the replies that have arrived."""
 
     @abstractmethod
     def close(self) -> None:
-        """Free what the link holds; nobody reads it any more."""
+        """Free the connection, which no thread reads any more."""
 
     def put_on(self, run: Run) -> None:
         """Add a run that is about to be sent. From now on the link is busy."""
@@ -120,21 +120,21 @@ class Link(ABC):
         return runs
 
     def _forget(self, run: Run) -> None:
-        """Remove a run whose reply has come."""
+        """Remove a run whose reply has come, to acknowledge it with the next packet."""
         self.answered.append(run.id)
         self.under_way.pop(run.id, None)
 
 
 class LocalLink(Link):
-    """Connection of the local socket."""
+    """Link over a connection of the local socket."""
 
     def __init__(self, links: LinkOwner, runs: SessionRuns, session: Session) -> None:
-        """Connect. Raise ConnectionFailed if nobody listens or knows the session, OutOfMemory beyond the limit."""
+        """Connect to the daemon. Raise the errors of LocalConnection."""
         super().__init__(links, runs, session.attachment)
         self._waits_s = TICK_S
-        # What the loop has received but not processed yet.
+        # Packet that the loop has received but not processed yet.
         self._unread: bytes | None = None
-        self._connection = LocalConnection(session)  # Last: a failure before leaves nothing open.
+        self._connection = LocalConnection(session)  # Last, so that a failure above leaves nothing open.
 
     def fileno(self) -> int:
         """Return the descriptor, for the loop."""
@@ -172,13 +172,13 @@ class LocalLink(Link):
             self.links.leave(self)
 
     def _wait_at_most(self, seconds: float) -> None:
-        """Limit the wait for a reply, so that the run is checked again."""
+        """Limit the time that a receive blocks, so that the thread checks the run again."""
         self._waits_s = seconds = min(max(seconds, 1e-3), TICK_S)
-        with suppressed(OSError):  # The loop may have closed it; the next receive says so.
+        with suppressed(OSError):  # The loop may have closed it; the next receive raises then.
             self._connection.wait_at_most(seconds)
 
     def read_ready(self) -> None:
-        """Read what has arrived. The loop calls this, and again after a MemoryError."""
+        """Read a packet that has arrived. The loop calls this, and repeats it after a MemoryError."""
         packet = self._unread
         try:
             packet = self._connection.receive(LOCAL_PACKET_BYTES, _AT_ONCE) if packet is None else packet
@@ -191,10 +191,10 @@ class LocalLink(Link):
         self._unread = None
 
     def take(self, packet: bytes) -> None:
-        """End the runs whose replies are in the packet; an empty packet is the end of the link."""
+        """End the runs whose replies are in the packet. An empty packet means that the connection ended."""
         try:
             replies = replies_in(packet)
-        except InvalidParameter:  # No frames: the connection has ended, or the daemon sends nonsense.
+        except InvalidParameter:  # The connection has ended, or the daemon sent an invalid packet.
             self.links.lost(self, _BROKEN)
             return
         for reply in replies:
@@ -204,7 +204,7 @@ class LocalLink(Link):
                 continue
             try:
                 self._answer(run, reply)
-            except Exception as error:  # MemoryError, perhaps. The other replies must be read all the same.
+            except Exception as error:  # Such as MemoryError. The other replies must be read nevertheless.
                 if raised_by_handler(error):
                     raise
                 self._forget(run)
@@ -236,7 +236,7 @@ class LocalLink(Link):
         if not run.is_written_by_daemon:
             run.fail(reason)  # Before the reader sees the end of the connection and fetches the reply.
             if not self.is_loops:
-                self.end()  # Its thread may be waiting there.
+                self.end()  # Wakes the thread, which may be waiting for the reply.
 
     def end(self) -> None:
         self._connection.end()
@@ -246,10 +246,10 @@ class LocalLink(Link):
 
 
 class RemoteLink(Link):
-    """RunStream call, with the thread that reads it.
+    """Link over a RunStream call, with a thread that reads it.
 
-    A run on a stream costs half of a unary call (docs/adr/0001-carrier-of-a-run.md). Each stream carries one run at a
-    time, so that canceling the call ends that run and no other.
+    A run on a stream takes half the time of a unary call (docs/adr/0001-carrier-of-a-run.md). A stream carries one run
+    at a time, so that canceling the call ends no other run.
     """
 
     def __init__(self, links: LinkOwner, runs: SessionRuns, session: Session) -> None:
@@ -287,7 +287,7 @@ class RemoteLink(Link):
         self._outbox.put(None)
 
     def close(self) -> None:
-        """End gRPC's sending thread; the call ends with its requests."""
+        """End gRPC's sending thread. The call ends when there are no more requests."""
         self._outbox.put(None)
 
     def _messages(self) -> Iterator[bytes]:
@@ -296,10 +296,10 @@ class RemoteLink(Link):
             try:
                 for message in _messages_of(run, self._session):
                     if run.id not in self.under_way:
-                        break  # The run has ended; the daemon doesn't wait for the rest.
+                        break  # The run has ended, and the daemon doesn't need the remaining chunks.
                     yield message
                     del message
-            except Exception as error:  # MemoryError, perhaps.
+            except Exception as error:  # Such as MemoryError.
                 self._give_up_run(run, error)
             del run  # So that an idle link keeps no tensors alive.
 
@@ -307,27 +307,27 @@ class RemoteLink(Link):
         """Process replies until the call ends, in the link's own thread."""
         broken = _BROKEN_STREAM
         try:
-            broken = self._how_it_ended()
+            broken = self._read_to_end()
         except BaseException as error:
-            broken = BrokenCall("", nnrt_error_of(error, "a reply could not be read"), is_told=True)
+            broken = BrokenCall("", nnrt_error_of(error, "a reply could not be read"), is_specific=True)
         finally:
             try:
                 self.end()
             finally:
                 try:
                     self.links.lost(self, broken)
-                except MemoryError:  # Nobody else would end its runs.
+                except MemoryError:  # Try once more, because nothing else would end the link's runs.
                     self.links.lost(self, broken)
 
-    def _how_it_ended(self) -> BrokenCall:
+    def _read_to_end(self) -> BrokenCall:
         try:
-            return self._replies_handed_out()
+            return self._process_replies()
         except grpc.RpcError as error:
-            return BrokenCall.of(error)
+            return BrokenCall.from_rpc_error(error)
         except CutOff as cut_off:
             return cut_off.broken
 
-    def _replies_handed_out(self) -> BrokenCall:
+    def _process_replies(self) -> BrokenCall:
         messages: Iterator[Any] = self._call
         for message in messages:
             try:
@@ -343,13 +343,13 @@ class RemoteLink(Link):
                 continue
             run.stamps.answered_ns = perf_counter_ns()
             chunked = ChunkedReply(run, reply, messages, self._session.compressor)
-            if chunked.is_read:  # Free the link first: the waiting thread goes on with its next run.
+            if chunked.is_read:  # Free the link first: the waiting thread may send its next run at once.
                 is_free = False
                 try:
                     self._free(run)
                     is_free = True
                     chunked.finish()
-                except BaseException as error:  # The run is off the link: nobody else would end it.
+                except BaseException as error:  # The run is no longer on the link, so nothing else would end it.
                     run.fail(nnrt_error_of(error, "the reply could not be read"))
                     if not is_free:
                         raise
@@ -367,7 +367,7 @@ class RemoteLink(Link):
             self.links.freed(self)
 
     def _give_up_run(self, run: Run, error: BaseException) -> None:
-        """Fail a run of which only a part could be sent, and end the link."""
+        """Fail a run that was sent only in part, and end the link."""
         if run.id in self.under_way:
             if not run.ended.is_set:
                 run.fail(nnrt_error_of(error, "the run could not be sent"))
@@ -376,11 +376,11 @@ class RemoteLink(Link):
 
 
 def _ended(error: NnrtError) -> BrokenCall:
-    return BrokenCall(error.message, error, is_told=True)
+    return BrokenCall(error.message, error, is_specific=True)
 
 
 def _messages_of(run: Run, session: Session) -> Iterator[bytes]:
-    """Yield the frame of a run, and chunks of the inputs that are too long for it or that are compressed."""
+    """Yield the frame of a run, then the chunks of inputs that are too long for the frame or are compressed."""
     inputs, packet, compressor = run.inputs, run.packet, session.compressor
     if packet is None:  # The run has ended.
         return
@@ -389,7 +389,7 @@ def _messages_of(run: Run, session: Session) -> Iterator[bytes]:
     yield frames_message(frame)
     del frame
     if packet.description.chunked_inputs:
-        # An array that isn't contiguous is copied when its turn comes, not before.
+        # A generator: each non-contiguous array is copied only when its chunks are sent.
         arrays = (np.ascontiguousarray(inputs[index]) for index in packet.description.chunked_inputs)
         make = chunk_message if compressor is None else compressor.chunk_message
         yield from map(make, pieces(arrays, session.welcome.limits.message_bytes))

@@ -1,4 +1,4 @@
-"""Links of one way to the daemon. Each belongs to a thread or to the loop."""
+"""Links of one Way to the daemon. Each link belongs to a thread or to the loop."""
 
 import logging
 import math
@@ -13,25 +13,25 @@ from typing import Protocol
 from nnrt_client.run.link import Link, LocalLink
 from nnrt_client.run.session_runs import SessionRuns
 from nnrt_client.session.broken_call import BrokenCall
-from nnrt_client.session.errands import begin
+from nnrt_client.session.errands import start_in_worker
 from nnrt_client.session.io_loop import io_loop
 from nnrt_client.session.latch import Latch
 from nnrt_hdi.errors import NnrtError
 
 _log = logging.getLogger(__name__)
 
-# Links that the loop opens at a time; the daemon uses a thread for each.
+# Number of links that the loop opens at a time; the daemon uses a thread for each.
 _MOST_OPENING = 2
 
-# The loop checks links of threads this often: a thread may have ended, or was interrupted.
+# Interval at which the loop checks links of threads, because a thread may have ended or was interrupted.
 LOOK_AGAIN_S = 1.0
 
-# No descriptor, no thread, or no memory is left.
+# Errors that mean that no descriptor, thread or memory is left.
 SHORTAGES = (NnrtError, RuntimeError, MemoryError, OSError)
 
 
 class Opening:
-    """Link that is being opened, for a waiting thread or for the loop."""
+    """State of a link that is being opened, for a waiting thread or for the loop."""
 
     def __init__(self, *, is_loops: bool) -> None:
         self.is_loops = is_loops
@@ -41,26 +41,26 @@ class Opening:
         self.is_given_up = False
 
     def end(self, link: Link | None = None) -> None:
-        """Pass the link to the thread, or None if none could be opened."""
+        """Pass the link, or None if it could not be opened, to the waiting thread."""
         self.link = link
         self.ended.set()
 
 
 class Sender(Protocol):
-    """Way as `Links` uses it. The loop calls everything except `connect`."""
+    """Part of a Way that `Links` uses. Only `connect` is called outside the loop."""
 
     def connect(self) -> Link:
         """Open a link, or raise NnrtError, RuntimeError or OSError."""
 
     def dispatch(self) -> None:
-        """Send waiting runs, because a link may be idle now."""
+        """Send waiting runs on idle links."""
 
     def not_opened(self) -> None:
         """Handle that no link could be opened."""
 
 
 class _Holder:
-    """Links of one thread; Python frees it with the thread."""
+    """Links of one thread. Python frees this thread-local object when the thread ends."""
 
     __slots__ = ("__weakref__", "links")
 
@@ -69,19 +69,19 @@ class _Holder:
 
 
 class _Reference(weakref.ref[_Holder]):
-    """Weak reference that keeps the links of a thread that has ended."""
+    """Weak reference to a `_Holder` that keeps the links after their thread has ended."""
 
     links: list[Link]
 
 
 class Links:
-    """Links of one way: opens them, hands them out, closes them.
+    """Links of one Way: it opens them, hands them out, and closes them.
 
-    Belongs to the loop, except what threads and links call.
+    Only the loop calls this, except the methods for threads and links below.
     """
 
     def __init__(self, sender: Sender, runs: SessionRuns, limit: int) -> None:
-        """Create it; at most `limit` links are open, at most half of them for threads."""
+        """Create it. At most `limit` links are open, of which at most half are opened for threads."""
         self._sender = sender
         self._runs = runs
         self.limit = limit
@@ -91,19 +91,19 @@ class Links:
         self._opening: set[Opening] = set()
         self._here = threading.local()
         self._holders: dict[int, _Reference] = {}
-        # References whose threads have ended. Python drops what a signal handler raises in a finalizer, so no Python
-        # code runs there: only this method of a deque.
+        # References whose threads have ended. Python drops exceptions that a signal handler raises in a finalizer, so
+        # the finalizer runs no Python code: it is the `append` of this deque.
         self._gone: deque[weakref.ref[_Holder]] = deque()
 
     @property
-    def are_there(self) -> bool:
-        """True if there are links, or some are being opened."""
+    def has_any(self) -> bool:
+        """True if a link is open or is being opened."""
         return bool(self.all or self._opening)
 
     # ---- for the calling thread
 
     def idle_of_thread(self, attachment: int) -> Link | None:
-        """Return an idle link of this thread that was opened at that attachment of the session, or None."""
+        """Return an idle link of the calling thread, opened at this attachment of the session, or None."""
         try:
             mine: list[Link] = self._here.holder.links
         except AttributeError:
@@ -118,10 +118,10 @@ class Links:
         return None
 
     def open_for_thread(self, deadline: float) -> Link | None:
-        """Let the loop open a link for this thread, in place of those that the thread can't use any more.
+        """Ask the loop to open a link for the calling thread, and to close links that the thread can't use any more.
 
         Returns:
-            The link, or None if none could be opened until the deadline.
+            The link, or None if none could be opened before the deadline.
         """
         mine: list[Link] = self._here.holder.links
         former = [link for link in mine if not link.under_way or link.is_over or link.is_loops]
@@ -148,7 +148,7 @@ class Links:
     # ---- in the loop
 
     def take_idle(self, attachment: int) -> Link | None:
-        """Take an idle link of the loop. If there is none, start to open one, if the limit allows, and return None."""
+        """Return an idle link of the loop. If there is none, return None and start to open one within the limit."""
         while self._idle:
             link = self._idle.popleft()
             if not link.is_over and link.attachment == attachment:
@@ -163,18 +163,18 @@ class Links:
         return 2 * (len(self.all) + len(self._opening) + 1) <= self.limit
 
     def _open(self, opening: Opening) -> None:
-        """Start to open a link in a thread that may wait."""
-        if not (opening.is_loops or self._has_room_for_thread):  # Other threads were first.
+        """Start to open a link in a thread that may block."""
+        if not (opening.is_loops or self._has_room_for_thread):  # Other threads have taken the last ones.
             opening.end()
             return
 
-        if begin(self._connected, partial(self._runs.post, self._opened, opening)):
+        if start_in_worker(self._connected, partial(self._runs.post, self._opened, opening)):
             self._opening.add(opening)
         else:
             self._opened(opening, None)
 
     def _connected(self) -> Link | None:
-        """Connect, in a thread that may wait."""
+        """Connect, in a thread that may block. Return None if that fails."""
         try:
             return self._sender.connect()
         except SHORTAGES as error:
@@ -207,21 +207,21 @@ class Links:
             self._runs.wake_at(time.monotonic() + LOOK_AGAIN_S)
 
     def _take_back(self, opening: Opening) -> None:
-        """Give the loop a link whose thread has stopped waiting for it."""
+        """Pass a link to the loop because its thread has stopped waiting for it."""
         link, opening.link = opening.link, None
         if link is not None:
             self._take_over(link)
             self.freed(link)
 
     def _take_over(self, link: Link) -> None:
-        """Make a link the loop's, which reads it from now on."""
+        """Make the loop the owner of a link. The loop reads it from now on."""
         if not link.is_loops:
             if isinstance(link, LocalLink):
                 io_loop().events.add_reader(link.fileno(), link.read_ready)
             link.is_loops = True
 
     def free(self, link: Link) -> None:
-        """Make a link idle, or close it, unless it still carries a run."""
+        """Make a link that carries no run idle, or close it if it can't be used any more."""
         if link.under_way or link not in self.all:
             return
         if link.is_over or link.was_left or self._runs.death is not None:
@@ -259,14 +259,14 @@ class Links:
                 self._close_idle([link for link in reference.links if not link.is_loops])
 
     def close_former(self, attachment: int) -> None:
-        """Stop using links of an earlier attachment."""
+        """Close the links of earlier attachments, those with runs once the replies have come."""
         former = [link for link in self.all if link.attachment != attachment]
         for link in former:
             link.is_over = True
         self._close_idle(former)
 
     def end_all(self) -> None:
-        """End all links. Those that carry runs are closed when they have been read to the end."""
+        """End all links. A link that carries runs is closed when it has been read to the end."""
         for link in list(self.all):
             link.is_over = True
             link.end()
@@ -276,7 +276,7 @@ class Links:
     # ---- called by links, in any thread
 
     def freed(self, link: Link) -> None:
-        """Use a link of the loop again that carries no run any more."""
+        """Make a link of the loop available again, because it carries no run any more."""
         if not io_loop().is_here:
             self._runs.post(self.freed, link)
             return
@@ -284,7 +284,7 @@ class Links:
         self._sender.dispatch()
 
     def leave(self, link: Link) -> None:
-        """Let the loop read the reply of a run that its thread has left, then close the link."""
+        """Let the loop read the reply of a run whose thread has stopped waiting, then close the link."""
         if not io_loop().is_here:
             self._runs.post(self.leave, link)
         elif link in self.all and not (link.is_loops or link.is_lost):
@@ -293,7 +293,7 @@ class Links:
             self.freed(link)
 
     def lost(self, link: Link, broken: BrokenCall) -> None:
-        """Give up a broken link, and fetch the replies of its runs in another way."""
+        """Close a broken link, and fetch the replies of its runs by AwaitRun."""
         link.is_over = link.is_lost = True
         if not io_loop().is_here:
             self._runs.post(self.lost, link, broken)

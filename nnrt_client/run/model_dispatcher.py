@@ -18,7 +18,11 @@ class ModelDispatcher(Dispatcher):
     kind = "executor"
 
     def __init__(self, prepared: PreparedHandle) -> None:
-        """Take over one use of the model, even if this raises UnavailableDevice because the daemon has died."""
+        """Take over one use of the model, and release it in `close`.
+
+        Raises:
+            UnavailableDevice: The daemon has died. The use is released.
+        """
         self._prepared = prepared
         try:
             self._session = session = prepared.session
@@ -28,7 +32,7 @@ class ModelDispatcher(Dispatcher):
         except BaseException:
             prepared.release()
             raise
-        self.run_here, self.start, self.call_back = of_session.run_here, of_session.start, session.call_back
+        self.run_sync, self.start, self.call_back = of_session.run_sync, of_session.start, session.call_back
         self.bound_s = session.settings.run_timeout_s
         self.runs = set()
         make = Run if session.tracer is None else partial(traced_run, session.tracer.begin_run)
@@ -42,5 +46,5 @@ class ModelDispatcher(Dispatcher):
         self._dispatcher.give_up(run, is_left=is_left)
 
     def close(self) -> None:
-        """Release the model; called once."""
+        """Release the model. The executor calls this once."""
         self._prepared.release()

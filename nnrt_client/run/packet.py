@@ -1,4 +1,4 @@
-"""Packet: makes the frame of a run, and its outputs from the reply."""
+"""Packet: makes the frame of a run, and reads its outputs from the reply."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nnrt_client.run.descriptions import CHUNKS, INLINE, NOWHERE, REGION, Description, placed_at
+from nnrt_client.run.descriptions import CHUNKS, INLINE, NOWHERE, REGION, Description, region_of
 from nnrt_client.run.reply import Reply
 from nnrt_client.run.run import Run
 from nnrt_client.session.local_socket import LocalSocket
@@ -19,22 +19,22 @@ from nnrt_hdi.tensor import Array, TensorForm
 from nnrt_hdi.v2 import prepared_model_pb2
 from nnrt_hdi.wire.packet import padded
 
-# buffer_id, offset and size of a region that is not known yet.
+# buffer_id, offset and size of a region that is set later.
 _NOWHERE_YET = (0, 0, 0)
 
 
 class Packet:
-    """A run's description, and the places of its tensors that are not in the frame."""
+    """Packet of one run: its description, and the regions of tensors that are not in the frame."""
 
     __slots__ = ("_local_socket", "_staged", "_targets", "description", "is_sent_again", "regions")
 
     def __init__(self, description: Description, run: Run, local_socket: LocalSocket | None = None) -> None:
-        """Place the tensors of a run: copy inputs, and share memory, where needed.
+        """Choose the regions of a run's tensors. Copy inputs and share memory with the daemon where needed.
 
         Args:
             description: The description of the run's kind.
             run: The run.
-            local_socket: The local socket, or None over gRPC, where regions lie in memory of the device only.
+            local_socket: The local socket; None over gRPC, where all regions are in device buffers.
 
         Raises:
             OutOfMemory: There is no shared memory left.
@@ -45,7 +45,7 @@ class Packet:
         # buffer_id, offset and size of each region, one after the other.
         self.regions: list[int] = []
         self._local_socket: Any = local_socket
-        # Memory of the staging pool that holds inputs, to be given back.
+        # Memory of the staging pool with copies of inputs, to be given back.
         self._staged: Sequence[Room] = ()
         # Where the daemon writes outputs, by index: memory of the given tensors, or of the staging pool.
         self._targets: dict[int, SharedMemory | DeviceBuffer | Room] = {}
@@ -57,7 +57,7 @@ class Packet:
             run.tensors.begin()
 
     def frame(self, run: Run) -> bytes:
-        """Return the frame of the run, with the description unless the daemon has it."""
+        """Return the frame of the run. It has the description if the daemon may not know that."""
         description, inputs, number, message = self.description, run.inputs, self.description.number, b""
         if not description.is_inline:
             inputs = [inputs[at] for at in description.inline_inputs]
@@ -72,7 +72,7 @@ class Packet:
         return description.layout.request(number, run.id, timeout_ms, self.regions, inputs, message)  # type: ignore[arg-type]
 
     def forget_description(self) -> None:
-        """Let the next frame carry the description, which the daemon doesn't know.
+        """Send the description with the next frame, because the daemon doesn't know it.
 
         Raises:
             OperationFailed: The daemon got the description with the previous frame.
@@ -83,10 +83,10 @@ class Packet:
         self.description.forget()
 
     def _place_inputs(self, run: Run) -> None:
-        """Set the regions of inputs; copy inputs that lie where the daemon can't read them."""
+        """Set the regions of inputs. Copy inputs that the daemon can't read where they are."""
         inputs: Sequence[Any] = run.inputs
         sources: Sequence[Any] = [None] * len(inputs) if run.tensors is None else run.tensors.sources
-        # Each with the index of its region's numbers.
+        # Pairs of the index in `regions` and the array.
         to_copy: list[tuple[int, Array]] = []
         for at in self.description.region_inputs:
             source, given = sources[at], inputs[at]
@@ -105,12 +105,12 @@ class Packet:
                 self.regions[begin : begin + 3] = buffer_id, room.offset, array.nbytes
 
     def _place_outputs(self, run: Run) -> None:
-        """Set the regions of outputs that are not in the reply.
+        """Set the regions into which the daemon writes outputs that don't travel in the reply.
 
-        They are in memory of the given tensors, or of the staging pool if the daemon can't write there.
+        They are in memory of the given tensors, or of the staging pool if the daemon can't write to that memory.
         """
         given = None if run.tensors is None else run.tensors.targets
-        # Index and size of each, with the index of its region's numbers.
+        # Output index, size, and index in `regions`.
         to_stage: list[tuple[int, int, int]] = []
         for at, size_bytes in self.description.region_outputs:
             target = None if given is None else given[at]
@@ -145,7 +145,7 @@ class Packet:
 
         Raises:
             NnrtError: The reply contains this error.
-            OperationFailed: The reply makes no sense.
+            OperationFailed: The reply is invalid.
         """
         if self._staged:
             self._give_back(self._staged)
@@ -166,7 +166,7 @@ class Packet:
         return results
 
     def _with_others(self, results: list[Any]) -> list[Elements]:
-        """Insert the outputs that lie outside the frame, as the description promised."""
+        """Insert the outputs outside the frame, with the shapes of the description."""
         staged: dict[int, tuple[Room, Form]] = {}
         for at, one in self.description.elsewhere:
             target = self._targets.get(at)
@@ -176,13 +176,13 @@ class Packet:
             elif isinstance(target, SharedMemory):
                 results.insert(at, target.array(one.dtype, one.shape))
             else:
-                results.insert(at, Stored(one.dtype, one.shape, one.size_bytes, placed_at(target)))
+                results.insert(at, Stored(one.dtype, one.shape, one.size_bytes, region_of(target)))
         return self._with_staged(results, staged) if staged else results
 
     def _outputs_of_outcome(
         self, run: Run, reply: Reply, outcome: prepared_model_pb2.RunOutcome, arrived: Mapping[int, Array]
     ) -> list[Elements]:
-        """Return the outputs that the outcome lists."""
+        """Return the outputs of a reply whose outcome lists them."""
         signature = run.signature
         if outcome.HasField("error"):
             self._give_back(self._targets.values())
@@ -206,7 +206,7 @@ class Packet:
             elif output.place == REGION:
                 result = self._in_region(run, at, form, staged)
             elif output.place == NOWHERE and at in run.unwanted:
-                result = Stored(form.spec.numpy_dtype, form.shape, form.size_bytes, placed_at(None))
+                result = Stored(form.spec.numpy_dtype, form.shape, form.size_bytes, region_of(None))
             else:
                 raise OperationFailed(f"the reply does not say where {form.spec} is", place=signature.output_place(at))
             if output.place != NOWHERE:
@@ -227,21 +227,21 @@ class Packet:
                 place=run.signature.output_place(at),
             )
         if isinstance(target, DeviceBuffer):
-            return Stored(dtype, form.shape, form.size_bytes, target.place)
+            return Stored(dtype, form.shape, form.size_bytes, target.region)
         if isinstance(target, Room):
             staged[at] = target, (dtype, form.shape)
             return None
         return target.array(dtype, form.shape)
 
     def _with_staged(self, results: list[Any], staged: Mapping[int, tuple[Any, Form]]) -> list[Elements]:
-        """Set the outputs in the staging pool as arrays; give back memory without an output."""
+        """Set the outputs in the staging pool as arrays, and give back memory that no output uses."""
         by_memory: dict[SharedMemory, list[int]] = {}
         for at, (room, _) in staged.items():
             by_memory.setdefault(room.memory, []).append(at)
         self._give_back(one for one in self._targets.values() if isinstance(one, Room) and one.memory not in by_memory)
         for places in by_memory.values():
             rooms, forms = zip(*[staged[at] for at in places], strict=True)
-            for at, array in zip(places, self._local_socket.staging.leased(rooms, forms), strict=True):
+            for at, array in zip(places, self._local_socket.staging.lease_arrays(rooms, forms), strict=True):
                 results[at] = array
         return results
 

@@ -1,4 +1,4 @@
-"""Replies of runs, as frames."""
+"""Replies of runs, parsed from frames."""
 
 import struct
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ class Reply:
     __slots__ = ("data", "outcome", "run_id", "tensors_at", "times")
 
     def __init__(self, data: Bytes) -> None:
-        """Parse a frame. Raise InvalidParameter if it is not a whole frame of a reply."""
+        """Parse a frame. Raise InvalidParameter if it is not one complete reply frame."""
         try:
             mark, size, self.run_id, *times, outcome_bytes = reply_head.unpack_from(data)
         except struct.error as error:
@@ -26,7 +26,7 @@ class Reply:
         self.data = data
         # In the order of the contract's RunTimes, with `served_ns` last.
         self.times: Sequence[int] = times
-        # What differs from the description's promise, or None.
+        # Outcome of the run; None for a success whose outputs are as the description says.
         self.outcome: prepared_model_pb2.RunOutcome | None = None
         if outcome_bytes:
             self._read_outcome(outcome_bytes)
@@ -39,12 +39,12 @@ class Reply:
             self.outcome = prepared_model_pb2.RunOutcome.FromString(bytes(self.data[reply_head.size : end]))
         except DecodeError as error:
             raise InvalidParameter(f"the outcome of a run can't be decoded: {error}") from error
-        # Offset of the tensors that are inline by the outcome.
+        # Offset of the first inline tensor behind the outcome.
         self.tensors_at = padded(end)
 
 
 def replies_in(packet: Bytes) -> list[Reply]:
-    """Return the replies of a packet. Raise InvalidParameter if it doesn't consist of frames of replies."""
+    """Return the replies of a packet. Raise InvalidParameter unless it consists of reply frames."""
     if int.from_bytes(packet[4:8], "little") == len(packet):  # One frame, as for most runs.
         return [Reply(packet)]
     return [Reply(packet[begin:end]) for begin, end in frames_of(REPLY_MARK, packet)]

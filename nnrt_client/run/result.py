@@ -1,4 +1,4 @@
-"""Results of runs, and the error for outputs that are too small."""
+"""Results of runs, and the error for output tensors that are too small."""
 
 from collections.abc import Iterable, Sequence
 from time import perf_counter_ns
@@ -16,14 +16,14 @@ OutputT = TypeVar("OutputT")
 class RunResult(list[OutputT]):
     """Outputs of a run in the model's order: read-only arrays, or the tensors that were given for them.
 
-    `shapes` has the shape of each output. `times` says where the time of the run went; it is None for a run that
-    consisted of parts of the model.
+    `shapes` has the shape of each output. `times` has the durations of the run's stages; it is None for a run that
+    consisted of runs of parts of the model.
     """
 
     __slots__ = ("_shapes", "_stamps")
 
     def __init__(self, outputs: Iterable[OutputT], shapes: Iterable[Shape] | None = None) -> None:
-        """Create a result; without `shapes` the outputs have them."""
+        """Create a result. Without `shapes`, it takes the shapes from the outputs."""
         list.__init__(self, outputs)
         self._shapes = shapes
         self._stamps: Stamps | None = None
@@ -37,41 +37,41 @@ class RunResult(list[OutputT]):
 
     @property
     def _queued_s(self) -> float:
-        """Seconds that the run waited in the daemon's queue, if the daemon says."""
-        return self._stamps.told[1] / 1e9 if self._stamps is not None else 0.0
+        """Seconds that the run waited in the daemon's queue, or 0 if unknown."""
+        return self._stamps.reply_times[1] / 1e9 if self._stamps is not None else 0.0
 
     def _hand_on(self, began_ns: int) -> None:
-        """Extend the run's time back to `began_ns`, for attempts that failed before, and on to now."""
+        """Extend the run's times to `began_ns`, when the first of several attempts began, and to now."""
         if (stamps := self._stamps) is not None:
             stamps.began_ns = began_ns
             if stamps.woken_ns:
                 stamps.woken_ns = perf_counter_ns()
 
     def _wake(self) -> None:
-        """Record that the waiting thread or callback goes on now."""
+        """Record that the waiting thread or callback continues now."""
         if self._stamps is not None:
             self._stamps.woken_ns = perf_counter_ns()
 
     @property
     def times(self) -> RunTimes | None:
-        """Nanoseconds of the run's parts, or None for a run that consisted of others."""
+        """Durations of the run's stages in nanoseconds, or None for a run that consisted of other runs."""
         return self._stamps.times() if self._stamps is not None else None
 
     @property
     def began_ns(self) -> int:
-        """Time when the run began, of time.perf_counter_ns(); 0 for a run that consisted of others."""
+        """Time when the run began (time.perf_counter_ns()); 0 for a run that consisted of other runs."""
         return self._stamps.began_ns if self._stamps is not None else 0
 
 
 def never_sent(death: NnrtError) -> NnrtError:
-    """Return the death of a session as the error of a run that the daemon never got and so never computed."""
+    """Return a copy of the session's death, marked as the error of a run that the daemon never got."""
     error = death.copy()
     error.__dict__["_is_of_unsent"] = True
     return error
 
 
 def is_of_unsent(error: NnrtError) -> bool:
-    """Return whether `never_sent` made this error."""
+    """Return whether `never_sent` made this error, so that the daemon never got the run."""
     return "_is_of_unsent" in error.__dict__
 
 

@@ -1,4 +1,4 @@
-"""One run, from before it is accepted until it has ended."""
+"""State of one run, from its creation until it has ended."""
 
 import math
 import threading
@@ -26,20 +26,20 @@ from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
 from nnrt_hdi.signals import raised_by_handler
 
-# The timeout in a frame is a uint32: 49 days. Longer timeouts are cut to that.
+# Longest timeout, 49 days, because the timeout in a frame is a uint32. Longer ones are cut to this.
 _MAX_TIMEOUT_MS = 2**32 - 1
 
-# Makes the outputs of a run from its reply, or raises the error that the reply contains.
+# Returns the outputs of a run's reply, or raises the error that the reply contains.
 Unpack = Callable[[], "list[Elements]"]
 OnEnded = Callable[["Run"], object]
 
 
 class Run:
-    """One call of a model. It ends exactly once: with a RunResult or with an error.
+    """One run of a model. It ends exactly once: with a RunResult or with an error.
 
-    `inputs` are arrays that fit the model; they are read where they are until the run has ended. `tensors` are the
-    Tensors among its inputs and outputs. A run that consists of others (attempts of a pool, parts of a model) keeps
-    inputs and outputs as they were `given`.
+    `inputs` are arrays that fit the model; they must not change until the run has ended. `tensors` has the Tensors
+    among its inputs and outputs. A run may consist of other runs (attempts of a pool, parts of a model): such a run has
+    the application's inputs and outputs in `given`.
     """
 
     __slots__ = (
@@ -70,9 +70,9 @@ class Run:
         "unwanted",
     )
 
-    # Fields of its RunDescription besides those that all runs of its kind have.
+    # Further fields of the RunDescription, for this run only.
     fields: Mapping[str, Any] = {}
-    # Context in which the runs that it consists of are made; None for any.
+    # Context (contextvars) in which to make the runs that this run consists of; None for any.
     context: Context | None = None
 
     def __init__(
@@ -82,30 +82,30 @@ class Run:
         descriptions: Descriptions | None = None,
         priority: Priority = Priority.NONE,
     ) -> None:
-        """Create a run, which stays in the registry until it has ended; without descriptions it consists of others."""
+        """Create a run. Its end removes it from `registry`. Without `descriptions` it consists of other runs."""
         self.stamps = Stamps(signature.clock)
         self.id = 0
         self.signature = signature
         if descriptions is not None:
             self.descriptions = descriptions
         self.inputs: Sequence[Elements] = ()
-        # Inputs and outputs as the application gave them, for a run that consists of others.
+        # Inputs and outputs as the application gave them, for a run that consists of other runs.
         self.given: tuple[Any, Any] | None = None
         self.tensors: RunTensors | None = None
-        # Indexes of outputs that nobody wants; the daemon doesn't send them.
+        # Indexes of outputs that the daemon doesn't send.
         self.unwanted: Sequence[int] = ()
         self.priority = priority
         # 0: no limit.
         self.timeout_ms = 0
         self.deadline = math.inf
-        # Whether somebody else releases `tensors` after the run.
+        # Whether the function `on_ended` releases `tensors`, not the run.
         self.keeps_tensors = False
         self.registry = registry
         self.ended = Latch()
-        # The link that carries the run or did, or the object that fetches its reply, or that makes the runs it consists
-        # of.
+        # The latest link of the run, or the AwaitedRun that fetches its reply, or the object that makes the runs of
+        # which it consists.
         self.link: Any = None
-        # The description of its kind, if it may share a packet.
+        # The description of its kind, if the run may share a packet with others.
         self.description: Any = None
         # The packet that carries the run and reads its reply.
         self.packet: Any = None
@@ -113,14 +113,15 @@ class Run:
         self.given_up: NnrtError | None = None
         # Whether it may still end with outputs.
         self._is_wanted = True
-        # Held for one step of ending the run, or while a piece of its outputs (1 MiB at most) is copied. Reentrant: a
+        # Guards each step of ending the run, and the copying of each piece of its outputs (1 MiB at most). Reentrant: a
         # signal handler in the same thread may close the executor meanwhile.
         self._lock = threading.RLock()
-        # Held by the thread that makes the outputs, as long as the network takes. Nobody who ends the run waits for it.
+        # Locked by the thread that reads the outputs, as long as the network takes. Threads that end the run don't wait
+        # for this lock.
         self._making = threading.Lock()
         # The future of a submitted run.
         self.future: RunFuture[Any] | None = None
-        # Called with the run when it has ended, in a thread that gets no signals.
+        # Function to call with the run when it has ended, in a thread that gets no signals.
         self.on_ended: OnEnded | None = None
         self._result: RunResult[Any] | None = None
         self._error: NnrtError | None = None
@@ -138,7 +139,7 @@ class Run:
 
     @property
     def carrying(self) -> Any:
-        """Link on which the reply will come, or the object that fetches it, or None."""
+        """Link on which the reply will come, or the AwaitedRun that fetches it, or None."""
         link = self.link
         return link if link is not None and link.carries(self) else None
 
@@ -157,8 +158,8 @@ class Run:
         """Milliseconds until the deadline, at least 1; 0 without a limit."""
         return max(math.ceil((self.deadline - time.monotonic()) * 1000), 1) if self.timeout_ms else 0
 
-    def tell(self, on_ended: OnEnded, *, keeps_tensors: bool = False) -> bool:
-        """Set the function to call when the run ends. Return False if it has ended, because its executor was closed."""
+    def set_on_ended(self, on_ended: OnEnded, *, keeps_tensors: bool = False) -> bool:
+        """Set the function to call when the run ends. Return False if the run has ended: its executor was closed."""
         with self._lock:
             if not self.ended.is_set:
                 self.on_ended, self.keeps_tensors = on_ended, keeps_tensors
@@ -168,10 +169,10 @@ class Run:
     def finish(self, unpack: Unpack, reply: Reply) -> None:
         """End the run with the outputs of its reply, unless it has been cancelled.
 
-        A run that fails meanwhile ends at once, unless its outputs are being written into tensors.
+        If another thread calls `fail` meanwhile, the run ends at once, unless outputs are being written into tensors.
 
         Raises:
-            CutOff: The connection broke before all of the reply was there. The run has not ended.
+            CutOff: The connection broke before the whole reply arrived. The run has not ended.
             BaseException: A signal handler raised it.
         """
         try:
@@ -179,7 +180,7 @@ class Run:
                 with self._lock:
                     is_wanted, stamps, tensors = self._is_wanted, self.stamps, self.tensors
                 if is_wanted:
-                    outputs, stamps.told = unpack(), reply.times
+                    outputs, stamps.reply_times = unpack(), reply.times
                     with self._lock:
                         if self._is_wanted:
                             if tensors is None or tensors.outputs is None:
@@ -191,7 +192,7 @@ class Run:
         except CutOff:
             if self.given_up is not None or self._error is not None:
                 self._end()
-            raise  # The reply can be fetched.
+            raise  # The caller fetches the reply.
         except Exception as error:
             if raised_by_handler(error):
                 raise
@@ -200,7 +201,7 @@ class Run:
             self._end()
 
     def succeed(self, result: RunResult[Any]) -> None:
-        """End with the result of the runs that it consists of, unless it has been cancelled."""
+        """End a run that consists of other runs with their result, unless it has been cancelled."""
         if result._stamps is not None:
             result._stamps.began_ns = self.stamps.began_ns
         with self._lock:
@@ -209,10 +210,9 @@ class Run:
         self._end()
 
     def write(self, piece: memoryview | bytes, assembly: Assembly) -> None:
-        """Write a piece of the outputs, or drop it if the run was cancelled.
+        """Write a piece of the outputs, or drop it if the run was cancelled. Raise the errors of `Assembly.take`.
 
-        Nothing is written into a tensor after `give_up` has returned in another thread. Raises the errors of
-        `Assembly.take`.
+        Nothing is written into a tensor after another thread's `give_up` has returned.
         """
         with self._lock:
             if not self._is_wanted:
@@ -224,7 +224,7 @@ class Run:
         with self._lock:
             if not self.ended.is_set and self._result is None and self._error is None:
                 self._is_wanted = False
-                # A copy: an error that is raised keeps the frames that it passes, and what they hold.
+                # A copy, because a raised error keeps the frames that it passes, with their objects.
                 self._error = without_frames(error) if self.given_up is None else self.given_up.copy()
             is_written = self.tensors is not None and self.tensors.outputs is not None
         if not (is_written and self._making.locked()):  # Else the thread that writes the outputs ends the run.
@@ -241,18 +241,18 @@ class Run:
     def settle(self, future: RunFuture[Any]) -> bool:
         """Connect the run with its future. Return False if the run has ended already."""
         self.future = future
-        return self.tell(_settle)
+        return self.set_on_ended(_settle)
 
     def take(self) -> "tuple[RunResult[Any] | None, NnrtError | None]":
-        """Return result and error of a run that has ended, one of them None, and forget both.
+        """Return the result and the error of a run that has ended, one of which is None, and forget both.
 
-        A link may keep the run for a while, so the run must not keep its outputs.
+        A link may refer to the run for a while, so the run must not keep its outputs alive.
         """
         result, error, self._result, self._error = self._result, self._error, None, None
         return result, error
 
     def fail_in_child(self, error: NnrtError) -> None:
-        """End in a forked child, whoever held the locks. The callbacks belong to the parent."""
+        """End the run in a forked child, with new locks. Callbacks are the parent's: the child calls none."""
         self._lock, self._making = threading.RLock(), threading.Lock()
         self.on_ended = None
         self.fail(error)
@@ -260,9 +260,9 @@ class Run:
             self.future._fail_in_child(error)
 
     def _end(self) -> None:
-        """Release what the run held, and wake the threads that wait for it.
+        """Release the run's objects, wake the threads that wait for it, and call `on_ended`.
 
-        Every step may be repeated: a caller that runs out of memory here calls `fail`, which does the rest.
+        Every step may be repeated: a caller that runs out of memory here calls `fail`, which does the remaining steps.
         """
         self.registry.discard(self)
         with self._lock:
@@ -277,7 +277,7 @@ class Run:
                         self.tensors = None
                 finally:
                     self.ended.set()
-            if not self._making.locked():  # Else the thread that reads the reply does it.
+            if not self._making.locked():  # Else the thread that reads the reply clears them.
                 self.inputs, self.given, self.packet = (), None, None
             on_ended, self.on_ended = self.on_ended, None
         if on_ended is not None:
@@ -289,7 +289,7 @@ class Run:
 
 
 def _settle(run: Run) -> None:
-    """Pass result or error of a run to its future."""
+    """Pass the result or the error of a run to its future."""
     if (future := run.future) is not None:
         future._settle(run._result, run._error)
         run.take()

@@ -26,39 +26,41 @@ class NewArray:
 
 
 class _Known(NamedTuple):
-    """Checked facts about tensors of the same kinds, which fit the model."""
+    """Facts about tensors of kinds that were checked and fit the model."""
 
     # Index, data type, shape and size of each input that is a tensor.
     reads: list[tuple[int, np.dtype[np.generic], Shape, int]]
-    # Index of each output tensor, and the bytes that it needs at least.
+    # Index of each output tensor, and the least bytes that it needs.
     writes: list[tuple[int, int]]
 
 
-# Kinds that a signature remembers.
+# Number of kinds that a signature remembers.
 _MOST_KINDS = 64
 
 
 class RunTensors:
-    """Tensors of one run, checked in NNRt's order for RunSync and kept alive until `release`.
+    """Tensors of one run, checked in the order of NNRt's RunSync and kept alive until `release`.
 
-    `given` are the run's inputs, `inputs` the same as arrays or as views of tensors' memory. `sources` is the memory of
-    input tensors, `targets` that of output tensors, with None for each output that is a new array.
+    `given` has the run's inputs; `inputs` has them as arrays or as views of tensors' memory. `sources` has the memory
+    of input tensors. `targets` has the memory of output tensors, with None for each output that is a new array.
     """
 
     def __init__(self, signature: Signature, outputs: Sequence[RunTensor[Any] | NewArray] | None) -> None:
-        """Create it; it holds nothing yet."""
+        """Create it, without keeping a tensor alive yet."""
         self.given: Sequence[Any] = ()
         self.inputs: list[Any] = []
         self.sources: list[SharedMemory | DeviceBuffer | None] = []
         self.targets: list[SharedMemory | DeviceBuffer | None] | None = None
         self.outputs = outputs
-        # The kind of each input and output, which runs with the same description share; None if one has no kind.
+        # The kind of each input and output, the key of the run's description; None if one has no kind.
         self.kinds: tuple[Any, ...] | None = None
         self._signature = signature
-        self._held: list[RunTensor[Any]] = []
+        self._retained: list[RunTensor[Any]] = []
 
-    def hold(self, inputs: Sequence[Any]) -> None:
-        """Keep the input and output tensors alive until `release`, which the caller calls whatever happens.
+    def retain(self, inputs: Sequence[Any]) -> None:
+        """Check the input and output tensors, and keep them alive until `release`.
+
+        The caller calls `release` even if this raises.
 
         Raises:
             NullPointer: A tensor is missing.
@@ -66,13 +68,13 @@ class RunTensors:
             OperationFailed: A tensor's memory is smaller than its description says.
         """
         self.given = inputs
-        # The application may change a desc at any time: use the same values that were checked.
+        # The application may change a desc at any time, so read its values once, for checks and use.
         kinds = (*map(_kind_of, inputs), *map(_target_kind_of, self.outputs or ()))
         known = self._signature.known_kinds
         found: _Known | None = known.get(kinds)
-        if found is None or not self._hold_known(found, inputs):
+        if found is None or not self._retain_known(found, inputs):
             self.release()
-            found = self._hold_checked(inputs, kinds)
+            found = self._retain_checked(inputs, kinds)
             if len(known) >= _MOST_KINDS:
                 known.clear()
             if None not in kinds:
@@ -80,8 +82,8 @@ class RunTensors:
         if None not in kinds:
             self.kinds = kinds
 
-    def _hold_known(self, known: _Known, inputs: Sequence[Any]) -> bool:
-        """Keep tensors of known kinds. Return False if one can't be used; `_hold_checked` then says why."""
+    def _retain_known(self, known: _Known, inputs: Sequence[Any]) -> bool:
+        """Retain tensors of known kinds. Return False if one can't be used; `_retain_checked` then raises why."""
         self.inputs, self.sources = list(inputs), [None] * len(inputs)
         for at, dtype, shape, size_bytes in known.reads:
             memory = self._usable(inputs[at], size_bytes)
@@ -91,7 +93,7 @@ class RunTensors:
             if isinstance(memory, SharedMemory):
                 self.inputs[at] = memory.array(dtype, shape)
             elif memory.is_written:
-                self.inputs[at] = Stored(dtype, shape, size_bytes, memory.place)
+                self.inputs[at] = Stored(dtype, shape, size_bytes, memory.region)
             else:
                 return False
         if (outputs := self.outputs) is not None:
@@ -103,8 +105,8 @@ class RunTensors:
         return True
 
     def _usable(self, tensor: Any, size_bytes: int) -> SharedMemory | DeviceBuffer | None:
-        """Keep a tensor and return its memory, or None if that is too small or not here."""
-        self._held.append(tensor)  # First: the next line may be interrupted.
+        """Retain a tensor and return its memory, or None if that is too small or in another daemon."""
+        self._retained.append(tensor)  # First: the next line may be interrupted.
         try:
             memory: SharedMemory | DeviceBuffer = tensor._retain(self)
         except NnrtError as error:
@@ -114,8 +116,8 @@ class RunTensors:
         is_elsewhere = isinstance(memory, DeviceBuffer) and memory.session is not self._signature.session
         return None if is_elsewhere or memory.room_bytes < size_bytes else memory
 
-    def _hold_checked(self, inputs: Sequence[Any], kinds: Sequence[Any]) -> _Known:
-        """Check tensors of new kinds and keep them. Raise the errors of `hold`."""
+    def _retain_checked(self, inputs: Sequence[Any], kinds: Sequence[Any]) -> _Known:
+        """Check tensors of new kinds and retain them. Raise the errors of `retain`."""
         signature, outputs = self._signature, self.outputs
         _require_inputs(signature, inputs)
         reads = {
@@ -133,8 +135,8 @@ class RunTensors:
             for at, given in enumerate(outputs or ())
             if isinstance(given, RunTensor)
         }
-        sources = {at: self._hold(*read, signature.input_place(at)) for at, read in reads.items()}
-        targets = {at: self._hold(*write, signature.output_place(at)) for at, write in writes.items()}
+        sources = {at: self._retain(*read, signature.input_place(at)) for at, read in reads.items()}
+        targets = {at: self._retain(*write, signature.output_place(at)) for at, write in writes.items()}
         for at, (_, desc) in reads.items():
             _require_input(signature.inputs[at], desc, signature.input_place(at))
             _require_written(sources[at], signature.input_place(at))
@@ -150,8 +152,8 @@ class RunTensors:
             known.reads.append((at, spec.numpy_dtype, spec.shape, spec.byte_size))
         return known
 
-    def _hold(self, tensor: RunTensor[Any], desc: TensorDesc, place: str) -> SharedMemory | DeviceBuffer:
-        self._held.append(tensor)  # First: the next line may be interrupted.
+    def _retain(self, tensor: RunTensor[Any], desc: TensorDesc, place: str) -> SharedMemory | DeviceBuffer:
+        self._retained.append(tensor)  # First: the next line may be interrupted.
         try:
             memory: SharedMemory | DeviceBuffer = tensor._retain(self)
         except NnrtError as error:
@@ -169,7 +171,7 @@ class RunTensors:
         return memory
 
     def begin(self) -> None:
-        """Record, before the run is sent, that buffers which it writes may lose their contents."""
+        """Mark the output buffers as not written. Called before the run is sent, because it may fail halfway."""
         for target in self.targets or ():
             if isinstance(target, DeviceBuffer):
                 target.is_written = False
@@ -192,10 +194,10 @@ class RunTensors:
                 raise OperationFailed("the device put it elsewhere", place=self._signature.output_place(at))
 
     def result(self, outputs: Sequence[Elements]) -> RunResult[Any]:
-        """Write the results into the output tensors and their shapes into the descs.
+        """Write the results into the output tensors, and their shapes into the tensors' descs.
 
         Returns:
-            The output tensors, and new arrays for the other outputs.
+            The output tensors, and arrays for the outputs without a tensor.
 
         Raises:
             NnrtError: As `require_fit`.
@@ -211,14 +213,14 @@ class RunTensors:
                 target.is_written = True
             elif not isinstance(output, Stored):
                 base: object = output.base
-                if base is not target.view:  # Else the daemon has written it there.
+                if base is not target.view:  # Else the daemon has written into the tensor.
                     target.array(output.dtype, output.shape)[...] = output
             tensor._take_shape(output.shape)
             results.append(tensor)
         return RunResult(results, [output.shape for output in outputs])
 
     def collected(self, results: Sequence[Any]) -> RunResult[Any]:
-        """Return the result of a run in parts, which have written some tensors; copy arrays into the others.
+        """Return the result of a run of model parts. Copy results that are arrays into their output tensors.
 
         Raises:
             UnavailableDevice: An array can't be sent to the device; also ConnectionFailed and TimedOut.
@@ -233,22 +235,22 @@ class RunTensors:
             if isinstance(target, DeviceBuffer) and not isinstance(array, Stored):
                 _require_room(target, array.nbytes, array.shape, self._signature.output_place(at), shapes)
                 target.write(flat_bytes(np.ascontiguousarray(array)))
-                elements[at] = Stored(array.dtype, array.shape, array.nbytes, target.place)
+                elements[at] = Stored(array.dtype, array.shape, array.nbytes, target.region)
         return self.result(elements)
 
     def release(self) -> None:
-        """Release the tensors, when the run has ended or won't start."""
-        held, self._held, self.inputs, self.sources, self.targets = self._held, [], [], [], None
-        for tensor in held:
+        """Release the tensors, because the run has ended or won't start."""
+        retained, self._retained, self.inputs, self.sources, self.targets = self._retained, [], [], [], None
+        for tensor in retained:
             if isinstance(tensor, ResidentTensor) and not tensor._is_open:
-                # This may free the buffer, which is a call: don't make the thread that ends runs wait.
+                # This may free the buffer by an RPC, for which the thread that ends runs must not wait.
                 self._signature.session.call_back(tensor._release, self)
             else:
                 tensor._release(self)
 
 
 def _kind_of(given: Any) -> Any:
-    """Return the kind of an input, which decides its checks; None for what is neither an array nor a tensor."""
+    """Return the kind of an input: the values on which its checks depend. None if it is no array and no tensor."""
     kind = type(given)
     if kind is np.ndarray:
         return given.shape
@@ -259,7 +261,7 @@ def _kind_of(given: Any) -> Any:
 
 
 def _target_kind_of(given: Any) -> Any:
-    """Return the kind of an output tensor, which decides its checks; None for anything else."""
+    """Return the kind of an output tensor: the values on which its checks depend. None if it is no tensor."""
     kind = type(given)
     if kind is NewArray:
         return kind
@@ -270,16 +272,16 @@ def _target_kind_of(given: Any) -> Any:
 
 
 def _least_bytes(spec: TensorSpec, desc: TensorDesc) -> int:
-    """Return the bytes that an output needs, as far as the model and the desc say."""
+    """Return the least bytes that an output needs, from the shapes of the model and the desc."""
     shape = desc.shape or ()
     described = math.prod(shape) * desc.item_size if min(shape, default=1) > 0 else 0
     return max(described, spec.known_bytes)
 
 
 def shape_in_run(spec: TensorSpec, desc: TensorDesc) -> Shape:
-    """Return the shape that a desc means in a run: a scalar's desc may say [1], and the other way round.
+    """Return the shape that a desc means in a run. The shapes () and (1,) stand for each other.
 
-    NNRt makes no tensor without a dimension.
+    NNRt has no tensor without dimensions, so a scalar's desc has the shape (1,).
     """
     shape = desc.shape or ()
     return spec.shape if {shape, spec.shape} == {(), (1,)} else shape
@@ -299,7 +301,10 @@ def _require_input(spec: TensorSpec, desc: TensorDesc, place: str) -> None:
 
 
 def _require_output(spec: TensorSpec, desc: TensorDesc, target: SharedMemory | DeviceBuffer, place: str) -> None:
-    """Refuse an output tensor that can't fit, as far as known: its desc may be open, or be of an earlier run."""
+    """Raise InvalidParameter or OutputTooSmall if no output of the model can fit the tensor.
+
+    The desc may have open dimensions, or the shape of an earlier run.
+    """
     _require_type(spec, desc, place)
     shape = shape_in_run(spec, desc)
     if len(shape) != spec.rank or any(
@@ -322,7 +327,7 @@ def _require_written(source: SharedMemory | DeviceBuffer, place: str) -> None:
 
 def _elements(source: SharedMemory | DeviceBuffer, spec: TensorSpec) -> Elements:
     if isinstance(source, DeviceBuffer):
-        return Stored(spec.numpy_dtype, spec.shape, spec.byte_size, source.place)
+        return Stored(spec.numpy_dtype, spec.shape, spec.byte_size, source.region)
     return source.array(spec.numpy_dtype, spec.shape)
 
 

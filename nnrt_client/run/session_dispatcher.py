@@ -1,4 +1,4 @@
-"""Dispatcher of a session: places runs on its ways, and makes sure that each one ends."""
+"""Dispatcher of a session: sends runs by local socket or gRPC, and makes sure that each one ends."""
 
 import logging
 import threading
@@ -24,23 +24,23 @@ from nnrt_hdi.errors import NnrtError, OperationFailed
 
 _log = logging.getLogger(__name__)
 
-# Streams of a session that stay free for uploads.
+# Number of a session's streams that stay free for uploads.
 _RESERVED_STREAMS = 2
 
 
 class SessionDispatcher(LockOwner):
     """Dispatcher of the runs of one session.
 
-    A thread that waits for its run sends it on a link of its own and reads the reply there; no other thread wakes. The
-    loop does everything else: submitted runs, runs that find no link, links that were left busy, deadlines,
-    cancellation, and what follows a lost connection.
+    A thread that waits for its run sends it on a link of its own and reads the reply there, without waking another
+    thread. The loop does everything else: submitted runs, runs that find no link, links that their threads left,
+    deadlines, cancellation, and runs whose connection was lost.
 
-    While the session has no channel, new runs wait for a link, and runs under way for their replies, which are fetched
-    when the session has a channel again.
+    While the session has no channel, runs wait. When it has one again, it sends new runs and fetches the replies of
+    those under way.
     """
 
     def __init__(self, session: Session) -> None:
-        """Create it; only `Session.part` does."""
+        """Create it. Only `Session.part` calls this."""
         self._session = session
         self.call_back = session.call_back
         self._mailbox = io_loop().mailbox(self._message_failed, self._dispatch)
@@ -59,12 +59,12 @@ class SessionDispatcher(LockOwner):
         # Whether the ways have ended, with the runs that wait there. Until then nothing is over: a way may have no link.
         self._are_ways_ended = False
         self._over = Latch()
-        # The daemon allows as many calls for fetching and canceling as streams, and counts each for a while after its
-        # reply.
+        # The daemon allows as many AwaitRun and CancelRuns calls as streams. Use half of that, because it counts each
+        # call until a while after the reply.
         self._fetches = Fetches(session, self, max(most // 2, 1))
         self._early_ends = EarlyEnds(session, self, self._ways)
         self.wake_at = self._early_ends.wake_at
-        self._canceller = Canceller(session, self, self._early_ends.confirmed)
+        self._canceller = Canceller(session, self, self._early_ends.confirm_ended)
         super().__init__()
         session.on_death(self._end)
         session.on_attached(lambda: self.post(self._reattached))
@@ -78,13 +78,13 @@ class SessionDispatcher(LockOwner):
         self._over.set()
 
     def _message_failed(self, error: Exception, arguments: Sequence[object]) -> None:
-        """End what waits for a message that failed."""
+        """End the runs and openings that depend on a message whose function raised."""
         runs: list[Run] = []
         for one in arguments:
             if isinstance(one, Run):
                 runs.append(one)
             elif isinstance(one, AwaitedRun):
-                runs.append(one.asked)
+                runs.append(one.run)
             elif isinstance(one, Link):
                 runs += one.take_off()
             elif isinstance(one, Opening):
@@ -95,7 +95,7 @@ class SessionDispatcher(LockOwner):
 
     # ---- for executors, in any thread
 
-    def run_here(self, run: Run) -> None:
+    def run_sync(self, run: Run) -> None:
         """Send a run and wait until it ends. Raise the session's death, if it has ended."""
         run.id = next(self._run_ids)
         if self.death is not None:
@@ -124,7 +124,7 @@ class SessionDispatcher(LockOwner):
         self.post(self._early_ends.give_up, run, is_left)
 
     def wait_ended(self, timeout_s: float) -> None:
-        """Wait until every run of an ended session has ended; return at once in a thread that ends them."""
+        """Wait until all runs of an ended session have ended. Return at once in a thread that ends them."""
         if not io_loop().is_here and threading.current_thread() not in self._remote.readers:
             until = time.monotonic() + timeout_s
             self._over.wait(timeout_s)
@@ -144,7 +144,7 @@ class SessionDispatcher(LockOwner):
     # ---- in the loop
 
     def place(self, run: Run) -> None:
-        """Choose a way for a run, which waits there for a link."""
+        """Choose the Way of a run, and add it to the runs that wait there for a link."""
         if run.ended.is_set:
             return
         way: Way = self._remote
@@ -154,7 +154,7 @@ class SessionDispatcher(LockOwner):
         self._place_on(way, run)
 
     def send_over_grpc(self, run: Run, *, former_id: int = 0) -> None:
-        """Send a run over gRPC; under a new id, if it still has `former_id`, which the daemon must not see again."""
+        """Send a run over gRPC. Give it a new id if it has `former_id`, which the daemon must not see again."""
         if run.id == former_id:
             run.id, run.link, run.packet = next(self._run_ids), None, None
         self._place_on(self._remote, run)
@@ -163,30 +163,30 @@ class SessionDispatcher(LockOwner):
     def _place_on(self, way: Way, run: Run) -> None:
         if self.death is not None:
             run.fail(never_sent(self.death))
-        elif not run.ended.is_set and run.carrying is None:  # Else it is placed already.
+        elif not run.ended.is_set and run.carrying is None:  # Else it has a link already.
             self._early_ends.end_at(run.deadline)
             way.add(run)
 
     def fetch_lost(self, run: Run, broken: BrokenCall, since: int) -> None:
         """Fetch the reply of a run whose link broke. `since` is the attachment at which the link was opened."""
         if run.ended.is_set or self.death is not None:
-            # A run that has ended does the rest of ending, if that ran out of memory before.
+            # For a run that has ended, this repeats steps of ending that had run out of memory.
             run.fail((self.death or OperationFailed("the link was lost")).copy())
         else:
             self._fetches.add(run, broken, since)
             self._early_ends.end_at(run.deadline)
 
     def forget(self, run_id: int) -> None:
-        """Let the daemon stop a run, or free the reply that it keeps of a run that has ended here."""
+        """Ask the daemon to stop a run that has ended in the client, or to free the reply that it keeps."""
         if self.death is None:
-            self._canceller.tell(run_id)
+            self._canceller.cancel(run_id)
 
     def under_way(self) -> Iterator[Run]:
-        """Yield all runs that have begun and not ended, or that are still on a link."""
+        """Yield all runs that have begun and not ended, and ended ones that are still on a link."""
         for way in self._ways:
             yield from way.under_way()
         yield from list(self._early_ends.stopping)
-        yield from self._fetches.asked()
+        yield from self._fetches.under_way()
         yield from [one for one in self._mailbox.arguments() if isinstance(one, Run)]
 
     def _dispatch(self) -> None:
@@ -195,14 +195,18 @@ class SessionDispatcher(LockOwner):
             way.dispatch()
 
     def _reattached(self) -> None:
-        """Close idle links of the former channel, after the session found its daemon again."""
+        """Close links of the former channel, because the session has connected again."""
         for way in self._ways:
             way.links.close_former(self._session.attachment)
 
     # ---- the end
 
     def _end(self, reason: NnrtError) -> None:
-        """End all runs. A run on a link ends with the link, so that a reply which has been sent is still read."""
+        """End all runs because the session has ended.
+
+        Waiting runs end at once. A run on a link ends when the link has been read to the end, so that the client still
+        reads a reply that has arrived.
+        """
         self.death = reason
         self.post(self._end_all, reason)
 
@@ -213,7 +217,7 @@ class SessionDispatcher(LockOwner):
         self.end_if_over()
 
     def end_if_over(self) -> None:
-        """Record the end of everything, if no link and no fetch is left."""
-        if self._are_ways_ended and not self._fetches and not any(way.links.are_there for way in self._ways):
+        """Stop the timer and wake `wait_ended`, if no link and no fetch is left."""
+        if self._are_ways_ended and not self._fetches and not any(way.links.has_any for way in self._ways):
             self._early_ends.sleep()
             self._over.set()

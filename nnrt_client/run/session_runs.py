@@ -1,4 +1,4 @@
-"""Interface of a session's dispatcher for its parts."""
+"""Interface that a session's dispatcher offers to the objects that it consists of."""
 
 from collections.abc import Callable, Iterator
 from typing import Protocol
@@ -9,22 +9,22 @@ from nnrt_hdi.errors import NnrtError
 
 
 class SessionRuns(Protocol):
-    """Runs of a session: where they go, and how they end.
+    """Session's dispatcher, as its ways, links, fetches and timer use it.
 
-    Any thread may call `post`, `fetch` and `expire`; only the loop calls the rest.
+    Any thread may call `post`, `fetch` and `expire`. Only the loop calls the other methods.
     """
 
     # Why the session has ended, or None.
     death: NnrtError | None
 
     def post(self, function: Callable[..., object], *arguments: object) -> None:
-        """Let the loop call a function."""
+        """Call a function in the loop's thread."""
 
     def place(self, run: Run) -> None:
-        """Choose a way for a run, which waits there for a link."""
+        """Choose the Way of a run, and add it to the runs that wait there for a link."""
 
     def send_over_grpc(self, run: Run, *, former_id: int = 0) -> None:
-        """Send a run over gRPC; under a new id, if it still has `former_id`, which the daemon must not see again."""
+        """Send a run over gRPC. Give it a new id if it has `former_id`, which the daemon must not see again."""
 
     def fetch(self, run: Run, since: int) -> None:
         """Fetch a reply that is too long for the run's link. `since` is the attachment at which the link was opened."""
@@ -36,13 +36,13 @@ class SessionRuns(Protocol):
         """End a run that is late."""
 
     def forget(self, run_id: int) -> None:
-        """Let the daemon stop a run, or free the reply that it keeps of a run that has ended here."""
+        """Ask the daemon to stop a run that has ended in the client, or to free the reply that it keeps."""
 
     def under_way(self) -> Iterator[Run]:
-        """Yield all runs that have begun and not ended, or that are still on a link."""
+        """Yield all runs that have begun and not ended, and ended ones that are still on a link."""
 
     def wake_at(self, until: float) -> None:
-        """Check runs and ways at that time or sooner."""
+        """Check all runs and ways at this time (time.monotonic()) or sooner."""
 
     def end_if_over(self) -> None:
-        """Record the end of everything, if the session has ended and no link and no fetch is left."""
+        """Stop the timer and wake `wait_ended`, if no link and no fetch is left. Called after the session has ended."""

@@ -1,4 +1,4 @@
-"""The inputs that a compiled model takes, and the outputs that it gives."""
+"""Signature of a compiled model: the inputs that it takes, and the outputs that it returns."""
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,11 +24,11 @@ from nnrt_hdi.signals import raised_by_handler
 from nnrt_hdi.tensor import Shape, TensorForm, TensorSpec, data_type_of, format_shape
 from nnrt_hdi.v2 import prepared_model_pb2
 
-# Bytes of a local socket's packet that are not elements, in either direction.
+# Limit of the bytes that describe a run in a packet of the local socket, without its elements.
 _MOST_DESCRIBED_BYTES = 15 << 10
-# How many runs decide the room that is reserved for outputs of the next ones, and the largest such room.
-_LATE = 32
-_MOST_LATE_BYTES = 16 << 20
+# Number of recent runs that decide how much memory is reserved for open outputs, and the most that is reserved.
+_RECENT_RUNS = 32
+_MOST_RESERVED_BYTES = 16 << 20
 
 ItemT = TypeVar("ItemT")
 
@@ -45,8 +45,11 @@ def listed(inputs: Iterable[ArrayLike | RunTensor[Any]]) -> list[Any]:
     return list(inputs)
 
 
-class _LateSizes:
-    """Sizes of an output in the last 32 to 64 runs; an output with too little room costs a call."""
+class _RecentSizes:
+    """Largest size of an open output in the last 32 to 64 runs.
+
+    So much memory is reserved for the next run. An output that doesn't fit costs an additional call.
+    """
 
     __slots__ = ("_before", "_largest", "_left")
 
@@ -54,17 +57,17 @@ class _LateSizes:
         self._before = self._largest = self._left = 0
 
     def largest_with(self, size_bytes: int) -> int:
-        """Add a size and return the largest. Forget sizes above 16 MiB, whose room would be wasted."""
+        """Add a size and return the largest. Sizes above 16 MiB count only once, because they would waste memory."""
         if not self._left:
-            self._before, self._largest, self._left = self._largest, 0, _LATE
+            self._before, self._largest, self._left = self._largest, 0, _RECENT_RUNS
         self._left -= 1
-        if size_bytes <= _MOST_LATE_BYTES:
+        if size_bytes <= _MOST_RESERVED_BYTES:
             self._largest = max(self._largest, size_bytes)
         return max(size_bytes, self._before, self._largest)
 
 
 class Signature:
-    """Inputs and outputs of a compiled model, against which runs are checked."""
+    """Inputs and outputs of a compiled model, with the checks of runs against them."""
 
     def __init__(
         self,
@@ -75,7 +78,7 @@ class Signature:
         *,
         has_ranges: bool = True,
     ) -> None:
-        """Create it. `has_ranges`: the device can be asked which shapes it takes."""
+        """Create it. `has_ranges` is False if the device can't report which shapes it accepts."""
         self.inputs = inputs
         self.outputs = outputs
         self.input_forms = [TensorForm(spec) for spec in inputs]
@@ -89,13 +92,13 @@ class Signature:
         self._output_places = [_place("output", *item) for item in enumerate(outputs)]
         self._ranges: list[DimRange] | None = None
         self._has_ranges = has_ranges
-        # Whether a run fits into one packet; tensors may be too many.
+        # Whether a run's description fits into one packet, which may have too many tensors.
         self.fits_packet = sum(map(_described_bytes, (*inputs, *outputs))) <= _MOST_DESCRIBED_BYTES
         self._expected_bytes = [max(form.size_bytes, 0) for form in self.output_forms]
-        self._late_sizes = [_LateSizes() for _ in outputs]
+        self._recent_sizes = [_RecentSizes() for _ in outputs]
 
     def require_here(self, buffer: DeviceBuffer, place: str) -> None:
-        """Raise UnavailableDevice for a buffer whose daemon has died, InvalidParameter for one of another daemon."""
+        """Raise UnavailableDevice if the buffer's daemon has died, InvalidParameter if it isn't the model's daemon."""
         try:
             buffer.session.require_alive()
         except NnrtError as error:
@@ -113,10 +116,10 @@ class Signature:
         self.session.require_alive()
 
     def arrays(self, inputs: Inputs) -> list[Elements] | None:
-        """Return the inputs as arrays in the model's order, or None if there are tensors among them.
+        """Return the inputs as arrays in the model's order, or None if one of them is a Tensor.
 
         Raises:
-            InvalidParameter: There are too many or too few, or one doesn't fit.
+            InvalidParameter: The number of inputs is wrong, or one doesn't fit the model.
         """
         is_list = type(inputs) is list and len(inputs) == len(self.inputs)
         given: list[Any] = inputs if is_list else self.in_order(inputs)  # type: ignore[assignment]
@@ -176,7 +179,7 @@ class Signature:
         """Return the form of an output that a reply describes.
 
         Raises:
-            OperationFailed: The reply makes no sense, or doesn't fit the model.
+            OperationFailed: The reply is invalid, or doesn't fit the model.
         """
         try:
             form = wire.described_form(output, self.output_forms[index])
@@ -190,26 +193,26 @@ class Signature:
         return TensorForm(spec)
 
     def require_result_count(self, count: int) -> None:
-        """Raise OperationFailed if a reply has a wrong number of outputs, UnavailableDevice if it has none."""
+        """Raise OperationFailed if the number of a reply's outputs is wrong, UnavailableDevice if it is 0."""
         if count != len(self.outputs):
             error = OperationFailed if count else UnavailableDevice
             raise error(f"the reply has {count} outputs; the model has {len(self.outputs)}")
 
     def expected_bytes(self, index: int) -> int:
-        """Return the size of an output; for an open one the largest recent size, or 0 before the first run."""
+        """Return the size of an output. For an open one, return the largest recent size, or 0 before the first run."""
         return self._expected_bytes[index]
 
     def expect(self, index: int, size_bytes: int) -> None:
         """Record the size of an open output."""
         if self.output_forms[index].size_bytes < 0:
-            self._expected_bytes[index] = self._late_sizes[index].largest_with(size_bytes)
+            self._expected_bytes[index] = self._recent_sizes[index].largest_with(size_bytes)
 
     def announced(self, outputs: Sequence[Any], index: int) -> TensorSpec:
         """Return the spec of an output whose bytes follow in chunks.
 
         Raises:
-            OperationFailed: The spec makes no sense.
-            InvalidParameter: It is larger than the daemon's limit of a tensor.
+            OperationFailed: The spec is invalid.
+            InvalidParameter: The output is larger than the daemon's limit for a tensor.
         """
         self.require_result_count(len(outputs))
         spec = self.result_form(index, outputs[index]).spec
@@ -222,11 +225,13 @@ class Signature:
         return spec
 
     def input_ranges(self) -> list[DimRange] | None:
-        """Return the smallest and largest shape of each input, or None if the device doesn't say; ask once.
+        """Return the smallest and largest shape of each input, or None if the device doesn't report them.
+
+        Only the first call asks the daemon.
 
         Raises:
-            UnavailableDevice: The device can't be asked; also ConnectionFailed and TimedOut.
-            InvalidParameter: The answer makes no sense.
+            UnavailableDevice: The daemon can't be asked; also ConnectionFailed and TimedOut.
+            InvalidParameter: The daemon's answer is invalid.
         """
         if self._ranges is None and self._has_ranges:  # Several threads may ask at first; they get the same answer.
             try:
@@ -252,7 +257,7 @@ class Signature:
         return ranges
 
     def require_in_range(self, index: int, shape: Shape) -> None:
-        """Raise InvalidParameter if the device doesn't take this shape for an input."""
+        """Raise InvalidParameter if the device doesn't accept this shape for an input."""
         if any(dim < 0 for dim in shape):
             raise InvalidParameter(
                 f"the shape is {format_shape(shape)}; a run needs every dimension", place=self.input_place(index)
@@ -270,16 +275,16 @@ class Signature:
             )
 
     def input_place(self, index: int) -> str:
-        """Return how messages name an input."""
+        """Return the name of an input in error messages."""
         return self._input_places[index]
 
     def output_place(self, index: int) -> str:
-        """Return how messages name an output."""
+        """Return the name of an output in error messages."""
         return self._output_places[index]
 
 
 def item_at(items: Sequence[ItemT], index: int, what: str) -> ItemT:
-    """Return the item at an index. Raise InvalidParameter that names `what` and the valid indices."""
+    """Return the item at an index. Raise InvalidParameter for an invalid index; `what` names the items in it."""
     try:
         position = operator.index(index)
     except TypeError as error:
@@ -290,7 +295,7 @@ def item_at(items: Sequence[ItemT], index: int, what: str) -> ItemT:
 
 
 def no_array(given: object, error: Exception, place: str) -> Exception:
-    """Return the error for an input that can't be made an array."""
+    """Return the error for an input that can't be converted to an array."""
     if isinstance(error, NnrtError):
         return error.at(place)
     if isinstance(error, MemoryError):
@@ -303,5 +308,5 @@ def _place(what: str, index: int, spec: TensorSpec) -> str:
 
 
 def _described_bytes(spec: TensorSpec) -> int:
-    """Return the bytes that a frame has at most for a tensor besides its elements: dimensions, numbers, a region."""
+    """Return the most bytes that a frame has for a tensor without its elements: dimensions, numbers, a region."""
     return 5 * len(spec.shape) + 60

@@ -1,4 +1,4 @@
-"""Times at which a run went from one part of its way to the next."""
+"""Time stamps of a run: when it went from one stage to the next."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -9,38 +9,38 @@ from nnrt_hdi.run_times import RunTimes
 
 
 class Stamps:
-    """Times of time.perf_counter_ns() at which a run went from one part of its way to the next.
+    """Times (time.perf_counter_ns()) at which a run went from one stage to the next.
 
-    Whoever handles the run sets them; a run that succeeded has all of them. Differences are computed on demand.
+    The code of each stage sets them. A run that succeeded has all of them. Durations are computed on demand.
     """
 
-    __slots__ = ("answered_ns", "began_ns", "clock", "packing_ns", "sent_ns", "told", "unpacked_ns", "woken_ns")
+    __slots__ = ("answered_ns", "began_ns", "clock", "packing_ns", "reply_times", "sent_ns", "unpacked_ns", "woken_ns")
 
-    # When the client began to pack the run, and when it began to send it.
+    # When the client began to pack the run, and when it began to send the frame.
     packing_ns: int
     sent_ns: int
-    # When the client had the reply, and when it had all outputs.
+    # When the client had received the reply, and when it had read all outputs.
     answered_ns: int
     unpacked_ns: int
     # Times from the head of the reply (protos/README.md).
-    told: Sequence[int]
+    reply_times: Sequence[int]
 
     def __init__(self, clock: DaemonClock) -> None:
-        """Start the times of a run now; `clock` is the daemon's."""
+        """Set the start of a run to now. `clock` converts the daemon's times."""
         self.began_ns = perf_counter_ns()
         self.clock = clock
-        # When the thread that waited went on; 0: none did.
+        # When the waiting thread continued; 0 if none has.
         self.woken_ns = 0
 
     def wake(self) -> None:
-        """Record that the waiting thread goes on; of several threads the first counts."""
+        """Record that a waiting thread continues. Only the first thread counts."""
         self.woken_ns = self.woken_ns or perf_counter_ns()
 
     def times(self) -> RunTimes:
-        """Return the parts of a successful run. They add up to the time from the first stamp to the last."""
+        """Return the durations of a successful run's stages, which add up to the time from first to last stamp."""
         marks = self.began_ns, self.packing_ns, self.sent_ns, self.answered_ns, self.unpacked_ns, self.woken_ns
         began_ns, packing_ns, sent_ns, answered_ns, unpacked_ns, woken_ns = accumulate(marks, max)
-        received_at_ns, *parts, served_ns = self.told
+        received_at_ns, *parts, served_ns = self.reply_times
         left_ns = served_ns = min(served_ns or sum(parts), answered_ns - sent_ns)
         in_daemon = []
         for part_ns in parts:

@@ -1,4 +1,4 @@
-"""Run with a trace."""
+"""Run whose end is recorded in a trace."""
 
 import sys
 from collections.abc import Callable
@@ -18,22 +18,22 @@ from nnrt_hdi.signals import raised_by_handler
 
 
 def traced_run(begin: Callable[[], RunTrace | None], signature: Signature, registry: set[Run], *details: Any) -> Run:
-    """Create a run, with a trace if `begin`, a function of the tracer, returns one."""
+    """Create a run, traced if `begin`, a method of the tracer, returns a trace."""
     trace = begin()
     return Run(signature, registry, *details) if trace is None else TracedRun(trace, signature, registry, *details)
 
 
 class TracedRun(Run):
-    """Run whose end is recorded in a trace, once. Its description also has the `fields` of the trace."""
+    """Run that records its end in a trace, once. Its description also has the `fields` of the trace."""
 
-    __slots__ = ("_operators", "_untold", "context", "fields")
+    __slots__ = ("_operators", "_pending_traces", "context", "fields")
 
     def __init__(self, trace: RunTrace, *details: Any) -> None:
         super().__init__(*details)
         self.stamps.began_ns = trace.began_ns
         self.fields, self.context = trace.fields, trace.context
-        # Whoever takes the trace out records the end.
-        self._untold = [trace]
+        # The trace until it ends, else empty. The thread that pops the trace ends it.
+        self._pending_traces = [trace]
         self._operators: list[Any] = []
 
     def finish(self, unpack: Unpack, reply: Reply) -> None:
@@ -48,7 +48,7 @@ class TracedRun(Run):
 
     def _end(self) -> None:
         try:
-            trace = self._untold.pop()
+            trace = self._pending_traces.pop()
         except IndexError as empty:
             if raised_by_handler(empty):
                 raise
@@ -78,6 +78,6 @@ class TracedRun(Run):
 
 
 def _own_times(stamps: Stamps, began_ns: int) -> RunTimes:
-    """Return the times of a run since it began, though its result belongs to a run that began before."""
+    """Return the times of one attempt, without the time of earlier attempts before `began_ns`."""
     times = stamps.times()
     return times._replace(waited_ns=times.waited_ns - (began_ns - stamps.began_ns))

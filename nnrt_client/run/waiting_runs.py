@@ -1,4 +1,4 @@
-"""Queue of runs that wait in the client for a link, in the order in which the device would take them."""
+"""Queue of runs that wait in the client for a link, in the daemon's order: by priority, with ageing."""
 
 import time
 from collections import OrderedDict
@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 
 from nnrt_hdi.enums import Priority
 
-# A class of runs that has waited this long without a turn rises by one, as in the daemon.
+# For each such time without a turn, a priority class rises by one, as in the daemon.
 AGEING_S = 1.0
 
 
@@ -20,12 +20,15 @@ RunT = TypeVar("RunT", bound=Prioritized)
 
 
 class WaitingRuns(Generic[RunT]):
-    """Queue by priority, then by age; a priority that waits rises. Not thread-safe."""
+    """Queue ordered by priority, then by age. The longer a priority class waits, the higher it counts.
+
+    Not thread-safe.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._classes: tuple[OrderedDict[RunT, None], ...] = tuple(OrderedDict() for _ in range(Priority.HIGH.rank + 1))
-        # When each priority had its latest turn.
+        # When each priority class had its latest turn.
         self._since = [0.0] * len(self._classes)
 
     def __bool__(self) -> bool:
@@ -57,7 +60,7 @@ class WaitingRuns(Generic[RunT]):
         self._classes[run.priority.rank].pop(run, None)
 
     def drain(self) -> Iterator[RunT]:
-        """Yield all runs; each one is removed after the caller's step with it."""
+        """Yield all runs. Remove each one when the caller asks for the next."""
         for run in list(self):
             yield run
             self.remove(run)

@@ -1,4 +1,4 @@
-"""Ways of a session to its daemon (local socket, gRPC): the runs that wait for a link, and how they are sent."""
+"""Ways from a session to its daemon (local socket, gRPC): each has links, and a queue of runs that wait for one."""
 
 import logging
 import math
@@ -18,7 +18,7 @@ from nnrt_client.run.result import never_sent
 from nnrt_client.run.run import Run
 from nnrt_client.run.session_runs import SessionRuns
 from nnrt_client.run.waiting_runs import WaitingRuns
-from nnrt_client.session.errands import begin
+from nnrt_client.session.errands import start_in_worker
 from nnrt_client.session.local_socket import LocalSocket, WaitsForDaemon
 from nnrt_client.session.session import Session
 from nnrt_hdi.errors import NnrtError, OutOfMemory
@@ -27,11 +27,11 @@ from nnrt_hdi.signals import raised_by_handler
 
 _log = logging.getLogger(__name__)
 
-# Inputs of more than this are copied in a thread of their own, so that the loop doesn't wait.
+# Inputs larger than this are copied in another thread, so that the loop doesn't wait.
 _LARGE_BYTES = 1 << 20
-# Computing time of a full packet: as long as the daemon lets one client keep the others waiting.
+# Computing time of a full packet: the time for which the daemon lets one client keep the others waiting.
 _PACKET_NS = 200_000
-# Longer and larger runs gain more by going at once, each on a link of its own.
+# Limits of runs that share a packet. Longer or larger runs are quicker on a link of their own.
 _MOST_NS = _PACKET_NS // 2
 _MOST_BYTES = 8 * 1024
 # The daemon works on one packet while the client reads the replies of another: with eight threads of 16 runs each,
@@ -45,12 +45,12 @@ COULD_NOT_SEND = "the run could not be sent"
 
 
 class Way(ABC):
-    """One way to the daemon: its links, and the runs that wait for one.
+    """One way to the daemon, by local socket or gRPC: its links, and the runs that wait for one.
 
-    Belongs to the loop, except `send_here` and what links call.
+    Only the loop calls this, except `connect`, `pack`, `send_here` and what links call.
     """
 
-    # Whether there is no other way to fall back on.
+    # Whether runs that fail here can't be sent another way.
     _is_last = False
 
     def __init__(self, session: Session, runs: SessionRuns, limit: int) -> None:
@@ -66,12 +66,12 @@ class Way(ABC):
 
     @abstractmethod
     def pack(self, run: Run) -> Packet:
-        """Make the packet of a run: copy inputs and share memory where needed. Raise NnrtError where that fails."""
+        """Make the packet of a run: copy inputs and share memory where needed. Raise NnrtError if that fails."""
 
     def send_here(self, link: Link, run: Run) -> bool:
-        """Send a run on an idle link of this thread. Return False if it goes another way or has ended."""
+        """Send a run on an idle link of the calling thread. Return False if it is sent another way or has ended."""
         run.stamps.packing_ns = perf_counter_ns()
-        try:  # Like `_is_packed`, written out: it would be one more Python frame of every small run.
+        try:  # Not a call of `_is_packed`, which would add a Python frame to every small run.
             run.packet = self.pack(run)
         except Exception as error:
             if raised_by_handler(error):
@@ -80,13 +80,13 @@ class Way(ABC):
             return False
         link.put_on(run)
         try:
-            if link.is_over or run.ended.is_set:  # The session or the executor has been closed meanwhile.
+            if link.is_over or run.ended.is_set:  # The session or the executor was closed meanwhile.
                 raise ConnectionError("the link is closed, or the run has ended")
             link.send((run,))
-        except Exception as error:  # No memory, or the daemon is gone. The daemon got nothing of the run.
+        except Exception as error:  # No memory, or the daemon is gone. The daemon didn't get the run.
             if raised_by_handler(error):
                 raise
-            if not isinstance(error, OSError):  # Else the run goes another way.
+            if not isinstance(error, OSError):  # Else the run is sent another way.
                 run.fail(run.given_up or nnrt_error_of(error, COULD_NOT_SEND))
             self._runs.post(self._send_elsewhere, link, error)
             return False
@@ -95,7 +95,7 @@ class Way(ABC):
     # ---- in the loop
 
     def add(self, run: Run) -> None:
-        """Let a run wait for a link; `dispatch` sends the runs in turn."""
+        """Add a run to those that wait for a link. `dispatch` sends them in turn."""
         self._waiting.append(run)
 
     def dispatch(self) -> None:
@@ -110,21 +110,21 @@ class Way(ABC):
             try:
                 self._take(runs)
                 self._send(link, [run for run in runs if not run.ended.is_set])
-            except Exception as error:  # They are no longer among the waiting: nobody else would end them.
+            except Exception as error:  # The runs have left the queue, so nothing else would end them.
                 for run in runs:
                     run.fail(nnrt_error_of(error, COULD_NOT_SEND))
                 link.take_off()
                 self.links.close(link)
 
     def _take(self, runs: list[Run]) -> None:
-        """Move the next waiting run into `runs`."""
+        """Move the runs of the next packet from the queue into `runs`: here, one run."""
         runs.append(self._waiting.take())
 
     def _wait_for_link(self) -> None:
-        """Do what is needed while runs wait for a link, which becomes free when a run ends or a link opens."""
+        """Prepare for runs that wait for a link: here, do nothing, because links call when they become free."""
 
     def _send(self, link: Link, runs: Sequence[Run]) -> None:
-        """Pack runs and send them on an idle link. If none can be sent, the link is idle again."""
+        """Pack runs and send them on an idle link. If none can be packed, make the link idle again."""
         packed = []
         for run in runs:
             if run.packet is not None or self._is_packed(run):
@@ -148,7 +148,7 @@ class Way(ABC):
         """Pack a run, in a thread that gets no signals.
 
         Returns:
-            False if the run goes another way or has ended.
+            False if the run is sent another way or has ended.
 
         Raises:
             WaitsForDaemon: Packing would wait for the daemon, which the loop must not do.
@@ -170,11 +170,11 @@ class Way(ABC):
             _log.debug("a run goes over gRPC: %s", error)
             self._runs.post(self._runs.send_over_grpc, run)
         else:
-            # A run that was cancelled meanwhile has no inputs any more.
+            # A run that was cancelled meanwhile has no inputs, so packing it fails.
             run.fail(run.given_up or nnrt_error_of(error, COULD_NOT_SEND))
 
     def _send_elsewhere(self, link: Link, error: Exception) -> None:
-        """Send the runs of a link that failed over gRPC."""
+        """Close a link that failed, and send its runs over gRPC."""
         _log.debug("runs go over gRPC: %s", error)
         for run in list(link.under_way.values()):
             run.packet = run.link = None
@@ -186,17 +186,21 @@ class Way(ABC):
         self.links.close(link)
 
     def remove(self, run: Run) -> None:
-        """Remove a run from the waiting ones, if it is there."""
+        """Remove a run from the queue, if it is there."""
         self._waiting.remove(run)
 
     def under_way(self) -> Iterator[Run]:
-        """Yield the runs that wait or are on a link, also those that have ended."""
+        """Yield the runs that wait or are on a link, including those that have ended."""
         for link in list(self.links.all):
             yield from list(link.under_way.values())
         yield from list(self._waiting)
 
     def look_after(self, now: float) -> float:
-        """Close links of threads that have ended, send waiting runs, and return when to call this again."""
+        """Make the periodic checks: close links of threads that have ended, and send waiting runs.
+
+        Returns:
+            When to call this again.
+        """
         self.links.reap()
         self.dispatch()
         if self._waiting:
@@ -204,7 +208,7 @@ class Way(ABC):
         return now + LOOK_AGAIN_S if any(not link.is_loops for link in self.links.all) else math.inf
 
     def end(self, reason: NnrtError) -> None:
-        """End the way because the session has ended."""
+        """Fail the waiting runs and end the links, because the session has ended."""
         for run in self._waiting.drain():
             run.fail(never_sent(reason))
         self.links.end_all()
@@ -215,7 +219,7 @@ class Way(ABC):
         self.links = Links(self, self._runs, self.links.limit)
 
     def not_opened(self) -> None:
-        """Send waiting runs over gRPC, because no link could be opened, unless another link is open."""
+        """Handle that no link could be opened: if no other one is open, send waiting runs over gRPC."""
         if self._is_last or any(link.is_loops for link in self.links.all):
             self._runs.wake_at(time.monotonic() + TICK_S)
             return
@@ -225,31 +229,31 @@ class Way(ABC):
 
 
 class LocalWay(Way):
-    """Connections of the local socket, each with one run at a time."""
+    """Way over connections of the local socket, each with one run at a time."""
 
     def __init__(self, session: Session, runs: SessionRuns, socket: LocalSocket, limit: int) -> None:
         super().__init__(session, runs, limit)
         self._socket = socket
-        # Runs whose large inputs a thread copies now.
+        # Runs whose large inputs are being copied in another thread.
         self._packing: set[Run] = set()
 
     def connect(self) -> Link:
         return LocalLink(self.links, self._runs, self._session)
 
     def pack(self, run: Run) -> Packet:
-        return Packet(run.descriptions.local.of(run), run, self._socket)
+        return Packet(run.descriptions.local.describe(run), run, self._socket)
 
     def _send(self, link: Link, runs: Sequence[Run]) -> None:
         try:
             if len(runs) == 1 and runs[0].packet is None and runs[0].size_bytes > _LARGE_BYTES:
                 raise WaitsForDaemon
             super()._send(link, runs)
-        except WaitsForDaemon:  # Only a run that is sent alone is packed again.
+        except WaitsForDaemon:  # Runs that share a packet never raise this.
             self._pack_elsewhere(link, runs[0])
 
     def _pack_elsewhere(self, link: Link, run: Run) -> None:
-        """Copy the inputs of a run in a thread of its own, then send the run."""
-        if begin(partial(self._is_packed, run), partial(self._runs.post, self._packed, link, run)):
+        """Copy the inputs of a run in another thread, then send the run."""
+        if start_in_worker(partial(self._is_packed, run), partial(self._runs.post, self._packed, link, run)):
             self._packing.add(run)
             return
         try:
@@ -280,14 +284,14 @@ class LocalWay(Way):
 
 
 class SharedWay(LocalWay):
-    """Connections of the local socket for quick submitted runs, of which several share a packet."""
+    """Way over connections of the local socket for quick submitted runs, which share packets."""
 
     def __init__(self, session: Session, runs: SessionRuns, socket: LocalSocket) -> None:
         super().__init__(session, runs, socket, _SHARED_LINKS)
 
     @property
     def late_at(self) -> float:
-        """Time until which waiting runs wait for the packets under way; infinite if a link has none."""
+        """Time after which waiting runs don't wait for the packets under way; infinite if a link is idle."""
         late_at = 0.0
         for link in self.links.all:
             if not link.under_way:
@@ -299,7 +303,7 @@ class SharedWay(LocalWay):
         """Return whether a run is quick and small enough to share a packet."""
         if run.tensors is not None or run.fields:
             return False
-        run.description = found = run.descriptions.local.of(run)
+        run.description = found = run.descriptions.local.describe(run)
         is_quick = found.is_answered and found.busy_ns <= _MOST_NS and found.frame_bytes <= _MOST_BYTES
         return is_quick and found.is_inline and not found.elsewhere
 
@@ -321,7 +325,7 @@ class SharedWay(LocalWay):
         return Packet(run.description, run, self._socket)
 
     def look_after(self, now: float) -> float:
-        if self._waiting and self.late_at <= now:  # The packets take too long: send each run by itself.
+        if self._waiting and self.late_at <= now:  # The packets take too long: send each run alone, on another link.
             for run in self._waiting.drain():
                 self._runs.place(run)
         again = super().look_after(now)
@@ -329,7 +333,7 @@ class SharedWay(LocalWay):
 
 
 class RemoteWay(Way):
-    """Streams of gRPC, each with one run at a time."""
+    """Way over gRPC streams, each with one run at a time."""
 
     _is_last = True
 
@@ -347,4 +351,4 @@ class RemoteWay(Way):
         return link
 
     def pack(self, run: Run) -> Packet:
-        return Packet(run.descriptions.remote.of(run), run)
+        return Packet(run.descriptions.remote.describe(run), run)

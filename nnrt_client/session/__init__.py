@@ -1,1 +1,1 @@
-"""Connection to one daemon: its session, the channel of that, and the device behind it."""
+"""Sessions with daemons: their connections and RPCs, and the devices and runtime that use them."""

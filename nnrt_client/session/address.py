@@ -1,4 +1,4 @@
-"""Sockets behind the address of a daemon."""
+"""Address of a daemon, resolved to sockets."""
 
 import ipaddress
 import socket
@@ -11,10 +11,10 @@ _MOST_DIGITS = 5
 
 
 class Address:
-    """Sockets behind an address that has been reached before."""
+    """Socket addresses to which a daemon's address resolves."""
 
     def __init__(self, address: str) -> None:
-        """Resolve the address now, so that later questions need no name service."""
+        """Resolve the address now, so that the methods need no name service."""
         self._targets: list[tuple[int, Any]] = []
         path = address.removeprefix("unix:")
         host, _, port = address.rpartition(":")
@@ -24,23 +24,26 @@ class Address:
             try:
                 found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
             except (OSError, ValueError):
-                return  # Only gRPC understands such an address.
+                return  # gRPC may understand the address nevertheless.
             self._targets = [(family, target) for family, _, _, _, target in found]
 
     @property
     def is_local(self) -> bool:
-        """True if the address is certainly on this host."""
+        """True if the address is known to be on this host."""
         return bool(self._targets) and all(
             family == socket.AF_UNIX or ipaddress.ip_address(target[0]).is_loopback for family, target in self._targets
         )
 
     def refuses(self, timeout_s: float) -> bool:
-        """Return whether certainly no process listens there: the host says so, or the Unix socket is gone."""
+        """Return whether it is certain that no process listens there.
+
+        It is if the host refuses the connection, or if the Unix socket is gone.
+        """
         return bool(self._targets) and all(_refuses(*target, timeout_s) for target in self._targets)
 
 
 def require_port(address: str) -> None:
-    """Raise InvalidParameter for a host without a port, for which gRPC would take a port of its own."""
+    """Raise InvalidParameter for a host without a port, for which gRPC would use its default port."""
     if ":" not in address or address.endswith("]"):
         raise InvalidParameter(f"it has no port; give {address or 'HOST'}:PORT, or unix:PATH", place=address)
 
@@ -52,6 +55,6 @@ def _refuses(family: int, target: Any, timeout_s: float) -> bool:
             probe.connect(target)
     except (ConnectionRefusedError, FileNotFoundError):
         return True
-    except (OSError, ValueError):  # The path may be impossible.
+    except (OSError, ValueError):  # ValueError: the path is invalid.
         return False
     return False

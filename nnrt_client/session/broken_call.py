@@ -1,4 +1,4 @@
-"""End of a call, or of a connection beside gRPC, that gave no reply."""
+"""Description of how an RPC, or a connection of the local socket, ended without a reply."""
 
 from dataclasses import dataclass
 
@@ -13,27 +13,27 @@ _CUT_OFF = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 @dataclass(frozen=True, slots=True)
 class BrokenCall:
-    """End of a call that gave no reply."""
+    """Reason why a call ended without a reply."""
 
-    # The text of gRPC or of the operating system.
+    # Message of gRPC or of the operating system.
     details: str
-    # The daemon's own error, or the meaning of its status. None if the connection was cut off, which can have any
-    # cause.
+    # The daemon's error, or one made from gRPC's status. None if the connection was cut off for an unknown reason.
     error: NnrtError | None = None
-    # Whether the daemon itself sent `error`.
-    is_told: bool = False
+    # Whether `error` names its cause: the daemon sent it, or a link made it. False if it is made from gRPC's status.
+    is_specific: bool = False
+    # Whether the RPC exceeded its deadline.
     is_late: bool = False
 
     @classmethod
-    def of(cls, error: grpc.RpcError) -> Self:
+    def from_rpc_error(cls, error: grpc.RpcError) -> Self:
         """Describe how an RPC ended, from gRPC's error.
 
-        The error loses its traceback: it is the call itself, and would keep frames and messages alive.
+        This removes the error's traceback, which would keep frames and messages alive as long as the call object does.
         """
         error.__traceback__ = None
         details = error.details() or ""
         if (detail := wire.error_detail_of(error)) is not None:
-            return cls(details, detail, is_told=True)
+            return cls(details, detail, is_specific=True)
         status = error.code()
         if status in _CUT_OFF:
             return cls(details)
@@ -41,12 +41,12 @@ class BrokenCall:
 
     @property
     def is_cut_off(self) -> bool:
-        """True if nothing says why the call ended."""
+        """True if the reason is unknown: the connection was cut off."""
         return self.error is None
 
 
 class CutOff(Exception):
-    """Error of a connection that ended in the middle of a message."""
+    """Error of a connection that ended before a whole reply was read."""
 
     def __init__(self, broken: BrokenCall) -> None:
         super().__init__(broken.details)

@@ -1,4 +1,4 @@
-"""RPCs of a session: each has a name and a deadline, and ends with NNRt's error."""
+"""RPCs of a session. Each is called by name, has a deadline, and raises NNRt's errors."""
 
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -10,11 +10,11 @@ import grpc
 from nnrt_client.session.broken_call import BrokenCall
 from nnrt_client.session.channel import Channel
 from nnrt_client.session.connection_state import ConnectionState
-from nnrt_client.session.errands import elsewhere
+from nnrt_client.session.errands import call_in_worker
 from nnrt_client.tracing.tracer import Metadata, SessionTracer
 from nnrt_hdi.errors import ConnectionFailed, NnrtError, TimedOut
 
-# RPCs that may be made again after their channel was lost, because a second one changes nothing.
+# Idempotent RPCs, which are repeated if their channel is lost.
 _REPEATABLE = {
     "NnrtDevice.GetCounters",
     "NnrtDevice.GetDeviceStatus",
@@ -28,25 +28,25 @@ _REPEATABLE = {
 _TRIES = 3
 
 Guard = Callable[[Any], AbstractContextManager[object]]
-# Guard of a call that only the session ends.
+# Guard that does nothing, for calls that only the session cancels.
 unguarded: Guard = nullcontext
 
 
 class Calls(ConnectionState):
-    """Connection on which RPCs are made.
+    """Connection with methods for RPCs.
 
-    Every RPC goes through `call`, `stream`, `tell` or `start`, which find it by name ("NnrtDevice.AllocateBuffer"),
-    give it a deadline and translate its errors. A `guard` is entered with each call while it is under way. If the guard
-    raises an error in place of gRPC's, the caller gets that.
+    Every RPC goes through `call`, `stream`, `try_call` or `start`, which find it by name
+    ("NnrtDevice.AllocateBuffer"), set its deadline and translate its errors. A `guard` is a context manager, entered
+    with the gRPC call while that is under way. If the guard raises an error, the caller gets it in place of gRPC's.
     """
 
-    # None where runs are not traced.
+    # None if runs are not traced.
     tracer: SessionTracer | None = None
 
     def call(self, name: str, request: Any, timeout_s: float, guard: Guard = unguarded) -> Any:
-        """Make one RPC and return its reply; make it again if its channel was lost and the RPC may be repeated."""
+        """Make one RPC and return its reply. Repeat an idempotent RPC if its channel is lost."""
         with self._traced(name) as metadata:
-            return elsewhere(self._call, name, request, timeout_s, guard, metadata)
+            return call_in_worker(self._call, name, request, timeout_s, guard, metadata)
 
     def _traced(self, name: str) -> AbstractContextManager[Metadata]:
         return nullcontext(()) if self.tracer is None else self.tracer.calling(name)
@@ -69,7 +69,7 @@ class Calls(ConnectionState):
                     raise
 
     def stream(self, name: str, request: Any, timeout_s: float, guard: Guard = unguarded) -> Generator[Any, None, None]:
-        """Make one RPC and yield its replies; translate errors while they are read.
+        """Make one RPC and yield its replies. Raise NNRt's errors while they are read.
 
         Only for threads that receive no signals.
         """
@@ -78,44 +78,51 @@ class Calls(ConnectionState):
             with channel.cancelling_on_close(begun), guard(begun):
                 yield from begun
 
-    def tell(self, name: str, request: Any) -> None:
-        """Make an RPC whose outcome doesn't matter, if the session is attached; wait a moment for its end."""
-        if self.is_attached:
-            elsewhere(self._tell, name, request)
+    def try_call(self, name: str, request: Any) -> None:
+        """Make an RPC and ignore its outcome. Do nothing if the session has no channel now.
 
-    def _tell(self, name: str, request: Any) -> None:
+        This waits for the RPC's end, but no longer than `verdict_timeout_s`.
+        """
+        if self.is_attached:
+            call_in_worker(self._try_call, name, request)
+
+    def _try_call(self, name: str, request: Any) -> None:
         channel = self._channel
         if channel is None:
             return
-        # gRPC raises ValueError where the channel was closed meanwhile.
+        # gRPC raises ValueError if the channel was closed meanwhile.
         with suppress(grpc.RpcError, grpc.FutureTimeoutError, grpc.FutureCancelledError, ValueError):
             begun = channel.method(name).future(request, timeout=self.settings.query_timeout_s, metadata=self.metadata)
             begun.result(self.settings.verdict_timeout_s)
 
     def start(self, name: str, request: Any) -> Any:
-        """Begin an RPC without a deadline; its reader asks `verdict` how it ended.
+        """Start an RPC without a deadline, and return gRPC's call object.
 
-        This waits for nothing. On a lost channel the call breaks off like one that was begun before. Raises
-        UnavailableDevice or ConnectionFailed. Only for threads that receive no signals.
+        The thread that reads the call passes gRPC's error to `verdict`. This method doesn't block: on a lost channel,
+        the call breaks off later. Only for threads that receive no signals.
+
+        Raises:
+            UnavailableDevice: The session has ended.
+            ConnectionFailed: The channel was closed meanwhile.
         """
         self.require_alive()
         assert self._channel is not None
         try:
             return self._channel.method(name)(request, metadata=self.metadata)
-        except ValueError as error:  # gRPC raises this where the channel was closed meanwhile.
+        except ValueError as error:  # gRPC raises this if the channel was closed meanwhile.
             self.require_alive()
             raise ConnectionFailed("the connection was lost", place=self.place) from error
 
     @contextmanager
     def _on_channel(self, name: str, timeout_s: float) -> Iterator[Channel]:
-        """Yield the channel for a call, once the session is attached, and translate the call's errors."""
+        """Wait until the session has a channel, yield it for a call, and translate the call's errors."""
         since = self._await_attached(name)
         channel = self._channel
         assert channel is not None
         try:
             yield channel
         except grpc.RpcError as error:
-            raise self.verdict(BrokenCall.of(error), name, timeout_s, since) from error
+            raise self.verdict(BrokenCall.from_rpc_error(error), name, timeout_s, since) from error
         except (grpc.FutureCancelledError, ValueError) as error:  # The call or its channel was closed.
             if isinstance(error, ValueError) and not channel.is_lost:
                 raise
@@ -124,14 +131,14 @@ class Calls(ConnectionState):
     def verdict(
         self, broken: BrokenCall, name: str, timeout_s: float | None = None, since: int | None = None
     ) -> NnrtError:
-        """Return the error that a failed RPC means: the daemon's own, the session's death, or a lost connection.
+        """Return NNRt's error for a failed RPC: the daemon's error, the session's death, or ConnectionFailed.
 
-        Waits until it is known whether the channel is lost. `since` is the attachment during which the RPC began.
+        This waits until it is known whether the channel is lost. `since` is the attachment at which the RPC began.
         """
         if broken.is_late and timeout_s is not None:
             return TimedOut(f"no answer within {timeout_s:g} s (deadline of {name})", place=self.place)
         if broken.error is not None:
-            return broken.error.copy() if broken.is_told else broken.error.at(self.place)
+            return broken.error.copy() if broken.is_specific else broken.error.at(self.place)
         return self._await_verdict(self.attachment if since is None else since) or ConnectionFailed(
             f"{name} broke off: {broken.details}", place=self.place
         )

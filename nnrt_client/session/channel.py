@@ -1,7 +1,7 @@
-"""Channel to a daemon: the session's stream, and the calls that end with it.
+"""Channel to a daemon: the session's stream (DeviceSession.Open), and the RPCs that end with it.
 
-On a network the stream has a connection of its own. On a shared one, beats would wait behind the tensors that the
-connection has accepted and not yet delivered: for two seconds behind 1 MB on a link of 4 Mbit/s.
+On a network the stream has a connection of its own. On a shared connection, heartbeats would wait behind tensors in its
+send buffer: for two seconds behind 1 MB on a link of 4 Mbit/s.
 """
 
 import os
@@ -29,30 +29,30 @@ from nnrt_hdi.v2 import device_pb2_grpc, prepared_model_pb2, prepared_model_pb2_
 from nnrt_hdi.wire import SESSION_METADATA
 from nnrt_hdi.wire.run_messages import read_message
 
-# Most unanswered beats that are remembered.
+# Number of unanswered beats whose sending times are kept.
 _LATE_BEATS = 16
-# gRPC pings a connection that has calls, but not the session's stream, after so long a silence. It closes the
-# connection if no answer comes within the second time, which leaves room for the data under way there. (Such a
-# connection may be lost alone: a router forgets it.)
+# On the connection for RPCs, gRPC sends a ping after this much silence, and closes the connection if no answer comes
+# within the second time, which is long enough for the data under way. (That connection may be lost while the session's
+# stream works, for example if a router drops its state.)
 _ASKED_MS, _GIVEN_UP_MS = 20_000, 60_000
-# gRPC closes a connection without calls from this side after so long, or twice as long because of how it checks. The
-# daemon would close it after 30 s, which gRPC writes to stderr as an error.
+# The client's gRPC closes a connection without calls after this time, or up to twice this time. If the daemon closed it
+# first, after 30 s, gRPC would write an error to stderr.
 _IDLE_MS = 12_000
 
 
 class Channel:
-    """Channel to a daemon, which sends Hello at its start and beats on request.
+    """Channel to a daemon. It sends Hello when it starts, and heartbeats ("beats") when asked.
 
-    Threads that receive signals must not use it.
+    Only threads that receive no signals may use it.
     """
 
     def __init__(
         self, address: str, settings: Settings, session_id: bytes = b"", timeout_s: float | None = None
     ) -> None:
-        """Begin a session, or resume the one with this id; `replies` has the daemon's answers.
+        """Open a session, or resume the one with this id. `replies` yields the daemon's answers.
 
         Raises InvalidPath, InvalidFile or OperationForbidden if the client's credentials can't be used, and
-        ConnectionFailed if the daemon gives no ticket within `timeout_s` (connect_timeout_s by default).
+        ConnectionFailed if the daemon sends no ticket within `timeout_s` (connect_timeout_s by default).
         """
         self._address = address
         self._outbox: queue.SimpleQueue[session_pb2.SessionRequest | None] = queue.SimpleQueue()
@@ -63,13 +63,13 @@ class Channel:
         self._calls: set[Any] = set()
         self.is_lost = False
         self.given_up = ""
-        # Sending times of the latest beats, by their numbers.
+        # Sending times of the latest beats, by sequence number.
         self._beats_sent: dict[int, int] = {}
-        # The daemon limits message sizes (Welcome.limits), and the client trusts the daemon that it was given.
+        # No limits here: the daemon limits message sizes (Welcome.limits), and the client trusts its daemon.
         options = [
             ("grpc.max_receive_message_length", -1),
             ("grpc.max_send_message_length", -1),
-            # Not shared with other channels, so that it ends with this one.
+            # The connection is not shared with other channels, so that it ends with this one.
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.enable_retries", 0),
             ("grpc.client_idle_timeout_ms", _IDLE_MS),
@@ -86,7 +86,7 @@ class Channel:
             self._channel = _connection(address, settings, [*asking, *options])
         models = prepared_model_pb2_grpc.PreparedModelStub(self._channel)
         self._stubs = {"NnrtDevice": device_pb2_grpc.NnrtDeviceStub(self._channel), "PreparedModel": models}
-        # Without protobuf, which would copy tensors several times.
+        # These RPCs don't use protobuf's serializers, which would copy tensors several times.
         models.RunStream = self._channel.stream_stream(
             "/nnrt_hdi.v2.PreparedModel/RunStream",
             request_serializer=None,
@@ -102,7 +102,7 @@ class Channel:
         self.replies = opener.Open(self._requests(), metadata=(*session, *identity))
 
     def method(self, name: str) -> Any:
-        """Return the RPC with this name, such as NnrtDevice.AllocateBuffer."""
+        """Return gRPC's callable for an RPC, by its name, such as NnrtDevice.AllocateBuffer."""
         service, _, rpc = name.partition(".")
         return getattr(self._stubs[service], rpc)
 
@@ -110,7 +110,7 @@ class Channel:
     def cancelling_on_close(self, call: Any) -> Iterator[None]:
         """Cancel the call if the channel is closed inside the context.
 
-        Without this gRPC would wait until a stopped daemon takes the bytes of the request.
+        Otherwise gRPC would wait for a stopped daemon to read the bytes of the request.
         """
         self._calls.add(call)
         try:
@@ -121,30 +121,27 @@ class Channel:
             self._calls.discard(call)
 
     def beat(self) -> None:
-        """Send a beat now; any thread may call this."""
+        """Send a beat now. Any thread may call this."""
         self._outbox.put(None)
 
     def pop_sent_ns(self, sequence: int) -> int | None:
-        """Return when a beat was sent (time.perf_counter_ns), and forget it.
+        """Return when a beat was sent (time.perf_counter_ns()), and forget it.
 
-        Return None for a beat that was asked for before, or is too old.
+        Return None if an earlier call has returned it, or if the beat is too old.
         """
         return self._beats_sent.pop(sequence, None)
 
     def say_goodbye(self) -> None:
-        """Ask the daemon to end the session; any thread may call this."""
+        """Ask the daemon to end the session. Any thread may call this."""
         self._outbox.put(session_pb2.SessionRequest(goodbye=session_pb2.Goodbye()))
 
     def give_up(self, why: str) -> None:
-        """Cancel the session's stream and remember why; calls go on until `close`."""
+        """Cancel the session's stream and store the reason. RPCs continue until `close`."""
         self.given_up = why
         self.replies.cancel()
 
     def close(self) -> None:
-        """Cancel every call, and close the channel in a thread of its own, because gRPC may take long.
-
-        Calling it again does nothing.
-        """
+        """Cancel all RPCs, and close the channel in another thread, because gRPC may take long. Idempotent."""
         with self._lock:
             if self._is_closing:
                 return
@@ -167,7 +164,7 @@ class Channel:
             self._closed.set()
 
     def _requests(self) -> Iterator[session_pb2.SessionRequest]:
-        """Yield the client's messages of the session's stream; a thread of gRPC reads them."""
+        """Yield the client's messages of the session's stream. A thread of gRPC calls this."""
         hello = session_pb2.Hello(
             protocol_minor=PROTOCOL_MINOR,
             features=self._features,
@@ -190,7 +187,7 @@ class Channel:
 
 
 def _connection(address: str, settings: Settings, options: list[tuple[str, Any]]) -> grpc.Channel:
-    """Make a gRPC connection, which connects when the first call needs it."""
+    """Make a gRPC channel, which connects at its first RPC."""
     if speaks_tls(address, settings):
         return grpc.secure_channel(address, channel_credentials(settings), options)
     return grpc.insecure_channel(address, options)

@@ -1,4 +1,4 @@
-"""Compression of the chunks that a session sends and receives, and the bytes that it saves."""
+"""Compression of the chunks that a session sends, and counts of the bytes that it saves."""
 
 import threading
 from collections.abc import Iterator
@@ -16,8 +16,8 @@ class CompressionStatistics:
     Chunks carry tensors of runs, in both directions, and constants of models.
 
     Attributes:
-        plain_bytes: Size of these tensors and constants.
-        wire_bytes: Bytes that travelled for them.
+        plain_bytes: Size of these tensors and constants before compression.
+        wire_bytes: Bytes that were sent and received for them.
     """
 
     plain_bytes: int = 0
@@ -25,12 +25,12 @@ class CompressionStatistics:
 
     @property
     def saved_bytes(self) -> int:
-        """Bytes that did not have to travel."""
+        """Bytes that compression saved."""
         return self.plain_bytes - self.wire_bytes
 
 
 class Compressor:
-    """Compressor of what a session sends, which also counts what the session receives."""
+    """Compressor of the chunks that a session sends. It also counts the bytes of chunks in both directions."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -42,16 +42,16 @@ class Compressor:
             return CompressionStatistics(self._plain_bytes, self._wire_bytes)
 
     def chunk_message(self, piece: memoryview) -> bytes:
-        """Return a RunPacket that has nothing but a chunk."""
+        """Return a RunPacket message with one chunk, compressed if that makes it shorter."""
         return chunk_message(piece, self.compress(piece))
 
     def compress(self, piece: memoryview) -> bytes | None:
-        """Compress a piece that is about to be sent; return None if that would not make it shorter."""
+        """Compress a piece that is about to be sent. Return None if that would not make it shorter."""
         packed = compressed(piece)
         self._count(piece.nbytes, piece.nbytes if packed is None else len(packed))
         return packed
 
-    def counted(self, messages: Iterator[Bytes | Chunk]) -> Iterator[Bytes | Chunk]:
+    def count_received(self, messages: Iterator[Bytes | Chunk]) -> Iterator[Bytes | Chunk]:
         """Yield the messages of a stream, and count the bytes of their chunks."""
         for message in messages:
             if isinstance(message, Chunk) and (size_bytes := len(message.data)):

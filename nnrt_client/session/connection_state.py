@@ -1,4 +1,4 @@
-"""State of a session's connection to its daemon, which the session's keeper changes."""
+"""State of a session's connection to its daemon. The session's Keeper changes it."""
 
 import logging
 import threading
@@ -22,14 +22,14 @@ _log = logging.getLogger(__name__)
 
 
 class ConnectionState(fork.LockOwner):
-    """State of a session's connection: attached to a channel, waiting for another one, or over."""
+    """State of a session's connection: attached to a channel, detached until it has another one, or ended."""
 
     # The daemon's first message in the session.
     welcome: session_pb2.Welcome
 
     def __init__(self, address: str, settings: Settings) -> None:
         self.address = address
-        # Names the daemon in messages.
+        # How error messages name the daemon.
         self.place = f"daemon at {address}"
         self.settings = settings
         self._patience_s = settings.reconnect_timeout_s + settings.verdict_timeout_s
@@ -39,11 +39,11 @@ class ConnectionState(fork.LockOwner):
         # None unless both sides compress chunks.
         self.compressor: Compressor | None = None
         self.metadata: Metadata = ()
-        # How often the session has changed its channel, and whether it is attached to one now.
+        # Number of times that the session has changed its channel, and whether it has one now.
         self.attachment = 0
         self.is_attached = False
         self.is_closing = False
-        # Whether the interpreter is exiting. From then on a lost channel doesn't end the session.
+        # Whether the interpreter is exiting. If so, the loss of the channel doesn't end the session.
         self.is_leaving = False
         self._channel: Channel | None = None
         self._changes = Changes()
@@ -68,7 +68,7 @@ class ConnectionState(fork.LockOwner):
         return self.death is None
 
     def require_alive(self) -> None:
-        """Raise the error that the session ended with, if it has ended."""
+        """Raise the error with which the session has ended, if it has."""
         if self.death is not None:
             raise self.death.copy()
 
@@ -80,9 +80,9 @@ class ConnectionState(fork.LockOwner):
     # ---- called by the keeper
 
     def begin(self, channel: Channel, welcome: session_pb2.Welcome) -> bool:
-        """Attach the session to its first channel, on which the daemon has sent its welcome.
+        """Attach the session to its first channel, on which the daemon has sent Welcome.
 
-        Return False if the session is over already.
+        Return False if the session has ended already.
         """
         with self._lock:
             if self.death is not None:
@@ -97,7 +97,7 @@ class ConnectionState(fork.LockOwner):
         return True
 
     def attach(self, channel: Channel) -> None:
-        """Continue the session on another channel, and cancel only the calls of the channel before."""
+        """Attach the session to another channel, and close the former one with its RPCs."""
         with self._lock:
             lost, self._channel = self._channel, channel
             self.attachment += 1
@@ -112,7 +112,7 @@ class ConnectionState(fork.LockOwner):
             listener()
 
     def detach(self, why: str) -> None:
-        """Mark the channel as lost, so that calls wait for another one."""
+        """Mark the channel as lost, so that new RPCs wait for another one."""
         self.is_attached = False
         self._changes.announce()
         _log.info("%s: %s", self.place, why)
@@ -120,7 +120,7 @@ class ConnectionState(fork.LockOwner):
     # ---- waiting and listening
 
     def on_death(self, listener: Callable[[NnrtError], None]) -> None:
-        """Call `listener` once when the session ends; at once if it has ended."""
+        """Call `listener` once, when the session ends, or at once if it has ended."""
         with self._lock:
             if self.death is None:
                 self._on_death.append(listener)
@@ -128,19 +128,19 @@ class ConnectionState(fork.LockOwner):
         listener(self.death)
 
     def on_attached(self, listener: Callable[[], None]) -> None:
-        """Call `listener` each time the session is attached to another channel."""
+        """Call `listener` each time the session attaches to another channel."""
         self._on_attached.append(listener)
 
     def wait_over(self, timeout_s: float) -> bool:
-        """Wait until the session ends, for `timeout_s` at most, and return whether it has ended."""
+        """Wait until the session ends, for at most `timeout_s`. Return whether it has ended."""
         return self._over.wait(timeout_s)
 
     def _await_verdict(self, since: int) -> NnrtError | None:
-        """Wait until it is known whether the channel of attachment `since` is lost.
+        """Wait until the channel of attachment `since` is known to be lost or to work.
 
-        Return the session's death, if the session is over.
+        If it is lost, wait also until the session has another channel or ends. Return the session's death, or None.
         """
-        # If the channel is lost, the session's stream breaks at about the same moment.
+        # If the connection is lost, the session's stream breaks at about the same moment as the RPC.
         self._changes.wait_for(
             lambda: self.death is not None or self.attachment != since or not self.is_attached,
             self.settings.verdict_timeout_s,
@@ -149,7 +149,7 @@ class ConnectionState(fork.LockOwner):
         return self.death.copy() if self.death else None
 
     def _await_attached(self, name: str) -> int:
-        """Wait until the session is attached, and return the number of the attachment; raise the session's death."""
+        """Wait until the session is attached, and return the attachment's number. Raise the session's death."""
         if not self.is_attached:
             self._changes.wait_for(lambda: self.death is not None or self.is_attached, self._patience_s)
             self.require_alive()

@@ -1,4 +1,4 @@
-"""Certificates and tokens that a client shows a daemon, and the check of the daemon's certificate."""
+"""Credentials: the client's certificate, token and ticket, and the check of the daemon's certificate."""
 
 import re
 import socket
@@ -21,7 +21,7 @@ ResultT = TypeVar("ResultT")
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 _UNIX = "unix:"
-# A file of all public authorities has a quarter of that.
+# Limit of certificate and token files. A file of all public authorities has a quarter of that.
 _MOST_FILE_BYTES = 1 << 20
 _RECEIVED_BYTES = 1 << 14
 _TOKEN = rb"[A-Za-z0-9._~+/-]+=*"  # RFC 6750
@@ -32,30 +32,31 @@ _NOT_YET_VALID, _EXPIRED, _HOST_MISMATCH, _ADDRESS_MISMATCH = 9, 10, 62, 64
 def speaks_tls(address: str, settings: Settings) -> bool:
     """Return whether a client uses TLS at this address.
 
-    It uses none on a Unix socket, where the kernel says who the other side is.
+    It uses no TLS on a Unix socket, where the kernel identifies the peer.
     """
     return bool(settings.tls_ca) and not address.startswith(_UNIX)
 
 
 def channel_credentials(settings: Settings) -> Any:
-    """Make gRPC's credentials from the files as they are now.
+    """Read the settings' files and make gRPC's credentials of them.
 
     Raises InvalidPath or InvalidFile.
     """
-    _client_context(settings)  # Checks the files: for those that gRPC can't use it says only that no daemon answers.
+    _client_context(settings)  # Checks the files: for invalid ones gRPC would report only that no daemon answers.
     own = (settings.tls_key, settings.tls_cert) if settings.tls_cert else ()
     return grpc.ssl_channel_credentials(_read("tls_ca", settings.tls_ca), *(_read("tls_cert", path) for path in own))
 
 
 def name_options(settings: Settings) -> tuple[tuple[str, str], ...]:
-    """Return gRPC's options for the host that a daemon's certificate must name; none if that is the address's host."""
+    """Return gRPC's option for the host name in the daemon's certificate, if it differs from the address's host."""
     return (("grpc.ssl_target_name_override", settings.tls_server_name),) if settings.tls_server_name else ()
 
 
 def token_metadata(address: str, settings: Settings) -> Metadata:
-    """Return metadata with the client's token; none without a token file.
+    """Return gRPC metadata with the client's token; empty if the settings have no token file.
 
-    Raises OperationForbidden where others could read the token on its way, InvalidPath or InvalidFile for the file.
+    Raises OperationForbidden if the token would be sent over a network without TLS, InvalidPath or InvalidFile for the
+    file.
     """
     if not settings.token_file:
         return ()
@@ -72,10 +73,11 @@ def token_metadata(address: str, settings: Settings) -> Metadata:
 
 
 def ticket_metadata(address: str, timeout_s: float) -> Metadata:
-    """Return metadata with a ticket from the daemon, which says on the kernel's word who the client is.
+    """Fetch a ticket from the daemon, and return it as gRPC metadata.
 
-    A daemon gives tickets on a Unix socket. Raises ConnectionFailed where it gives none in time. Where no daemon gives
-    tickets there is no metadata.
+    A daemon that listens on a Unix socket issues tickets on a second one. It learns the client's user from that
+    socket's peer credentials (SO_PEERCRED), and from the ticket in the metadata that an RPC is this client's. Raises
+    ConnectionFailed if no ticket comes in time. Returns no metadata if there is no such socket.
     """
     if not address.startswith(_UNIX) or not hasattr(socket, "SO_PEERCRED"):
         return ()
@@ -86,14 +88,14 @@ def ticket_metadata(address: str, timeout_s: float) -> Metadata:
             ticket = connection.recv(TICKET_BYTES, socket.MSG_WAITALL)
         except (TimeoutError, BlockingIOError) as error:  # The daemon is stopped, or too many clients ask.
             raise ConnectionFailed(f"no answer within {timeout_s:g} s", place=f"daemon at {address}") from error
-        except OSError:  # For example, no daemon gives tickets there.
+        except OSError:  # For example, no daemon issues tickets there.
             return ()
     return ((TICKET_METADATA, ticket),) if len(ticket) == TICKET_BYTES else ()
 
 
 @dataclass(frozen=True, slots=True)
 class TlsGreeting:
-    """TLS version of a daemon, the hosts in its certificate, and when that expires (seconds since the epoch)."""
+    """TLS version of a daemon, host names in its certificate, and expiry of the certificate (seconds since 1970)."""
 
     version: str
     hosts: tuple[str, ...]
@@ -101,10 +103,10 @@ class TlsGreeting:
 
 
 def tls_greeting(address: str, settings: Settings) -> TlsGreeting:
-    """Connect to the daemon at HOST:PORT and return how it greets by TLS.
+    """Make a TLS handshake with the daemon at HOST:PORT and return its result.
 
-    Raises OSError or ssl.SSLError where it doesn't speak TLS or has no certificate that the settings trust, InvalidPath
-    or InvalidFile for the settings' files.
+    Raises OSError or ssl.SSLError if the daemon doesn't speak TLS or the settings don't trust its certificate,
+    InvalidPath or InvalidFile for the settings' files.
     """
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
@@ -112,10 +114,10 @@ def tls_greeting(address: str, settings: Settings) -> TlsGreeting:
         return _Handshake(connection, _client_context(settings), settings.tls_server_name or host).greeting
 
 
-def what_is_wrong(address: str, settings: Settings) -> str:
-    """Return why a daemon that can be reached refuses to talk to this client, or an empty text if a handshake succeeds.
+def diagnose_handshake(address: str, settings: Settings) -> str:
+    """Return why a daemon that can be reached refuses this client, or an empty text if no reason is found.
 
-    gRPC says of most of these mistakes only that no daemon answers.
+    For most of these mistakes gRPC reports only that no daemon answers.
     """
     host, _, port = address.rpartition(":")
     if address.startswith(_UNIX):
@@ -128,12 +130,12 @@ def what_is_wrong(address: str, settings: Settings) -> str:
     if not port.isdecimal():
         return ""
     host = host.strip("[]")
-    # A busy daemon may hang up once. A daemon that refuses this client hangs up each time.
+    # A busy daemon may close the connection once. A daemon that refuses this client closes it each time.
     return _try_handshake(host, int(port), settings) and _try_handshake(host, int(port), settings)
 
 
 def _try_handshake(host: str, port: int, settings: Settings) -> str:
-    """Shake hands as the settings say, and return what is wrong, or an empty text."""
+    """Make a handshake with the settings' credentials. Return what is wrong, or an empty text."""
     try:
         with socket.create_connection((host, port), settings.verdict_timeout_s) as connection:
             if speaks_tls(f"{host}:{port}", settings):
@@ -146,7 +148,7 @@ def _try_handshake(host: str, port: int, settings: Settings) -> str:
 def _diagnose_plain(connection: socket.socket) -> str:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    _Handshake(connection, context, None)  # Fails where the daemon doesn't speak TLS.
+    _Handshake(connection, context, None)  # Raises if the daemon doesn't speak TLS.
     return (
         "it speaks TLS, and this client doesn't; set tls_ca to the certificate of its authority (Settings,"
         f" {TLS_CA_VARIABLE} or --tls-ca)"
@@ -167,13 +169,13 @@ def _diagnose_tls(connection: socket.socket, host: str, settings: Settings) -> s
 
 
 class _Handshake:
-    """TLS handshake on a connection that stays the caller's.
+    """TLS handshake on a connection that the caller closes.
 
-    `SSLContext.wrap_socket` would take the connection over, and leak one that is reset too soon.
+    `SSLContext.wrap_socket` would take the connection over, and leak it if the peer resets it too soon.
     """
 
     def __init__(self, connection: socket.socket, context: ssl.SSLContext, host: str | None) -> None:
-        """Shake hands; raise ssl.SSLError or OSError where that fails."""
+        """Make the handshake. Raise ssl.SSLError or OSError if it fails."""
         self._connection = connection
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
@@ -181,13 +183,16 @@ class _Handshake:
 
     @property
     def greeting(self) -> TlsGreeting:
-        """Greeting of the daemon, whose certificate has been verified."""
+        """Result of the handshake, from the daemon's verified certificate."""
         certificate: Any = self._tls.getpeercert()
         hosts = tuple(host for _, host in certificate.get("subjectAltName", ()))
         return TlsGreeting(self._tls.version() or "TLS", hosts, ssl.cert_time_to_seconds(certificate["notAfter"]))
 
     def is_greeted(self) -> bool:
-        """Return whether the daemon speaks first, as HTTP/2 asks; a daemon that refuses our certificate hangs up."""
+        """Return whether the daemon sends data, as an HTTP/2 server does first.
+
+        A daemon that refuses the client's certificate closes the connection instead.
+        """
         try:
             return bool(self._complete(partial(self._tls.read, 1)))
         except (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError):
@@ -235,7 +240,7 @@ def _explain_distrust(error: ssl.SSLCertVerificationError, host: str, settings: 
 
 
 def _client_context(settings: Settings) -> ssl.SSLContext:
-    """Make a TLS context from the settings' files; raise InvalidPath or InvalidFile."""
+    """Make a TLS context from the settings' files. Raise InvalidPath or InvalidFile."""
     try:
         context = ssl.create_default_context(cafile=settings.tls_ca)
     except ssl.SSLError as error:

@@ -1,4 +1,4 @@
-"""Device behind a daemon, as applications use it."""
+"""Device behind a daemon, for applications."""
 
 import hashlib
 import logging
@@ -23,8 +23,8 @@ _log = logging.getLogger(__name__)
 class Device(LockOwner):
     """Accelerator behind a daemon. Made by a Runtime.
 
-    It outlives its daemon: when the daemon has been restarted, the next call connects again. What was prepared on the
-    old instance stays dead.
+    It outlives its daemon: after a restart of the daemon, the next call connects again. Models and tensors of the
+    former daemon process can't be used any more.
     """
 
     def __init__(self, session: Session) -> None:
@@ -36,7 +36,7 @@ class Device(LockOwner):
 
     def _make_locks(self) -> None:
         self._lock = threading.RLock()
-        # One thread at a time connects again, without the lock that `close` needs, because connecting may take long.
+        # For one thread at a time to connect again. Not `_lock`, which `close` needs, because connecting may take long.
         self._connecting = threading.RLock()
 
     def __repr__(self) -> str:
@@ -44,7 +44,7 @@ class Device(LockOwner):
 
     @property
     def id(self) -> int:
-        """64-bit number made from the name, the same in every process and after every restart."""
+        """64-bit hash of the name, the same in every process and after every restart."""
         return int.from_bytes(hashlib.sha256(self.name.encode()).digest()[:8], "big") or 1
 
     @property
@@ -54,12 +54,12 @@ class Device(LockOwner):
 
     @property
     def state(self) -> DeviceState:
-        """Load and condition as of the last heartbeat or answer; no daemon is asked."""
+        """Load and condition as of the last heartbeat or answer. This makes no RPC."""
         return self._latest.state
 
     @property
     def compression_statistics(self) -> CompressionStatistics:
-        """Bytes that compression has saved in the present session; no daemon is asked.
+        """Bytes that compression has saved in the present session. This makes no RPC.
 
         They are 0 unless Settings.compression asks for compression and the daemon supports it.
         """
@@ -73,38 +73,38 @@ class Device(LockOwner):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Capabilities of the device, which some options of a compilation need."""
+        """Capabilities of the device, on which some options of a compilation depend."""
         return self.info.capabilities
 
     @property
     def is_connected(self) -> bool:
-        """True while the daemon lives, as far as the session knows; no daemon is asked."""
+        """True while the daemon lives, as far as the session knows. This makes no RPC."""
         return self._latest.is_alive
 
     def status(self) -> DeviceStatus:
         """Ask the daemon for the device's status now.
 
         Raises:
-            UnavailableDevice: The daemon is gone, and none with the same device answers.
+            UnavailableDevice: The daemon is gone, and no daemon with the same device answers at its address.
             ConnectionFailed: The connection broke off.
             TimedOut: The daemon didn't answer in time.
             OperationForbidden: The runtime is closed.
         """
-        return self._asked()[0]
+        return self._query_status()[0]
 
     def canary(self) -> CanaryState | None:
-        """Ask the daemon what it has found by trying its device.
+        """Ask the daemon for the results of its canary: its periodic test runs on the device.
 
         Returns:
-            The findings, or None if the daemon doesn't try its device.
+            The results, or None if the daemon makes no test runs.
 
         Raises:
             NnrtError: As `status` does.
         """
-        return self._asked()[1]
+        return self._query_status()[1]
 
-    def _asked(self) -> tuple[DeviceStatus, CanaryState | None]:
-        """Ask for both, and store them in `state`."""
+    def _query_status(self) -> tuple[DeviceStatus, CanaryState | None]:
+        """Ask the daemon for the device's status and canary results, and store them in `state`."""
         session = self._session()
         reply = session.call(
             "NnrtDevice.GetDeviceStatus", device_pb2.GetDeviceStatusRequest(), session.settings.query_timeout_s
@@ -114,13 +114,12 @@ class Device(LockOwner):
         return status, canary
 
     def counters(self) -> DeviceCounters:
-        """Ask the daemon what it has counted since its start.
+        """Ask the daemon for its counters since its start.
 
-        It counts the work of this client's identity, or that of all identities if this client may administer the
-        daemon.
+        They count the work of this client's identity, or of all identities if this client may administer the daemon.
 
         Raises:
-            Unsupported: The daemon is too old to have counters.
+            Unsupported: The daemon's version has no counters.
             NnrtError: As `status` does.
         """
         session = self._session()
@@ -132,11 +131,11 @@ class Device(LockOwner):
         return wire.counters(reply)
 
     def _session(self) -> Session:
-        """Return the living session, or open one with the same device; raise UnavailableDevice if there is none."""
+        """Return the living session, or open one with the same device. Raise UnavailableDevice if that fails."""
         if session := self._living_session():
             return session
         with self._connecting:
-            if session := self._living_session():  # Another thread was first.
+            if session := self._living_session():  # Another thread has connected meanwhile.
                 return session
             session = self._reconnect()
             with self._lock:
@@ -159,7 +158,7 @@ class Device(LockOwner):
         try:
             session = Session(self.address, self._latest.settings, self._latest.callbacks)
         except ConnectionFailed as error:
-            # The address was good before, so the device is missing, unless it refuses the client.
+            # A daemon was reached there before, so the device is missing, unless its daemon refuses the client.
             raise why_missing(error) from error
         if (name := _unique_name(session)) != self.name:
             session.close()
@@ -167,18 +166,18 @@ class Device(LockOwner):
         return session
 
     def close(self) -> None:
-        """End the session for good; the daemon frees everything made in it."""
+        """End the session and make no new one. The daemon frees everything made in it."""
         with self._lock:
             self._is_closed = True
         self._latest.close()
 
 
 def session_of(device: Device) -> Session:
-    """Return the living session with a device, or a new one; raise UnavailableDevice if there is none."""
+    """Return the living session with a device, or a new one. Raise UnavailableDevice if that fails."""
     return device._session()
 
 
 def _unique_name(session: Session) -> str:
-    """Return NNRt's name of a device: device, vendor and HDI version."""
+    """Return NNRt's name of a device, made of its name, its vendor and the HDI version."""
     info, welcome = session.info, session.welcome
     return f"{info.device_name}_{info.vendor_name}_v{welcome.hdi_major}_{welcome.hdi_minor}"

@@ -1,8 +1,8 @@
-"""Calls that a thread of this package makes for a thread of the application.
+"""Errands: calls that a worker thread makes for a thread of the application.
 
-A signal handler may raise an exception at any line of the thread that receives the signals. So threads of the
-application take no lock that others wait for, neither one of gRPC nor one of ours that guards more than a step. They
-leave that to threads that receive no signals, and wait for them.
+A signal handler may raise an exception at any line of the main thread, which would leave a lock locked. So threads of
+the application don't take locks of gRPC, or locks of this package that are locked for longer than a step. Worker
+threads, which receive no signals, make such calls while the application's thread waits.
 """
 
 import logging
@@ -21,24 +21,24 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# How long an interrupted thread waits for the end of the call that it asked for.
+# Seconds that an interrupted thread waits for the end of its call.
 _END_S = 10.0
-# How often a waiting thread checks whether its errand has begun: the thread that was to make the call may have ended,
-# or a signal may have interrupted the thread that was to hand it over.
+# Interval at which a waiting thread checks whether its call has begun: the worker may have ended, or a signal may have
+# interrupted the waiting thread before it handed the call over.
 _LOOK_AGAIN_S = 0.5
-# How long an idle thread waits for work before it ends.
+# Seconds that an idle worker waits for work before it ends.
 _IDLE_S = 0.1
 
 Work = Callable[[], object]
 
-# The queues of the idle threads, from which each takes its next call.
+# One queue of each idle worker, from which it takes its next call.
 _idle: deque["queue.SimpleQueue[Work]"] = deque()
-# Marks the threads of this module.
+# Has `is_ours` set in the workers.
 _this_thread = threading.local()
 
 
 class _Errand(Generic[T]):
-    """Call that another thread makes, and its outcome."""
+    """Call that a worker makes, and its outcome."""
 
     def __init__(self, function: Callable[[], T]) -> None:
         self._function = function
@@ -52,7 +52,7 @@ class _Errand(Generic[T]):
         return self._begun.locked()
 
     def run(self) -> None:
-        """Make the call, unless another thread has begun it."""
+        """Make the call, unless another worker has begun it."""
         if self._begun.acquire(blocking=False):
             try:
                 self._result = self._function()
@@ -71,15 +71,14 @@ class _Errand(Generic[T]):
         return self._result
 
 
-def elsewhere(
+def call_in_worker(
     function: Callable[..., T], *arguments: object, when_interrupted: Callable[[], object] | None = None
 ) -> T:
-    """Call `function` in a thread that receives no signals, wait for its end, and return its result.
+    """Call `function` in a worker thread, which receives no signals, and return its result.
 
-    A thread that receives no signals because it is one of this module's calls it directly. Where an exception
-    interrupts the wait, the call goes on and its outcome is lost. With `when_interrupted`, this function is called to
-    end the call, and the end is waited for. Raises what the call raises, and RuntimeError where no thread can be
-    started.
+    A worker that calls this calls `function` directly. If an exception of a signal handler interrupts the wait, the
+    call continues and its outcome is lost; with `when_interrupted`, a worker calls that to end the call, and this waits
+    for the end. Raises what `function` raises, and RuntimeError if no thread can be started.
     """
     if getattr(_this_thread, "is_ours", False):
         return function(*arguments)
@@ -97,13 +96,13 @@ def elsewhere(
         raise
 
 
-def begin(work: Callable[[], T], then: Callable[[T], object] | None = None) -> bool:
-    """Start `work` in a thread that receives no signals, and return whether such a thread could be started.
+def start_in_worker(work: Callable[[], T], then: Callable[[T], object] | None = None) -> bool:
+    """Start `work` in a worker thread, which receives no signals. Return False if no thread can be started.
 
-    This doesn't wait. The thread calls `then` with the result of `work`.
+    This doesn't wait. The worker calls `then` with the result of `work`.
     """
     try:
-        _start(work if then is None else partial(_do_and_tell, work, then))
+        _start(work if then is None else partial(_do_then, work, then))
     except (RuntimeError, MemoryError) as error:
         _log.debug("no thread can be started: %r", error)
         return False
@@ -111,7 +110,7 @@ def begin(work: Callable[[], T], then: Callable[[T], object] | None = None) -> b
 
 
 def _hand_over(work: Work) -> None:
-    """Give the work to an idle thread, or to a new one."""
+    """Pass the work to an idle worker, or to a new one."""
     try:
         box = _idle.pop()
     except IndexError:
@@ -125,35 +124,35 @@ def _start(work: Work) -> None:
 
 
 def _do(work: Work) -> None:
-    """Do the work, and then what other threads hand over, until none does for a while."""
+    """Do the work, then further work that threads pass, until none comes for `_IDLE_S`."""
     _this_thread.is_ours = True
     try:
         try:
             work()
-        except MemoryError:  # A second try, because no other thread does it.
+        except MemoryError:  # Try once more, because no other thread does this work.
             work()
         while (more := _next()) is not None:
             more()
             del more
-    except Exception:  # No memory, perhaps. A waiting thread starts another thread for an errand that has not begun.
+    except Exception:  # Such as MemoryError. A waiting thread starts another worker for a call that has not begun.
         _log.exception("a thread of errands ends")
 
 
-def _do_and_tell(work: Callable[[], T], then: Callable[[T], object]) -> None:
+def _do_then(work: Callable[[], T], then: Callable[[T], object]) -> None:
     result = work()
     try:
         then(result)
-    except MemoryError:  # A second try, because only this thread has the result.
+    except MemoryError:  # Try once more, because only this thread has the result.
         then(result)
 
 
 def _next() -> Work | None:
-    """Wait, as an idle thread, for work; return None if none comes."""
+    """Wait for work as an idle worker. Return None if none comes."""
     box: queue.SimpleQueue[Work] = queue.SimpleQueue()
     _idle.append(box)
     with suppress(queue.Empty):
         return box.get(timeout=_IDLE_S)
-    with suppress(ValueError):  # Another thread took the queue, and is about to put work there, or was interrupted.
+    with suppress(ValueError):  # Another thread has taken the queue to put work there, or was interrupted before that.
         _idle.remove(box)
         return None
     with suppress(queue.Empty):

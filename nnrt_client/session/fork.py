@@ -1,4 +1,4 @@
-"""Connections in a child of os.fork: they are dead there, and no thread waits for locks that the parent had.
+"""Behaviour after os.fork: in a child, connections are dead, and objects get new locks so that no thread blocks.
 
 gRPC's threads don't exist in a child, and without them neither an inherited channel nor a new one works
 (docs/adr/0004-reconnection.md).
@@ -28,8 +28,8 @@ _GRPC_HANDLERS = "GRPC_ENABLE_FORK_SUPPORT"
 def _load_grpc() -> None:
     """Load gRPC without its own fork handlers, unless the environment asks for them.
 
-    By default Python's gRPC has them half on: they start threads in a child, which may crash there. gRPC reads the
-    variable once, when it is loaded.
+    By default a part of these handlers is active: they start threads in a child, which may crash it. gRPC reads the
+    environment variable only when it is loaded.
     """
     if _GRPC_HANDLERS in os.environ:
         importlib.import_module("grpc")
@@ -45,23 +45,23 @@ _load_grpc()
 
 
 class LockOwner:
-    """Object with locks that another thread may have at the moment of a fork."""
+    """Base of objects with locks, which another thread may have locked at the moment of a fork."""
 
     def __init__(self) -> None:
         self._make_locks()
         _owners.add(self)
 
     def _make_locks(self) -> None:
-        """Make the object's locks, if it has any; a child calls this again, in its only thread."""
+        """Make the object's locks, if it has any. Called again in a forked child, where only one thread exists."""
 
     def _enter_child(self, reason: NnrtError) -> None:
-        """Give up, in a child, whatever only the parent's threads could end."""
+        """End, in a forked child, everything that needs the parent's threads."""
 
 
 class ModuleLock(LockOwner):
     """Lock of a module, used as `with lock.itself`.
 
-    An exception from a signal handler can't come into the middle of that.
+    `itself` is a plain RLock, so that an exception of a signal handler can't leave it locked.
     """
 
     def _make_locks(self) -> None:
@@ -69,18 +69,18 @@ class ModuleLock(LockOwner):
 
 
 def is_child() -> bool:
-    """Return whether this process can't have connections, because it was forked from one that had."""
+    """Return whether this process was forked from one with connections, and so can't have any."""
     return _is_child
 
 
 def require_original_process() -> None:
-    """Raise UnavailableDevice in a process that can't have connections."""
+    """Raise UnavailableDevice in a process that was forked from one with connections."""
     if _is_child:
         raise UnavailableDevice(_REASON)
 
 
 def spoil_children() -> None:
-    """Record that this process uses gRPC from now on, so that its children can't have connections."""
+    """Record that this process uses gRPC from now on, so that forked children can't have connections."""
     global _uses_grpc
     _uses_grpc = True
 
@@ -94,7 +94,7 @@ def _enter_all() -> None:
     for owner in owners:
         if _is_child:
             owner._enter_child(UnavailableDevice(_REASON))
-            # Never freed: its gRPC objects would wait in their destructors for threads that don't exist here.
+            # Never free it: the destructors of gRPC's objects would wait for threads that don't exist here.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner))
 
 

@@ -1,6 +1,6 @@
-"""Event loop of the process, in the thread `nnrt-io`, for everything that no thread waits for.
+"""Event loop of the process ("the loop"), in the thread `nnrt-io`, for work that no thread waits for.
 
-Its state needs no locks, because no other thread touches it. Other threads ask the loop to call functions.
+The loop's state needs no locks, because no other thread changes it. Other threads ask the loop to call functions.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from nnrt_hdi.signals import raised_by_handler
 _log = logging.getLogger(__name__)
 
 
-# Pause before the loop tries again what there was no memory for.
+# Pause before the loop repeats a callback that raised MemoryError.
 _PAUSE_S = 0.01
 
 # Called with the error that a message raised, and the message's arguments.
@@ -27,10 +27,9 @@ OnFailure = Callable[[Exception, Sequence[Any]], object]
 
 
 class Mailbox:
-    """Messages for the loop, which takes them one after another.
+    """Queue of messages for the loop. A message is a function with arguments, which the loop calls.
 
-    The loop takes a message a second time if there was no memory for it, so a message's function must allow a second
-    call after a part of the first one.
+    If the function raises MemoryError, the loop calls it once more, so it must allow that after a partial first call.
     """
 
     def __init__(self, loop: "IoLoop", on_failure: OnFailure, when_taken: Callable[[], object]) -> None:
@@ -40,14 +39,11 @@ class Mailbox:
         # Function and arguments of each message.
         self._messages: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._is_second_try = False
-        # Whether messages were taken since the last call of `when_taken`.
+        # Whether the loop has taken messages since the last call of `when_taken`.
         self._has_taken = False
 
     def post(self, function: Callable[..., object], *arguments: object) -> None:
-        """Ask the loop to call `function` soon.
-
-        Any thread may call this; it takes no lock.
-        """
+        """Ask the loop to call `function` soon. Any thread may call this, which takes no lock."""
         self._messages.append((function, arguments))
         try:
             self._loop.wake(self)
@@ -55,13 +51,13 @@ class Mailbox:
             self._loop.wake(self)
 
     def arguments(self) -> list[Any]:
-        """Return the arguments of all messages that wait."""
+        """Return the arguments of all waiting messages, in one list."""
         return [argument for _, arguments in list(self._messages) for argument in arguments]
 
     def take(self) -> None:
-        """Call the functions of the messages that wait now; only the loop calls this.
+        """Call the functions of the messages that wait now. Only the loop calls this.
 
-        Raises MemoryError if a message is to be taken a second time.
+        Raises MemoryError if a function must be called a second time.
         """
         for _ in range(len(self._messages)):
             self._has_taken = True
@@ -85,12 +81,12 @@ class Mailbox:
 
 
 class IoLoop(LockOwner):
-    """Event loop of the process, which starts with the first session and lasts as long as the process."""
+    """Event loop of the process. It starts with the first session and runs until the process ends."""
 
     def __init__(self) -> None:
         """Start the loop's thread.
 
-        Raises RuntimeError where no thread can be started, OSError where no descriptor is left.
+        Raises RuntimeError if no thread can be started, OSError if no descriptor is left.
         """
         super().__init__()
         self.events = asyncio.new_event_loop()
@@ -99,10 +95,10 @@ class IoLoop(LockOwner):
         # Mailboxes that have messages. asyncio's call_soon_threadsafe would swallow an OSError that a signal handler
         # raises.
         self._full_mailboxes: deque[Mailbox] = deque()
-        # Whether the loop is taking messages now. Only the loop writes this: in another thread a signal could leave it
-        # wrong.
+        # Whether the loop is taking messages now. Only the loop sets this: a signal could interrupt another thread
+        # before it resets the flag.
         self._is_taking = False
-        # How often the loop has received a byte that wakes it, and that number when a thread last sent one.
+        # How often the loop has received bytes that wake it, and this number when a thread last sent one.
         self._turn, self._woken_turn = 0, -1
         self._wake_reader, self._wake_writer = socket.socketpair()
         for end in (self._wake_reader, self._wake_writer):
@@ -123,23 +119,23 @@ class IoLoop(LockOwner):
         return threading.current_thread() is self._thread
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
-        """Ask the loop to call `function` soon; after a fork this does nothing.
+        """Ask the loop to call `function` soon. In a forked child this does nothing.
 
-        Any thread may call this; it takes no lock.
+        Any thread may call this, which takes no lock.
         """
         self._own_mailbox.post(function, *arguments)
 
     def mailbox(self, on_failure: OnFailure, when_taken: Callable[[], object]) -> "Mailbox":
-        """Make a mailbox for messages of one kind; the loop calls `when_taken` after it has taken some."""
+        """Make a mailbox. The loop calls `when_taken` after it has taken messages from it."""
         return Mailbox(self, on_failure, when_taken)
 
     def wake(self, mailbox: "Mailbox") -> None:
-        """Ask the loop to take the messages of a mailbox; any thread may call this."""
+        """Ask the loop to take the messages of a mailbox. Any thread may call this."""
         if self is not _loop:
             return
         self._full_mailboxes.append(mailbox)
         turn = self._turn
-        if self._is_taking or self._woken_turn == turn:  # It looks again before it waits, or a byte is under way.
+        if self._is_taking or self._woken_turn == turn:  # It checks again before it waits, or a byte is under way.
             return
         try:
             self._wake_writer.send(b"\0")
@@ -159,16 +155,16 @@ class IoLoop(LockOwner):
                 self._full_mailboxes.popleft()
         finally:
             self._is_taking = False
-        if self._full_mailboxes:  # Posted meanwhile. The loop looks at its sockets first.
+        if self._full_mailboxes:  # Messages were posted meanwhile. Let the loop read its sockets first.
             self.events.call_soon(self._take_messages)
 
     def _repeat(self, events: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Call a callback again if there was no memory for it; log any other error of a callback."""
+        """Log the error of a loop's callback. Call the callback again later if it raised MemoryError."""
         error, handle = context.get("exception"), context.get("handle")
         _log.error("%s", context.get("message"), exc_info=error if isinstance(error, BaseException) else None)
         if isinstance(error, MemoryError) and isinstance(handle, asyncio.Handle) and not handle.cancelled():
             events.call_later(_PAUSE_S, _run_again, handle)
-        elif self._full_mailboxes:  # Messages behind one whose `on_failure` has failed.
+        elif self._full_mailboxes:  # Messages remain behind one whose `on_failure` has raised.
             events.call_later(_PAUSE_S, self._take_messages)
 
     def _enter_child(self, reason: NnrtError) -> None:
@@ -181,9 +177,9 @@ _loop: IoLoop | None = None
 
 
 def io_loop() -> IoLoop:
-    """Return the loop of this process, which the first call starts.
+    """Return the loop of this process. The first call starts it.
 
-    Raises RuntimeError or OSError where it can't be started.
+    Raises RuntimeError or OSError if it can't be started.
     """
     global _loop
     with _starting.itself:

@@ -1,4 +1,4 @@
-"""Devices that a runtime found at its addresses, and the reasons why other addresses have none."""
+"""Devices that a runtime has found at its addresses, and the reasons why other addresses have none."""
 
 import logging
 import threading
@@ -14,32 +14,33 @@ from nnrt_hdi.errors import NnrtError
 
 _log = logging.getLogger(__name__)
 
-# States in which a device takes work.
+# Statuses of a device that takes work.
 USABLE = (DeviceStatus.AVAILABLE, DeviceStatus.BUSY)
 
 
 @dataclass(slots=True)
 class _LeftOut:
-    """Reason why an address has no device to use, and since when."""
+    """Reason why an address has no usable device, and since when (time.monotonic())."""
 
     since: float
     error: NnrtError
+    # When the runtime last asked the address.
     looked_at: float = 0.0
-    # Whether it has been logged.
+    # Whether the reason has been logged.
     is_logged: bool = False
 
 
 class KnownDevices(fork.LockOwner):
-    """Devices of a runtime by their addresses. Nothing here asks a daemon."""
+    """Devices of a runtime by their addresses. This class makes no RPCs."""
 
     def __init__(self) -> None:
         self._is_open = True
         self._devices: dict[str, Device] = {}
-        # Dead devices that no address leads to any more. The application may still use one, and so connect it again.
+        # Dead devices whose addresses were removed. The application may still use one, which connects it again.
         self._absent: weakref.WeakSet[Device] = weakref.WeakSet()
-        # Addresses at which the last look found no device to use.
+        # Addresses that had no usable device when they were last asked.
         self._left_out: dict[str, _LeftOut] = {}
-        # Addresses whose device has the name of another one, each with a text that says which.
+        # Addresses of devices with the same name as another one; the text names that one's address.
         self._same_named: dict[str, str] = {}
         super().__init__()
 
@@ -47,14 +48,14 @@ class KnownDevices(fork.LockOwner):
         self._lock = threading.RLock()
 
     def add(self, device: Device) -> bool:
-        """Add a device and return True, or return False if this is closed."""
+        """Add a device and return True, or return False if `close` was called."""
         with self._lock:
             if self._is_open:
                 self._devices[device.address] = device
             return self._is_open
 
     def close(self) -> list[Device]:
-        """Take no more devices, and return those that must be closed."""
+        """Accept no more devices, and return those that must be closed."""
         with self._lock:
             self._is_open = False
             return [*self._devices.values(), *self._absent]
@@ -64,21 +65,21 @@ class KnownDevices(fork.LockOwner):
         return self._devices.get(address)
 
     def all(self) -> list[Device]:
-        """Return all devices that an address leads to, even those that are gone."""
+        """Return the devices of all addresses, including devices that are gone."""
         with self._lock:
             return list(self._devices.values())
 
     def usable(self, addresses: Iterable[str]) -> list[Device]:
-        """Return the devices at these addresses that, as far as is known, take work now, in this order."""
+        """Return the devices at these addresses that took work as of their last heartbeat, in this order."""
         with self._lock:
             known = [self._devices[address] for address in addresses if address in self._devices]
         return [device for device in known if _is_usable(device)]
 
     def first(self, addresses: Iterable[str], look_again_s: float) -> Device | None:
-        """Return the first device of `usable`, or None if the daemons must be asked.
+        """Return the first device of `usable`, or None if the daemons must be asked first.
 
-        They must be asked if an earlier address has no connected device and was not looked at for `look_again_s`: its
-        device may be back.
+        They must be asked if there is no such device, or if an earlier address has no connected device and was last
+        asked more than `look_again_s` ago, because its device may be back.
         """
         looked_since = time.monotonic() - look_again_s
         with self._lock:
@@ -93,7 +94,7 @@ class KnownDevices(fork.LockOwner):
     def forget_all_but(self, addresses: Sequence[str]) -> None:
         """Forget all other addresses and their devices.
 
-        Devices whose daemons live stay, because the application may use them.
+        Devices whose daemons live are kept, because the application may use them.
         """
         with self._lock:
             for address in self._left_out.keys() - set(addresses):
@@ -105,7 +106,7 @@ class KnownDevices(fork.LockOwner):
     # ---- addresses without a device to use
 
     def leave_out(self, address: str, error: NnrtError) -> None:
-        """Record why an address has no device to use now."""
+        """Record why an address has no usable device now."""
         now = time.monotonic()
         with self._lock:
             left = self._left_out.setdefault(address, _LeftOut(now, error))
@@ -119,27 +120,27 @@ class KnownDevices(fork.LockOwner):
             _log.warning("%s is back at %s, after %.1f s", device.name, device.address, time.monotonic() - left.since)
 
     def note_same_named(self, same_named: dict[str, str]) -> None:
-        """Record and log which addresses lead to devices with the names of others."""
+        """Record and log the addresses whose devices have the same name as another device."""
         with self._lock:
             known, self._same_named = self._same_named, same_named
         for address in same_named.keys() - known.keys():
             _log.warning("no device at %s: %s", address, same_named[address])
 
     def left_out(self) -> tuple[dict[str, NnrtError], dict[str, str]]:
-        """Return the errors of addresses without a device to use, and the texts about equal names."""
+        """Return by address the errors of addresses without a usable device, and the texts about equal names."""
         with self._lock:
             return {address: left.error for address, left in self._left_out.items()}, self._same_named
 
     def log_left_out(self) -> None:
-        """Log which addresses have been left out since the last call.
+        """Log the addresses that have lost their usable device since the last call.
 
         A caller that raises an error doesn't call this, because the error names the addresses.
         """
         with self._lock:
-            untold = {address: left for address, left in self._left_out.items() if not left.is_logged}
-            for left in untold.values():
+            unlogged = {address: left for address, left in self._left_out.items() if not left.is_logged}
+            for left in unlogged.values():
                 left.is_logged = True
-        for address, left in untold.items():
+        for address, left in unlogged.items():
             _log.warning("no device at %s: %s", address, left.error.reason)
 
 

@@ -1,8 +1,7 @@
-"""Waits that an exception from a signal handler can end at any line, and that then block no other thread.
+"""Event and condition that an exception of a signal handler (Ctrl-C) can't leave locked.
 
-threading.Event and threading.Condition take their locks in Python code: an exception that comes at that moment (Ctrl-C)
-leaves them locked for ever. The `with` of a plain lock is one step of the interpreter, so these classes use plain
-locks.
+threading.Event and threading.Condition take their locks in Python code, where such an exception leaves them locked for
+ever. The `with` of a plain lock is one step of the interpreter, so these classes use plain locks.
 """
 
 import threading
@@ -12,12 +11,12 @@ from collections.abc import Callable, Iterator
 
 from nnrt_hdi.signals import suppressed
 
-# A waiting thread looks again after so long, because the thread that was to wake it may have been interrupted.
+# Interval at which a waiting thread checks again, because the thread that should wake it may have been interrupted.
 _LOOK_AGAIN_S = 0.5
 
 
 class Latch:
-    """Flag that is set once, and that threads wait for."""
+    """Flag that is set once and that threads can wait for, like threading.Event."""
 
     __slots__ = ("_waiters", "is_set")
 
@@ -26,17 +25,14 @@ class Latch:
         self._waiters: deque[threading.Lock] = deque()
 
     def set(self) -> None:
-        """Set the flag, and wake the threads that wait for it.
-
-        Calling it again does nothing.
-        """
+        """Set the flag, and wake the threads that wait for it. Idempotent."""
         self.is_set = True
         while self._waiters:
-            with suppressed(IndexError):  # Another thread has woken it.
+            with suppressed(IndexError):  # Another thread has woken the waiter.
                 self._waiters.popleft().release()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the flag is set or the time is over, and return whether it is set."""
+        """Wait until the flag is set or the time is over. Return whether it is set."""
         if self.is_set:
             return True
         waiter = threading.Lock()
@@ -46,7 +42,7 @@ class Latch:
             while not (self.is_set or waiter.acquire(timeout=_LOOK_AGAIN_S)):
                 pass
             return True
-        # Every run over gRPC waits here. It needs no generator, which would delay the thread that sends the run.
+        # Every run over gRPC waits here, so avoid a generator, which would delay the thread that sends the run.
         pauses = (timeout_s,) if 0.0 < timeout_s <= _LOOK_AGAIN_S else _pauses(timeout_s)
         for pause_s in pauses:
             if self.is_set or waiter.acquire(timeout=pause_s):
@@ -57,12 +53,15 @@ class Latch:
 
 
 class Changes:
-    """Signal that wakes threads which wait for a condition, each time that it may have become true."""
+    """Signal for threads that wait for a condition, sent when the condition may have become true.
+
+    It is used like threading.Condition.
+    """
 
     __slots__ = ("_lock", "_next")
 
     def __init__(self) -> None:
-        # An RLock, like all locks that the main thread takes: a signal handler can take it in the thread that has it.
+        # An RLock, like all locks that the main thread takes, because a signal handler there may take it again.
         self._lock = threading.RLock()
         self._next = Latch()
 
@@ -73,9 +72,9 @@ class Changes:
         announced.set()
 
     def wait_for(self, predicate: Callable[[], object], timeout_s: float | None = None) -> bool:
-        """Wait until the predicate holds or the time is over, and return whether it holds.
+        """Wait until the predicate is true or the time is over. Return whether it is true.
 
-        The predicate must take no lock for long.
+        The predicate must not wait long for a lock.
         """
         upcoming = self._next
         if predicate():
@@ -89,7 +88,7 @@ class Changes:
 
 
 def _pauses(timeout_s: float | None) -> Iterator[float]:
-    """Yield how long to wait each time, until the time is over."""
+    """Yield the durations of waits, until their sum is `timeout_s`."""
     if timeout_s is None:
         while True:
             yield _LOOK_AGAIN_S

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 
 from nnrt_client.session.address import Address
 from nnrt_client.session.connection_state import ConnectionState
-from nnrt_client.session.errands import elsewhere
+from nnrt_client.session.errands import call_in_worker
 from nnrt_client.session.fork import LockOwner
 from nnrt_client.session.io_loop import io_loop
 from nnrt_client.session.staging_pool import StagingPool
@@ -31,19 +31,19 @@ from nnrt_hdi.v2 import local_socket_pb2
 
 _log = logging.getLogger(__name__)
 
-# A wait for a reply begins anew after half a second, because a signal that comes just before it doesn't end it.
+# Limit of one wait for a reply. A signal that comes just before a wait doesn't interrupt it, so waits must be short.
 _WAIT_S = 0.5
 
 
-# Memory that a daemon on this host can map or read.
+# Memory or file that a daemon on this host can map or read.
 Shareable = SharedMemory | OpenFile
 
 
 class _Shared(weakref.ref[Shareable]):
-    """Weak reference to memory that the daemon may have.
+    """Weak reference to memory that the daemon may have mapped.
 
-    Python drops what a signal handler raises in the function that is called when an object goes. So that function is
-    not written in Python.
+    Python drops exceptions that a signal handler raises in a weak reference's callback, so the callback is not Python
+    code: it is the `put` of a SimpleQueue.
     """
 
     buffer_id: int
@@ -60,8 +60,8 @@ class LocalConnection:
     def __init__(self, session: ConnectionState) -> None:
         """Connect to the daemon's local socket.
 
-        Raises ConnectionFailed where no daemon listens or it doesn't know the session, OutOfMemory for one connection
-        more than the daemon allows.
+        Raises ConnectionFailed if no daemon listens or the daemon doesn't know the session, OutOfMemory if the daemon
+        allows no more connections.
         """
         self._place = f"local socket of the {session.place}"
         self._patience_s = session.settings.verdict_timeout_s
@@ -80,10 +80,10 @@ class LocalConnection:
                 raise ConnectionFailed(f"it can't be reached: {error}", place=self._place) from error
             raise
 
-        # The socket's own methods, because every run comes here. `send` sends a packet, and raises OSError where the
+        # The socket's own methods, because every run calls them. `send` sends a packet, and raises OSError if the
         # daemon is gone. `receive(LOCAL_PACKET_BYTES)` returns a packet, or no bytes at the end of the connection. It
-        # waits half a second at most, and not at all with the flag MSG_DONTWAIT. It raises BlockingIOError where there
-        # is no packet yet, OSError where the connection is of no more use.
+        # waits at most as long as `wait_at_most` sets, and not at all with the flag MSG_DONTWAIT. It raises
+        # BlockingIOError if there is no packet yet, OSError if the connection can't be used any more.
         self.send: Callable[[bytes], int] = self._socket.send
         self.receive: Callable[..., bytes] = self._socket.recv
 
@@ -97,9 +97,19 @@ class LocalConnection:
     def ask(
         self, request: "local_socket_pb2.LocalRequest", descriptors: Sequence[int] = (), expected: int = 0
     ) -> "tuple[local_socket_pb2.LocalReply, list[int]]":
-        """Send a request, and return the reply with the descriptors that come with it, which the caller must close.
+        """Send a request and return the reply.
 
-        Raises the daemon's error, and ConnectionFailed at the end of the connection or where no reply comes.
+        Args:
+            request: The request.
+            descriptors: File descriptors to send with it.
+            expected: Number of file descriptors that may come with the reply.
+
+        Returns:
+            The reply, and its file descriptors, which the caller must close.
+
+        Raises:
+            ConnectionFailed: The connection has ended, or no reply comes.
+            NnrtError: The daemon replied with this error.
         """
         try:
             self._socket.settimeout(self._patience_s)
@@ -110,7 +120,7 @@ class LocalConnection:
         except OSError as error:
             self.end()
             raise ConnectionFailed(f"the connection broke: {error}", place=self._place) from error
-        except BaseException:  # The reply that is still to come must not answer the next request.
+        except BaseException:  # End the connection, so that the outstanding reply doesn't answer the next request.
             self.end()
             raise
         try:
@@ -129,7 +139,7 @@ class LocalConnection:
         return reply, received
 
     def end(self) -> None:
-        """End the connection, and so wake a thread that waits for a reply."""
+        """End the connection, which wakes a thread that waits for a reply."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError as error:  # It has ended already.
@@ -141,22 +151,23 @@ class LocalConnection:
 
 
 def _timeval(seconds: float) -> bytes:
-    """Return a time as the kernel's struct timeval, one microsecond at least because zero means for ever."""
+    """Return a time as the kernel's struct timeval, at least one microsecond, because 0 means no limit."""
     whole = int(seconds)
     return struct.pack("@ll", whole, max(int((seconds - whole) * 1e6), not whole))
 
 
 class WaitsForDaemon(Exception):
-    """Error raised where the loop would wait for an answer of the daemon. Another thread may wait."""
+    """Error raised in the loop in place of a call that would wait for the daemon. Another thread must make the call."""
 
 
 class LocalSocket(LockOwner):
-    """Sharing of memory between a session and a daemon on this host."""
+    """Local socket of a session: it shares memory with a daemon on this host."""
 
     def __init__(self, session: ConnectionState) -> None:
-        """Connect to the local socket; raise ConnectionFailed where the daemon can't be reached by it."""
+        """Connect to the local socket. Raise ConnectionFailed if the daemon can't be reached there."""
         self._session = session
-        # Memory that the daemon has, by its identity here; and memory that the daemon may have, by its buffer id.
+        # `_known`: memory that the daemon has mapped, by its `id()`. `_shared`: memory that it may have mapped, by
+        # buffer id.
         self._known: dict[int, _Shared] = {}
         self._shared: dict[int, _Shared] = {}
         self._buffer_ids = count(FIRST_CLIENT_BUFFER_ID)
@@ -170,36 +181,36 @@ class LocalSocket(LockOwner):
 
     @classmethod
     def connect(cls, session: ConnectionState) -> "LocalSocket | None":
-        """Connect a session to its daemon's local socket; return None where none can be reached from here."""
+        """Connect a session to its daemon's local socket. Return None if there is none or it can't be reached."""
         if not session.settings.share_memory or not session.welcome.local_socket or sys.platform != "linux":
             return None
         if not Address(session.address).is_local:
             return None
         try:
-            return elsewhere(cls, session)
-        except NnrtError as error:  # For example, a container that has the address, but not the host's sockets.
+            return call_in_worker(cls, session)
+        except NnrtError as error:  # For example, this container has the host's address, but not its sockets.
             _log.info("%s; tensors travel over gRPC", error)
             return None
 
     def _make_locks(self) -> None:
-        # Only threads that receive no signals take it: what it guards takes long.
+        # Only threads that receive no signals take this lock, because it is locked for long.
         self._lock = threading.Lock()
 
     def buffer_of(self, memory: SharedMemory) -> int:
-        """Return the daemon's buffer id of shared memory, which the daemon maps the first time.
+        """Return the daemon's buffer id of shared memory. The first call asks the daemon to map the memory.
 
-        Raises the daemon's error, and WaitsForDaemon in the loop if the daemon has to be asked.
+        Raises the daemon's error, and WaitsForDaemon if the loop calls this and the daemon must be asked.
         """
         shared = self._known.get(id(memory))
         if shared is not None and shared() is memory:
             return shared.buffer_id
         if io_loop().is_here:
             raise WaitsForDaemon
-        return elsewhere(self._share, memory, memory.fd, {"length": memory.size_bytes})
+        return call_in_worker(self._share, memory, memory.fd, {"length": memory.size_bytes})
 
     def share_file(self, file: OpenFile) -> int:
-        """Return the id by which the daemon reads constants from a file; raise the daemon's error."""
-        return elsewhere(self._share, file, file.descriptor, {"is_file": True})
+        """Pass a file to the daemon, and return the id by which it reads constants there. Raise the daemon's error."""
+        return call_in_worker(self._share, file, file.descriptor, {"is_file": True})
 
     def _share(self, memory: Shareable, fd: int, about: Mapping[str, int]) -> int:
         with self._turn():
@@ -209,20 +220,20 @@ class LocalSocket(LockOwner):
             shared = _Shared(memory, self._unused.put)
             shared.buffer_id = buffer_id = next(self._buffer_ids)
             shared.key = id(memory)
-            # Before the daemon is asked: it may have the memory even if its reply is lost.
+            # Set before the request, because the daemon may map the memory even if its reply is lost.
             self._shared[buffer_id] = shared
             if self._releaser is None:
                 releaser = threading.Thread(target=self._release, name="nnrt-release", daemon=True)
                 releaser.start()
-                self._releaser = releaser  # A failed start is tried again.
+                self._releaser = releaser  # Only now, so that the next call repeats a failed start.
             request = local_socket_pb2.LocalRequest(share={**about, "buffer_id": buffer_id})
             self._ask(request, (fd,))
             self._known[id(memory)] = shared
         return buffer_id
 
-    def mapped(self, buffer_id: int, size_bytes: int) -> SharedMemory | None:
-        """Map the memory of a buffer that the daemon has allocated; return None if it can't be had or is too small."""
-        return elsewhere(self._map, buffer_id, size_bytes)
+    def map_buffer(self, buffer_id: int, size_bytes: int) -> SharedMemory | None:
+        """Map the memory of a buffer that the daemon has allocated. Return None if that fails or it is too small."""
+        return call_in_worker(self._map, buffer_id, size_bytes)
 
     def _map(self, buffer_id: int, size_bytes: int) -> SharedMemory | None:
         request = local_socket_pb2.LocalRequest(map={"buffer_id": buffer_id})
@@ -231,14 +242,14 @@ class LocalSocket(LockOwner):
                 _, descriptors = self._ask(request, expected=1)
             (fd,) = descriptors
             memory = SharedMemory(fd, size_bytes)
-        except (NnrtError, OSError, ValueError) as error:  # More buffers than the session may share, perhaps.
+        except (NnrtError, OSError, ValueError) as error:  # For example, the session may share no more buffers.
             _log.info("memory of the device is not mapped: %s", error)
             return None
         return memory if memory.is_sealed else None
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Let one thread at a time ask; raise ConnectionFailed where the others wait too long for their answers."""
+        """Let one thread at a time make requests. Raise ConnectionFailed if this thread's turn doesn't come in time."""
         if not self._lock.acquire(timeout=self._session.settings.verdict_timeout_s):
             raise ConnectionFailed("the local socket stands still", place=self._session.place)
         try:
@@ -249,7 +260,10 @@ class LocalSocket(LockOwner):
     def _ask(
         self, request: "local_socket_pb2.LocalRequest", descriptors: Sequence[int] = (), expected: int = 0
     ) -> "tuple[local_socket_pb2.LocalReply, list[int]]":
-        """Ask on the control connection, or on a new one if that ended with the session's channel."""
+        """Make a request on the control connection, or on a new one if that has ended. See `LocalConnection.ask`.
+
+        The daemon ends the control connection when the session's channel is lost.
+        """
         if self._control is not None:
             try:
                 return self._control.ask(request, descriptors, expected)
@@ -262,7 +276,7 @@ class LocalSocket(LockOwner):
         return control.ask(request, descriptors, expected)
 
     def _release(self) -> None:
-        """Tell the daemon which memory is gone, in a thread of its own because any thread may free memory."""
+        """Report freed memory to the daemon, in a thread of its own, because any thread may free memory."""
         while (gone := self._unused.get()) is not None:
             request = local_socket_pb2.LocalRequest(released_buffers=[self._forget(gone)])
             while not self._unused.empty():
@@ -277,10 +291,10 @@ class LocalSocket(LockOwner):
                 _log.debug("the daemon may keep buffers until the session ends: %s", error)
 
     def _forget(self, gone: "weakref.ref[Shareable]") -> int:
-        """Forget memory that is gone, and return its buffer id."""
+        """Forget memory that has been freed, and return its buffer id."""
         assert isinstance(gone, _Shared)
         del self._shared[gone.buffer_id]
-        if self._known.get(gone.key) is gone:  # Other memory may have this identity by now.
+        if self._known.get(gone.key) is gone:  # Else other memory has this `id()` now.
             del self._known[gone.key]
         return gone.buffer_id
 
@@ -288,7 +302,7 @@ class LocalSocket(LockOwner):
         self._unused.put(None)
         self.staging.close()
         if (control := self._control) is not None:
-            control.end()  # A thread that asks on it has the lock.
+            control.end()  # Wakes a thread that waits for a reply, and has the lock.
         with self._lock:
             if self._control is not None:
                 self._control.close()

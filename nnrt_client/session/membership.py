@@ -1,4 +1,4 @@
-"""Addresses of a runtime: those that it was given, and those that resolvers find behind names."""
+"""Addresses of a runtime: those given by the application, and those that resolvers find for names."""
 
 import logging
 import threading
@@ -16,7 +16,7 @@ from nnrt_hdi.errors import NnrtError
 
 _log = logging.getLogger(__name__)
 
-# Objects that threads of the parent use, which a child must not even free.
+# Resolvers of the parent process, which a forked child must not free, because the parent's threads used them.
 _left_to_the_parent: list[object] = []
 
 
@@ -25,8 +25,8 @@ class AddressChange:
     """Change of the addresses of a runtime.
 
     Attributes:
-        added: Addresses that it has from now on.
-        removed: Addresses that it had until now.
+        added: Addresses that are new.
+        removed: Addresses that are no longer there.
     """
 
     added: tuple[str, ...]
@@ -37,11 +37,11 @@ Listener = Callable[[AddressChange], None]
 
 
 class Membership(fork.LockOwner, Closable):
-    """Addresses of a runtime. Names are watched from first use until `close`."""
+    """Addresses of a runtime. Resolvers watch its names from first use until `close`."""
 
     def __init__(self, given: Iterable[str], settings: Settings) -> None:
-        """Take addresses and names; raise InvalidParameter or Unsupported for a name that can't be watched."""
-        # Addresses and names, in the order in which their devices count.
+        """Create it from addresses and names. Raise InvalidParameter or Unsupported for an invalid name."""
+        # Addresses and names, in the order of preference.
         self.given = tuple(dict.fromkeys(given))
         self._settings = settings
         self._names = tuple(text for text in self.given if is_name(text))
@@ -49,7 +49,7 @@ class Membership(fork.LockOwner, Closable):
         self._is_watching = False
         self._resolvers = self._make_resolvers()
         self._listeners: list[Listener] = []
-        # The resolvers' findings: addresses, or why there are none.
+        # The resolvers' results by name: addresses, or why there are none.
         self._found_addresses: dict[str, tuple[str, ...]] = {}
         self._failures: dict[str, str] = {}
         self._addresses = self._all_addresses()
@@ -57,12 +57,12 @@ class Membership(fork.LockOwner, Closable):
 
     def _make_locks(self) -> None:
         self._lock = threading.RLock()
-        # Listeners are called one at a time, in the order of the changes.
+        # Locked while listeners are called: one at a time, in the order of the changes.
         self._notifying = threading.RLock()
         self._changes = Changes()
-        # Whether all names have been looked up, or their time is over.
+        # Whether all names have been looked up, or the time for that is over.
         self._is_looked_up = not self._names
-        if self._is_watching:  # In a child, which doesn't have the resolvers' threads.
+        if self._is_watching:  # In a forked child, where the resolvers' threads don't exist.
             _left_to_the_parent.append(self._resolvers)
             self._resolvers = self._make_resolvers()
             self._is_watching = False
@@ -71,18 +71,18 @@ class Membership(fork.LockOwner, Closable):
     def addresses(self) -> tuple[str, ...]:
         """Addresses known now.
 
-        The first use waits until each name has been looked up, for connect_timeout_s at most.
+        The first use waits until all names have been looked up, for at most connect_timeout_s.
         """
         if not self._is_looked_up:
             self._look_up()
         return self._addresses
 
     def behind(self, given: str) -> tuple[str, ...]:
-        """Return the addresses behind `given`, which may be an address itself."""
+        """Return the addresses of a name. An address stands for itself."""
         return self._found_addresses.get(given, ()) if given in self._names else (given,)
 
     def failures(self) -> dict[str, str]:
-        """Return the names that have no address now, each with the reason."""
+        """Return the names without an address now, each with the reason."""
         with self._lock:
             empty = [name for name in self._names if not self._found_addresses.get(name)]
             return {name: self._failures.get(name, "no address is behind it") for name in empty}
@@ -90,9 +90,10 @@ class Membership(fork.LockOwner, Closable):
     def watch(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with all addresses known now, and then with each change.
 
-        The returned function ends that.
+        Returns:
+            A function that ends the calls.
         """
-        self.addresses  # noqa: B018  (it begins the watch of the names)
+        self.addresses  # noqa: B018  (the property starts to watch the names)
         with self._notifying:
             with self._lock:
                 self._listeners.append(listener)
@@ -101,7 +102,7 @@ class Membership(fork.LockOwner, Closable):
         return partial(self._forget, listener)
 
     def close(self) -> None:
-        """Stop watching the names. Calling it again does nothing."""
+        """Stop watching the names. Idempotent."""
         with self._lock:
             self._is_open = False
             self._listeners.clear()
@@ -126,7 +127,7 @@ class Membership(fork.LockOwner, Closable):
         return not self._is_open or all(name in self._found_addresses or name in self._failures for name in self._names)
 
     def _take_addresses(self, name: str, addresses: tuple[str, ...]) -> None:
-        """Record the addresses behind a name, and call the listeners; a resolver's thread calls this."""
+        """Record the addresses of a name, and call the listeners. A resolver's thread calls this."""
         with self._notifying:
             with self._lock:
                 before = self._addresses
@@ -141,7 +142,7 @@ class Membership(fork.LockOwner, Closable):
                     _notify(listener, change)
 
     def _take_failure(self, name: str, error: NnrtError) -> None:
-        """Record why a name has no addresses; a resolver's thread calls this."""
+        """Record why a name has no addresses. A resolver's thread calls this."""
         with self._lock:
             self._failures[name] = error.message
         self._changes.announce()

@@ -1,6 +1,6 @@
-"""Runtime that the whole process shares, because NNRt's C functions name none.
+"""Runtime that the whole process shares, because NNRt's C functions have no runtime argument.
 
-It need not be closed before the interpreter exits: daemons free what a process leaves behind.
+It need not be closed before the interpreter exits: daemons free everything of a process that ends.
 """
 
 from nnrt_client.session.fork import ModuleLock
@@ -15,12 +15,12 @@ _settings: Settings | None = None
 
 
 def connect(*addresses: str, settings: Settings | None = None) -> Runtime:
-    """Let `nnrt_client.oh_nn` use the devices at these addresses or names.
+    """Set the devices that `nnrt_client.oh_nn` uses, by addresses or names.
 
-    The former runtime is closed, and what was made with it is dead.
+    This closes the former runtime. Objects made with it can't be used any more.
 
     Args:
-        addresses: Addresses and names as `Runtime` takes them; without any, those of NNRT_DEVICES.
+        addresses: Addresses and names as for `Runtime`; without any, those of NNRT_DEVICES.
         settings: Settings of the runtime's sessions.
 
     Returns:
@@ -31,15 +31,12 @@ def connect(*addresses: str, settings: Settings | None = None) -> Runtime:
 
 
 def disconnect() -> None:
-    """Close the process-wide runtime.
-
-    The next use makes another one from NNRT_DEVICES. Calling this again does nothing.
-    """
+    """Close the process-wide runtime. The next use makes another one from NNRT_DEVICES. Idempotent."""
     _replace((), None)
 
 
 def process_runtime() -> Runtime:
-    """Return the process-wide runtime, made on first use.
+    """Return the process-wide runtime. The first use creates it.
 
     It has the addresses given to `connect`, or else those of NNRT_DEVICES.
     """

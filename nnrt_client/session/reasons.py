@@ -1,4 +1,4 @@
-"""Reasons why devices can't be used, and the error that joins them."""
+"""Errors of devices that can't be used: their classification, and one error for all."""
 
 from collections.abc import Iterable, Mapping
 
@@ -15,29 +15,29 @@ from nnrt_hdi.errors import (
 
 
 def is_refused_identity(error: NnrtError) -> bool:
-    """Return whether a daemon refuses this client, or the client's own certificate or token can't be used."""
+    """Return whether the error means that a daemon refuses this client, or that its certificate or token is invalid."""
     if isinstance(error, ConnectionFailed):
         return bool(error.request_id)  # Only a daemon gives a request id, so it was reached.
     return isinstance(error, InvalidFile | InvalidPath | OperationForbidden)
 
 
 def is_unreached(error: NnrtError) -> bool:
-    """Return whether the error means that a device was not reached, and so may be reached later."""
+    """Return whether the error means that a device was not reached. It may be reached later."""
     return isinstance(error, TRANSPORT_ERRORS) and not is_refused_identity(error)
 
 
 def why_missing(error: NnrtError) -> NnrtError:
-    """Turn the error of a daemon that was not reached into UnavailableDevice; copy any other."""
+    """Return UnavailableDevice for the error of a daemon that was not reached, else a copy of the error."""
     if is_unreached(error):
         return UnavailableDevice(error.message, place=error.place).of_request(error.request_id)
     return error.copy()
 
 
 def common_class(errors: Iterable[NnrtError]) -> type[NnrtError]:
-    """Return the class of an error that stands for all these errors.
+    """Return the class for an error that summarizes these errors.
 
-    It is their class if they have only one, UnavailableDevice if each device was not reached or refused the client,
-    else OperationFailed.
+    It is their class if all have the same, UnavailableDevice if each device was not reached or refused the client, else
+    OperationFailed.
     """
     errors = list(errors)
     kinds = {type(error) for error in errors}
@@ -48,7 +48,7 @@ def common_class(errors: Iterable[NnrtError]) -> type[NnrtError]:
 
 
 def joined_reasons(reasons: Mapping[str, NnrtError]) -> NnrtError:
-    """Join the errors of devices, at least one, by address, in one error."""
+    """Return one error for the errors of devices. `reasons` has at least one, by address."""
     if len(reasons) == 1:
         ((address, error),) = reasons.items()
         return error.at(f"device at {address}")

@@ -1,4 +1,4 @@
-"""Keeper of a session, which reads its stream, notices silence and reconnects to the daemon."""
+"""Keeper of a session: it reads the session's stream, notices silence and reconnects to the daemon."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ from nnrt_client.session.address import Address
 from nnrt_client.session.broken_call import BrokenCall
 from nnrt_client.session.channel import Channel
 from nnrt_client.session.connection_state import ConnectionState
-from nnrt_client.session.credentials import what_is_wrong
+from nnrt_client.session.credentials import diagnose_handshake
 from nnrt_client.session.io_loop import IoLoop, io_loop
 from nnrt_client.session.latch import Latch
 from nnrt_hdi import wire
@@ -22,51 +22,52 @@ from nnrt_hdi.v2 import session_pb2
 
 _log = logging.getLogger(__name__)
 
-# Beats per heartbeat timeout: one may be lost or late before the daemon counts as silent.
+# Beats per heartbeat timeout, so that one may be late before the daemon counts as silent.
 _BEATS_PER_TIMEOUT = 4
 _MIN_INTERVAL_S = 0.02
 # Pauses between attempts to reconnect. Each is twice as long as the one before.
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.5
-# Unexpected errors in a row in the keeper's thread, after which the session ends.
+# Number of unexpected errors in a row in the keeper's thread after which the session ends.
 _MOST_FAILURES = 3
 
 
 class Keeper:
-    """Keeper of a session's channel.
+    """Keeper of a session's channel: it connects, reads the stream, and connects again when the channel is lost.
 
-    A thread connects and reads the channel. The event loop sends beats and watches for silence.
+    The keeper's thread connects and reads. The event loop sends beats and watches for silence.
     """
 
     def __init__(self, session: ConnectionState, end: Callable[[NnrtError], None]) -> None:
-        """Keep the connection of `session`, and call `end` with the error that ends it."""
+        """Create the keeper of a session. It calls `end` with the error that ends the session."""
         self._session = session
         self._end = end
         self._settings = session.settings
         self._why_lost = ""
         self._interval_s = session.settings.connect_timeout_s
         self._has_begun = False
-        # The channel that the thread reads, and the time until which the daemon must have sent something on it.
+        # The channel that the thread reads, and the time until which the daemon must send something on it.
         self._listening: tuple[Channel | None, float] = None, math.inf
         self._ended = Latch()
         self._loop: IoLoop | None = None
-        # Only the loop uses these: the timer of its next look, when it looked last, and until when it ignores silence.
+        # Only the loop uses these: the timer of its next check, the time of its last one, and the time until which it
+        # ignores silence.
         self._timer: asyncio.TimerHandle | None = None
         self._looked_at = self._tolerant_until = 0.0
 
     def start(self) -> None:
-        """Start the thread that opens the session."""
+        """Start the keeper's thread, which opens the session."""
         threading.Thread(target=self._keep, name=f"nnrt-session {self._session.address}", daemon=True).start()
 
     def close(self) -> None:
-        """Close the channel that the thread reads, because the session is over."""
+        """Close the channel that the thread reads, because the session has ended."""
         self._wake()
         channel, _ = self._listening
         if channel is not None:
             channel.close()
 
     def wait_ended(self, timeout_s: float) -> None:
-        """Wait until the thread reads no channel any more."""
+        """Wait until the keeper's thread has stopped reading."""
         self._ended.wait(timeout_s)
 
     def _keep(self) -> None:
@@ -78,7 +79,7 @@ class Keeper:
             attachment = session.attachment
             try:
                 death = self._recover() if self._has_begun else self._begin()
-            except Exception as error:  # For example, no descriptor is left. Only this thread ends the runs in flight.
+            except Exception as error:  # Such as no descriptor. Go on, because only this thread ends the session.
                 _log.exception("%s: looking after the session failed", session.place)
                 self._why_lost = f"looking after it failed: {error!r}"
                 self.close()
@@ -90,7 +91,7 @@ class Keeper:
             self._end(death)
 
     def _begin(self) -> NnrtError | None:
-        """Open the session and read its channel; return like `_listen`."""
+        """Open the session and read its channel. Return the same as `_listen`."""
         try:
             channel = Channel(self._session.address, self._settings)
         except NnrtError as error:
@@ -103,7 +104,8 @@ class Keeper:
     def _listen(self, channel: Channel) -> NnrtError | None:
         """Read the session's stream to its end.
 
-        Return the error that ends the session, or None if only the channel is lost.
+        Returns:
+            The error that ends the session, or None if only the channel is lost.
         """
         session = self._session
         try:
@@ -117,15 +119,15 @@ class Keeper:
         except grpc.RpcError as error:
             if session.is_closing:
                 return UnavailableDevice("the session was closed", place=session.place)
-            broken = BrokenCall.of(error)
+            broken = BrokenCall.from_rpc_error(error)
             if not self._has_begun:
-                if broken.is_told and broken.error is not None:
+                if broken.is_specific and broken.error is not None:
                     return broken.error
-                wrong = what_is_wrong(session.address, self._settings)
-                # gRPC's details end with the error of the last address that it tried.
+                wrong = diagnose_handshake(session.address, self._settings)
+                # gRPC's details end with the error of the last IP address that it tried.
                 why = broken.details.rpartition("; last error: ")[2]
                 return ConnectionFailed(wrong or f"no daemon answers: {why}", place=session.place)
-            if broken.is_told and broken.error is not None:
+            if broken.is_specific and broken.error is not None:
                 return UnavailableDevice(f"it is gone: {broken.error.message}", place=session.place)
             if session.is_attached:
                 self._why_lost = channel.given_up or f"the connection broke: {broken.details}"
@@ -136,7 +138,7 @@ class Keeper:
         return UnavailableDevice(ending, place=session.place)
 
     def _take_beat(self, channel: Channel, beat: session_pb2.Beat) -> None:
-        """Take the device's state and the daemon's clock from the answer to a beat."""
+        """Store the device's state and the daemon's clock from the answer to a beat."""
         session, heard_ns = self._session, time.perf_counter_ns()
         session.state = wire.device_state(beat.state)
         sent_ns = channel.pop_sent_ns(beat.sequence)
@@ -146,9 +148,10 @@ class Keeper:
                 channel.beat()
 
     def _take_welcome(self, channel: Channel, welcome: session_pb2.Welcome) -> NnrtError | None:
-        """Begin or resume the session on a channel on which the daemon has sent its welcome.
+        """Begin or resume the session on a channel on which the daemon has sent Welcome.
 
-        Return the error that ends the session, or None if it goes on.
+        Returns:
+            The error that ends the session, or None if it goes on.
         """
         session = self._session
         if not self._has_begun:
@@ -170,9 +173,10 @@ class Keeper:
         return None
 
     def _recover(self) -> NnrtError | None:
-        """Try to resume the session on new channels, and read the one on which that works.
+        """Try to resume the session on new channels, and read the first one that works.
 
-        Return like `_listen`.
+        Returns:
+            The same as `_listen`.
         """
         session = self._session
         grace_s = self._settings.reconnect_timeout_s if session.welcome.lease_ms else 0.0
@@ -215,14 +219,14 @@ class Keeper:
         )
 
     def _wake(self) -> None:
-        """Ask the loop to look at the channel now."""
+        """Ask the loop to check the channel now."""
         if self._loop is not None:
             self._loop.call(self._look)
 
     # ---- in the loop
 
     def _look(self) -> None:
-        """Send a beat, give up a channel that is silent, and schedule the next look."""
+        """Send a beat, give up a channel that is silent, and schedule the next check."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -236,7 +240,7 @@ class Keeper:
         self._timer = self._loop.events.call_later(pause_s, self._look)
 
     def _look_once(self, now: float) -> float:
-        """Look at the channel once, and return in how many seconds it will have been silent for too long."""
+        """Check the channel once. Return the seconds until it will have been silent for too long."""
         timeout_s = self._settings.heartbeat_timeout_s
         if self._looked_at and now - self._looked_at > 2 * self._interval_s:
             # This process was stopped, so it could not read what the daemon sent.

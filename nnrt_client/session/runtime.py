@@ -1,4 +1,4 @@
-"""Runtime of an application: the daemons that it knows, and their devices."""
+"""Runtime of an application: the addresses of its daemons, and their devices."""
 
 import logging
 import threading
@@ -22,17 +22,15 @@ from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, Operat
 _log = logging.getLogger(__name__)
 
 _CALLBACK_THREADS = 4
-# Most daemons that are asked at the same time.
+# Number of daemons that are asked at the same time.
 _MOST_PROBES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Result of asking an address: the device that has ever answered there, if any, and its status now.
+    """Result of asking the daemon at an address. `status` is None if no daemon answered."""
 
-    `status` is None if no device answered now.
-    """
-
+    # The device that answered now or before, if any.
     device: Device | None
     status: DeviceStatus | None
     # Why the device takes no work, or None if it does.
@@ -40,24 +38,24 @@ class Look:
 
     @property
     def why(self) -> str:
-        """Why the device takes no work; empty if it does."""
+        """Reason why the device takes no work; empty if it does."""
         return self.error.reason if self.error else ""
 
 
 class Runtime(fork.LockOwner, Closable):
-    """Connections to device daemons, and the devices behind them.
+    """Connections to device daemons, and their devices.
 
-    A context manager: leaving it ends the sessions, and the daemons free what was made in them.
+    A context manager: its end ends the sessions, and the daemons free everything made in them.
 
     Args:
-        addresses: HOST:PORT or unix:PATH, or names behind which addresses are found, such as dns:///HOST:PORT and
-            file:///PATH (docs/guides/fleet.md has them all). Without them the runtime takes those in the environment
-            variable NNRT_DEVICES, separated by commas. It watches names from first use: it uses the addresses that they
-            gain, and begins nothing new at those that they lose.
+        addresses: Addresses of daemons, HOST:PORT or unix:PATH, and names that resolve to addresses, such as
+            dns:///HOST:PORT and file:///PATH (docs/guides/fleet.md lists all kinds). None: those in the environment
+            variable NNRT_DEVICES, separated by commas. The runtime watches names from first use: it uses addresses that
+            are added, and begins nothing new at addresses that are removed.
         settings: Settings of its sessions.
 
     Raises:
-        InvalidParameter: `addresses` is no list of texts or has a bad name, or `settings` is no Settings.
+        InvalidParameter: `addresses` is no list of texts or has an invalid name, or `settings` is no Settings.
         Unsupported: Names of this kind need a package that is not installed.
         UnavailableDevice: This process was forked from one that had connections.
     """
@@ -74,15 +72,15 @@ class Runtime(fork.LockOwner, Closable):
         super().__init__()
 
     def _make_locks(self) -> None:
-        # A lock for each address.
+        # One lock per address, for one thread at a time to connect.
         self._connecting: dict[str, threading.RLock] = {}
         self._callbacks = ThreadPoolExecutor(_CALLBACK_THREADS, thread_name_prefix="nnrt-callback")
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Addresses known now, including those behind names.
+        """Addresses known now, including those of names.
 
-        The first use waits until the names have been looked up, for connect_timeout_s at most.
+        The first use waits until all names have been looked up, for at most connect_timeout_s.
         """
         return self._members.addresses
 
@@ -90,8 +88,8 @@ class Runtime(fork.LockOwner, Closable):
         """Call `listener` with each change of the addresses, until the returned function is called.
 
         Args:
-            listener: Called at once, in this thread, with all addresses known now as added; then with each change, in a
-                thread of the runtime, one at a time. What it raises is logged.
+            listener: Called at once, in the calling thread, with all addresses known now as added; then with each
+                change, in a thread of the runtime, one at a time. Its exceptions are logged.
 
         Returns:
             Function that ends the watch.
@@ -105,42 +103,42 @@ class Runtime(fork.LockOwner, Closable):
         return self._members.watch(listener)
 
     def answers(self) -> dict[str, Device | None]:
-        """Ask all daemons now; return per address the device that answers and takes work, or None if none does."""
+        """Ask all daemons now. Return by address the device that takes work, or None if there is none."""
         answers = self._ask_all()
-        self._tell()
+        self._log_left_out()
         return answers
 
     def devices(self) -> list[Device]:
-        """Return the devices that answer now and take work, in the order of their addresses.
+        """Ask all daemons now. Return the devices that take work, in the order of their addresses.
 
-        A device that doesn't answer is left out, with a warning in the log, and another one when it is back. A second
-        device of the same name is left out, too.
+        Devices that don't answer or take no work are missing in the result; a warning is logged when this begins and
+        when it ends. Of devices with the same name, only the first is returned.
         """
         devices = self._find_answering()
-        self._tell()
+        self._log_left_out()
         return devices
 
     def device(self, which: str | int = 0) -> Device:
         """Return a device by its name, address or id; 0 is the first one.
 
-        No daemon is asked if the device is known, connected, and took work as of its last heartbeat.
+        This asks no daemon if the device is connected and took work as of its last heartbeat.
 
         Raises:
-            UnavailableDevice: The device was not found, and some addresses have no device to use; the message has each
-                with its reason.
-            OperationFailed: All addresses answer and none is that device, or the runtime has no addresses.
+            UnavailableDevice: The device was not found, and some addresses have no usable device; the message lists
+                them with the reasons.
+            OperationFailed: All addresses answer and none has that device, or the runtime has no addresses.
             InvalidParameter: `which` is neither a text nor a number.
             OperationForbidden: The runtime is closed.
-            NnrtError: All daemons refuse the client, with this error.
+            NnrtError: All daemons refuse the client with this error.
         """
         device = self._find(which)
         if device is None:
-            raise self._why_not(which)
-        self._tell()
+            raise self._not_found_error(which)
+        self._log_left_out()
         return device
 
-    def _why_not(self, which: str | int) -> NnrtError:
-        """Return the error of a device that was not found."""
+    def _not_found_error(self, which: str | int) -> NnrtError:
+        """Return the error for a device that was not found."""
         if not self._members.given:
             what = "" if which == 0 else f"{which!r} is no HOST:PORT, and "
             return OperationFailed(f"{what}no addresses are known; give a device's address, or set {DEVICES_VARIABLE}")
@@ -163,7 +161,7 @@ class Runtime(fork.LockOwner, Closable):
             OperationForbidden: The runtime is closed.
         """
         device = self._find(which)
-        self._tell()
+        self._log_left_out()
         return device
 
     def _find(self, which: str | int) -> Device | None:
@@ -188,7 +186,7 @@ class Runtime(fork.LockOwner, Closable):
             return {address: None if look.why else look.device for address, look in looks}
 
     def _find_answering(self) -> list[Device]:
-        """Ask all daemons, and return the devices that take work, one of each name."""
+        """Ask all daemons. Return the devices that take work, one per name."""
         devices: dict[str, Device] = {}
         same_named: dict[str, str] = {}
         for device in self._ask_all().values():
@@ -197,8 +195,8 @@ class Runtime(fork.LockOwner, Closable):
         self._known.note_same_named(same_named)
         return list(devices.values())
 
-    def _knows(self, which: str | int) -> bool:
-        """Return whether such a device has answered before, even if it is gone now."""
+    def _has_seen(self, which: str | int) -> bool:
+        """Return whether the device with this name, address or id has ever answered. It may be gone now."""
         return self._choose(which, self._known.all()) is not None
 
     def _choose(self, which: str | int, devices: Iterable[Device]) -> Device | None:
@@ -209,18 +207,15 @@ class Runtime(fork.LockOwner, Closable):
         return None
 
     def _usable_devices(self) -> list[Device]:
-        """Return the devices that, as far as is known, take work now, in the order of their addresses.
-
-        No daemon is asked.
-        """
+        """Return the devices that took work as of their last heartbeat, in the order of their addresses."""
         self._require_open()
         return self._known.usable(self.addresses)
 
     def close(self) -> None:
-        """End all sessions. Calling it again does nothing."""
+        """End all sessions. Idempotent."""
         self._is_open = False
         devices = self._known.close()
-        with ExitStack() as stack:  # If one `close` is interrupted, the stack calls the others all the same.
+        with ExitStack() as stack:  # If one `close` is interrupted, the stack still calls the others.
             stack.callback(self._callbacks.shutdown, wait=False)
             for device in devices:
                 stack.callback(device.close)
@@ -235,22 +230,27 @@ class Runtime(fork.LockOwner, Closable):
         try:
             with self._connecting.setdefault(address, threading.RLock()):
                 device = self._known.device_at(address) or self._connect(address)
-            status, canary = device._asked()
+            status, canary = device._query_status()
         except NnrtError as error:
             missing = why_missing(error)
-            unplaced = type(missing)(missing.message).of_request(missing.request_id)  # The address says where.
+            # Without the place, because the address is reported with it.
+            unplaced = type(missing)(missing.message).of_request(missing.request_id)
             self._known.leave_out(address, unplaced)
             return Look(self._known.device_at(address), None, unplaced)
         if status not in USABLE:
             why = f"{device.name} is {_condition(device, status)}"
             since = f"; since {canary.for_s:.0f} s" if canary and canary.is_out else ""
             self._known.leave_out(address, UnavailableDevice(f"{why}{since}"))
-            return Look(device, status, UnavailableDevice(why))  # No time in it: equal states give equal looks.
+            # Without the time, so that equal states give equal texts.
+            return Look(device, status, UnavailableDevice(why))
         self._known.take_back(device)
         return Look(device, status)
 
-    def _tell(self) -> None:
-        """Log which addresses have been left out since the last such log; an error that is raised says it itself."""
+    def _log_left_out(self) -> None:
+        """Log the addresses that have lost their usable device since the last such log.
+
+        Methods that raise don't call this, because their error names the addresses.
+        """
         self._known.log_left_out()
 
     def _connect(self, address: str) -> Device:
@@ -262,7 +262,7 @@ class Runtime(fork.LockOwner, Closable):
 
 
 def _condition(device: Device, status: DeviceStatus) -> str:
-    """Describe the condition of a device that takes no work."""
+    """Describe why a device takes no work."""
     if status is DeviceStatus.OFFLINE and device.state.is_draining:
         return "shutting down"
     return f"out: {device.state.out}" if device.state.out else status.name

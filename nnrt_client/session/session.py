@@ -1,4 +1,4 @@
-"""Session of a client with one daemon: how it begins, and the one place where it ends."""
+"""Session of a client with one daemon process."""
 
 import atexit
 import logging
@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from nnrt_client.session import fork
 from nnrt_client.session.address import require_port
 from nnrt_client.session.calls import Calls
-from nnrt_client.session.errands import elsewhere
+from nnrt_client.session.errands import call_in_worker
 from nnrt_client.session.latch import Latch
 from nnrt_client.session.local_socket import LocalSocket
 from nnrt_client.session.reconnecting import Keeper
@@ -25,42 +25,42 @@ from nnrt_hdi.run_times import TRACES_FEATURE
 
 _log = logging.getLogger(__name__)
 
-# Time that all sessions together have to say goodbye when the interpreter exits.
+# Limit for sending the goodbyes of all sessions when the interpreter exits.
 _FAREWELL_S = 0.5
 
-# Hex digits of a session's id where it must not stand whole.
+# Number of hex digits of a session's id in traces, which must not show the whole id.
 _LABEL_LENGTH = 8
 
 
 class Part(Protocol):
-    """Object of an upper layer that each session has one of, and that ends with the session."""
+    """Object of an upper layer. Each session has at most one of a class, which ends with the session."""
 
     def wait_ended(self, timeout_s: float) -> None:
-        """Wait until everything is over that ends with the session."""
+        """Wait until the object's work has ended, after the session has."""
 
 
 PartT = TypeVar("PartT", bound=Part)
 
 
 class Session(Calls):
-    """Session with one daemon instance, which stays over once it has ended; a new one may find a new instance.
+    """Session with one daemon process. A session that has ended is not opened again.
 
     The session outlives its channel. When the channel is lost, or silent for too long, the session tries new channels
-    for `reconnect_timeout_s`: either the daemon still knows the session, and everything goes on, or the daemon is dead.
-    Calls made meanwhile wait for that verdict.
+    for `reconnect_timeout_s`. If the daemon still knows the session, everything goes on; otherwise the daemon counts as
+    dead, and the session ends. RPCs made meanwhile wait for this decision.
     """
 
     def __init__(self, address: str, settings: Settings, callbacks: ThreadPoolExecutor) -> None:
-        """Open a session, which calls functions of the application in `callbacks`.
+        """Open a session. It calls callbacks of the application in threads of `callbacks`.
 
-        Raises ConnectionFailed where no daemon answers in time, InvalidParameter for an address without a port, and the
-        error with which the daemon refuses.
+        Raises ConnectionFailed if no daemon answers in time, InvalidParameter for an address without a port, and the
+        error with which the daemon refuses the session.
         """
         fork.require_original_process()
         fork.spoil_children()
         require_port(address)
         self.callbacks = callbacks
-        # Number of uploads so far. They run one at a time, because two could send the same bytes.
+        # Number of uploads so far. `uploading` lets only one run at a time, because two could send the same bytes.
         self.uploads = 0
         # Numbers of the run descriptions that the daemon is asked to keep.
         self.description_numbers = count(1)
@@ -75,7 +75,7 @@ class Session(Calls):
             self._await_welcome()
             self.info = wire.device_info(self.welcome.device)
             self.local_socket = LocalSocket.connect(self)
-            self.tracer = elsewhere(self._begin_tracing, tracer_of(settings.trace))
+            self.tracer = call_in_worker(self._begin_tracing, tracer_of(settings.trace))
         except BaseException as error:
             self.end(error if isinstance(error, NnrtError) else UnavailableDevice("the session was not wanted"))
             # `end` starts a thread, which could crash Python 3.11.2 if the interpreter exited meanwhile.
@@ -88,33 +88,33 @@ class Session(Calls):
         self.uploading = threading.Lock()
 
     def part(self, kind: type[PartT]) -> PartT:
-        """Return the session's one object of a class, made when it is first asked for."""
+        """Return the session's object of a class. The first call creates it."""
         found: PartT | None = self._parts.get(kind)
-        return elsewhere(self._make_part, kind) if found is None else found
+        return call_in_worker(self._make_part, kind) if found is None else found
 
     def _make_part(self, kind: type[PartT]) -> PartT:
         with self._making_parts:
             if kind not in self._parts:
-                self._parts[kind] = kind(self)  # type: ignore[call-arg]  # Each is made of its session.
+                self._parts[kind] = kind(self)  # type: ignore[call-arg]  # Each class takes the session.
             return self._parts[kind]  # type: ignore[no-any-return]
 
     def call_back(self, function: Callable[..., object], *arguments: object) -> None:
-        """Ask a thread for callbacks to call `function`."""
+        """Call `function` in a thread for callbacks."""
         try:
             self.callbacks.submit(function, *arguments)
-        except RuntimeError:  # The runtime was closed meanwhile, and its threads with it.
+        except RuntimeError:  # The runtime with its threads was closed meanwhile.
             try:
                 threading.Thread(target=function, args=arguments, name="nnrt-callback").start()
-            except RuntimeError as error:  # From Python 3.12 on, while the interpreter exits.
+            except RuntimeError as error:  # The interpreter is exiting (from Python 3.12 on).
                 _log.debug("nothing is called back: %s", error)
 
     # ---- the end
 
     def close(self) -> None:
-        """Say goodbye, so that the daemon frees everything at once.
+        """End the session, and ask the daemon to free everything at once. Idempotent.
 
-        Calling it again does nothing. When this returns, the listeners to the session's death have been called, and its
-        channel is closed.
+        When this returns, the listeners to the session's death have been called, and its channel is closed, unless that
+        takes longer than `verdict_timeout_s`.
         """
         patience_s = self.settings.verdict_timeout_s
         if self.is_attached and self._channel is not None:
@@ -122,7 +122,7 @@ class Session(Calls):
             self._channel.say_goodbye()
             self._over.wait(patience_s)
         self.end(UnavailableDevice("the session was closed", place=self.place))
-        # Another thread may be ending it.
+        # Wait below for another thread that may be ending the session, but not for this one.
         if fork.is_child() or self._ending_thread == threading.get_ident():
             return
         if self._settled.wait(patience_s) and self._channel is not None:
@@ -133,12 +133,12 @@ class Session(Calls):
             self.tracer.join(patience_s)
 
     def end(self, reason: NnrtError) -> None:
-        """End the session: everything in flight ends with `reason`.
+        """End the session: everything in flight ends with `reason`. Idempotent.
 
-        This is the one place where a session ends. Calling it again does nothing.
+        Every end of a session goes through this method.
         """
         if self.death is None:
-            elsewhere(self._end, reason)
+            call_in_worker(self._end, reason)
 
     def _end(self, reason: NnrtError) -> None:
         with self._lock:
@@ -191,7 +191,7 @@ class Session(Calls):
         self._settled.set()
 
     def leave(self) -> None:
-        """Say goodbye as the interpreter exits, and end nothing here: callbacks are no longer made."""
+        """Ask the daemon to end the session because the interpreter exits. The client's objects stay as they are."""
         self.is_leaving = True
         if self._channel is not None:
             self._channel.say_goodbye()
@@ -202,7 +202,7 @@ _open_sessions: set[Session] = set()
 
 @atexit.register
 def _say_goodbyes() -> None:
-    """Ask the daemons, as the interpreter exits, to free at once what this process leaves open."""
+    """Ask the daemons to end all open sessions, because the interpreter exits, so that they free memory at once."""
     leaving = [session for session in list(_open_sessions) if session.is_attached]
     for session in leaving:
         session.leave()

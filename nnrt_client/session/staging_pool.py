@@ -1,4 +1,4 @@
-"""Staging pool: shared memory that arrays pass through, used again and again."""
+"""Staging pool: reusable shared memory for inputs and outputs that the daemon can't access where they are."""
 
 import weakref
 from collections import defaultdict, deque
@@ -13,18 +13,18 @@ from nnrt_hdi.shared_memory import SharedMemory
 from nnrt_hdi.signals import raised_by_handler, suppressed
 from nnrt_hdi.tensor import Array, Shape
 
-# Size of the smallest memory. From there sizes double up to what the small tensors of a run may need together, so that
-# tensors that grow from run to run find memory again. Above that there are 16 sizes between a power of two and the
-# next, so a memory has at most a sixteenth more than was asked for, and the session counts it whole.
+# Sizes of the pool's memory. From the smallest one, sizes double up to `_SHARED_BYTES`, the most that small tensors of
+# a run may share, so that tensors that grow from run to run find memory to reuse. Above, there are 16 sizes between a
+# power of two and the next, so that a memory is at most a sixteenth too large: the session's limit counts all of it.
 _LEAST_BYTES = 1 << 16
 _SHARED_BYTES = 1 << 20
 _SIZES_PER_DOUBLING = 16
 # Alignment of the parts of a memory.
 _PART_BYTES = 64
-# Most memory that may lie idle.
+# Limits of the idle memory in the pool.
 _MOST_IDLE_BYTES = 256 << 20
 _MOST_IDLE = 32
-# Most results that stay in memory of the pool, which is the application's as long as it keeps them. Others are copied.
+# Limit of the results that the application may keep in memory of the pool. Further results are copied.
 _MOST_LEASES = 32
 
 
@@ -46,32 +46,32 @@ class Room(NamedTuple):
 
 
 class _Leased(np.ndarray[tuple[int, ...], np.dtype[np.generic]]):
-    """Array over a memory of the pool, which takes it back when the last array over it is gone."""
+    """Array over a memory of the pool. The pool takes the memory back when this array and all its views are gone."""
 
 
 class _Lease(weakref.ref[_Leased]):
-    """Weak reference to the array of a lease."""
+    """Weak reference to a leased array, with the memory to take back."""
 
     memory: SharedMemory
 
 
 class StagingPool:
-    """Pool of memory that a daemon can map, for any thread; its counts are only approximate."""
+    """Pool of memory that a daemon can map. Any thread may use it; its counts are approximate."""
 
     def __init__(self) -> None:
         self._idle: defaultdict[int, deque[SharedMemory]] = defaultdict(deque)
         self._keeps_idle = True
         self._idle_count = self._idle_bytes = 0
-        # By their identities, because a weak reference hashes what it refers to, and arrays have no hash. The pool
-        # takes memory back only when memory is needed, so leases have no more than `_MOST_IDLE_BYTES` in all; memory
-        # beyond that is freed with its arrays.
+        # Leases by their `id()`, because a weak reference hashes its object, and arrays have no hash. The pool takes
+        # memory back only when memory is needed, so leases have at most `_MOST_IDLE_BYTES` in all; memory beyond that
+        # is freed with its arrays.
         self.leases: dict[int, _Lease] = {}
-        # Leases whose arrays are gone. Python drops what a signal handler raises in the function that is called when an
-        # array goes. So that function is not written in Python.
+        # Leases whose arrays are gone. Python drops exceptions that a signal handler raises in a weak reference's
+        # callback, so the callback is not Python code: it is the `append` of this deque.
         self._ended: deque[weakref.ref[_Leased]] = deque()
 
     def take(self, size_bytes: int) -> SharedMemory:
-        """Take memory of at least `size_bytes`; raise OutOfMemory."""
+        """Take memory of at least `size_bytes` from the pool, or allocate it. Raise OutOfMemory."""
         if size_bytes > MAX_BUFFER_BYTES:
             raise OutOfMemory(f"{size_bytes} bytes are more than a buffer can have")
         whole_bytes = pooled_bytes(size_bytes)
@@ -87,7 +87,7 @@ class StagingPool:
         return memory
 
     def take_rooms(self, sizes: Sequence[int]) -> list[Room]:
-        """Take parts of at least these sizes for one run, in one memory if they are small together.
+        """Take parts of at least these sizes for one run, all in one memory if their sum is small.
 
         Raises OutOfMemory.
         """
@@ -113,17 +113,17 @@ class StagingPool:
             self._idle[memory.size_bytes].append(memory)
 
     def close(self) -> None:
-        """Free the memory that lies idle, and from now on all that is given back."""
+        """Free the idle memory, and keep no memory that is given back later."""
         self._keeps_idle = False
         self._idle.clear()
         self.leases.clear()
         self._ended.clear()
 
-    def leased(self, rooms: Sequence[Room], forms: Sequence[Form]) -> list[Array]:
-        """Make read-only arrays of these data types and shapes over these parts of one memory.
+    def lease_arrays(self, rooms: Sequence[Room], forms: Sequence[Form]) -> list[Array]:
+        """Make read-only arrays of these data types and shapes over parts of one memory.
 
-        The parts must be all of the memory that are in use. The pool takes the memory back when the last array is gone.
-        If there are `_MOST_LEASES` leases already, the arrays are copies, and the memory comes back at once.
+        `rooms` must have all used parts of the memory. The pool takes the memory back when the last array is gone. If
+        there are `_MOST_LEASES` leases already, the arrays are copies, and the pool takes the memory back at once.
         """
         memory = rooms[0].memory
         self.take_ended()
@@ -147,14 +147,14 @@ class StagingPool:
     def take_ended(self) -> None:
         """Take back the memory of leases whose arrays are gone."""
         while self._ended:
-            with suppressed(IndexError):  # Another thread has taken it.
+            with suppressed(IndexError):  # Another thread has taken the last one.
                 lease = self.leases.pop(id(self._ended.popleft()), None)
                 if lease is not None:
                     self.give_back(lease.memory)
 
 
 def pooled_bytes(size_bytes: int) -> int:
-    """Return the size of the memory that the pool takes for `size_bytes`."""
+    """Return the size of the pool's memory that has room for `size_bytes`."""
     if size_bytes <= _LEAST_BYTES:
         return _LEAST_BYTES
     if size_bytes <= _SHARED_BYTES:

@@ -1,4 +1,4 @@
-"""Query that asks a device which operators of a model it supports."""
+"""Query of the operators of a model that a device supports."""
 
 from typing import Any, Protocol
 
@@ -11,7 +11,7 @@ from nnrt_hdi.v2 import device_pb2
 
 
 class Caller(Protocol):
-    """Session, or a build that has one."""
+    """Session, or build with a session, that makes RPCs."""
 
     @property
     def settings(self) -> Settings:
@@ -22,9 +22,9 @@ class Caller(Protocol):
 
 
 def ask_supported(caller: Caller, graph: Graph) -> list[Support]:
-    """Ask the device which nodes of a graph it runs, without sending weights; return an answer per node.
+    """Ask the device which nodes of a graph it supports, without sending weights. Return one answer per node.
 
-    Raises OperationFailed if the device gives another number of answers.
+    Raises OperationFailed if the number of answers is wrong.
     """
     reply = caller.call(
         "NnrtDevice.GetSupportedOperation",

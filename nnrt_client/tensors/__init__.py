@@ -1,1 +1,1 @@
-"""Tensors of applications: descriptions, and memory for the elements."""
+"""Tensors of the application interface: their descriptions, and memory for their elements."""

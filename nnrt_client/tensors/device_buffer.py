@@ -1,4 +1,4 @@
-"""Buffers in a daemon that runs read and write."""
+"""Buffers in a daemon, which runs read and write."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import closing
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nnrt_client.session.errands import elsewhere
+from nnrt_client.session.errands import call_in_worker
 from nnrt_client.session.release import release_buffer
 from nnrt_client.session.session import Session
 from nnrt_hdi.chunks import cut
@@ -19,13 +19,13 @@ from nnrt_hdi.v2 import device_pb2, model_pb2
 
 
 class DeviceBuffer:
-    """Buffer of a session in its daemon; the daemon frees it with the session."""
+    """Buffer in a session's daemon. The daemon frees it when the session ends."""
 
     def __init__(self, session: Session, room_bytes: int) -> None:
-        """Create the buffer; the daemon allocates it.
+        """Allocate a buffer in the daemon.
 
-        With a local socket, and a device without memory of its own, the client maps the buffer when it first writes or
-        reads it.
+        If the session has a local socket and the device has no memory of its own, the client maps the buffer at its
+        first write or read.
 
         Raises:
             OutOfMemory: The session's limit is reached.
@@ -33,15 +33,15 @@ class DeviceBuffer:
         """
         self.session = session
         self.room_bytes = room_bytes
-        # Whether a successful run, or this client, has written the contents.
+        # Whether the contents are defined: a successful run or `write` was the last to change them.
         self.is_written = False
         # 0 before the daemon has answered.
         self.id = 0
         self._is_wanted = True
         try:
-            elsewhere(copy_context().run, self._allocate)
+            call_in_worker(copy_context().run, self._allocate)
         except BaseException:
-            self._is_wanted = False  # The thread that allocates it may still be at it, and looks afterwards.
+            self._is_wanted = False  # If the other thread is still allocating, it checks this afterwards.
             if self.id:
                 self.release()
             raise
@@ -50,15 +50,15 @@ class DeviceBuffer:
         length = max(self.room_bytes, 1)
         reply = self._call("NnrtDevice.AllocateBuffer", device_pb2.AllocateBufferRequest(length=length))
         self._is_on_device: bool = reply.is_on_device
-        self.place = model_pb2.BufferRegion(buffer_id=reply.buffer.region.buffer_id, data_size=self.room_bytes)
-        self.id = self.place.buffer_id
+        self.region = model_pb2.BufferRegion(buffer_id=reply.buffer.region.buffer_id, data_size=self.room_bytes)
+        self.id = self.region.buffer_id
         if not self._is_wanted:
             self.release()
 
     @cached_property
     def _mapped(self) -> SharedMemory | None:
         local = None if self._is_on_device else self.session.local_socket
-        return None if local is None else local.mapped(self.id, max(self.room_bytes, 1))
+        return None if local is None else local.map_buffer(self.id, max(self.room_bytes, 1))
 
     def write(self, data: memoryview) -> None:
         """Write bytes at the start of the buffer."""
@@ -71,11 +71,11 @@ class DeviceBuffer:
         self.is_written = True
 
     def read(self, size_bytes: int) -> bytearray:
-        """Return a copy of the first bytes."""
+        """Return a copy of the first `size_bytes` bytes."""
         self.session.require_alive()
         if self._mapped is not None:
             return bytearray(self._mapped.view[:size_bytes])
-        return elsewhere(self._fetched, size_bytes)
+        return call_in_worker(self._fetched, size_bytes)
 
     def _fetched(self, size_bytes: int) -> bytearray:
         region = model_pb2.BufferRegion(buffer_id=self.id, data_size=size_bytes)
@@ -84,13 +84,13 @@ class DeviceBuffer:
             return joined(chunks, region, session.place)
 
     def require_written(self) -> None:
-        """Raise OperationFailed if nothing was written, or the death of the daemon."""
+        """Raise OperationFailed if the contents are undefined, or the session's error if the daemon has died."""
         self.session.require_alive()
         if not self.is_written:
             raise OperationFailed("nothing has been written there, or the run that was to do so failed; write it first")
 
     def release(self) -> None:
-        """Free the buffer in the daemon, if that lives."""
+        """Ask the daemon to free the buffer. A daemon that has died has freed it already."""
         release_buffer(self.session, self.id)
 
     def _chunks(self, data: memoryview) -> Iterator[Any]:
@@ -102,9 +102,9 @@ class DeviceBuffer:
 
 
 def joined(chunks: Iterable[Any], region: Any, place: str) -> bytearray:
-    """Return the bytes of a region from its chunks.
+    """Join the chunks of a region.
 
-    Memory is allocated as chunks arrive, because the daemon may announce any size.
+    Memory is allocated as chunks arrive, because the announced size can't be trusted.
 
     Raises:
         OperationFailed: The chunks don't fit the region.
@@ -120,12 +120,12 @@ def joined(chunks: Iterable[Any], region: Any, place: str) -> bytearray:
 
 
 class Stored(NamedTuple):
-    """Elements in a buffer, which a run reads or has written."""
+    """Elements of an input or output in a device buffer."""
 
     dtype: np.dtype[np.generic]
     shape: Shape
     nbytes: int
-    place: "model_pb2.BufferRegion"
+    region: "model_pb2.BufferRegion"
 
 
 # Elements of an input or output.

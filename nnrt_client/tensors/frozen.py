@@ -1,4 +1,4 @@
-"""Values of inputs that become constants of a model."""
+"""Checks of values that replace inputs of a model as constants."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -8,15 +8,15 @@ from numpy.typing import ArrayLike
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.tensor import UNKNOWN_DIM, Array, format_shape
 
-# By names of inputs.
+# Values by name of the input that they replace.
 Constants = Mapping[str, ArrayLike]
 
 
 def frozen_array(name: str, given: ArrayLike, dtype: np.dtype[np.generic], shape: Sequence[int] | None) -> Array:
-    """Return the value of an input as an array of its data type.
+    """Return the constant value of an input as an array of the input's data type.
 
     Args:
-        name: The input.
+        name: The input's name, for errors.
         given: The value; a number also fits an input of one element.
         dtype: The input's data type.
         shape: The input's shape, with -1 for any dimension; None for any shape.
@@ -35,7 +35,7 @@ def frozen_array(name: str, given: ArrayLike, dtype: np.dtype[np.generic], shape
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidParameter(f"{given!r:.80} is no tensor of {dtype}", place=place) from error
     is_typed = isinstance(given, np.ndarray | np.generic)
-    # Plain Python numbers fit any type that holds them; real numbers are rounded.
+    # Plain Python numbers fit any type that can represent them; real types round them.
     holds = plain.dtype.kind in "biuf" and (dtype.kind == "f" or np.array_equal(array, plain))
     if (is_typed and plain.dtype != dtype) or not holds:
         raise InvalidParameter(f"{given!r:.80} is {plain.dtype}; give {dtype}", place=place)

@@ -17,7 +17,7 @@ MAX_LEGACY_RANK = 200
 class LegacyTensor:
     """OH_NN_Tensor: data type, dimensions, quantization and role of a tensor. Without dimensions it is a scalar.
 
-    The values are checked when the object is used.
+    The functions that take a LegacyTensor check its values.
     """
 
     data_type: DataType
@@ -26,7 +26,7 @@ class LegacyTensor:
     type: TensorType = TensorType.TENSOR
 
     def _checked(self) -> "LegacyTensor":
-        """Return a copy with checked values. Raise InvalidParameter that names a wrong field."""
+        """Return a checked copy. Raise InvalidParameter, which names the wrong field."""
         return LegacyTensor(
             TensorDesc(self.data_type).data_type,
             self._checked_dimensions(),
@@ -35,7 +35,7 @@ class LegacyTensor:
         )
 
     def _to_desc(self) -> TensorDesc:
-        """Return the TensorDesc of a checked tensor. NNRt takes this struct's format to be NHWC."""
+        """Return the TensorDesc of a checked tensor, with the format NHWC as in NNRt."""
         desc = TensorDesc(self.data_type, None, Format.NHWC)
         desc._take_shape(tuple(self.dimensions))
         return desc

@@ -17,9 +17,9 @@ ValueT = TypeVar("ValueT", int, float)
 class QuantParam:
     """Scales, zero points and bits of a quantized tensor: one of each for the tensor, or one per channel.
 
-    real = (quantized - zero_point) * scale. A setter replaces its whole array and raises InvalidParameter for an empty
-    one. A tensor checks whether the three fit together when they are set on it. A tensor with all three unset isn't
-    quantized. Without `num_bits` the constructor takes 8 bits for each scale.
+    real = (quantized - zero_point) * scale. A setter replaces the whole array and raises InvalidParameter for an empty
+    one. The lengths of the three arrays are checked when the object is set on a tensor. A tensor for which all three
+    are unset isn't quantized. Without `num_bits` the constructor sets 8 bits for each scale.
     """
 
     __slots__ = ("_num_bits", "_scales", "_zero_points")
@@ -74,7 +74,7 @@ class QuantParam:
         return type(self)(self._scales, self._zero_points, self._num_bits)
 
     def _to_spec(self) -> tuple[ScaleAndZero, ...]:
-        """Return the values of the device interface. Raise InvalidParameter if the arrays don't fit together."""
+        """Return the parameters for the device interface. Raise InvalidParameter if the arrays' lengths differ."""
         lengths = {
             "scales": len(self._scales),
             "zero_points": len(self._zero_points),

@@ -17,11 +17,12 @@ from nnrt_hdi.tensor import flat_bytes
 
 
 class ResidentTensor(RunTensor[DeviceBuffer]):
-    """Tensor in memory of the device; its elements travel only in `write` and `numpy`.
+    """Tensor in memory of the device. Only `write` and `numpy` transfer its elements.
 
-    Runs of any model on the same device read and write it, even in one run: use it for states, repeated inputs, and
-    what one model passes to the next. A run that fails may destroy the contents of its outputs. The memory counts in
-    the daemon's --session-bytes, and is lost when the daemon dies. The tensor is a context manager.
+    Runs of any model on the same device read and write it; one run may do both. Use it for states, for inputs of many
+    runs, and for outputs that are inputs of the next model. A run that fails may destroy the contents of its outputs.
+    The memory counts toward the daemon's --session-bytes, and is lost when the daemon dies. The tensor is a context
+    manager.
     """
 
     def __init__(self, device: Device, desc: TensorDesc, capacity_bytes: int | None = None) -> None:
@@ -30,10 +31,10 @@ class ResidentTensor(RunTensor[DeviceBuffer]):
         Args:
             device: The device.
             desc: Data type and shape of the elements.
-            capacity_bytes: Room for elements; None: the desc's size. Needed if dimensions are open or will vary.
+            capacity_bytes: Bytes to reserve; None: the desc's size. Needed if dimensions are open or will vary.
 
         Raises:
-            DynamicShape: The desc has open dimensions, and there is no `capacity_bytes`.
+            DynamicShape: The desc has open dimensions, and `capacity_bytes` is None.
             InvalidParameter: The desc has no shape or data type.
             OutOfMemory: The daemon's limit is reached.
             UnavailableDevice: The daemon has died.
@@ -51,7 +52,7 @@ class ResidentTensor(RunTensor[DeviceBuffer]):
 
     @property
     def desc(self) -> TensorDesc:
-        """Copy of the description, with the shape that was written last."""
+        """Copy of the description, with the shape that was last written."""
         return self._desc.copy()
 
     @property
@@ -86,7 +87,7 @@ class ResidentTensor(RunTensor[DeviceBuffer]):
         """Fetch the elements from the device.
 
         Returns:
-            A copy, in the shape that was written last.
+            A copy, in the shape that was last written.
 
         Raises:
             OperationFailed: Nothing was written, or a run that should have written it failed.

@@ -13,14 +13,14 @@ from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.shared_memory import SharedMemory
 from nnrt_hdi.tensor import Shape
 
-# The application, among the users of a tensor.
+# Stands for the application among the users of a tensor.
 _OWNER = object()
 
 MemoryT = TypeVar("MemoryT", SharedMemory, DeviceBuffer)
 
 
 class RunTensor(LockOwner, Closable, Generic[MemoryT]):
-    """Base of Tensor and ResidentTensor: a description, and memory for inputs and outputs of runs.
+    """Base of Tensor and ResidentTensor: a description, and memory for an input or output of runs.
 
     The memory lives until the tensor is closed and the last run that uses it has ended. A tensor is a context manager.
     """
@@ -28,7 +28,7 @@ class RunTensor(LockOwner, Closable, Generic[MemoryT]):
     def _take(self, device: Device, desc: TensorDesc, memory: MemoryT) -> None:
         self._device = device
         self._desc = desc.copy()
-        self._held: MemoryT | None = memory
+        self._unfreed_memory: MemoryT | None = memory
         super().__init__()
         self._is_open = True
         # The application, until it closes the tensor, and runs.
@@ -45,10 +45,10 @@ class RunTensor(LockOwner, Closable, Generic[MemoryT]):
     @property
     @abstractmethod
     def desc(self) -> TensorDesc:
-        """Description of what the next run reads, or of what the last run wrote."""
+        """Description of the elements, which the next run reads or the last run wrote."""
 
     def close(self) -> None:
-        """Free the memory as soon as no run uses it. Idempotent."""
+        """Close the tensor. Its memory is freed as soon as no run uses it. Idempotent."""
         with self._lock:
             was_open, self._is_open = self._is_open, False
         if was_open:
@@ -56,15 +56,15 @@ class RunTensor(LockOwner, Closable, Generic[MemoryT]):
 
     @property
     def _memory(self) -> MemoryT:
-        """Memory of the elements. Raises InvalidParameter if it is freed."""
-        memory = self._held
+        """Memory of the elements. Raises InvalidParameter if it has been freed."""
+        memory = self._unfreed_memory
         if memory is None:
             raise InvalidParameter("the tensor is closed; make a new one")
         return memory
 
     @property
     def _target_desc(self) -> TensorDesc:
-        """Description that an output must have to be written here."""
+        """Description that a run's output must fit to be written into this tensor."""
         return self._desc
 
     def _take_shape(self, shape: Shape) -> None:
@@ -84,12 +84,12 @@ class RunTensor(LockOwner, Closable, Generic[MemoryT]):
             return self._memory
 
     def _release(self, user: object) -> None:
-        """End a use, if there is one: an interrupted user doesn't know."""
+        """End the use by this user. Do nothing if there is none, as after an interrupted `_retain`."""
         with self._lock:
             self._users.discard(user)
             if self._users:
                 return
-            memory, self._held = self._held, None
+            memory, self._unfreed_memory = self._unfreed_memory, None
         if memory is not None:
             self._free(memory)
 

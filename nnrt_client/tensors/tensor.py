@@ -1,4 +1,4 @@
-"""Tensor: a description, and memory of this process that outlives runs and daemon."""
+"""Tensor in shared memory of this process, which outlives runs and the daemon."""
 
 from typing import Any
 
@@ -15,11 +15,11 @@ from nnrt_hdi.shared_memory import SharedMemory, checked_size
 class Tensor(RunTensor[SharedMemory]):
     """Input or output of runs in memory of this process, which a daemon on the same host maps.
 
-    The memory has a descriptor that other processes may map, too. It survives the daemon, and serves runs on any
-    device. Set the shape of `desc` to choose the dimensions of the next run, within the memory; after a run it is the
-    shape that was written. Don't touch a tensor while a run uses it.
+    The memory has a file descriptor, which other processes may map, too. It survives the daemon, and runs on any device
+    may use it. Set the shape of `desc` to choose the dimensions of the next run, within the memory's size. After a run,
+    the desc has the shape that the run has written. Don't read or write a tensor while a run uses it.
 
-    A tensor is a context manager. Memory that runs and views still use lives on until they end.
+    A tensor is a context manager. After `close`, the memory lives on while runs and views use it.
     """
 
     def __init__(self, device: Device, desc: TensorDesc) -> None:
@@ -38,13 +38,13 @@ class Tensor(RunTensor[SharedMemory]):
 
     @classmethod
     def with_size(cls, device: Device, desc: TensorDesc, size_bytes: int) -> Self:
-        """Create a tensor with room for `size_bytes`, at least the desc's size if that is known.
+        """Create a tensor with `size_bytes` of memory, for a desc with open dimensions or shapes that vary.
 
         Returns:
             The tensor.
 
         Raises:
-            InvalidParameter: The room is smaller than the desc's size.
+            InvalidParameter: `size_bytes` is smaller than the desc's size.
             OutOfMemory: The size is above 1 GiB, or there is no memory.
             UnavailableDevice: The daemon has died.
         """
@@ -55,15 +55,15 @@ class Tensor(RunTensor[SharedMemory]):
 
     @classmethod
     def from_fd(cls, device: Device, desc: TensorDesc, fd: int, size_bytes: int, offset: int = 0) -> Self:
-        """Create a tensor over the bytes [offset, size_bytes) of a file that can be mapped, such as another tensor's.
+        """Create a tensor over the bytes [offset, size_bytes) of a mappable file, such as another tensor's memory.
 
-        If somebody shortens the file later, touching the tensor ends this process with SIGBUS. So take descriptors only
-        from people you trust, or sealed against shrinking (F_SEAL_SHRINK), as those of tensors are.
+        If another process shortens the file later, access to the tensor ends this process with SIGBUS. So take
+        descriptors only from processes you trust, or sealed against shrinking (F_SEAL_SHRINK), as those of tensors are.
 
         Args:
             device: The device.
             desc: Data type and shape of the elements.
-            fd: The descriptor, which stays the caller's; the tensor duplicates it.
+            fd: The file descriptor. The tensor duplicates it, and the caller may close it.
             size_bytes: End of the tensor in the file.
             offset: Start of the tensor in the file.
 
@@ -95,12 +95,12 @@ class Tensor(RunTensor[SharedMemory]):
 
     @property
     def desc(self) -> TensorDesc:
-        """Description of the tensor; the next run takes what you set there."""
+        """Description of the tensor. Changes of it apply to the next run."""
         return self._desc
 
     @property
     def fd(self) -> int:
-        """Descriptor of the memory; duplicate it to keep it longer than the tensor."""
+        """File descriptor of the memory. Duplicate it to use it longer than the tensor."""
         return self._memory.fd
 
     @property
@@ -115,7 +115,7 @@ class Tensor(RunTensor[SharedMemory]):
 
     @property
     def data_buffer(self) -> memoryview:
-        """Writable view of the bytes [offset, size_bytes); it keeps the memory alive."""
+        """Writable view of the bytes [offset, size_bytes), which keeps the memory alive."""
         return self._memory.view
 
     def numpy(self) -> NDArray[Any]:
@@ -140,7 +140,7 @@ class Tensor(RunTensor[SharedMemory]):
 def _require_room(desc: TensorDesc, size_bytes: int) -> None:
     try:
         least = desc.byte_size()
-    except DynamicShape:  # Checked when a run sets the dimensions.
+    except DynamicShape:  # Each run checks its own dimensions.
         return
     if size_bytes < least:
         raise InvalidParameter(f"the tensor has {size_bytes} bytes; {desc} needs {least}")

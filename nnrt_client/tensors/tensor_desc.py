@@ -35,11 +35,11 @@ def api_data_type(data_type: HdiDataType) -> DataType:
 
 
 class TensorDesc:
-    """Description of a tensor, without elements. Objects that take one keep a copy, so it may change at any time.
+    """Description of a tensor: data type, shape, format and name.
 
-    A shape has 1 to 10 dimensions; a shape that was never set (None) is a scalar's. -1 stands for a dimension that only
-    the run knows; a model refuses 0 and values below -1. Every setter raises InvalidParameter for a wrong value, and
-    keeps the old one.
+    Objects that take a desc copy it, so the application may change it at any time. A shape has 1 to 10 dimensions; for
+    a scalar, leave it unset (None). -1 stands for an open dimension, which each run sets. A model refuses 0 and values
+    below -1. Each setter raises InvalidParameter for a wrong value, and then keeps the old one.
     """
 
     __slots__ = ("_data_type", "_format", "_name", "_shape")
@@ -164,11 +164,11 @@ class TensorDesc:
         return desc
 
     def _take_shape(self, shape: Shape) -> None:
-        """Set a shape that a model or run has: of any rank, () for a scalar."""
+        """Set the shape without the setter's checks. () stands for a scalar."""
         self._shape = shape or None
 
     def _to_spec(self, quant: tuple[ScaleAndZero, ...] = (), *, name: str | None = None) -> TensorSpec:
-        """Return the value of the device interface, which has no format ND.
+        """Return the spec for the device interface, where the format ND becomes NONE.
 
         Raises:
             InvalidParameter: A dimension is below -1.

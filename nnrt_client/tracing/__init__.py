@@ -1,1 +1,1 @@
-"""Traces of runs and builds: for OpenTelemetry, or in a file."""
+"""Traces of runs and builds, for OpenTelemetry or for a trace file."""

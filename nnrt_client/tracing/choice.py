@@ -1,4 +1,4 @@
-"""Choice of the tracer: OpenTelemetry, which needs the extra `tracing`, or another one in its place."""
+"""Choice of the tracer: OpenTelemetry's, which needs the extra `tracing`, or one that a block sets."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ def require_open_telemetry(place: str) -> None:
 
 
 def tracer_of(is_on: bool) -> Tracer | None:
-    """Return the tracer that the settings ask for, or None."""
+    """Return the tracer of a `use_tracer` block, else OpenTelemetry's if tracing is on, else None."""
     if _other is not None or not is_on:
         return _other
     tracer: Tracer = import_module("nnrt_client.tracing.open_telemetry").OpenTelemetryTracer()
@@ -28,8 +28,8 @@ def tracer_of(is_on: bool) -> Tracer | None:
 
 
 @contextmanager
-def telling(tracer: Tracer) -> Iterator[None]:
-    """Use another tracer for everything that begins in this block, in the whole process."""
+def use_tracer(tracer: Tracer) -> Iterator[None]:
+    """Use this tracer for all sessions, builds and pools that begin in this block, in the whole process."""
     global _other
     former, _other = _other, tracer
     try:

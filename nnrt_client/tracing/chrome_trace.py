@@ -1,7 +1,7 @@
 """Trace file of runs and builds for Perfetto (ui.perfetto.dev) and Chrome (chrome://tracing).
 
-The format is Chrome's Trace Event Format. Client and daemons are processes, parts of runs are slices; runs that overlap
-lie on different tracks. Slices of operators lie within the part `computed`.
+The format is Chrome's Trace Event Format. The client and each daemon are processes; the stages of runs are slices. Runs
+that overlap are on different tracks. Slices of operators are within the stage `computed`.
 """
 
 import json
@@ -12,13 +12,13 @@ from time import perf_counter_ns
 from typing import Any, NamedTuple
 
 from nnrt_client.tracing.tracer import (
+    BuildTrace,
     Outcome,
     RunTrace,
     SessionTracer,
     Site,
     Stage,
     Tracer,
-    Undertaking,
 )
 from nnrt_hdi.files import container
 from nnrt_hdi.operator_times import OperatorTime
@@ -28,7 +28,7 @@ _CLIENT = 1
 
 
 class _Slice(NamedTuple):
-    """Slice of time, of time.perf_counter_ns()."""
+    """Slice of the trace: a named interval. Times are of time.perf_counter_ns()."""
 
     name: str
     began_ns: int
@@ -37,19 +37,19 @@ class _Slice(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """Slices of one process that lie within their first one."""
+    """Slices of one process, all within the first one."""
 
     process: str
     slices: Sequence[_Slice]
 
 
 class ChromeTrace(Tracer):
-    """Tracer that keeps runs and builds for a file."""
+    """Tracer that collects runs and builds and writes them to a file."""
 
     def __init__(self) -> None:
         # Whether new runs record their operators.
         self.profiles = False
-        # Whether any device could profile.
+        # Whether any device of the sessions can profile operators.
         self.could_profile = False
         self._runs: list[tuple[Site, Outcome]] = []
         self._builds: list[tuple[Sequence[Stage], Mapping[str, Any]]] = []
@@ -63,7 +63,7 @@ class ChromeTrace(Tracer):
         self.could_profile = self.could_profile or site.profiles
         return _Session(self, site)
 
-    def begin_build(self) -> Undertaking:
+    def begin_build(self) -> BuildTrace:
         return _Build(self)
 
     def add_run(self, site: Site, outcome: Outcome) -> None:
@@ -75,7 +75,7 @@ class ChromeTrace(Tracer):
         self._builds.append((stages, about))
 
     def write(self, path: Path) -> None:
-        """Write the file, replacing an old one. Raise OSError."""
+        """Write the file, replacing an old one. Raise OSError if that fails."""
         events = list(self._events())
         document = {"displayTimeUnit": "ms", "traceEvents": events}
         container.write(path, [json.dumps(document).encode()])
@@ -145,7 +145,7 @@ class _Run(RunTrace):
         self._trace.add_run(self._site, outcome)
 
 
-class _Build(Undertaking):
+class _Build(BuildTrace):
     def __init__(self, trace: ChromeTrace) -> None:
         super().__init__()
         self._trace = trace
@@ -179,7 +179,7 @@ def _lasting(slices: Sequence[_Slice]) -> list[_Slice]:
 
 
 def _operators(operators: Sequence[OperatorTime], computed: _Slice) -> Iterator[_Slice]:
-    """Yield the slices of a run's operators, none longer than `computed`, whatever the daemon says."""
+    """Yield the slices of a run's operators, cut to the slice `computed`, because a daemon may report wrong times."""
     for each in operators:
         began_ns = min(computed.began_ns + each.began_ns, computed.ended_ns)
         ended_ns = min(began_ns + each.took_ns, computed.ended_ns)
@@ -187,7 +187,7 @@ def _operators(operators: Sequence[OperatorTime], computed: _Slice) -> Iterator[
 
 
 def _free_track(ends: list[int], whole: _Slice) -> int:
-    """Return the number of a free track. `ends` has the end of the last slice on each."""
+    """Return the number of a free track and mark it as used. `ends` has the end of the last slice on each track."""
     for number, ended_ns in enumerate(ends):
         if ended_ns <= whole.began_ns:
             ends[number] = whole.ended_ns

@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry for runs and builds. The application decides where spans go."""
+"""OpenTelemetry spans of runs and builds. The application configures their export."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +12,7 @@ from opentelemetry.trace import Span, SpanKind
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from nnrt_client.tracing.tracer import (
+    BuildTrace,
     Metadata,
     Outcome,
     RunTrace,
@@ -19,7 +20,6 @@ from nnrt_client.tracing.tracer import (
     Site,
     Stage,
     Tracer,
-    Undertaking,
 )
 from nnrt_hdi import __version__
 from nnrt_hdi.errors import Failure
@@ -36,30 +36,30 @@ from nnrt_hdi.spans import (
     wall_ns,
 )
 
-# Spans per second and session for runs outside any span: making one takes longer than a small run.
+# Limit of spans per second and session for runs without a parent span, because a span takes longer than a small run.
 ALONE_PER_S = 100
 _SECOND_NS = 10**9
 
-# The tracer of the process, also if it is set later.
+# The process's tracer. OpenTelemetry returns a proxy, so the application may configure it later.
 _tracer = trace.get_tracer("nnrt_client", __version__)
 _PROPAGATOR = TraceContextTextMapPropagator()
 
 
 class OpenTelemetryTracer(Tracer):
-    """Tracer that makes a span of each run and build, with its calls, as children of the current span."""
+    """Tracer that makes a span for each run, build and RPC, as a child of the current span."""
 
     def of_session(self, site: Site) -> SessionTracer:
         return _SessionSpans(site)
 
-    def begin_build(self) -> Undertaking:
+    def begin_build(self) -> BuildTrace:
         return _BuildSpan()
 
     def begin_pooled_run(self) -> RunTrace:
         return _PooledRunSpan()
 
 
-class _BuildSpan(Undertaking):
-    """Span of a build, the parent of its calls."""
+class _BuildSpan(BuildTrace):
+    """Span of a build, the parent of the spans of its RPCs."""
 
     def __init__(self) -> None:
         self._began_ns = perf_counter_ns()
@@ -78,7 +78,7 @@ class _BuildSpan(Undertaking):
 
 
 class _PooledRunSpan(RunTrace):
-    """Span of a pool's run, the parent of its attempts."""
+    """Span of a pool's run, the parent of the spans of its attempts."""
 
     def __init__(self) -> None:
         self.began_ns = perf_counter_ns()
@@ -91,7 +91,7 @@ class _PooledRunSpan(RunTrace):
 
 
 def _begun(name: str, began_ns: int) -> tuple[trace.Span, Context]:
-    """Begin a span; return it with a context in which it is the current one."""
+    """Start a span. Return it with a context in which it is the current span."""
     span, context = _tracer.start_span(name, start_time=wall_ns(began_ns)), copy_context()
     context.run(contexts.attach, trace.set_span_in_context(span))
     return span, context
@@ -106,11 +106,11 @@ class _SessionSpans(SessionTracer):
             "nnrt.session": site.session,
             "server.address": site.address,
         }
-        # When the next run outside any span may have one; unused ones of a second are kept.
+        # When the next run without a parent may have a span. Spans unused in the last second may be used later.
         self._next_ns = 0
 
     def begin_run(self) -> RunTrace | None:
-        """Begin the trace of a run: if its parent span is sampled; without a parent, ALONE_PER_S times per second."""
+        """Begin the trace of a run if its parent span is sampled, or if it has no parent and the rate limit allows."""
         began_ns, parent = perf_counter_ns(), trace.get_current_span().get_span_context()
         if parent.is_valid:
             return _RunSpan(self, began_ns) if parent.trace_flags.sampled else None
@@ -121,7 +121,7 @@ class _SessionSpans(SessionTracer):
 
     @contextmanager
     def calling(self, method: str) -> Iterator[Metadata]:
-        """Begin the span of a call; a call outside any span, such as one that frees memory, has none."""
+        """Record an RPC as a span, unless there is no parent span, as for RPCs that free memory."""
         if not trace.get_current_span().get_span_context().is_valid:
             yield ()
             return
@@ -149,7 +149,7 @@ class _SessionSpans(SessionTracer):
 
 
 class _RunSpan(RunTrace):
-    """Span of a run. It begins with the run only if the daemon must know its id; everything else is made later."""
+    """Span of a run, made after the run's end. Only if the daemon makes child spans is it started with the run."""
 
     def __init__(self, session: _SessionSpans, began_ns: int) -> None:
         self.began_ns = began_ns
@@ -192,7 +192,7 @@ class _RunSpan(RunTrace):
         span.end(ended_ns)
 
     def _add_parts(self, span: Span, began_ns: int, times: RunTimes) -> None:
-        """Make a span of each part. Those in the daemon lie in the daemon's span, which the daemon makes if it can."""
+        """Make a span of each stage. If the daemon makes no spans, make its span and those of its stages, too."""
         parts = list(zip(PARTS, times, strict=True))
         before, within, behind = parts[: IN_DAEMON.start], parts[IN_DAEMON], parts[IN_DAEMON.stop :]
         add_parts(_tracer, span, began_ns, before)

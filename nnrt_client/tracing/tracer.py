@@ -1,4 +1,4 @@
-"""Interface of tracers. Without a tracer, runs do nothing of this."""
+"""Interface of tracers. Without a tracer, runs record nothing."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ Metadata = tuple[tuple[str, str | bytes], ...]
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Session, as traces name it."""
+    """Session, as traces show it."""
 
     device: str
     address: str
@@ -41,10 +41,10 @@ class Outcome(NamedTuple):
 
     run_id: int
     model_id: int
-    # Of time.perf_counter_ns().
+    # Times of time.perf_counter_ns().
     began_ns: int
     ended_ns: int
-    # Times of a successful run, complete once the waiting thread has gone on.
+    # Returns the durations of a successful run's stages, complete once the waiting thread has continued.
     times: Callable[[], RunTimes]
     input_bytes: int
     output_bytes: int
@@ -55,27 +55,27 @@ class Outcome(NamedTuple):
 class RunTrace(ABC):
     """Trace of a run under way."""
 
-    # Of time.perf_counter_ns().
+    # Time of time.perf_counter_ns().
     began_ns: int
-    # Fields for its RunDescription, besides those of all runs.
+    # Further fields for the RunDescription of this run.
     fields: Mapping[str, str | bool] = {}
-    # Context in which the runs that it consists of are made; None for any.
+    # Context (contextvars) in which to make the runs that the run consists of; None for any.
     context: Context | None = None
 
     @abstractmethod
     def end(self, outcome: Outcome) -> None:
-        """Record the end, in any thread. Take no lock: a signal handler may interrupt this."""
+        """Record the end, in any thread. Implementations take no lock, because a signal handler may interrupt them."""
 
 
-class Undertaking:
-    """Work that makes runs or calls. This base records nothing."""
+class BuildTrace:
+    """Trace of a build, whose RPCs are recorded in `context`. This base records nothing."""
 
     def __init__(self) -> None:
-        """Create it; runs and calls are made in `context`."""
+        """Copy the current context. The build makes its RPCs in `context`."""
         self.context = copy_context()
 
     def end(self, error: BaseException | None, stages: Sequence[Stage] = (), **about: str | int) -> None:
-        """Record the end, with stages and facts; from any thread."""
+        """Record the end with its stages and facts, in any thread."""
 
 
 class SessionTracer(ABC):
@@ -83,17 +83,17 @@ class SessionTracer(ABC):
 
     @abstractmethod
     def begin_run(self) -> RunTrace | None:
-        """Begin the trace of a run, in the calling thread; return None if nobody wants it."""
+        """Begin the trace of a run, in the calling thread. Return None if the run is not traced."""
 
     def calling(self, method: str) -> AbstractContextManager[Metadata]:
-        """Record an RPC that is made in this block, and return metadata for it."""
+        """Record the RPC that is made in this block, and return metadata to send with it."""
         return nullcontext(())
 
     def end(self) -> None:
-        """Handle that the session has ended; its last runs may still end. Idempotent."""
+        """Handle that the session has ended. Traces of its last runs may still end. Idempotent."""
 
     def join(self, timeout_s: float) -> None:
-        """Wait until everything is recorded, at most `timeout_s`."""
+        """Wait until everything is recorded, for at most `timeout_s` seconds."""
 
 
 class Tracer(ABC):
@@ -101,12 +101,12 @@ class Tracer(ABC):
 
     @abstractmethod
     def of_session(self, site: Site) -> SessionTracer:
-        """Return the tracer of a new session. Not called in the main thread."""
+        """Return the tracer of a new session. The main thread never calls this."""
 
-    def begin_build(self) -> Undertaking:
+    def begin_build(self) -> BuildTrace:
         """Begin the trace of a build, in the calling thread."""
-        return Undertaking()
+        return BuildTrace()
 
     def begin_pooled_run(self) -> RunTrace | None:
-        """Begin the trace of a pool's run, in the calling thread; return None if nobody wants it."""
+        """Begin the trace of a pool's run, in the calling thread. Return None if the run is not traced."""
         return None

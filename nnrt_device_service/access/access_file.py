@@ -93,8 +93,8 @@ class AccessFile:
             " NNRT_TOKEN_FILE or --token-file), or ask whoever keeps that file"
         )
 
-    def still_holds(self, identity: Identity) -> bool:
-        """Return whether the file still gives the client's credential to this identity, with no lesser role."""
+    def is_valid(self, identity: Identity) -> bool:
+        """Return whether the client's credential still proves this identity, with at least the same role."""
         found = self._files.content().known.get(identity.credential)
         return found is not None and found.is_same(identity) and found.role >= identity.role
 

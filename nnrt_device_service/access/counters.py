@@ -19,9 +19,9 @@ _NOTHING: Mapping[Any, int] = MappingProxyType({})
 
 
 class Tally:
-    """Device time of one kind of work of an identity, whether the work succeeded or not.
+    """Device time of an identity's runs, or of its compilations, both successful and failed.
 
-    The scheduler counts it, under the scheduler's lock, which it has at that moment anyway.
+    Only the scheduler changes it, under the scheduler's own lock.
     """
 
     __slots__ = ("busy_ns", "reported_ns")
@@ -54,7 +54,7 @@ class _Histogram:
         self.counts = [mine + its for mine, its in zip(self.counts, other.counts, strict=True)]
         self.total_ns += other.total_ns
 
-    def told(self) -> Durations:
+    def snapshot(self) -> Durations:
         longest = max((bits for bits, count in enumerate(self.counts) if count), default=-1)
         return Durations(tuple(self.counts[: longest + 1]), self.total_ns / 1e9)
 
@@ -75,7 +75,7 @@ class BatchCounter:
             self._rows += rows
             self._counts[(rows - 1).bit_length()] += 1
 
-    def told(self) -> Batches:
+    def snapshot(self) -> Batches:
         with self._lock:
             counts = tuple(self._counts[bits] for bits in range(max(self._counts, default=-1) + 1))
             return Batches(self._runs, self._rows, counts)
@@ -156,10 +156,10 @@ class Usage:
             for counter, more in zip(self._counters, counters, strict=True):
                 counter.update(more)
 
-    def told(self, connections: int, held_bytes: int, under_way_ns: Mapping[Tally, int]) -> IdentityCounters:
+    def snapshot(self, connections: int, held_bytes: int, under_way_ns: Mapping[Tally, int]) -> IdentityCounters:
         """Return a snapshot of the counters, with the identity's current connections, memory and work in progress."""
         with self._lock:
-            queued, copied, computed, served = (each.told() for each in self._histograms)
+            queued, copied, computed, served = (each.snapshot() for each in self._histograms)
             runs = {"done": served.count, **self._ended_runs}
             return IdentityCounters(
                 identity=self.identity,
@@ -235,12 +235,12 @@ class Counters:
                 longest_away = next(name for name, each in self._known.items() if not each.sessions)
                 self._others.add(self._known.pop(longest_away))
 
-    def of(self, identity: Identity | None) -> Usage:
+    def find(self, identity: Identity | None) -> Usage:
         """Return the counters for a call without a session: the identity's own, or the common ones if it has none."""
         with self._lock:
             return self._others if identity is None else self._known.get(str(identity), self._others)
 
-    def told(
+    def snapshot(
         self,
         usage: Usage | None,
         connections: Mapping[str, int] = _NOTHING,
@@ -255,11 +255,11 @@ class Counters:
             held_bytes: Memory in use by identity name.
             under_way_ns: Time that work in progress has been on the device, by its tally.
         """
-        told = (
-            each.told(connections.get(each.identity, 0), held_bytes.get(each.identity, 0), under_way_ns)
+        snapshots = (
+            each.snapshot(connections.get(each.identity, 0), held_bytes.get(each.identity, 0), under_way_ns)
             for each in (self._all() if usage is None else (usage,))
         )
-        return DeviceCounters(time.monotonic() - self._began, tuple(told))
+        return DeviceCounters(time.monotonic() - self._began, tuple(snapshots))
 
     def busy_s(self, under_way_ns: Mapping[Tally, int]) -> float:
         """Return the seconds that runs of all identities have been on the device. Never decreases."""

@@ -24,7 +24,7 @@ OTHERS = "others"
 # Delay of a refusal that is only counted, for an unknown client.
 DELAY_S = 1.0
 # Callers that may wait at a time, in all and of one source. Each occupies a thread.
-_MOST_PLACES, _MOST_OF_A_SOURCE = 256, 64
+_MOST_WAITING, _MOST_OF_A_SOURCE = 256, 64
 # Callers of one source per second whose tokens are still checked when no more of them may wait.
 RESERVE = 4
 
@@ -35,38 +35,38 @@ class _Source:
 
     Attributes:
         may_audit: Refusals that may be audited now.
-        may_look: Callers beyond the waiting limit whose tokens may be checked now.
-        as_of: Time at which both were computed last.
+        may_check: Callers beyond the waiting limit whose tokens may be checked now.
+        refilled_at: Time at which both were computed last.
         counted: Refusals only counted since the last summary.
-        places: Waiting places that callers occupy.
+        waiting: Callers that wait now.
     """
 
     may_audit: float = BURST
-    may_look: float = RESERVE
-    as_of: float = 0.0
+    may_check: float = RESERVE
+    refilled_at: float = 0.0
     counted: int = 0
-    places: int = 0
+    waiting: int = 0
 
     def refill(self, now: float) -> None:
-        self.may_audit = min(self.may_audit + (now - self.as_of) / _INTERVAL_S, BURST)
-        self.may_look = min(self.may_look + (now - self.as_of) * RESERVE, RESERVE)
-        self.as_of = now
+        self.may_audit = min(self.may_audit + (now - self.refilled_at) / _INTERVAL_S, BURST)
+        self.may_check = min(self.may_check + (now - self.refilled_at) * RESERVE, RESERVE)
+        self.refilled_at = now
 
     @property
     def is_idle(self) -> bool:
-        return self.may_audit >= BURST and not self.counted and not self.places
+        return self.may_audit >= BURST and not self.counted and not self.waiting
 
 
 class Refusals:
     """Rate limiter for refusals. A source is an identity, or the host of an unknown client."""
 
-    def __init__(self, audit: AuditLog, most_places: int) -> None:
+    def __init__(self, audit: AuditLog, most_waiting: int) -> None:
         """Set the audit log, and how many callers of one source may wait at a time."""
         self._audit = audit
-        self._most_places = max(1, min(most_places, _MOST_OF_A_SOURCE))
+        self._most_waiting = max(1, min(most_waiting, _MOST_OF_A_SOURCE))
         self._lock = threading.Lock()
         self._sources: dict[str, _Source] = {}
-        self._places = 0
+        self._waiting = 0
         self._summarized_at = time.monotonic()
 
     def __len__(self) -> int:
@@ -86,34 +86,34 @@ class Refusals:
         return True
 
     @contextmanager
-    def place(self, source: str) -> Iterator[bool]:
-        """Reserve a waiting place of the source during the block, in which an unknown caller waits for its refusal.
+    def reserve_wait(self, source: str) -> Iterator[bool]:
+        """Count an unknown caller as waiting for its refusal during the block.
 
-        Yields whether a place was free.
+        Yields whether it may wait; False if too many callers wait already.
         """
         with self._lock:
             known = self._source(source)
-            has_place = known.places < self._most_places and self._places < _MOST_PLACES
-            known.places += has_place
-            self._places += has_place
+            may_wait = known.waiting < self._most_waiting and self._waiting < _MOST_WAITING
+            known.waiting += may_wait
+            self._waiting += may_wait
         try:
-            yield has_place
+            yield may_wait
         finally:
             with self._lock:
-                known.places -= has_place
-                self._places -= has_place
+                known.waiting -= may_wait
+                self._waiting -= may_wait
 
-    def may_look(self, source: str) -> bool:
-        """Return whether to check the token of a caller that has no waiting place.
+    def may_check(self, source: str) -> bool:
+        """Return whether to check the token of a caller that may not wait.
 
         RESERVE per second bounds how fast a source can guess tokens.
         """
         with self._lock:
             known = self._source(source)
             known.refill(time.monotonic())
-            may_look = known.may_look >= 1
-            known.may_look -= may_look
-        return may_look
+            may_check = known.may_check >= 1
+            known.may_check -= may_check
+        return may_check
 
     def summarize(self, is_last: bool = False) -> None:
         """Audit how many refusals were only counted, once a minute or if `is_last`, and forget idle sources."""
@@ -135,4 +135,4 @@ class Refusals:
     def _source(self, source: str) -> _Source:
         if source not in self._sources and len(self._sources) >= MOST_SOURCES:
             source = OTHERS
-        return self._sources.setdefault(source, _Source(as_of=time.monotonic()))
+        return self._sources.setdefault(source, _Source(refilled_at=time.monotonic()))

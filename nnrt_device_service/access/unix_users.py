@@ -1,4 +1,4 @@
-"""User id that the kernel gives for users that it can't name."""
+"""Overflow user id: the id that the kernel reports for users that it can't map."""
 
 from pathlib import Path
 

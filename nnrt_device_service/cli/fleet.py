@@ -18,7 +18,7 @@ from click.core import ParameterSource
 
 from nnrt_device_service.cli.table import new_table, print_table
 from nnrt_device_service.fleet.control import ask
-from nnrt_device_service.fleet.discovery import found_specs, host_name
+from nnrt_device_service.fleet.discovery import find_specs, host_name
 from nnrt_device_service.fleet.fleet_file import read_fleet
 from nnrt_device_service.fleet.shown import drain_unsupervised, unsupervised_rows
 from nnrt_device_service.fleet.spec import DeviceSpec
@@ -112,7 +112,7 @@ def up(
         raise click.ClickException("a supervisor needs Linux; start each daemon with `nnrt-device serve`")
 
     async def source() -> list[DeviceSpec]:
-        return read_fleet(file, host_name()) if file else await found_specs()
+        return read_fleet(file, host_name()) if file else await find_specs()
 
     if dry_run:
         _print_specs(asyncio.run(source()))

@@ -11,8 +11,8 @@ from nnrt_device_service.cli.fleet import on_fleet, resolve_state_directory
 from nnrt_device_service.fleet.process import Process
 from nnrt_device_service.fleet.shown import daemon_row
 from nnrt_device_service.fleet.state_directory import Record, StateDirectory
-from nnrt_device_service.reports.archive import file_name, packed, written
-from nnrt_device_service.reports.hidden import secret_values, without
+from nnrt_device_service.reports.archive import file_name, pack, write_archive
+from nnrt_device_service.reports.hidden import hide_values, secret_values
 from nnrt_device_service.reports.outside import daemons, end_of, host_parts, is_daemon, request_report, request_stacks
 from nnrt_device_service.reports.parts import as_json
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
@@ -52,7 +52,7 @@ def report(state_dir: Path | None, given: Sequence[str], output: Path, timeout_s
     """
     for subject in _subjects(state_dir, given):
         name = file_name(subject.name)
-        path = written(output.absolute(), name, packed(name, _parts(subject, state_dir, timeout_s)))
+        path = write_archive(output.absolute(), name, pack(name, _parts(subject, state_dir, timeout_s)))
         click.echo(f"{subject.name}: {path}")
 
 
@@ -130,4 +130,4 @@ def _fleet_parts(name: str, record: Record, directory: StateDirectory) -> dict[s
         if process is not None:
             process.close()
     hidden = secret_values(record.spec.environment)
-    return {"fleet.json": as_json(row), "log-file.txt": without(hidden, end_of(directory.log_path(name)))}
+    return {"fleet.json": as_json(row), "log-file.txt": hide_values(hidden, end_of(directory.log_path(name)))}

@@ -34,11 +34,11 @@ class Condition:
         self._changed = asyncio.Event()
         self._on_change()
 
-    async def settled(self) -> State:
+    async def await_settled(self) -> State:
         """Wait until the daemon is ready, drained, failed or backing off; return that state."""
-        return await self.until(State.READY, State.DRAINED, State.FAILED, State.BACKING_OFF)
+        return await self.await_state(State.READY, State.DRAINED, State.FAILED, State.BACKING_OFF)
 
-    async def until(self, *states: State) -> State:
+    async def await_state(self, *states: State) -> State:
         """Wait until the daemon is in one of `states`; return that state."""
         while self._record.state not in states:
             await self._changed.wait()

@@ -16,7 +16,7 @@ from nnrt_hdi.errors import OperationFailed, TimedOut, UnavailableDevice
 _TIMEOUT_S = 120.0
 
 
-async def found_specs() -> list[DeviceSpec]:
+async def find_specs() -> list[DeviceSpec]:
     """Return the accelerators of all backends, or one CPU if there is no accelerator.
 
     Another process lists them, so that this process neither loads the backends' libraries nor dies with them. Raises

@@ -121,7 +121,7 @@ class Supervisor:
             # Daemons that were asked to drain may still be draining.
             drained = [daemon.end() for daemon in self._roster if daemon.record.is_drained]
             await asyncio.gather(self._roster.apply(specs), *drained)
-        await asyncio.gather(*(daemon.condition.settled() for daemon in self._roster))
+        await asyncio.gather(*(daemon.condition.await_settled() for daemon in self._roster))
         self._on_ready([daemon.record for daemon in self._roster])
         notify(READY=1)
         if self._is_one_shot:
@@ -200,7 +200,7 @@ class Supervisor:
             if self._stopping.is_set():
                 raise OperationFailed("the supervisor ends")
             daemon.begin()
-            if await daemon.condition.settled() is not State.READY:
+            if await daemon.condition.await_settled() is not State.READY:
                 raise OperationFailed(f"{daemon.name} is {daemon.state.value} after its restart: {daemon.record.why}")
             say(f"{daemon.name} is ready on {', '.join(daemon.record.addresses)}")
 
@@ -212,7 +212,7 @@ class Supervisor:
 
     async def _one_shot(self) -> None:
         """Run the command, if there is one and all daemons are ready, until the command ends or a daemon fails."""
-        waiting = [asyncio.ensure_future(daemon.condition.until(State.FAILED)) for daemon in self._roster]
+        waiting = [asyncio.ensure_future(daemon.condition.await_state(State.FAILED)) for daemon in self._roster]
         is_whole = all(daemon.state is State.READY for daemon in self._roster)
         command = asyncio.ensure_future(self._run_command()) if self._command and is_whole else None
         try:

@@ -70,32 +70,32 @@ class Trial(NamedTuple):
 CANARY = Identity("daemon", "canary")
 
 
-class Accompanied(PreparedModel):
+class ObservedModel(PreparedModel):
     """Prepared model that notes whether its latest run shared the device with other runs."""
 
     def __init__(
-        self, prepared: PreparedModel, has_company: Callable[[], bool], is_compiling: Callable[[], bool]
+        self, prepared: PreparedModel, is_shared: Callable[[], bool], is_compiling: Callable[[], bool]
     ) -> None:
         """Wrap a prepared model.
 
         Args:
             prepared: The model.
-            has_company: Returns whether other runs are on the device beside a run of this model.
+            is_shared: Returns whether other runs are on the device beside a run of this model.
             is_compiling: Returns whether any run on the device compiles, and may therefore take longer than a run.
         """
         self.inputs, self.outputs = prepared.inputs, prepared.outputs
         self.reads_in_place = prepared.reads_in_place
-        self.has_company = has_company
+        self.is_shared = is_shared
         self.is_compiling = is_compiling
-        self.had_company = False
+        self.was_shared = False
         self._prepared = prepared
 
     def run(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
     ) -> list[Array]:
-        self.had_company = self.has_company()
+        self.was_shared = self.is_shared()
         results = self._prepared.run(inputs, cancellation, outputs)
-        self.had_company = self.had_company or self.has_company()
+        self.was_shared = self.was_shared or self.is_shared()
         return results
 
     def sizes(self, inputs: Sequence[Array]) -> Sizes:
@@ -113,7 +113,7 @@ class Canary:
     """Canary that runs trials on a device, suspends a faulty device and resumes it.
 
     The device is suspended as soon as an answer is wrong, fails, doesn't come or is late twice in a row, and resumes
-    after two right answers in a row. Earlier trials tell what is late. Other runs can delay a healthy device's answer:
+    after two right answers in a row. Earlier trials define late. Other runs can delay a healthy device's answer:
     time in which the run waits for its turn, or shares the device, counts only if it exceeds the time that any run may
     take.
     """
@@ -121,12 +121,12 @@ class Canary:
     def __init__(
         self,
         model: CanaryModel,
-        prepared: Accompanied,
+        prepared: ObservedModel,
         session: Session,
         execute: Execute,
         threads: Threads,
         settings: Settings,
-        set_out: Callable[[str], object],
+        suspend: Callable[[str], object],
         on_change: Callable[[], object],
     ) -> None:
         """Set up the canary; `start` begins the trials.
@@ -138,7 +138,7 @@ class Canary:
             execute: Runs `prepared` in `session`.
             threads: Threads for the runs.
             settings: Interval and limits.
-            set_out: Suspends the device for a reason, or resumes it if the reason is empty. Called before `state`
+            suspend: Suspends the device for a reason, or resumes it if the reason is empty. Called before `state`
                 changes.
             on_change: Called after `state` has changed.
         """
@@ -151,7 +151,7 @@ class Canary:
         self._late_s = settings.canary_late_ms / 1e3
         self._turn_s = settings.canary_turn_s or _longest_run_s(settings)
         self._tolerance = settings.canary_tolerance
-        self._set_out = set_out
+        self._suspend = suspend
         self._on_change = on_change
         self._random = np.random.default_rng()
         self._state = CanaryState()
@@ -160,7 +160,7 @@ class Canary:
         # Consecutive late, and consecutive right, trials.
         self._late = self._right = 0
         # Verdict for which the device is suspended.
-        self._out_by = Verdict.RIGHT
+        self._suspended_by = Verdict.RIGHT
         # Run that was abandoned, and may still be on the device.
         self._abandoned: Future[Any] | None = None
         self._stopped = threading.Event()
@@ -216,7 +216,7 @@ class Canary:
             return
         self._abandoned = None
         try:
-            trial = self._trial()
+            trial = self._run_trial()
         except (OutOfMemory, MemoryError) as error:  # A limit of the host or daemon, no fault of the device.
             _log.warning("the canary could not be run: %s", error)
             return
@@ -244,16 +244,16 @@ class Canary:
         if former.is_out:
             if self._right >= _RIGHT_IN_A_ROW:
                 self._change("")
-            elif not is_right and trial.verdict is not self._out_by:
-                self._out_by = trial.verdict
+            elif not is_right and trial.verdict is not self._suspended_by:
+                self._suspended_by = trial.verdict
                 self._state = replace(self._state, why=trial.why)
         elif not is_right and not (is_late and has_answered and self._late < _LATE_IN_A_ROW):
-            self._out_by = trial.verdict
+            self._suspended_by = trial.verdict
             self._change(trial.why)
 
     def _change(self, why: str) -> None:
         """Suspend the device for a reason, or resume it if the reason is empty."""
-        self._set_out(why)
+        self._suspend(why)
         for_s, self._changed_at = time.monotonic() - self._changed_at, time.monotonic()
         self._state = replace(self._state, is_out=bool(why), why=why)
         if why:
@@ -262,20 +262,20 @@ class Canary:
             _log.warning("the device is back, after %.1f s", for_s)
         self._on_change()
 
-    def _trial(self) -> Trial:
+    def _run_trial(self) -> Trial:
         """Run the model, up to _RUNS times while its answers are late. Raises OutOfMemory or MemoryError."""
         trials = []
         for _ in range(_RUNS):
-            trials.append(self._once())
+            trials.append(self._run_once())
             if trials[-1].verdict is not Verdict.LATE or not trials[-1].answer_ns:
                 return trials[-1]
         return min(trials, key=lambda trial: trial.answer_ns)
 
-    def _once(self) -> Trial:
+    def _run_once(self) -> Trial:
         given, right = self._model.question(self._random)
         cancellation = Cancellation()
         ending = self._threads.submit(partial(self._execute, [given], cancellation))
-        if why := self._why_no_end(ending, cancellation):
+        if why := self._await_end(ending, cancellation):
             self._abandoned = ending
             cancellation.cancel(OperationFailed(why))
             return Trial(Verdict.LATE, why)
@@ -292,13 +292,13 @@ class Canary:
             return Trial(Verdict.WRONG, why, answer_ns)
         usual_ns = self._state.usual_ns
         if len(self._usual) >= _LEARNING and answer_ns > max(usual_ns * _SLOWER, usual_ns + self._late_s * 1e9):
-            if self._prepared.had_company:
+            if self._prepared.was_shared:
                 return Trial(Verdict.RIGHT)
             why = f"its canary takes {answer_ns / 1e6:.1f} ms, where {usual_ns / 1e6:.1f} are usual"
             return Trial(Verdict.LATE, why, answer_ns)
         return Trial(Verdict.RIGHT, answer_ns=answer_ns)
 
-    def _why_no_end(self, ending: Future[Any], cancellation: Cancellation) -> str:
+    def _await_end(self, ending: Future[Any], cancellation: Cancellation) -> str:
         """Wait until a run ends; return why to stop waiting, or an empty string if the run has ended.
 
         Adds up the intervals between checks instead of reading a clock, so that time in which this process itself stood
@@ -311,7 +311,7 @@ class Canary:
             if wait([ending], look_s).done:
                 return ""
             is_on_device = cancellation.began_ns is not None
-            if is_on_device and not self._prepared.has_company():
+            if is_on_device and not self._prepared.is_shared():
                 alone_s += look_s
             elif not self._prepared.is_compiling():
                 beside_others_s += look_s

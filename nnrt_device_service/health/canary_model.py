@@ -43,7 +43,7 @@ def candidates() -> Iterator[CanaryModel]:
     yield from map(_arithmetic, _ELEMENTWISE)
 
 
-def first_taken(check: Callable[[Graph], Graph]) -> CanaryModel:
+def first_supported(check: Callable[[Graph], Graph]) -> CanaryModel:
     """Return the first model that `check` accepts, with the graph it returns. Raises Unsupported if it accepts none."""
     reasons = []
     for model in candidates():

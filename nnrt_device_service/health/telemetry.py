@@ -59,8 +59,8 @@ class TelemetryWatch:
     def _run(self) -> None:
         while True:
             try:
-                told = self._backend.telemetry()
-                self._latest = None if told is None else self._checked(told)
+                figures = self._backend.telemetry()
+                self._latest = None if figures is None else self._checked(figures)
             except BaseException:  # SystemExit, too, would end the thread.
                 self._latest = None
                 self._log_once("the backend failed to read its telemetry", exc_info=True)
@@ -68,9 +68,9 @@ class TelemetryWatch:
             if self._stopped.wait(self._every_s):
                 return
 
-    def _checked(self, told: Telemetry) -> Telemetry:
-        plausible = told.plausible()
-        for name, figure in asdict(told).items():
+    def _checked(self, figures: Telemetry) -> Telemetry:
+        plausible = figures.plausible()
+        for name, figure in asdict(figures).items():
             if figure is not None and getattr(plausible, name) is None:
                 self._log_once(f"the backend's {name} is impossible and is ignored: %r", figure)
         return plausible

@@ -1,1 +1,1 @@
-"""The daemon's dealings with its host: threads, memory, signals, logs, supervisor."""
+"""Interfaces between the daemon and its host: threads, memory, signals, logs, supervisor."""

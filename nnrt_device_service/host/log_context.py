@@ -11,19 +11,19 @@ FIELDS = ("device", "identity", "session", "model", "run", "request")
 _about: ContextVar[Mapping[str, object]] = ContextVar("about", default=MappingProxyType({}))
 
 
-def about() -> Mapping[str, object]:
+def log_fields() -> Mapping[str, object]:
     """Return the context fields of the current thread."""
     return _about.get()
 
 
-def say_about(fields: Mapping[str, object]) -> None:
-    """Add context fields to this thread's log lines, until its `one_call` block ends."""
+def add_log_fields(fields: Mapping[str, object]) -> None:
+    """Add context fields to this thread's log lines, until its `call_context` block ends."""
     _about.set({**_about.get(), **fields})
 
 
 @contextmanager
-def one_call() -> Iterator[None]:
-    """Restore the context fields after the block, in which `say_about` may add some."""
+def call_context() -> Iterator[None]:
+    """Remove the context fields that the block has added with `add_log_fields`."""
     former = _about.get()
     try:
         yield

@@ -5,7 +5,7 @@ import logging
 from datetime import datetime, timezone
 from typing import Any
 
-from nnrt_device_service.host.log_context import FIELDS, about
+from nnrt_device_service.host.log_context import FIELDS, log_fields
 from nnrt_hdi.text import escape_for_terminal
 
 
@@ -52,7 +52,7 @@ class JsonFormatter(logging.Formatter):
 
 def fields_of(record: logging.LogRecord) -> dict[str, object]:
     """Return a record's context fields by name, from the record or else from the thread that logs it."""
-    known = about()
+    known = log_fields()
     fields = {name: getattr(record, name, known.get(name)) for name in FIELDS}
     return {name: value for name, value in fields.items() if value is not None}
 

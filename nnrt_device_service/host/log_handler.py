@@ -31,7 +31,7 @@ class LogHandler(logging.Handler):
                 _line(logging.WARNING, f"{lost} lines are lost here: nobody read the standard error")
             )
         )
-        self._bound = LineBound()
+        self._limit = LineLimit()
         # Device name of lines that have none.
         self.device: str | None = None
         # Latest lines in order.
@@ -41,7 +41,7 @@ class LogHandler(logging.Handler):
         self._log_left_out()
         identity = fields_of(record).get("identity")
         is_bounded = identity is not None and record.levelno > logging.DEBUG
-        if not is_bounded or self._bound.lets(str(identity), is_error=record.levelno >= logging.ERROR):
+        if not is_bounded or self._limit.admit(str(identity), is_error=record.levelno >= logging.ERROR):
             self._put(record)
 
     def flush(self) -> None:
@@ -64,9 +64,9 @@ class LogHandler(logging.Handler):
             self.release()
 
     def _log_left_out(self, *, is_last: bool = False) -> None:
-        for identity, count in self._bound.left_out(is_last=is_last).items():
-            said = f"{count} lines about {identity} are left out here: there were too many in a second"
-            self._put(_line(logging.WARNING, said, identity=identity))
+        for identity, count in self._limit.take_left_out(is_last=is_last).items():
+            message = f"{count} lines about {identity} are left out here: there were too many in a second"
+            self._put(_line(logging.WARNING, message, identity=identity))
 
     def _put(self, record: logging.LogRecord) -> None:
         if self.device and not hasattr(record, "device"):
@@ -77,7 +77,7 @@ class LogHandler(logging.Handler):
             self._lines.write(line)
 
 
-class LineBound:
+class LineLimit:
     """Rate limit of lines per identity and second. Errors count separately, so that other lines can't displace them."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -87,7 +87,7 @@ class LineBound:
         self._others: Counter[str] = Counter()
         self._left_out: Counter[str] = Counter()
 
-    def lets(self, identity: str, *, is_error: bool) -> bool:
+    def admit(self, identity: str, *, is_error: bool) -> bool:
         """Return whether one more line may be written in this second; if not, count it as left out."""
         written = self._errors if is_error else self._others
         if written[identity] < LINES_A_SECOND and written.total() < LINES_A_SECOND_OF_ALL:
@@ -96,7 +96,7 @@ class LineBound:
         self._left_out[identity] += 1
         return False
 
-    def left_out(self, *, is_last: bool = False) -> Mapping[str, int]:
+    def take_left_out(self, *, is_last: bool = False) -> Mapping[str, int]:
         """Return the lines left out in the past second, by identity, or nothing while the second lasts.
 
         `is_last` includes the current second. Names at most LINES_A_SECOND identities and sums up the rest as `OTHERS`,
@@ -130,10 +130,10 @@ def flush_log() -> None:
         handler.flush()
 
 
-def _line(level: int, said: str, **fields: object) -> logging.LogRecord:
+def _line(level: int, message: str, **fields: object) -> logging.LogRecord:
     """Return a record of the log's own."""
     return logging.makeLogRecord(
-        {"name": __name__, "levelno": level, "levelname": logging.getLevelName(level), "msg": said, **fields}
+        {"name": __name__, "levelno": level, "levelname": logging.getLevelName(level), "msg": message, **fields}
     )
 
 

@@ -28,7 +28,7 @@ def notify(**fields: object) -> None:
         sender.sendto("\n".join(lines).encode(), address.replace("@", "\0", 1))
 
 
-def tell_ready(what: str, addresses: list[str], out: str = "") -> None:
+def send_ready(what: str, addresses: list[str], out: str = "") -> None:
     """Notify the supervisor that the daemon serves, and why its device is suspended, if it is."""
     notify(READY=1, STATUS=f"serving {what} on {', '.join(addresses)}", **_addresses(addresses), **_out(out))
 
@@ -41,17 +41,17 @@ def notify_sharing(*, is_shared: bool) -> None:
     notify(**{SHARED: "1" if is_shared else ""})
 
 
-def tell_alive(addresses: list[str], out: str = "") -> None:
+def send_alive(addresses: list[str], out: str = "") -> None:
     """Send a sign of life. Repeats the addresses and suspension for a supervisor that started after the daemon."""
     notify(WATCHDOG=1, **_addresses(addresses), **_out(out))
 
 
-def tell_condition(what: str, out: str) -> None:
+def send_condition(what: str, out: str) -> None:
     """Notify the supervisor that the device is suspended for a reason, or has resumed if that is empty."""
     notify(STATUS=f"{what} is out: {out}" if out else f"serving {what}", **{OUT: out})
 
 
-def tell_stopping(within_s: float) -> None:
+def send_stopping(within_s: float) -> None:
     """Notify the supervisor that the daemon drains and ends within `within_s` seconds."""
     notify(STOPPING=1, STATUS="draining", EXTEND_TIMEOUT_USEC=int(within_s * 1e6))
 

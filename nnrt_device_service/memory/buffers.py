@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from typing_extensions import Buffer
 
-from nnrt_device_service.memory.device_memory import DeviceHeap, DeviceMemory, DevicePlace
+from nnrt_device_service.memory.device_memory import DeviceHeap, DeviceMemory, DeviceRange
 from nnrt_device_service.memory.memory_budget import MemoryBudget
 from nnrt_device_service.settings import LimitReached
 from nnrt_hdi import shared_memory
@@ -92,7 +92,7 @@ class BufferPool:
         return self._add(_Buffer(self._budget.allocate(length).data))
 
     def _allocate_on_device(self, length: int, heap: DeviceHeap) -> DeviceMemory | None:
-        """Allocate memory of the device, which counts until it is freed; that may be later than its release."""
+        """Allocate device memory, which counts in the budget until it is freed, perhaps after its release."""
         self._budget.reserve(length)
         give_back = partial(self._budget.release, length)
         try:
@@ -129,7 +129,7 @@ class BufferPool:
 
     @contextmanager
     def _reserved_shared(self, length: int) -> Iterator[None]:
-        """Count the shared memory that the block makes, unless the block fails; raise OutOfMemory beyond the limits."""
+        """Count the shared memory that the block allocates, and undo that if the block fails. Raises OutOfMemory."""
         with self._lock:
             if self._shared >= self._most_shared:
                 raise LimitReached(
@@ -169,7 +169,7 @@ class BufferPool:
                 raise OutOfMemory(f"its memory could not be given: {error.strerror}") from error
 
     def adopt_all(self, parts: Iterable[Buffer], owner: object) -> list[int]:
-        """Make read-only buffers of all these bytes, and return their ids; raise OutOfMemory and make none of them.
+        """Make read-only buffers of all these bytes and return their ids, or make none and raise OutOfMemory.
 
         `release_all_of(owner)` releases them at the latest. Only the session's budget limits their size. The caller
         must not change the bytes any more.
@@ -224,7 +224,7 @@ class BufferPool:
         """Return whether a buffer lies in the device's memory; raise UnknownHandle."""
         return self._buffer(buffer_id).memory is not None
 
-    def region(self, buffer_id: int, offset: int, size_bytes: int) -> memoryview | DevicePlace:
+    def region(self, buffer_id: int, offset: int, size_bytes: int) -> memoryview | DeviceRange:
         """Return a part of a buffer for reading; raise UnknownHandle, or InvalidParameter if it passes the end."""
         buffer = self._buffer(buffer_id)
         if offset + size_bytes > buffer.nbytes:
@@ -233,10 +233,10 @@ class BufferPool:
                 place=f"buffer {buffer_id}",
             )
         if buffer.memory is not None:
-            return DevicePlace(buffer.memory, offset, size_bytes)
+            return DeviceRange(buffer.memory, offset, size_bytes)
         return buffer.view[offset : offset + size_bytes]
 
-    def writable_region(self, buffer_id: int, offset: int, size_bytes: int) -> memoryview | DevicePlace:
+    def writable_region(self, buffer_id: int, offset: int, size_bytes: int) -> memoryview | DeviceRange:
         """Return a part of a buffer for writing; raise UnknownHandle, or InvalidParameter also for a read-only one."""
         place = self.region(buffer_id, offset, size_bytes)
         if isinstance(place, memoryview) and place.readonly:

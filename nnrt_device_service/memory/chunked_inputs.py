@@ -1,4 +1,4 @@
-"""Inputs of runs that a session receives in chunks. Knows no gRPC."""
+"""Inputs of runs that a session receives in chunks. Independent of gRPC."""
 
 import time
 import weakref

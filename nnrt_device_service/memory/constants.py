@@ -24,7 +24,7 @@ _LEAST_LATER_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class MissingConstants:
-    """Constants of a graph that are not complete here: number of bytes received, by digest."""
+    """Constants of a graph that the client must still upload: the number of bytes received so far, by digest."""
 
     received_bytes: Mapping[bytes, int]
 
@@ -65,7 +65,7 @@ class ConstantPool:
         try:
             _take(upload, offset, data)
         finally:
-            upload.is_being_taken = False
+            upload.is_being_copied = False
         if sha256 in self._checked_later and size_bytes >= _LEAST_LATER_BYTES:
             if self._digester is not None and not self._is_known(sha256, upload):
                 self._digester.follow(upload)
@@ -107,14 +107,14 @@ class ConstantPool:
             upload.is_being_written = True
             if size_bytes != upload.data.size:
                 raise InvalidParameter(f"its size is {size_bytes}, before it was {upload.data.size}", place=place)
-            if upload.is_being_taken:
+            if upload.is_being_copied:
                 raise InvalidParameter("another call writes it; wait for the end of that call", place=place)
             if offset != upload.received or offset + length > size_bytes:
                 raise InvalidParameter(
                     f"{length} bytes at {offset} do not follow the {upload.received} of {size_bytes} received",
                     place=place,
                 )
-            upload.is_being_taken = True
+            upload.is_being_copied = True
             return upload
 
     def check_later(self, digests: Collection[bytes], threads: Threads, known: KnownParts) -> None:
@@ -128,7 +128,7 @@ class ConstantPool:
             self._digester = self._digester or Digester(threads)
 
     def require_checked(self, digests: Iterable[bytes], *, by_files: bool = False) -> None:
-        """Check constants that the caller holds; drop one with another digest and raise InvalidFile.
+        """Check constants that the caller has acquired; drop one with another digest and raise InvalidFile.
 
         With `by_files`, constants read from a known part of an unchanged file are not checked again.
         """
@@ -170,9 +170,9 @@ class ConstantPool:
                 if upload := self._uploads.get(sha256):
                     upload.is_being_written = False
 
-    def hold(self, graph: Graph) -> Graph | MissingConstants:
+    def acquire(self, graph: Graph) -> Graph | MissingConstants:
         """Return the graph with the data of all its constants, kept until `release`, or the missing constants."""
-        found = self.hold_all(list(_by_digest(graph)))
+        found = self.acquire_all(list(_by_digest(graph)))
         if isinstance(found, MissingConstants):
             return found
         constants = {
@@ -181,7 +181,7 @@ class ConstantPool:
         }
         return graph.with_constants(constants)
 
-    def hold_all(
+    def acquire_all(
         self, constants: Collection[Constant], *, is_checked: bool = True
     ) -> Mapping[bytes, Bytes] | MissingConstants:
         """Return the read-only bytes of constants by digest, kept until `release`, or the missing constants.
@@ -208,9 +208,9 @@ class ConstantPool:
             return {constant.sha256: _read_only(self._uploads[constant.sha256].data) for constant in constants}
 
     @contextmanager
-    def holding(self, constants: Collection[Constant]) -> Iterator[None]:
-        """Keep constants while the block lasts, if all of them are complete."""
-        found = self.hold_all(constants, is_checked=False)
+    def keeping(self, constants: Collection[Constant]) -> Iterator[None]:
+        """Keep constants during the block, if all of them are complete."""
+        found = self.acquire_all(constants, is_checked=False)
         try:
             yield
         finally:

@@ -1,4 +1,4 @@
-"""Memory of the device that sessions have, kept while it is read and written."""
+"""Sessions' buffers in the device's memory, which stay allocated while they are read or written."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ class DeviceHeap:
     """Allocator of the device's memory for all sessions."""
 
     def __init__(self, allocate: Callable[[int], DeviceBuffer | None], freeing: Freeing, device_name: str) -> None:
-        """Make a heap that allocates with `allocate`, the backend's."""
+        """Make a heap that allocates with the backend's function `allocate`."""
         self._allocate = allocate
         self._freeing = freeing
         self._device_name = device_name
@@ -44,7 +44,7 @@ class DeviceHeap:
 class DeviceMemory(DeviceBuffer):
     """Buffer of the backend, freed after its session has closed it and nothing uses it any more.
 
-    As a context manager it keeps the buffer for a block; any number of blocks may be under way.
+    As a context manager it keeps the buffer during the block; blocks may overlap.
     """
 
     def __init__(self, handle: DeviceBuffer, size_bytes: int, freeing: Freeing, on_freed: Callable[[], object]) -> None:
@@ -93,7 +93,7 @@ class DeviceMemory(DeviceBuffer):
                 self.handle.write(offset, data)
 
 
-class DevicePlace:
+class DeviceRange:
     """Range of bytes in a buffer of the device, where a tensor may lie."""
 
     __slots__ = ("memory", "nbytes", "offset")
@@ -120,16 +120,16 @@ class DevicePlace:
         """Write data to the beginning of the range."""
         self.memory.write(self.offset, data)
 
-    def to_run(self, form: TensorForm) -> Array | None:
-        """Return the tensor here as the backend reads or writes it, or None if its alignment or size forbids that.
+    def as_run_tensor(self, form: TensorForm) -> Array | None:
+        """Return the range as a tensor for the backend to access, or None if its alignment or size forbids that.
 
-        It is a DeviceRegion, which stands for an array that only the backend can read.
+        The tensor is a DeviceRegion, which stands for an array that only the backend can read.
         """
         item_bytes = form.dtype.itemsize if form.dtype is not None else 0
         if not form.size_bytes or self.offset % max(self.memory.handle.alignment, item_bytes):
             return None
         return DeviceRegion(self.memory.handle, self.offset, form.spec)  # type: ignore[return-value]
 
-    def to_copy(self, form: TensorForm) -> Array:
-        """Return the tensor here as an object whose `copy` reads it to the host."""
+    def as_copyable(self, form: TensorForm) -> Array:
+        """Return the range as a tensor whose `copy` method reads it to the host."""
         return DeviceRegion(self.memory, self.offset, form.spec)  # type: ignore[return-value]

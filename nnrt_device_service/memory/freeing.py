@@ -54,9 +54,9 @@ class Freeing:
             self._expected += 1
 
     def free(self, doing: str, close: Callable[[], object], on_freed: Callable[[], object]) -> None:
-        """Queue an object that `expect` has counted: the thread calls `close`, the backend's, and then `on_freed`.
+        """Queue an object that `expect` has counted, for the thread to call the backend's `close` and then `on_freed`.
 
-        Doesn't wait. An exception of `close` is only logged. `doing` is what error messages call the work.
+        Doesn't wait. An exception of `close` is only logged. `doing` names the work in error messages.
         """
         with self._lock:
             self._left += 1

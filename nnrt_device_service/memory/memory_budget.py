@@ -121,7 +121,10 @@ class MemoryBudget:
             raise OutOfMemory(f"the daemon's host has no {size_bytes} bytes left; ask for less") from error
 
     def _try_reserve(self, cost: int, is_shared: bool) -> Optional["MemoryBudget"]:
-        """Reserve bytes in this budget and its wholes and return None, or reserve none and return one with too few."""
+        """Reserve bytes in this budget and in all that it is part of, or in none of them.
+
+        Returns None, or the budget that has too few bytes left. `is_shared` is that of `reserve`.
+        """
         if is_shared and self._whole is None:
             return None
         if not self._take(cost):

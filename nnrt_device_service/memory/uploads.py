@@ -29,7 +29,7 @@ class Upload:
     # Whether the call that sent the latest bytes is still under way.
     is_being_written: bool = True
     # Whether a call is copying bytes into it, without the pool's lock.
-    is_being_taken: bool = False
+    is_being_copied: bool = False
     is_dropped: bool = False
     # State of the client's file and offset of the first byte in it, if all bytes came from there, else None.
     origin: Hashable = None
@@ -43,7 +43,7 @@ class Upload:
 
     @property
     def may_be_replaced(self) -> bool:
-        return not self.is_complete and not self.is_being_taken
+        return not self.is_complete and not self.is_being_copied
 
     @property
     def is_digested(self) -> bool:

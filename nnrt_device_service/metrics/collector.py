@@ -33,7 +33,7 @@ class DeviceCollector:
 
     def collect(self) -> Iterator[Metric]:
         """Return the current metrics."""
-        snapshot = self._device.told_counters(None)
+        snapshot = self._device.counters_snapshot(None)
         made = Families(self._device.info.device_name)
         self._add_state(made, snapshot)
         if snapshot.load is not None:
@@ -62,7 +62,7 @@ class DeviceCollector:
         states: Samples = {(each.name,): float(each is status) for each in DeviceStatus}
         made.gauges("status", "1 for the current status of the device, 0 for the others.", ("status",), states)
         made.gauge("draining", "1 while the daemon takes no new work.", self._device.gate.is_closed)
-        made.gauge("stuck", "1 if the device doesn't stop a run that it should stop.", bool(self._device.stuck))
+        made.gauge("stuck", "1 if the device doesn't end work that was cancelled.", bool(self._device.stuck))
         if self._expiry is not None:
             made.gauge(
                 "certificate_expiry_timestamp_seconds",
@@ -71,7 +71,7 @@ class DeviceCollector:
             )
 
     def _add_load(self, made: Families, load: DeviceLoad) -> None:
-        made.gauge("slots", "Concurrent runs that the device takes.", load.slots)
+        made.gauge("slots", "Most runs that the device executes at a time.", load.slots)
         made.gauge("running_runs", "Runs on the device.", load.running)
         made.gauge("queued_runs", "Runs waiting for the device.", load.queued)
         made.gauge("queued_runs_limit", "Limit on waiting runs (--queued-runs).", load.queued_limit)
@@ -87,8 +87,8 @@ class DeviceCollector:
         made.gauge("held_limit_bytes", "Limit on clients' memory in bytes (--held-bytes).", load.held_limit_bytes)
         made.gauge(
             "held_full_ratio",
-            "Memory in use over its limit (0 to 1), or that of one identity's share if that is fuller.",
-            self._device.sessions.held.full_ratio,
+            "Share of clients' memory limit in use (0 to 1), or of one identity's share if that is fuller.",
+            self._device.sessions.budget.full_ratio,
         )
         made.gauge("run_memory_bytes", "Memory in use by runs, in bytes.", load.run_bytes)
         made.gauge("run_memory_limit_bytes", "Limit on runs' memory in bytes (--run-bytes).", load.run_limit_bytes)
@@ -106,9 +106,9 @@ class DeviceCollector:
             ("late",): canary.late,
             ("failed",): canary.failed,
         }
-        made.counters("canary_trials", "Trials of the canary, by verdict.", ("verdict",), verdicts)
+        made.counters("canary_trials", "Trials with the canary model, by verdict.", ("verdict",), verdicts)
         made.gauge("canary_seconds", "Device time of the canary's latest answer.", canary.last_ns / 1e9)
-        made.gauge("canary_usual_seconds", "Median device time of the canary's latest answers.", canary.usual_ns / 1e9)
+        made.gauge("canary_usual_seconds", "Usual (median) device time of the canary's answers.", canary.usual_ns / 1e9)
 
     def _add_work(self, made: Families, identities: Sequence[IdentityCounters]) -> None:
         def counters(name: str, what: str, value: Callable[[IdentityCounters], float]) -> None:
@@ -119,10 +119,10 @@ class DeviceCollector:
             made.counters(name, what, (*self._labels(), label), sums)
 
         counters_by("result", "runs", "Ended runs, by result.", "runs", RUN_RESULTS)
-        counters_by("cause", "errors", "Errors of calls and runs, by flag of the limit or error code.", "errors")
-        counters_by("origin", "models", "Prepared models, by origin.", "models", Origin.__members__)
-        counters("busy_seconds", "Device time of runs, whatever their result.", attrgetter("run_s"))
-        counters("compile_seconds", "Time of compiling, checking, restoring and exporting.", attrgetter("compile_s"))
+        counters_by("cause", "errors", "Errors of calls and runs, by error code or limit option.", "errors")
+        counters_by("origin", "models", "Models made ready to run, by origin.", "models", Origin.__members__)
+        counters("busy_seconds", "Device time of runs, successful or not.", attrgetter("run_s"))
+        counters("compile_seconds", "Time to compile, check, restore and export models.", attrgetter("compile_s"))
         counters("input_bytes", "Bytes of the inputs of successful runs.", attrgetter("in_bytes"))
         counters("output_bytes", "Bytes of the outputs of successful runs.", attrgetter("out_bytes"))
         counters("opened_sessions", "Sessions opened since the daemon started.", attrgetter("opened_sessions"))
@@ -143,12 +143,12 @@ class DeviceCollector:
         }
         made.histograms(
             "run_part_seconds",
-            "Time that runs waited for the device, were copied, and computed.",
+            "Time of successful runs, by part: queued for the device, copied, computed.",
             ("part",),
             parts,
         )
         whole: dict[Labels, Durations] = {(): sum((each.served for each in identities), Durations())}
-        made.histograms("run_seconds", "Total time of runs in the daemon.", (), whole)
+        made.histograms("run_seconds", "Total time of successful runs in the daemon.", (), whole)
 
     def _labels(self) -> Labels:
         return ("identity",) if self._by_identity else ()

@@ -35,7 +35,7 @@ class Checks:
                     "the device doesn't support it; leave it at its default", place=f"ModelConfig.{what}"
                 )
 
-    def checked(self, graph: Graph) -> CheckedModel:
+    def check(self, graph: Graph) -> CheckedModel:
         """Return the graph with inferred shapes and data types, and the notes about its nodes.
 
         Raises the first problem of inference; Unsupported for an input with unknown dimensions or a node that the

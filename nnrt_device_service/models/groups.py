@@ -81,9 +81,9 @@ class Groups:
 
 
 def require_open_rows(prepared: PreparedModel) -> None:
-    """Raise Unsupported unless the model has inputs and all inputs and outputs have an unknown first dimension.
+    """Raise Unsupported unless the model has inputs and the first dimension of each input and output is unknown.
 
-    The same holds for each model that `require_rows_apart` accepts.
+    Every model that `require_rows_apart` accepts has this property.
     """
     specs = (*prepared.inputs, *prepared.outputs)
     if not prepared.inputs or any(spec.shape[:1] != (UNKNOWN_DIM,) for spec in specs):

@@ -16,7 +16,7 @@ from nnrt_device_service.models.compilations import Compilers, Progress
 from nnrt_device_service.models.groups import Groups, require_open_rows
 from nnrt_device_service.models.requests import Buffers, Build, ModelRequest, Outcome, Program, reserved_parts
 from nnrt_device_service.models.shared_models import Making, SharedModels
-from nnrt_device_service.models.signatures import Signatures, has_signature, secret_of
+from nnrt_device_service.models.signatures import Signatures, find_secret, has_signature
 from nnrt_device_service.models.stored_models import StoredModels
 from nnrt_device_service.scheduling.drain_gate import DrainGate
 from nnrt_device_service.scheduling.joinable import Member
@@ -49,7 +49,7 @@ class Models:
         self.checks = Checks(backend, info.capabilities, settings)
         self.stored = StoredModels(backend, info, target, settings, self.compilers, gate, threads)
         is_needed = backend.has_opaque_exports
-        secret = secret_of(settings, is_needed=is_needed, has_store=self.stored.are_kept)
+        secret = find_secret(settings, is_needed=is_needed, has_store=self.stored.has_store)
         self._signatures = Signatures(secret, target.kind, are_needed=is_needed)
         self.shared = SharedModels(settings.sharing if backend.shares_models else "none")
         self._groups = Groups(settings, self.compilers)
@@ -70,41 +70,41 @@ class Models:
         build.progress("checking", 0.0)
         self.checks.require_config(build.config)
         group = self._groups.group_of(build, model)
-        made = self._prepared(model, self.stored.known(build, model))
+        made = self._prepare(model, self.stored.identify(build, model))
         if group is not None and isinstance(made, Prepared):
             build.session.model(made.model_id).group = Member(group)
         return made
 
-    def _prepared(self, model: ModelRequest, build: Build) -> Outcome:
+    def _prepare(self, model: ModelRequest, build: Build) -> Outcome:
         found = self.shared.find(build, build.recipe and build.recipe.key)
         if isinstance(found, SharedModel):
             return build.add(found, Origin.SHARED, ExitStack())
         with found as making:
-            return self.stored.restored(build, making) or self._compiled(model, build, making)
+            return self.stored.restore(build, making) or self._compile(model, build, making)
 
-    def _compiled(self, model: ModelRequest, build: Build, making: Making) -> Outcome:
+    def _compile(self, model: ModelRequest, build: Build, making: Making) -> Outcome:
         session, config, progress = build.session, build.config, build.progress
         session.identity.require(Role.COMPILE, "a model that the daemon doesn't have")
         checked = session.take_checked(model.digest)
         if checked is None:
             with self.compilers.turn(session, config.priority, progress):
-                checked = self.checks.checked(model.graph())
+                checked = self.checks.check(model.graph())
         known = checked.graph
         with ExitStack() as undo:
-            held = session.constants.hold(known)
-            if isinstance(held, MissingConstants):
+            found = session.constants.acquire(known)
+            if isinstance(found, MissingConstants):
                 session.keep_checked(model.digest, checked)
                 making.await_constants()
-                return held
+                return found
             undo.callback(session.constants.release, uploaded_digests(known))
             inline_bytes = sum(entry.size_bytes for entry in known.constants.values() if entry.data is not None)
-            session.hold_for_model(inline_bytes, undo)
+            session.reserve_for_model(inline_bytes, undo)
 
             def compile_it(progress: Progress) -> PreparedModel:
-                return self._backend.prepare(held, config, partial(progress, "compiling"))
+                return self._backend.prepare(found, config, partial(progress, "compiling"))
 
             size_bytes = sum(entry.size_bytes for entry in known.constants.values())
-            return self.stored.compiled(build, making, undo, compile_it, size_bytes, checked.notes)
+            return self.stored.compile(build, making, undo, compile_it, size_bytes, checked.notes)
 
     def load_program(self, program: Program, build: Build) -> Outcome:
         """Load a program (a model file in the device's own format), from the store if it is there.
@@ -122,14 +122,14 @@ class Models:
             )
         build.progress("checking", 0.0)
         self.checks.require_config(build.config)
-        build = self.stored.known(build, program)
+        build = self.stored.identify(build, program)
         found = self.shared.find(build, build.recipe and build.recipe.key)
         if isinstance(found, SharedModel):
             return build.add(found, Origin.SHARED, ExitStack())
         with found as making:
-            return self.stored.restored(build, making) or self._loaded(program, build, making)
+            return self.stored.restore(build, making) or self._load(program, build, making)
 
-    def _loaded(self, program: Program, build: Build, making: Making) -> Outcome:
+    def _load(self, program: Program, build: Build, making: Making) -> Outcome:
         session, config = build.session, build.config
         session.identity.require(Role.RESTORE, "a program that the daemon doesn't have")
         with ExitStack() as undo:
@@ -142,7 +142,7 @@ class Models:
                 with session.budget.reserved(self._backend.loading_bytes(parts, config)):
                     return self._backend.load_program(program.format, parts, config, partial(progress, "compiling"))
 
-            return self.stored.compiled(build, making, undo, load_it, sum(part.data.nbytes for part in parts), {})
+            return self.stored.compile(build, making, undo, load_it, sum(part.data.nbytes for part in parts), {})
 
     def restore(self, buffers: Buffers, build: Build) -> Outcome:
         """Load a cache: a model that the device exported or that its vendor's tools compiled.
@@ -155,13 +155,13 @@ class Models:
         """
         session, config, batching = build.session, build.config, build.batching
         self.checks.require_config(config)
-        if not self._signatures.are_made:  # Check before the client uploads anything.
+        if not self._signatures.has_secret:  # Check before the client uploads anything.
             session.identity.require(Role.RESTORE, _UNSIGNED)
         build.progress("restoring", 0.0)
         found = self.shared.find(build, None if batching is not None else _parts_key(buffers))
         if isinstance(found, Making):
             with found as making:
-                return self._restored(buffers, build, making)
+                return self._restore(buffers, build, making)
         if not found.is_signable:
             try:
                 session.identity.require(Role.RESTORE, _UNSIGNED)
@@ -170,11 +170,11 @@ class Models:
                 raise
         return build.add(found, Origin.SHARED, ExitStack())
 
-    def _restored(self, buffers: Buffers, build: Build, making: Making) -> Outcome:
+    def _restore(self, buffers: Buffers, build: Build, making: Making) -> Outcome:
         session, config, batching = build.session, build.config, build.batching
         with ExitStack() as undo:
             # A client that may restore any cache could give it right digests: check these in parallel.
-            is_checked = self._signatures.are_made
+            is_checked = self._signatures.has_secret
             parts = reserved_parts(session, buffers, undo, is_checked=is_checked)
             if isinstance(parts, MissingConstants):
                 if not is_checked:
@@ -216,7 +216,7 @@ class Models:
         with session.model(model_id) as model, self.compilers.turn(session, Priority.NONE, progress):
             with session.budget.reserved(model.size_bytes):
                 parts = model.prepared.export()
-            parts = self._signatures.signed(parts, is_program=not model.is_signable)
+            parts = self._signatures.sign(parts, is_program=not model.is_signable)
             exported = [part.data for part in parts]
             if model.shared is not None:  # A session that restores these parts gets the model itself.
                 self.shared.add_key(model.shared, _parts_key(parts), session, model.priority)
@@ -240,9 +240,9 @@ class Models:
 
         Raises OperationForbidden or Unsupported if the client may not restore the cache.
         """
-        is_signed = self._signatures.is_of_graph(parts)
+        is_signed = self._signatures.is_graph_signed(parts)
         must_be_program = self._signatures.are_needed and not is_signed
-        if must_be_program and not self._signatures.is_of_program(parts):
+        if must_be_program and not self._signatures.is_program_signed(parts):
             raise OperationForbidden(
                 f"the backend {self._info.backend_name} can't check caches, so this daemon restores only those that it"
                 " has signed itself; compile the model again, and start daemons that share caches, or restore them"

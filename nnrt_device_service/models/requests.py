@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Protocol
 
 from nnrt_device_service.memory.constants import MissingConstants
-from nnrt_device_service.memory.device_memory import DevicePlace
+from nnrt_device_service.memory.device_memory import DeviceRange
 from nnrt_device_service.models.compilations import Progress
 from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.sessions.shared_model import SharedModel
@@ -18,7 +18,7 @@ from nnrt_hdi.files.store_directory import Recipe
 from nnrt_hdi.graph import Constant, Graph
 from nnrt_hdi.part import Part
 
-Buffers = Sequence[Constant | bytes | memoryview | DevicePlace]
+Buffers = Sequence[Constant | bytes | memoryview | DeviceRange]
 # Outcome of a request: a model, or the constants that the client must upload first.
 Outcome = Prepared | MissingConstants
 # Notes about nodes of a model, with the number of nodes.
@@ -88,9 +88,9 @@ class Build:
         release = partial(model.release, made_it=origin is not Origin.SHARED)
         try:
             if origin is Origin.SHARED:
-                session.hold_shared(model.held_bytes, undo)
+                session.reserve_shared(model.held_bytes, undo)
             elif prepared.kept_bytes:
-                session.hold_for_model(prepared.kept_bytes, undo)
+                session.reserve_for_model(prepared.kept_bytes, undo)
         except BaseException:
             session.discard(prepared, undo, release)
             raise
@@ -108,12 +108,12 @@ def reserved_parts(
     named = [buffer for buffer in buffers if isinstance(buffer, Constant)]
     # Count the copies: many buffers may name the same memory.
     copied_bytes = sum(len(buffer) for buffer in buffers if not isinstance(buffer, Constant))
-    held = session.constants.hold_all(named, is_checked=is_checked)
-    if isinstance(held, MissingConstants):
-        return held
+    found = session.constants.acquire_all(named, is_checked=is_checked)
+    if isinstance(found, MissingConstants):
+        return found
     undo.callback(session.constants.release, [constant.sha256 for constant in named])
-    session.hold_for_model(copied_bytes, undo)
+    session.reserve_for_model(copied_bytes, undo)
     return [
-        Part(held[buffer.sha256].data, buffer.sha256) if isinstance(buffer, Constant) else Part.of(bytes(buffer))
+        Part(found[buffer.sha256].data, buffer.sha256) if isinstance(buffer, Constant) else Part.of(bytes(buffer))
         for buffer in buffers
     ]

@@ -38,12 +38,12 @@ class Signatures:
         self._kind = kind
 
     @property
-    def are_made(self) -> bool:
+    def has_secret(self) -> bool:
         """True if there is a secret."""
         return bool(self._secret)
 
-    def signed(self, parts: Sequence[Part], *, is_program: bool) -> Sequence[Part]:
-        """Return the parts of an export, with a signature if it gets one.
+    def sign(self, parts: Sequence[Part], *, is_program: bool) -> Sequence[Part]:
+        """Return the parts of an export, followed by a signature if it is to have one.
 
         Raises Unsupported if signatures are needed and the export has no room for another part.
         """
@@ -58,12 +58,12 @@ class Signatures:
         _log.warning("a cache of %d parts has no room for a signature", len(parts))
         return parts
 
-    def is_of_graph(self, parts: Sequence[Part]) -> bool:
-        """Return whether these parts are signed as made of NNRt's operators."""
+    def is_graph_signed(self, parts: Sequence[Part]) -> bool:
+        """Return whether this daemon's key has signed these parts as a model of NNRt's operators."""
         return self._has_signed(parts, is_program=False)
 
-    def is_of_program(self, parts: Sequence[Part]) -> bool:
-        """Return whether these parts are signed as made of a program."""
+    def is_program_signed(self, parts: Sequence[Part]) -> bool:
+        """Return whether this daemon's key has signed these parts as a model of a program."""
         return self.are_needed and self._has_signed(parts, is_program=True)
 
     def _has_signed(self, parts: Sequence[Part], *, is_program: bool) -> bool:
@@ -77,10 +77,11 @@ class Signatures:
         return _MAGIC + hmac.digest(secret, signed, sha256)
 
 
-def secret_of(settings: Settings, *, is_needed: bool, has_store: bool) -> bytes | None:
-    """Return the secret that signs exports: that of --cache-key, else, if needed, the store's or a new one, else None.
+def find_secret(settings: Settings, *, is_needed: bool, has_store: bool) -> bytes | None:
+    """Return the secret that signs exports, or None.
 
-    Raises InvalidFile.
+    --cache-key takes precedence. Without it, if a secret is needed, it is the store's, or a new one if there is no
+    store. Raises InvalidFile.
     """
     if settings.cache_key:
         return read_secret(Path(settings.cache_key), f"--cache-key {settings.cache_key!r}")

@@ -31,7 +31,7 @@ _WRITERS = 2
 
 
 class StoredModels:
-    """Compiled models, which with a store are compiled once for all sessions and for later daemons."""
+    """Compiler of models. With a store it compiles each model once for all sessions and for later daemons."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class StoredModels:
         self._writers = threading.BoundedSemaphore(_WRITERS)
 
     @property
-    def are_kept(self) -> bool:
+    def has_store(self) -> bool:
         """True if the daemon stores compiled models."""
         return self._store is not None
 
@@ -70,12 +70,12 @@ class StoredModels:
         """Return which file of a loaded model has been truncated, or an empty string if none has."""
         return "" if self._store is None else self._store.damage()
 
-    def known(self, build: Build, request: Request) -> Build:
+    def identify(self, build: Build, request: Request) -> Build:
         """Return the build with the request and the recipe that identifies its model."""
         recipe = Recipe(self._target, sha256(request.digest + self._rules).digest(), build.config)
         return replace(build, request=request, recipe=recipe)
 
-    def compiled(
+    def compile(
         self,
         build: Build,
         making: Making,
@@ -95,7 +95,7 @@ class StoredModels:
             self._keep(build.recipe, build.session, made)
         return made
 
-    def restored(self, build: Build, making: Making) -> Prepared | None:
+    def restore(self, build: Build, making: Making) -> Prepared | None:
         """Load the model from the store. Returns None if it is missing or damaged, or if the session lacks memory."""
         session, recipe, progress = build.session, build.recipe, build.progress
         if self._store is None or recipe is None or build.request is None:
@@ -108,8 +108,8 @@ class StoredModels:
             meanwhile.enter_context(self._compilers.turn(session, build.config.priority, progress))
             try:
                 # Keep the constants: making room must not drop what a compilation would need.
-                meanwhile.enter_context(session.constants.holding(build.request.named_constants()))
-                session.hold_for_model(entry.size_bytes, undo)
+                meanwhile.enter_context(session.constants.keeping(build.request.named_constants()))
+                session.reserve_for_model(entry.size_bytes, undo)
                 compiled = self._store.load(entry)
                 if compiled is None:
                     return None
@@ -126,7 +126,7 @@ class StoredModels:
             except BaseException:  # Keep the file: it may be fine.
                 _log.exception("the stored model %s is compiled again: it can't be restored", shown)
                 return None
-            _log.info("restored model %s from the store for client %s", shown, session.client, extra=session.names)
+            _log.info("restored model %s from the store for client %s", shown, session.client, extra=session.log_fields)
             model = SharedModel(prepared, entry.size_bytes, compiled.notes, build.is_signable, session.budget.root)
             making.finish(model)
             return build.add(model, Origin.STORED, undo)

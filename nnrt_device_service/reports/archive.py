@@ -14,7 +14,7 @@ MOST_BYTES = 64 << 20
 """Upper bound of a report's size, all parts together."""
 
 
-def packed(name: str, parts: Mapping[str, str]) -> bytes:
+def pack(name: str, parts: Mapping[str, str]) -> bytes:
     """Return an archive with one file per part, in a folder called `name`."""
     packing = io.BytesIO()
     with tarfile.open(fileobj=packing, mode="w:gz") as archive:
@@ -26,7 +26,7 @@ def packed(name: str, parts: Mapping[str, str]) -> bytes:
     return packing.getvalue()
 
 
-def unpacked(data: bytes) -> dict[str, str]:
+def unpack(data: bytes) -> dict[str, str]:
     """Return the parts of an archive. Raises InvalidFile if the data is no complete archive."""
     parts = {}
     try:
@@ -45,7 +45,7 @@ def file_name(subject: str) -> str:
     return f"nnrt-report-{re.sub('[^A-Za-z0-9.-]+', '-', subject)}-{at}"
 
 
-def written(directory: Path, name: str, data: bytes) -> Path:
+def write_archive(directory: Path, name: str, data: bytes) -> Path:
     """Write an archive atomically, readable only by its owner, and return its path. Raises InvalidPath."""
     path = directory / f"{name}.tar.gz"
     try:

@@ -11,7 +11,7 @@ _SECRET_NAME = re.compile("pass|secret|token|key|credential|auth|cookie|session|
 # User and password in a URL.
 _URL_LOGIN = re.compile(r"(?<=://)[^\s/?#\"'@]*@")
 # Variables whose values are harmless and useful.
-_TOLD_VARIABLES = re.compile(
+_VISIBLE_VARIABLES = re.compile(
     "OMP_NUM_THREADS|OPENBLAS_NUM_THREADS|MKL_NUM_THREADS|CUDA_VISIBLE_DEVICES|GRPC_(VERBOSITY|TRACE|POLL_STRATEGY)"
     "|MALLOC_[A-Z_]*|PYTHON(MALLOC|DEVMODE|OPTIMIZE|UNBUFFERED)|LANG|LC_ALL|TZ|WATCHDOG_USEC"
 )
@@ -32,8 +32,8 @@ def visible_option(pair: str) -> str:
 def visible_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that matter to a daemon. Hides all values that aren't known to be harmless."""
     wanted = sorted(name for name in environment if _NAMED_VARIABLES.fullmatch(name))
-    wanted += sorted(name for name in environment if _TOLD_VARIABLES.fullmatch(name) and name not in wanted)
-    return {name: environment[name] if _TOLD_VARIABLES.fullmatch(name) else HIDDEN for name in wanted}
+    wanted += sorted(name for name in environment if _VISIBLE_VARIABLES.fullmatch(name) and name not in wanted)
+    return {name: environment[name] if _VISIBLE_VARIABLES.fullmatch(name) else HIDDEN for name in wanted}
 
 
 def secret_values(named: Iterable[tuple[str, str]]) -> list[str]:
@@ -42,8 +42,8 @@ def secret_values(named: Iterable[tuple[str, str]]) -> list[str]:
     return sorted(values, key=len, reverse=True)
 
 
-def without(values: Iterable[str], text: str) -> str:
-    """Return the text with these values, plain or as in JSON, and logins in URLs hidden."""
+def hide_values(values: Iterable[str], text: str) -> str:
+    """Replace these values, plain or as in JSON, and logins in URLs by `HIDDEN`."""
     for value in values:
         text = text.replace(value, HIDDEN).replace(json.dumps(value)[1:-1], HIDDEN)
     return _URL_LOGIN.sub(f"{HIDDEN}@", text)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from nnrt_device_service.host.peer import peer_of
-from nnrt_device_service.reports.archive import MOST_BYTES, unpacked
+from nnrt_device_service.reports.archive import MOST_BYTES, unpack
 from nnrt_device_service.reports.reporter import SOCKET_NAME, STACKS_NAME
 from nnrt_hdi.errors import InvalidFile, OperationFailed
 
@@ -40,7 +40,7 @@ def request_report(pid: int, timeout_s: float) -> dict[str, str]:
                 connection.settimeout(timeout_s)
                 connection.connect(b"\0" + name.encode())
                 if peer_of(connection).pid == pid:  # Another process may have bound such a name.
-                    return unpacked(b"".join(_received(connection, timeout_s)))
+                    return unpack(b"".join(_received(connection, timeout_s)))
         except (OSError, InvalidFile) as error:
             why = f"it did not give one within {timeout_s:g} s: {error}"
     raise OperationFailed(why, place=f"process {pid}")
@@ -52,7 +52,7 @@ def is_daemon(pid: int) -> bool:
 
 
 def host_parts(pid: int) -> dict[str, str]:
-    """Return the parts about a process that the host knows."""
+    """Return the report parts about a process that /proc provides."""
     process = Path("/proc", str(pid))
     parts = {f"host/{name}": _text(process / name) for name in ("status", "limits", "cgroup", "io")}
     threads = (f"{task.name} {_text(task / 'comm').strip()}: {_text(task / 'wchan')}" for task in _tasks(process))

@@ -35,25 +35,25 @@ _HOST_FILES = {
 _MOST_CHARACTERS = 8192
 
 
-def as_json(told: object) -> str:
-    return json.dumps(told, indent=2, default=str) + "\n"
+def as_json(values: object) -> str:
+    return json.dumps(values, indent=2, default=str) + "\n"
 
 
 def stacks() -> str:
     """Return the Python stacks of all threads, without values of variables."""
     threads = {thread.ident: thread for thread in threading.enumerate()}
-    said = []
+    texts = []
     for ident, frame in sys._current_frames().items():
         thread = threads.get(ident)
         name = f"{thread.name}, {thread.native_id}" if thread is not None else f"not Python's, {ident}"
-        said.append(f"Thread {name}:\n{''.join(traceback.format_stack(frame))}")
-    return "\n".join(said)
+        texts.append(f"Thread {name}:\n{''.join(traceback.format_stack(frame))}")
+    return "\n".join(texts)
 
 
 def settings(given: Settings) -> str:
     """Return the settings as JSON, with the paths of files, but not their content, and secrets of options hidden."""
-    told = {entry.name: getattr(given, entry.name) for entry in fields(given)}
-    return as_json({**told, "option": [visible_option(pair) for pair in given.option]})
+    values = {entry.name: getattr(given, entry.name) for entry in fields(given)}
+    return as_json({**values, "option": [visible_option(pair) for pair in given.option]})
 
 
 def versions() -> str:
@@ -73,7 +73,7 @@ def versions() -> str:
 def host() -> str:
     """Return the host's resources and the daemon's limits as JSON."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    told = {
+    values = {
         "pid": os.getpid(),
         "user": os.geteuid(),
         "processor": _processor(),
@@ -85,7 +85,7 @@ def host() -> str:
         "descriptors": len(list((_PROC / "fd").iterdir())) if _PROC.exists() else None,
         "descriptor_limits": [soft, hard],
     }
-    return as_json({**told, **{name: _beginning(path) for name, path in _HOST_FILES.items()}})
+    return as_json({**values, **{name: _beginning(path) for name, path in _HOST_FILES.items()}})
 
 
 def environment() -> str:
@@ -100,7 +100,7 @@ def device(served: Device) -> str:
             "state": asdict(served.state),
             "stuck": served.stuck,
             "canary": served.canary and asdict(served.canary.state),
-            "keeps_models": served.models.stored.are_kept,
+            "keeps_models": served.models.stored.has_store,
             "runs on the device": _under_way(served.scheduler.on_device()),
         }
     )
@@ -111,17 +111,17 @@ def sessions(served: Device) -> str:
 
 
 def counters(served: Device) -> str:
-    return as_json(asdict(served.told_counters(None)))
+    return as_json(asdict(served.counters_snapshot(None)))
 
 
 def _session(session: Session) -> Mapping[str, Any]:
     return {
-        **session.names,
+        **session.log_fields,
         "role": str(session.identity.role),
         "client": session.client,
         "silent_s": round(time.monotonic() - session.last_heard, 3),
         "held_bytes": session.budget.used_bytes,
-        "held": session.held_by_kind(),
+        "held": session.bytes_by_kind(),
         "local_connections": session.calls.local_connection_count,
         "models": {model_id: model.size_bytes for model_id, model in list(session.models.items())},
         "under_way": _under_way(list(session.cancellations)),

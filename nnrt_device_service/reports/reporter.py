@@ -20,8 +20,8 @@ from nnrt_device_service.host.log_handler import LogHandler
 from nnrt_device_service.host.peer import peer_of
 from nnrt_device_service.host.threads import start_thread
 from nnrt_device_service.reports import parts
-from nnrt_device_service.reports.archive import file_name, packed, written
-from nnrt_device_service.reports.hidden import secret_values, without
+from nnrt_device_service.reports.archive import file_name, pack, write_archive
+from nnrt_device_service.reports.hidden import hide_values, secret_values
 from nnrt_device_service.settings import PATHS, Settings, variable_of
 from nnrt_hdi.errors import InvalidPath, NnrtError, OutOfMemory
 
@@ -119,7 +119,7 @@ class Reporter:
             wanted["device.json"] = partial(parts.device, device)
             wanted["sessions.json"] = partial(parts.sessions, device)
             wanted["counters.json"] = partial(parts.counters, device)
-        return {name: without(self._secrets, self._gathered(name, part)) for name, part in wanted.items()}
+        return {name: hide_values(self._secrets, self._gathered(name, part)) for name, part in wanted.items()}
 
     def _gathered(self, name: str, part: Part) -> str:
         if name in self._hanging and self._hanging[name].is_alive:
@@ -129,10 +129,10 @@ class Reporter:
                 self._gatherer = _Gatherer()
         except OutOfMemory as error:
             return f"it can't be gathered because another part hangs: {error}\n"
-        told = self._gatherer.gather(part)
+        text = self._gatherer.gather(part)
         if self._gatherer.is_hanging:
             self._hanging[name] = self._gatherer
-        return told
+        return text
 
     def _name(self) -> str:
         device = self.device
@@ -173,7 +173,7 @@ class Reporter:
     def _write(self) -> None:
         name = self._name()
         try:
-            _log.info("a report is at %s", written(self._directory, name, packed(name, self.parts())))
+            _log.info("a report is at %s", write_archive(self._directory, name, pack(name, self.parts())))
         except NnrtError as error:
             _log.error("%s", error)
 
@@ -184,7 +184,7 @@ class Reporter:
             if peer_of(connection).user_id in (0, os.geteuid()):
                 connection.settimeout(_SEND_S)
                 with suppress(OSError):  # The peer has hung up.
-                    connection.sendall(packed(self._name(), self.parts()))
+                    connection.sendall(pack(self._name(), self.parts()))
 
 
 def _listener() -> socket.socket | None:

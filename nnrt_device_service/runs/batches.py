@@ -89,7 +89,7 @@ class Batches:
         return joined.copy_outcome()
 
     def compute_all(self, runs: Sequence[Run]) -> None:
-        """Compute runs of one bucket; runs without outputs and error afterwards are to be computed alone."""
+        """Compute runs of one bucket. The caller computes those alone that have no outputs and no error afterwards."""
         joined = [Joined(run, run.description.bucket) for run in runs if run.description and run.description.bucket]
         if joined:
             self.settle(joined)

@@ -176,7 +176,7 @@ class Executing:
         arrays: Sequence[Array | None] = ()
         if targets is not None:
             if not targets.are_known:
-                targets.learn(sizes.outputs)
+                targets.set_specs(sizes.outputs)
             arrays = targets.arrays
         peak_bytes = sizes.peak_bytes
         if peak_bytes >= UNCOUNTED_BYTES:
@@ -190,7 +190,7 @@ class Executing:
         return arrays
 
     def _leave(self, run: Run, *, ends: bool = True) -> None:
-        """Give back what `_enter` took; if the run `ends`, also check and place its outputs."""
+        """Release what `_enter` took; if the run `ends`, also check its outputs and copy them to their regions."""
         model, session, cancellation = run.model, run.session, run.cancellation
         assert model is not None
         if run.has_slot:
@@ -207,12 +207,12 @@ class Executing:
             return
         if run.error is None:
             try:
-                promised = run.description.promised if run.description is not None else None
+                expected_outputs = run.description.expected_outputs if run.description is not None else None
                 are_arrays = set(map(type, run.outputs)) <= _ARRAY
-                run.is_as_promised = are_arrays and promised == list(map(_SHAPE_AND_TYPE, run.outputs))
+                run.is_as_expected = are_arrays and expected_outputs == list(map(_SHAPE_AND_TYPE, run.outputs))
             except (AttributeError, TypeError):  # The outputs are no arrays: `take_outputs` reports that.
-                run.is_as_promised = False
-            if run.region_tensors is not None or not run.is_as_promised:
+                run.is_as_expected = False
+            if run.region_tensors is not None or not run.is_as_expected:
                 run.take_outputs(self._device_name)
         run.inputs = []
         if run.region_tensors is not None:

@@ -3,7 +3,7 @@
 import logging
 from secrets import token_hex
 
-from nnrt_device_service.host.log_context import about
+from nnrt_device_service.host.log_context import log_fields
 from nnrt_device_service.sessions.session import Session
 from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory, UnavailableDevice
 
@@ -25,7 +25,7 @@ def report_error(
     """
     answer = _as_nnrt_error(error, method).of_request(token_hex(_REQUEST_ID_BYTES))
     unexpected = _unexpected_cause(error)
-    fields = {"identity": _UNKNOWN, **about(), **(session.names if session else {}), **what}
+    fields = {"identity": _UNKNOWN, **log_fields(), **(session.log_fields if session else {}), **what}
     _log.log(
         logging.ERROR if unexpected else logging.DEBUG if is_cancelled else logging.INFO,
         "%s was answered %s: %s",

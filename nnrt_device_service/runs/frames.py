@@ -1,4 +1,4 @@
-"""Packets, converted to runs: their frames, and the descriptions in these."""
+"""Conversion of packets to runs: parsing of the frames, and of the run descriptions in them."""
 
 import math
 import struct
@@ -28,7 +28,7 @@ from nnrt_hdi.wire.enums import known_enum
 from nnrt_hdi.wire.packet import REQUEST_MARK, Bytes, frames_of, padded, request_head
 from nnrt_hdi.wire.tensors import shape_of
 
-# Of a frame, whose length field has four bytes.
+# Most bytes of a frame, whose length field has four bytes.
 _MOST_BYTES = (1 << 32) - 8
 _OUTPUT_PLACES = (INLINE, REGION, NOWHERE)
 

@@ -14,12 +14,12 @@ def require_outputs(
     forms: Sequence[TensorForm],
     outputs: object,
     known: Sequence[TensorSpec] = (),
-    places: Sequence[Array | None] = (),
+    arrays: Sequence[Array | None] = (),
 ) -> None:
-    """Raise UnavailableDevice if these can't be the outputs of a run.
+    """Raise UnavailableDevice unless the outputs that a backend returned are right for the model.
 
-    `forms` are the outputs that the model declares, `known` the specs that were known before the run started. `places`
-    has, for some outputs, the memory that the run was given: an output that is this very object is right.
+    `forms` are the outputs that the model declares, `known` the specs that were known before the run started. `arrays`
+    are the arrays that the backend was given to write outputs to: an output that is the given object needs no check.
     """
     if not isinstance(outputs, list | tuple) or len(outputs) != len(forms):
         raise UnavailableDevice(
@@ -27,7 +27,7 @@ def require_outputs(
             f" {len(forms)}"
         )
     for index, (form, output) in enumerate(zip(forms, outputs, strict=True)):
-        if places and output is places[index] and output is not None:
+        if arrays and output is arrays[index] and output is not None:
             continue
         spec = known[index] if len(known) == len(forms) else form.spec
         is_array = isinstance(output, np.ndarray | np.generic)

@@ -21,7 +21,7 @@ from nnrt_hdi.v2.prepared_model_pb2 import RunOutcome, RunReply, TensorPlace
 from nnrt_hdi.wire.packet import reply_with_outcome
 from nnrt_hdi.wire.run_messages import chunk_message, frames_message
 
-# Replies on streams of at least this size count in the budget of their session.
+# Replies on streams count in their session's budget from this size on.
 COUNTED_BYTES = 64 * 1024
 
 Times = tuple[int, int, int, int, int, int]
@@ -53,7 +53,7 @@ class Replies:
         """
         session, description, outputs = run.session, run.description, run.outputs
         if (
-            run.is_as_promised
+            run.is_as_expected
             and description is not None
             and description.is_plain
             and description.layout.reply_bytes <= (most_bytes or COUNTED_BYTES)
@@ -82,7 +82,7 @@ class Replies:
         return frame
 
     def _full_frame(self, run: Run, method: str, most_bytes: int) -> bytes:
-        """Make a frame that doesn't consist only of the promised outputs, or is long."""
+        """Make a frame that is long, or has other content than the expected outputs."""
         if run.is_unknown:
             return reply_with_outcome(run.id, _NO_TIMES, _UNKNOWN)
         try:
@@ -109,7 +109,7 @@ class Replies:
         times, description, inline = run.times(), run.description, self._inline_outputs(run)
         assert description is not None
         inline_bytes = sum(array.nbytes for array in inline)
-        if inline_bytes <= (most_bytes or self._most_inline(run)) and run.is_as_promised and not description.profile:
+        if inline_bytes <= (most_bytes or self._most_inline(run)) and run.is_as_expected and not description.profile:
             frame = description.layout.reply(run.id, times, inline)
         else:
             frame = self._outcome_frame(run, times, inline)

@@ -17,7 +17,7 @@ from nnrt_hdi.tensor import Array, TensorSpec
 
 
 class Run(KnownRun):
-    """One run of a model: its inputs, the daemon's resources that it uses, and its outputs or error.
+    """Run of a model: its inputs, the daemon's resources that it uses, and its outputs or error.
 
     `frames` and `requests` make runs from what clients send, `Executing` computes them, `Replies` makes their replies.
     """
@@ -33,7 +33,7 @@ class Run(KnownRun):
         "has_model",
         "has_slot",
         "inputs",
-        "is_as_promised",
+        "is_as_expected",
         "is_inside",
         "is_unknown",
         "is_written",
@@ -74,7 +74,7 @@ class Run(KnownRun):
         self.region_tensors: RegionTensors | None = None
         self.output_regions: OutputRegions | None = None
         self.resources: ExitStack | None = None
-        # What the run still has to give back: the drain gate, the model, the slot, and bytes of the session's budget.
+        # Whether the run must still leave the drain gate and release its model and slot, and its reserved bytes.
         self.is_inside = self.has_model = self.has_slot = False
         self.reserved_bytes = 0
         # When it began to wait for the device, and when it got its slot; 0 before that.
@@ -83,8 +83,8 @@ class Run(KnownRun):
         # Specs of the outputs that were known before the outputs were computed.
         self.known: Sequence[TensorSpec] = ()
         self.outputs: Sequence[Array] = ()
-        # Whether the outputs are as the description promises, and whether those for regions have been written there.
-        self.is_as_promised = self.is_written = False
+        # Whether the outputs are those that the description expects, and whether those for regions have been written.
+        self.is_as_expected = self.is_written = False
         self.operators: Sequence[OperatorTime] = ()
         self.error: BaseException | None = None
 
@@ -130,19 +130,19 @@ class Run(KnownRun):
         """
         assert self.model is not None
         targets, tensors, description = self.output_regions, self.region_tensors, self.description
-        places = targets.arrays if targets is not None else ()
+        arrays = targets.arrays if targets is not None else ()
         try:
-            require_outputs(device_name, self.model.outputs, self.outputs, self.known, places)
+            require_outputs(device_name, self.model.outputs, self.outputs, self.known, arrays)
             if targets is not None:
                 self.cancellation.check()  # After a cancellation the client may use the memory for other runs.
                 self.is_written = targets.write(self.outputs)
             if tensors is not None:
                 self.outputs = tensors.make_sendable(self.outputs, self.is_written)
         except Exception as error:
-            self.is_as_promised, self.outputs, self.error = False, (), error
+            self.is_as_expected, self.outputs, self.error = False, (), error
         else:
             if description is not None:
-                self.is_as_promised = description.is_kept_by(self.outputs, is_written=self.is_written)
+                self.is_as_expected = description.is_match(self.outputs, is_written=self.is_written)
 
     def release_inputs(self) -> None:
         """Release the inputs, and what they and the outputs in regions use."""

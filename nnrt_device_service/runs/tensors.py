@@ -7,7 +7,7 @@ from copy import copy
 import numpy as np
 
 from nnrt_device_service.memory.buffers import DerivedFromRegions, Region
-from nnrt_device_service.memory.device_memory import DeviceMemory, DevicePlace
+from nnrt_device_service.memory.device_memory import DeviceMemory, DeviceRange
 from nnrt_device_service.memory.freeing import device_faults
 from nnrt_device_service.sessions.descriptions import REGION, Description
 from nnrt_device_service.sessions.loaded_model import LoadedModel
@@ -19,11 +19,11 @@ from nnrt_hdi.tensor import Array, TensorForm, TensorSpec, flat_bytes
 # Runs that allocate less are not counted: their number is limited by the slots.
 UNCOUNTED_BYTES = 1 << 20
 
-Place = memoryview | DevicePlace
+RegionView = memoryview | DeviceRange
 
 
 class OutputRegions:
-    """Regions of buffers that the outputs of a run go to, checked, and as arrays once all output shapes are known."""
+    """Checked buffer regions for the outputs of a run, with arrays on them once all output shapes are known."""
 
     def __init__(
         self,
@@ -34,11 +34,11 @@ class OutputRegions:
     ) -> None:
         """Check the regions; None stands for an output that goes to no region.
 
-        If `may_stay`, the run writes outputs in the device's memory there itself, and no copy is made. Raises
+        If `may_stay`, the backend itself writes the outputs that lie in the device's memory. Raises
         InvalidParameter or UnknownHandle for a region that doesn't exist or is too small.
         """
         self._may_stay = may_stay
-        self._places: list[Place | None] = []
+        self._views: list[RegionView | None] = []
         # Memory of the device that the regions lie in.
         self.memories: set[DeviceMemory] = set()
         # Range of offsets that outputs are written to, as (begin, end) by buffer id.
@@ -47,55 +47,55 @@ class OutputRegions:
         self.are_known = True
         arrays: list[Array | None] = []
         for index, region in enumerate(regions):  # One loop, for speed.
-            place = array = None
+            view = array = None
             if region is not None:
                 form = forms[index]
-                place = self._place(session, index, form, region)
+                view = self._open_view(session, index, form, region)
                 if form.size_bytes >= 0:
-                    array = self._at(place, form)
+                    array = self._array_in(view, form)
                 else:
                     self.are_known = False
-            self._places.append(place)
+            self._views.append(view)
             arrays.append(array)
         # Either all outputs are written to their regions or none, so none may be written before all shapes are known.
         self.arrays: Sequence[Array | None] = arrays if self.are_known else ()
 
-    def _place(self, session: Session, index: int, form: TensorForm, region: Region) -> Place:
+    def _open_view(self, session: Session, index: int, form: TensorForm, region: Region) -> RegionView:
         buffer_id, start, size_bytes = region.buffer_id, region.offset, region.data_size
         try:
             if form.size_bytes > size_bytes:
                 raise InvalidParameter(f"it has {form.size_bytes} bytes, its region {size_bytes}; give it more")
-            place = session.buffers.writable_region(buffer_id, start, size_bytes)
+            view = session.buffers.writable_region(buffer_id, start, size_bytes)
         except NnrtError as error:
             raise error.at(f"output {index}") from error
         if (span := self._spans.get(buffer_id)) is None:
             self._spans[buffer_id] = start, start + size_bytes
         else:
             self._spans[buffer_id] = min(span[0], start), max(span[1], start + size_bytes)
-        if isinstance(place, DevicePlace):
-            self.memories.add(place.memory)
-        return place
+        if isinstance(view, DeviceRange):
+            self.memories.add(view.memory)
+        return view
 
-    def _at(self, place: Place | None, form: TensorForm | None) -> Array | None:
+    def _array_in(self, view: RegionView | None, form: TensorForm | None) -> Array | None:
         """Return an array at a region, or None if its form is unknown or the backend can't write there."""
-        if place is None or form is None or not form.size_bytes:
+        if view is None or form is None or not form.size_bytes:
             return None
-        if isinstance(place, DevicePlace):
-            return place.to_run(form) if self._may_stay else None
-        array: Array = np.ndarray(form.shape, form.dtype, place)
+        if isinstance(view, DeviceRange):
+            return view.as_run_tensor(form) if self._may_stay else None
+        array: Array = np.ndarray(form.shape, form.dtype, view)
         return array if array.flags.aligned else None
 
-    def learn(self, specs: Sequence[TensorSpec]) -> None:
-        """Make arrays of the regions, if the forms of all their outputs are known and fit."""
+    def set_specs(self, specs: Sequence[TensorSpec]) -> None:
+        """Make arrays on the regions if the shapes of all outputs for regions are known and fit."""
         forms = [
             None if spec.is_dynamic else form.of_run(spec.shape) for form, spec in zip(self._forms, specs, strict=True)
         ]
-        pairs = list(zip(self._places, forms, strict=True))
-        if all(place is None or (form is not None and form.size_bytes <= place.nbytes) for place, form in pairs):
+        pairs = list(zip(self._views, forms, strict=True))
+        if all(view is None or (form is not None and form.size_bytes <= view.nbytes) for view, form in pairs):
             self.are_known = True
-            self.arrays = [self._at(place, form) for place, form in pairs]
+            self.arrays = [self._array_in(view, form) for view, form in pairs]
 
-    def may_touch(self, region: Region) -> bool:
+    def may_overlap(self, region: Region) -> bool:
         """Return whether an input's region may overlap outputs; true also if it lies between two of them."""
         first, end = self._spans.get(region.buffer_id, (0, 0))
         return region.offset < end and first < region.offset + region.data_size
@@ -107,29 +107,29 @@ class OutputRegions:
         """
         arrays = self.arrays or (None,) * len(outputs)
         to_copy = [
-            (place, output)
-            for place, output, array in zip(self._places, outputs, arrays, strict=True)
-            if place is not None and output is not array
+            (view, output)
+            for view, output, array in zip(self._views, outputs, arrays, strict=True)
+            if view is not None and output is not array
         ]
-        if any(output.nbytes > place.nbytes for place, output in to_copy):
+        if any(output.nbytes > view.nbytes for view, output in to_copy):
             return False
-        for place, output in to_copy:
-            put(place, flat_bytes(np.ascontiguousarray(output)))
+        for view, output in to_copy:
+            put(view, flat_bytes(np.ascontiguousarray(output)))
         return True
 
 
-def put(place: Place, data: memoryview) -> None:
+def put(view: RegionView, data: memoryview) -> None:
     """Write data to the beginning of a region; raise UnavailableDevice if the device fails."""
-    if isinstance(place, memoryview):
-        place[: data.nbytes] = data
+    if isinstance(view, memoryview):
+        view[: data.nbytes] = data
     else:
-        place.write(data)
+        view.write(data)
 
 
 def may_stay(model: LoadedModel) -> bool:
-    """Return whether the backend gets the device's memory for tensors of a model.
+    """Return whether a model's tensors may stay in the device's memory, where the backend accesses them.
 
-    A model whose runs may be batched doesn't: the host joins and splits the tensors of a batch.
+    They may not if the model's runs may be batched, because the host joins and splits the tensors of a batch.
     """
     return model.prepared.takes_device_buffers and model.group is None
 
@@ -180,7 +180,7 @@ class RegionTensors(DerivedFromRegions):
     def targets(self) -> OutputRegions | None:
         """Regions of the outputs of one run, or None if none goes to a region."""
         targets = self._targets
-        # `learn` changes them for one run, so each run gets a copy.
+        # `set_specs` changes them for one run, so each run gets a copy.
         return targets if targets is None or targets.are_known else copy(targets)
 
     @property
@@ -192,7 +192,7 @@ class RegionTensors(DerivedFromRegions):
         return self._copied_bytes >= UNCOUNTED_BYTES or bool(self._memories)
 
     def reserve(self, session: Session, resources: ExitStack) -> None:
-        """Keep the device's memory and reserve bytes for the copies of one run, until the exit stack is closed.
+        """Keep buffers on the device alive, and reserve bytes for one run's copies, until `resources` is closed.
 
         Raises UnknownHandle if a buffer has been released, and OutOfMemory.
         """
@@ -206,21 +206,19 @@ class RegionTensors(DerivedFromRegions):
         Raises InvalidParameter or UnknownHandle for a region that doesn't exist or has another size.
         """
         tensor = self._description.inputs[index]
-        place = session.buffers.region(region.buffer_id, region.offset, region.data_size)
-        if place.nbytes != tensor.size_bytes:
-            raise InvalidParameter(
-                f"there are {place.nbytes} bytes of data; {tensor.form.spec} has {tensor.size_bytes}"
-            )
+        view = session.buffers.region(region.buffer_id, region.offset, region.data_size)
+        if view.nbytes != tensor.size_bytes:
+            raise InvalidParameter(f"there are {view.nbytes} bytes of data; {tensor.form.spec} has {tensor.size_bytes}")
         is_read_in_place = index in self._description.model.prepared.reads_in_place
-        if isinstance(place, DevicePlace):
-            self._memories.add(place.memory)
+        if isinstance(view, DeviceRange):
+            self._memories.add(view.memory)
             stays = self._may_stay and is_read_in_place
-            if stays and (there := place.to_run(tensor.form)) is not None:
+            if stays and (there := view.as_run_tensor(tensor.form)) is not None:
                 return there
-            return self._copy(index, place.to_copy(tensor.form))
+            return self._copy(index, view.as_copyable(tensor.form))
         # numpy makes no array from an empty buffer, not even an empty one.
-        array: Array = np.ndarray(tensor.shape, tensor.dtype, place if place.nbytes else bytes(tensor.dtype.itemsize))
-        if is_read_in_place and array.flags.aligned and not (self._targets and self._targets.may_touch(region)):
+        array: Array = np.ndarray(tensor.shape, tensor.dtype, view if view.nbytes else bytes(tensor.dtype.itemsize))
+        if is_read_in_place and array.flags.aligned and not (self._targets and self._targets.may_overlap(region)):
             self._read_in_place.append(array)
             return array
         return self._copy(index, array)
@@ -231,7 +229,7 @@ class RegionTensors(DerivedFromRegions):
         return tensor
 
     def make_sendable(self, outputs: Sequence[Array], is_written: bool) -> Sequence[Array]:
-        """Return the outputs, with copies of those to be sent that share memory with an input or lie on the device.
+        """Return the outputs, but copy those that are sent and share memory with an input or lie on the device.
 
         (The client may write to its inputs before the reply is sent.) Raises UnavailableDevice if the device fails.
         """
@@ -239,7 +237,7 @@ class RegionTensors(DerivedFromRegions):
             return outputs
         described = self._description.outputs
         return [
-            output if is_written and described[index].place == REGION else _apart(_on_host(output), self._read_in_place)
+            output if is_written and described[index].place == REGION else _owned(_on_host(output), self._read_in_place)
             for index, output in enumerate(outputs)
         ]
 
@@ -267,14 +265,14 @@ def frozen_copy(tensor: Array) -> Array:
     return copy
 
 
-def _apart(output: Array, left: Sequence[Array]) -> Array:
+def _owned(output: Array, left: Sequence[Array]) -> Array:
     return output.copy() if any(np.may_share_memory(output, array) for array in left) else output
 
 
 def _on_host(tensor: Array) -> Array:
     """Return a tensor as an array on the host, copied if it lies in the device's memory.
 
-    An output may lie in a buffer of the backend's own, whose errors nobody else translates.
+    The output may lie in the backend's own buffer, so this function also converts the buffer's exceptions.
     """
     if isinstance(tensor, DeviceRegion):
         with device_faults("read a result"):

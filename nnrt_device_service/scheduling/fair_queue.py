@@ -5,7 +5,7 @@ from typing import Generic, TypeVar
 
 
 class Flow:
-    """One sharer of the device: the numbers of its waiting and running runs, and the seconds it has spent.
+    """Sharer of the device's time: the numbers of its waiting and running runs, and the seconds it has spent.
 
     While a run is on the device, `spent` is reduced by the time at which the run began, so only `spent_by` gives the
     seconds spent at a given time.
@@ -75,7 +75,7 @@ class FairQueue(Generic[FlowT]):
         self._waiting[flow] = None
 
     def dequeue(self, flow: FlowT, now: float) -> None:
-        """Count one waiting run of the flow less. Call `start` first if the run was granted a slot."""
+        """Remove one waiting run from the flow's count. If the run was granted a slot, call `start` first."""
         self._advance(now)
         flow.waiting -= 1
         if not flow.waiting:
@@ -84,7 +84,7 @@ class FairQueue(Generic[FlowT]):
                 self._active -= 1
 
     def start(self, flow: FlowT, now: float) -> None:
-        """Count time of one more run of the flow that is on the device."""
+        """Start counting the device time of one of the flow's runs."""
         self._advance(now)
         self._catch_up(flow, now)
         spent = flow.spent_by(now)
@@ -97,7 +97,7 @@ class FairQueue(Generic[FlowT]):
         flow.last_start = self._starts
 
     def stop(self, flow: FlowT, now: float) -> None:
-        """Stop counting time of a run of the flow, which leaves the device."""
+        """Stop counting the device time of one of the flow's runs."""
         self._advance(now)
         flow.spent += now
         flow.running -= 1
@@ -108,7 +108,7 @@ class FairQueue(Generic[FlowT]):
     def charge(self, flow: FlowT, seconds: float, now: float) -> None:
         """Add seconds to what the flow has spent, for a run that was computed in the slot of another flow.
 
-        A negative number takes them back from the flow that had the slot.
+        For the flow that had the slot the same seconds are negative.
         """
         self._advance(now)
         if not (flow.running or flow.waiting):

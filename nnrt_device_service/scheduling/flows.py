@@ -17,7 +17,7 @@ def _nothing() -> None:
 
 
 class PriorityClass:
-    """Runs of one user that have the same priority rank, and since when none of the waiting ones got a slot."""
+    """Runs of one user with the same priority rank, and the time since which none of the waiting ones got a slot."""
 
     __slots__ = ("flows", "rank", "waits_since")
 
@@ -30,12 +30,12 @@ class PriorityClass:
 class IdentityFlow(Flow):
     """Runs of one identity, whose share of the device its users divide."""
 
-    __slots__ = ("lacking", "users", "users_ahead", "users_by_name")
+    __slots__ = ("memory_waits", "users", "users_ahead", "users_by_name")
 
     def __init__(self) -> None:
         super().__init__()
         # Number of its runs that wait for memory.
-        self.lacking = 0
+        self.memory_waits = 0
         self.users: FairQueue[UserFlow] = FairQueue()
         # A user stays while a session's account refers to it, or while it is in `users_ahead`.
         self.users_by_name: WeakValueDictionary[str, UserFlow] = WeakValueDictionary()
@@ -93,14 +93,14 @@ class Account:
 
 
 class QueuedRun:
-    """Run that waits for a slot, and also for memory if `lacks_bytes` is not 0."""
+    """Run that waits for a slot, and also for memory if `needs_bytes` is not 0."""
 
-    __slots__ = ("cancellation", "flow", "is_granted", "lacks_bytes", "on_grant", "signals", "wake")
+    __slots__ = ("cancellation", "flow", "is_granted", "needs_bytes", "on_grant", "signals", "wake")
 
-    def __init__(self, flow: SessionFlow, cancellation: Cancellation, lacks_bytes: int = 0) -> None:
+    def __init__(self, flow: SessionFlow, cancellation: Cancellation, needs_bytes: int = 0) -> None:
         self.flow = flow
         self.cancellation = cancellation
-        self.lacks_bytes = lacks_bytes
+        self.needs_bytes = needs_bytes
         self.is_granted = False
         # Called before `wake` when the run is granted a slot.
         self.on_grant: Callable[[], object] = _nothing
@@ -136,7 +136,7 @@ class Flows:
     @property
     def most_of_identity(self) -> int:
         """Number of waiting runs of the identity that has the most."""
-        return max((each.waiting + each.lacking for each in self._identities_by_name.values()), default=0)
+        return max((each.waiting + each.memory_waits for each in self._identities_by_name.values()), default=0)
 
     def __iter__(self) -> Iterator[QueuedRun]:
         """Iterate over the runs that wait for a slot."""
@@ -155,20 +155,20 @@ class Flows:
         self._identities.enqueue(flow.user.identity, now)
 
     def dequeue(self, flow: SessionFlow, now: float) -> None:
-        """Count one waiting run of the flow less. Call `start` first if the run was granted a slot."""
+        """Remove one waiting run from the flow's count. If the run was granted a slot, call `start` first."""
         flow.priority_class.flows.dequeue(flow, now)
         flow.user.identity.users.dequeue(flow.user, now)
         self._identities.dequeue(flow.user.identity, now)
         self._remember_spending(flow.user)
 
     def start(self, flow: SessionFlow, now: float) -> None:
-        """Count time of one more run of the flow that is on the device."""
+        """Start counting the device time of one of the flow's runs."""
         flow.priority_class.flows.start(flow, now)
         flow.user.identity.users.start(flow.user, now)
         self._identities.start(flow.user.identity, now)
 
     def stop(self, flow: SessionFlow, now: float) -> None:
-        """Stop counting time of a run of the flow, which leaves the device."""
+        """Stop counting the device time of one of the flow's runs."""
         flow.priority_class.flows.stop(flow, now)
         flow.user.identity.users.stop(flow.user, now)
         self._identities.stop(flow.user.identity, now)
@@ -177,7 +177,7 @@ class Flows:
     def charge(self, flow: SessionFlow, seconds: float, now: float) -> None:
         """Add seconds to what the flow has spent, for a run that was computed in the slot of another flow.
 
-        A negative number takes them back from the flow that had the slot.
+        For the flow that had the slot the same seconds are negative.
         """
         flow.priority_class.flows.charge(flow, seconds, now)
         flow.user.identity.users.charge(flow.user, seconds, now)
@@ -195,7 +195,10 @@ class Flows:
         return self._identities.next(now) if self._identities else None
 
     def _remember_spending(self, user: UserFlow) -> None:
-        """Keep an idle user and identity that spent more than new ones start with, lest they return as new ones."""
+        """Keep the flows of an idle user and identity that have spent more than new flows start with.
+
+        Otherwise a client could return as a new user, with less spent.
+        """
         identity = user.identity
         if not (user.running or user.waiting) and identity.users.is_ahead(user):
             identity.users_ahead.add(user)

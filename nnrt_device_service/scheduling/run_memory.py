@@ -6,7 +6,7 @@ from nnrt_device_service.settings import LimitReached
 
 
 class RunMemory:
-    """Number of bytes of which each run takes what it is going to allocate. Not thread-safe."""
+    """Limited number of bytes, from which each run takes as many as it is going to allocate. Not thread-safe."""
 
     __slots__ = ("left_bytes", "limit_bytes", "taken")
 

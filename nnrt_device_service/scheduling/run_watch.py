@@ -25,7 +25,7 @@ class CompileWatch:
         return next(filter(None, found), "")
 
     def end_if_overdue(self, cancellation: Cancellation, taken_s: float) -> str:
-        """Do the same for one compilation, which has taken `taken_s` so far."""
+        """Cancel a compilation if `taken_s` is too long; return why the device counts as stuck, or an empty string."""
         overdue_s = taken_s - self._max_compile_s
         if not self._max_compile_s or overdue_s <= 0:
             return ""

@@ -42,14 +42,14 @@ class Scheduler:
         identity_runs: int = sys.maxsize,
         run_bytes: int = sys.maxsize,
     ) -> None:
-        """Let at most `queued_runs` wait, `identity_runs` of one identity, and all runs together take `run_bytes`."""
+        """Let at most `queued_runs` wait, `identity_runs` of one identity, and all runs allocate `run_bytes`."""
         self._lock = threading.Lock()
         self._slots = slots
         # Number of slots that a run may take without a check of its account: 0 while the scheduler is suspended.
         self._open_slots = slots
         self._suspended_for: NnrtError | None = None
         self._running: dict[Cancellation, SessionFlow] = {}
-        # The running ones whose time counts, because a run waits or has waited since they started.
+        # Running runs whose time counts, because a run waits or has waited since they started.
         self._counted: set[Cancellation] = set()
         # Runs that are computed together, by the cancellation that has their slot.
         self._joined: dict[Cancellation, Sequence[Joinable]] = {}
@@ -231,7 +231,7 @@ class Scheduler:
             if cancellation.began_ns is not None:
                 self._running[cancellation].tally.busy_ns += time.perf_counter_ns() - cancellation.began_ns
                 cancellation.began_ns = None
-            if not self._waiting.lacking and self.memory.has_left(size_bytes):
+            if not self._waiting.memory_waits and self.memory.has_left(size_bytes):
                 self.memory.take(cancellation, size_bytes)
                 return
             now = self._clock()
@@ -239,7 +239,7 @@ class Scheduler:
             flow = self._running.pop(cancellation)
             self._counted.remove(cancellation)
             self._flows.stop(flow, now)
-            queued = self._waiting.add_lacking(flow, cancellation, size_bytes)
+            queued = self._waiting.add_for_memory(flow, cancellation, size_bytes)
             self._fill_slots(now)
         self._wait(queued)
 
@@ -282,7 +282,7 @@ class Scheduler:
                 if not queued.is_granted:
                     now = self._clock()
                     self._waiting.remove(queued, now)
-                    if queued.lacks_bytes:
+                    if queued.needs_bytes:
                         self._fill_slots(now)  # Runs that need less memory may start now.
             if queued.is_granted and not has_waited:
                 self.release(queued.cancellation)
@@ -322,8 +322,8 @@ class Scheduler:
             self._running[queued.cancellation] = queued.flow
             self._count_running(queued.cancellation, queued.flow, now)
             waiting.leave(queued, now)
-            if queued.lacks_bytes:
-                self.memory.take(queued.cancellation, queued.lacks_bytes)
+            if queued.needs_bytes:
+                self.memory.take(queued.cancellation, queued.needs_bytes)
             queued.is_granted = True
             queued.on_grant()
             queued.wake()

@@ -16,14 +16,14 @@ class WaitingRuns:
         # Flows whose runs go first, and for which the limits don't count.
         self.privileged: tuple[SessionFlow, ...] = ()
         # Runs that wait for memory, in the order in which they came.
-        self.lacking: list[QueuedRun] = []
+        self.memory_waits: list[QueuedRun] = []
         self._flows = flows
         self._most = most
         self._most_of_identity = most_of_identity
 
     def __iter__(self) -> Iterator[QueuedRun]:
         yield from self._flows
-        yield from self.lacking
+        yield from self.memory_waits
 
     @property
     def full_ratio(self) -> float:
@@ -40,7 +40,7 @@ class WaitingRuns:
                 " --queued-runs",
                 "--queued-runs",
             )
-        if flow.user.identity.waiting + flow.user.identity.lacking >= self._most_of_identity:
+        if flow.user.identity.waiting + flow.user.identity.memory_waits >= self._most_of_identity:
             raise LimitReached(
                 f"{self._most_of_identity} runs of this identity wait for the device, its limit; try again later, or"
                 " raise the daemon's --identity-share or --queued-runs",
@@ -55,26 +55,26 @@ class WaitingRuns:
         flow.queued.append(queued)
         return queued
 
-    def add_lacking(self, flow: SessionFlow, cancellation: Cancellation, size_bytes: int) -> QueuedRun:
+    def add_for_memory(self, flow: SessionFlow, cancellation: Cancellation, size_bytes: int) -> QueuedRun:
         """Add a run that waits for a slot and for memory."""
         queued = QueuedRun(flow, cancellation, size_bytes)
-        self.lacking.append(queued)
-        flow.user.identity.lacking += 1
+        self.memory_waits.append(queued)
+        flow.user.identity.memory_waits += 1
         self.count += 1
         return queued
 
     def remove(self, queued: QueuedRun, now: float) -> None:
         """Remove a run that was not granted a slot."""
-        if not queued.lacks_bytes:
+        if not queued.needs_bytes:
             queued.flow.queued.remove(queued)
         self.leave(queued, now)
 
     def leave(self, queued: QueuedRun, now: float) -> None:
         """Stop counting a run that `next` has returned, or that was removed."""
         self.count -= 1
-        if queued.lacks_bytes:
-            self.lacking.remove(queued)
-            queued.flow.user.identity.lacking -= 1
+        if queued.needs_bytes:
+            self.memory_waits.remove(queued)
+            queued.flow.user.identity.memory_waits -= 1
         else:
             self._flows.dequeue(queued.flow, now)
 
@@ -83,10 +83,10 @@ class WaitingRuns:
         for flow in self.privileged:
             if flow.queued:
                 return flow.queued.popleft()
-        lacking = min(self.lacking, key=lambda each: each.flow.spent_by_owners(now), default=None)
-        if lacking is not None and not memory.has_left(lacking.lacks_bytes):
-            lacking = None
+        candidate = min(self.memory_waits, key=lambda each: each.flow.spent_by_owners(now), default=None)
+        if candidate is not None and not memory.has_left(candidate.needs_bytes):
+            candidate = None
         identity = self._flows.next_identity(now)
-        if identity is None or (lacking and lacking.flow.user.identity.spent_by(now) <= identity.spent_by(now)):
-            return lacking
+        if identity is None or (candidate and candidate.flow.user.identity.spent_by(now) <= identity.spent_by(now)):
+            return candidate
         return self._flows.take_next(identity, now)

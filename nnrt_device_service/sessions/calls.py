@@ -27,7 +27,7 @@ class Calls:
         self._streams_waiting = 0
 
     def count_call(self, end: Callable[[], object]) -> AbstractContextManager[None]:
-        """Count a call that is not a stream while the block lasts; `end` is called if the session ends first.
+        """Count a call that is no stream during the block; if the session ends first, `end` is called.
 
         Raises OutOfMemory beyond the limit.
         """
@@ -36,7 +36,7 @@ class Calls:
     def count_control_call(self, end: Callable[[], object]) -> AbstractContextManager[None]:
         """Count a call that awaits or cancels runs, as `count_call` does.
 
-        These calls have a limit of their own, equal to that of streams, so that no other calls can keep them out.
+        These calls have a limit of their own, equal to that of streams, so that other calls can't use it up.
         """
         return self._counted("control calls under way", self._settings.session_streams, "--session-streams", end)
 
@@ -48,10 +48,10 @@ class Calls:
     def count_local_connection(self, end: Callable[[], object]) -> Iterator[None]:
         """Count a connection of the local socket, as `count_call` does.
 
-        The limit is one for each stream, and one for sharing memory. A connection that `break_off` has returned doesn't
-        count any more, though a run on it may go on.
+        A session may have one connection for each stream, and one more for sharing memory. `break_off` stops counting
+        a connection at once, although a run on it may go on.
         """
-        place = (end,)
+        entry = (end,)
         with self._lock:
             self._require_open()
             if len(self._local_connections) >= self._settings.session_streams + 1:
@@ -60,12 +60,12 @@ class Calls:
                     " fewer, or raise the daemon's --session-streams",
                     "--session-streams",
                 )
-            self._local_connections.add(place)
+            self._local_connections.add(entry)
         try:
             yield
         finally:
             with self._lock:
-                self._local_connections.discard(place)
+                self._local_connections.discard(entry)
 
     def count_stream(self, end: Callable[[], object]) -> AbstractContextManager[None]:
         """Count a stream of any kind, as `count_call` does.

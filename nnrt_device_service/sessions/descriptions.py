@@ -1,4 +1,4 @@
-"""Descriptions of a session: what runs of one kind have in common, by the numbers that the client chose."""
+"""Run descriptions of a session: what runs of one kind have in common, by a number that the client chose."""
 
 import threading
 from collections.abc import Sequence
@@ -46,10 +46,11 @@ class DescribedOutput(NamedTuple):
 
 
 class Description:
-    """What runs of one kind have in common: the model, and the type, shape and place of each tensor."""
+    """Properties that runs of one kind share: the model, and the type, shape and place of each tensor."""
 
     __slots__ = (
         "bucket",
+        "expected_outputs",
         "has_chunks",
         "has_regions",
         "held_bytes",
@@ -64,7 +65,6 @@ class Description:
         "out_bytes",
         "outputs",
         "profile",
-        "promised",
         "token",
         "traceparent",
         "writes_regions",
@@ -91,11 +91,11 @@ class Description:
         # Inline inputs: shape, dtype and offset of each.
         self.inline: list[tuple[Shape, np.dtype[np.generic], int]] = []
         # Shapes and types of the outputs; None if the client doesn't know all of them, or doesn't want all outputs.
-        self.promised: list[tuple[Shape, np.dtype[np.generic] | None]] | None = None
+        self.expected_outputs: list[tuple[Shape, np.dtype[np.generic] | None]] | None = None
         if not any(tensor.is_open or tensor.place == NOWHERE for tensor in outputs):
-            self.promised = [(tensor.shape, tensor.dtype) for tensor in outputs]
-        # Whether a reply consists only of outputs if these are as promised; `out_bytes` is their size.
-        self.is_plain = self.promised is not None and not (profile or traceparent)
+            self.expected_outputs = [(tensor.shape, tensor.dtype) for tensor in outputs]
+        # Whether a reply contains nothing but outputs if they are the expected ones; `out_bytes` is their size.
+        self.is_plain = self.expected_outputs is not None and not (profile or traceparent)
         self.out_bytes = sum([tensor.size_bytes for tensor in outputs])
         read = [tensor.place for tensor in inputs]
         self.writes_regions = REGION in [tensor.place for tensor in outputs]
@@ -128,8 +128,11 @@ class Description:
             if offset is not None
         ]
 
-    def is_kept_by(self, outputs: Sequence[Array], *, is_written: bool) -> bool:
-        """Return whether outputs are as the client expects them; `is_written` says that those for regions are there."""
+    def is_match(self, outputs: Sequence[Array], *, is_written: bool) -> bool:
+        """Return whether outputs have the shapes and types that the client expects.
+
+        `is_written` says whether the outputs for regions have been written there.
+        """
         return all(
             expected.place == NOWHERE
             or (
@@ -145,7 +148,7 @@ NO_LAYOUT = FrameLayout((), (), 0)
 
 
 class Descriptions:
-    """Latest MAX_DESCRIPTIONS descriptions by their numbers, as far as the session's budget has room for them.
+    """Latest MAX_DESCRIPTIONS run descriptions of a session by number, as far as its memory budget allows.
 
     Every run calls `get`, so it takes no lock.
     """

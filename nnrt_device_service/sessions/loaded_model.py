@@ -16,7 +16,7 @@ from nnrt_hdi.tensor import Array, TensorForm
 
 
 class _Released(PreparedModel):
-    """Placeholder of a closed model: descriptions and replies that outlive it must keep nothing of the backend's."""
+    """Placeholder for a closed model, so that descriptions and replies that outlive it keep no backend object alive."""
 
     inputs = outputs = ()
 
@@ -33,7 +33,7 @@ _RELEASED = _Released()
 class LoadedModel:
     """Prepared model of a session, closed after it has been released and its last run has ended.
 
-    As a context manager it keeps the model open for a block; any number of blocks may be under way.
+    As a context manager it keeps the model open during the block; blocks may overlap.
     """
 
     __slots__ = (
@@ -81,7 +81,7 @@ class LoadedModel:
         self.shared: SharedModel | None = None
         # Nanoseconds that its runs usually take on the device; None before the first has ended.
         self.usual_ns: int | None = None
-        # What the latest run took.
+        # Nanoseconds that the latest run took on the device.
         self._latest_ns = 0
         self._close = close or prepared.close
         self._freeing = freeing

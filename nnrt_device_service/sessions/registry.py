@@ -13,21 +13,21 @@ from nnrt_device_service.access.identity import ANYBODY, Identity, Role
 from nnrt_device_service.host.steps import take_each
 from nnrt_device_service.memory.freeing import Freeing
 from nnrt_device_service.memory.memory_budget import SharedBudget
-from nnrt_device_service.sessions.session import HELD_KINDS, Session
+from nnrt_device_service.sessions.session import MEMORY_KINDS, Session
 from nnrt_device_service.settings import LimitReached, Settings
 from nnrt_hdi.counters import DeviceCounters
 from nnrt_hdi.errors import OperationForbidden, UnknownHandle
 
 _log = logging.getLogger(__name__)
 
-# One of so many sessions is reserved for clients that administer the daemon.
-_PLACES_PER_RESERVED = 16
+# One in this many sessions is reserved for clients that administer the daemon.
+_SESSIONS_PER_RESERVED = 16
 # Seconds that a daemon that ends waits for sessions that other threads are closing.
 CLOSE_S = 1.0
 
 
 class _Entry:
-    """Session, and what ends the stream that its client is attached by."""
+    """Session, and the function that ends its client's stream."""
 
     __slots__ = ("detached_at", "hang_up", "session")
 
@@ -48,7 +48,7 @@ class SessionRegistry:
         self._freeing = freeing
         self.counters = Counters()
         # Budget of all sessions together, with a part for each identity.
-        self.held = SharedBudget(held_bytes, settings.share_of(held_bytes))
+        self.budget = SharedBudget(held_bytes, settings.share_of(held_bytes))
         self._lock = threading.Lock()
         self._sessions: dict[bytes, _Entry] = {}
         # Sessions that are to be closed, each with the cause.
@@ -56,8 +56,8 @@ class SessionRegistry:
         # Number of sessions that threads are closing now.
         self._closing = 0
         self._has_closed = threading.Condition(self._lock)
-        # Number of sessions that clients may open that don't administer the daemon.
-        self._places = settings.max_sessions - settings.max_sessions // _PLACES_PER_RESERVED
+        # Most sessions of clients that don't administer the daemon.
+        self._client_limit = settings.max_sessions - settings.max_sessions // _SESSIONS_PER_RESERVED
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -66,13 +66,13 @@ class SessionRegistry:
         """Return the sessions that exist now."""
         return [entry.session for entry in list(self._sessions.values())]
 
-    def held_by_kind(self) -> dict[str, int]:
+    def bytes_by_kind(self) -> dict[str, int]:
         """Return the bytes in use by kind; their sum is approximate, as sessions change meanwhile."""
         sizes = Counter[str]()
         for entry in list(self._sessions.values()):
-            sizes.update(entry.session.held_by_kind())
-        kinds = {kind: sizes[kind] for kind in HELD_KINDS}
-        return {**kinds, "other": max(self.held.used_bytes - sizes.total(), 0)}
+            sizes.update(entry.session.bytes_by_kind())
+        kinds = {kind: sizes[kind] for kind in MEMORY_KINDS}
+        return {**kinds, "other": max(self.budget.used_bytes - sizes.total(), 0)}
 
     def open(self, client: str, hang_up: Callable[[], object], identity: Identity = ANYBODY) -> Session:
         """Open a session, whose stream `hang_up` ends.
@@ -85,22 +85,22 @@ class SessionRegistry:
             if evicted is not None:
                 del self._sessions[evicted.session.id]
             usage = self.counters.open(identity)
-            session = Session(self._settings, client, self._freeing, self.held.share(str(identity)), identity, usage)
+            session = Session(self._settings, client, self._freeing, self.budget.share(str(identity)), identity, usage)
             session.on_closed = partial(self.counters.close, usage)
             self._sessions[session.id] = _Entry(session, hang_up)
         if evicted is not None:
             _log.info(
                 "client %s has not come back; its session makes room for another",
                 evicted.session.client,
-                extra=evicted.session.names,
+                extra=evicted.session.log_fields,
             )
             evicted.session.close("it made room for another")
         return session
 
     def own_session(self, identity: Identity) -> Session:
-        """Return a session of the daemon itself, which has no stream and doesn't count in the limits of sessions."""
+        """Make a session for the daemon itself, which has no stream and doesn't count in the limits of sessions."""
         usage = self.counters.open(identity)
-        budget = self.held.share(str(identity))
+        budget = self.budget.share(str(identity))
         session = Session(self._settings, f"the {identity}", self._freeing, budget, identity, usage)
         session.on_closed = partial(self.counters.close, usage)
         return session
@@ -108,23 +108,23 @@ class SessionRegistry:
     def snapshot_counters(self, usage: Usage | None, under_way_ns: Mapping[Tally, int]) -> DeviceCounters:
         """Return the counters of one identity, or of all if `usage` is None.
 
-        `under_way_ns` are the times of what is on the device now, which the counters include.
+        The counters include `under_way_ns`, the time that running work has spent on the device so far.
         """
         connections: Counter[str] = Counter()
         held_bytes: Counter[str] = Counter()
         with self._lock:
             entries = list(self._sessions.values())
-        held_bytes.update(self.held.by_identity())
+        held_bytes.update(self.budget.by_identity())
         for entry in entries:
             session = entry.session
             connections[session.usage.identity] += session.calls.local_connection_count + (entry.hang_up is not None)
-        return self.counters.told(usage, connections, held_bytes, under_way_ns)
+        return self.counters.snapshot(usage, connections, held_bytes, under_way_ns)
 
     def _find_evicted(self, identity: Identity) -> _Entry | None:
         """Return the session to close before the identity opens one, or None; raise OutOfMemory if all are attached."""
         most, everybody = self._settings.max_sessions, list(self._sessions.values())
         own = [entry for entry in everybody if entry.session.identity.is_same(identity)]
-        is_full = len(everybody) >= (most if identity.role is Role.ADMINISTER else self._places)
+        is_full = len(everybody) >= (most if identity.role is Role.ADMINISTER else self._client_limit)
         has_its_share = len(own) >= self._settings.share_of(most)
         if not (is_full or has_its_share):
             return None
@@ -169,7 +169,7 @@ class SessionRegistry:
             if entry is None or entry.hang_up != hang_up:
                 return
             entry.hang_up, entry.detached_at = None, time.monotonic()
-        _log.info("client %s is not connected any more", session.client, extra=session.names)
+        _log.info("client %s is not connected any more", session.client, extra=session.log_fields)
         if not self._settings.lease_s:
             self.close(session, "the connection was lost")
 
@@ -179,13 +179,13 @@ class SessionRegistry:
             self._sessions.pop(session.id, None)
         session.close(cause)
 
-    def forgive_silence(self) -> None:
-        """Count all clients as heard now, because this process itself stood still."""
+    def reset_silence(self) -> None:
+        """Restart the heartbeat timeout of every session, because this process itself was suspended."""
         for entry in list(self._sessions.values()):
             entry.session.touch()
 
     def end_stalled_inputs(self) -> None:
-        """End the streams on which the rest of an input doesn't come, and free spare memory of chunked inputs."""
+        """End streams on which the next chunk of an input doesn't arrive, and free unused memory for such inputs."""
         for entry in list(self._sessions.values()):
             entry.session.chunked_inputs.end_stalled(self._settings.heartbeat_timeout_s)
 
@@ -198,8 +198,8 @@ class SessionRegistry:
             if (hang_up := entry.hang_up) is not None and entry.session.last_heard < horizon
         ]
         for session, hang_up in silent:
-            # Detach first: without a lease that ends the session, so calls of a client that sees its stream end are
-            # refused, not broken off.
+            # Detach first: without a lease this ends the session. So if the client makes a call when it sees its stream
+            # end, the call is refused instead of being cut off.
             take_each((partial(self.detach, session, hang_up), hang_up), f"hanging up on client {session.client}")
         return [session for session, _ in silent]
 

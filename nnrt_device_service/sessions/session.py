@@ -35,11 +35,11 @@ from nnrt_hdi.tensor import TensorSpec
 
 _log = logging.getLogger(__name__)
 
-# Kinds of what a session keeps in memory, as metrics name them.
-HELD_KINDS = ("buffers", "constants", "models", "replies")
+# Kinds of memory that sessions use, as metrics name them.
+MEMORY_KINDS = ("buffers", "constants", "models", "replies")
 _LABEL_LENGTH = 8
 
-# Number of models that a session may build at a time without checking one of them twice.
+# Most checked models that a session keeps until their missing constants arrive.
 _MOST_CHECKED = 4
 # Number of latest given-up compilations that are remembered, because they may still end.
 _REMEMBERED_REQUESTS = 1024
@@ -130,7 +130,7 @@ class Session:
         self.calls = Calls(settings)
 
     @property
-    def names(self) -> dict[str, object]:
+    def log_fields(self) -> dict[str, object]:
         """Fields of log entries that name the session and its identity."""
         return {"session": self.label, "identity": str(self.identity)}
 
@@ -146,11 +146,11 @@ class Session:
                 raise OperationForbidden("another process is attached to this session's local socket")
             self.local_peer = peer
 
-    def held_by_kind(self) -> dict[str, int]:
+    def bytes_by_kind(self) -> dict[str, int]:
         """Return the bytes of the budget in use, by kind."""
         models = self._model_bytes + self.descriptions.held_bytes
         sizes = (self.buffers.held_bytes, self.constants.held_bytes, models, self.runs.held_bytes)
-        return dict(zip(HELD_KINDS, sizes, strict=True))
+        return dict(zip(MEMORY_KINDS, sizes, strict=True))
 
     def touch(self) -> None:
         """Note that the client gave a sign of life now."""
@@ -190,18 +190,18 @@ class Session:
         return model_id
 
     def discard(self, prepared: PreparedModel, undo: ExitStack, close: Callable[[], object] | None = None) -> None:
-        """Close a model that no client gets, as LoadedModel does, and close `undo` after it."""
+        """Close a model that is handed to no client, as LoadedModel does, then close `undo`."""
         with self._freeing.await_own():
             LoadedModel(prepared, self._freeing, undo.pop_all().close, close=close).release()
 
-    def hold_for_model(self, size_bytes: int, undo: ExitStack) -> None:
-        """Reserve the bytes that a model takes besides uploaded constants, until `undo`; raise OutOfMemory."""
+    def reserve_for_model(self, size_bytes: int, undo: ExitStack) -> None:
+        """Reserve a model's bytes besides uploaded constants until `undo` is closed; raise OutOfMemory."""
         self.budget.reserve(size_bytes)
         undo.callback(self._release_model_bytes, size_bytes)
         with self._lock:
             self._model_bytes += size_bytes
 
-    def hold_shared(self, size_bytes: int, undo: ExitStack) -> None:
+    def reserve_shared(self, size_bytes: int, undo: ExitStack) -> None:
         """Reserve the bytes of a model that another session has made, until `undo`; raise OutOfMemory.
 
         They count in the budgets of the session and of its identity. In the budget of all sessions they count already.
@@ -243,7 +243,7 @@ class Session:
             self.buffers.release_all_of(model_id)
 
     def adopt_exported(self, model_id: int, parts: Sequence[memoryview]) -> list[int]:
-        """Return the ids of new buffers with what a model exported; they are released with the model at the latest."""
+        """Make buffers of the parts that a model exported and return their ids. Releasing the model releases them."""
         buffer_ids = self.buffers.adopt_all(parts, owner=model_id)
         if model_id not in self.models:
             self.buffers.release_all_of(model_id)
@@ -256,7 +256,7 @@ class Session:
         self.files.release(buffer_id)
 
     def remember(self, request_id: bytes, made: Prepared) -> None:
-        """Note which request made a model, for a client that asks again because it lost the reply, or gives it up."""
+        """Note which request made a model: its client may repeat a request whose reply was lost, or give it up."""
         with self._lock:
             if request_id and made.model_id in self.models:
                 self.prepared_by[request_id] = made
@@ -265,7 +265,7 @@ class Session:
             self.release_model(made.model_id)
 
     def give_up(self, request_id: bytes) -> None:
-        """Release the model that a compilation has made, or is about to make."""
+        """Release the model that the compilation of a request has made, or will make."""
         with self._lock:
             made = self.prepared_by.get(request_id)
             self._given_up[request_id] = None
@@ -277,14 +277,14 @@ class Session:
     # ---- its end
 
     def end(self) -> None:
-        """Let nothing more begin, end calls and connections, and cancel runs and compilations, without waiting.
+        """Refuse new work, end calls and connections, and cancel runs and compilations, without waiting.
 
         Idempotent.
         """
         with self._lock:
             self.is_open = False
         endings = self.calls.break_off(for_good=True)
-        # Calls first: to the client a run that ends with its session is a lost session, not a run that was cancelled.
+        # End calls before cancelling runs, so that these runs' clients learn of a lost session, not of a cancellation.
         cancels = [cancellation.cancel for cancellation in list(self.cancellations)]
         take_each((*endings, *cancels), f"ending the session of client {self.client}")
 

@@ -17,7 +17,7 @@ from nnrt_device_service.announcing.announcer import Announcer
 from nnrt_device_service.device import FREE_S, Device
 from nnrt_device_service.host.exit import ExitCode, exit_at_once
 from nnrt_device_service.host.log_handler import flush_log
-from nnrt_device_service.host.readiness import sign_of_life_s, tell_alive, tell_condition, tell_ready, tell_stopping
+from nnrt_device_service.host.readiness import send_alive, send_condition, send_ready, send_stopping, sign_of_life_s
 from nnrt_device_service.host.rounds import Rounds
 from nnrt_device_service.runs.replies import Replies
 from nnrt_device_service.sessions.registry import CLOSE_S
@@ -62,8 +62,8 @@ _END_S = 5.0
 # Threads for calls that belong to no session: of other services, such as health, or to be refused.
 _OTHER_THREADS = 6 * FOREIGN_CALLS
 _MIN_WATCH_INTERVAL_S, _MAX_WATCH_INTERVAL_S = 0.02, 1.0
-# Seconds in which clients can learn, with their next beats, that the device is stuck.
-_TELL_S = 3.0
+# Seconds that clients get to learn, with their next heartbeat, that the device is stuck.
+_NOTICE_S = 3.0
 # Seconds that a connection gets to begin HTTP/2, and that it may stay without a call.
 _HANDSHAKE_S, _IDLE_S = 5.0, 30.0
 # Fraction of the process's descriptors that connections may take; the rest is for shared memory and files.
@@ -167,13 +167,13 @@ class Daemon:
         if self._announcer is not None:
             self._announcer.start(bound)
         _log.info("serving %s on %s", self._device.info.device_name, ", ".join(bound))
-        tell_ready(self._device.info.device_name, bound, self._device.out)
+        send_ready(self._device.info.device_name, bound, self._device.suspension_reason)
         return bound
 
     def drain(self) -> bool:
         """Refuse new work, wait for work under way within the drain time, and stop; return whether all work ended."""
         _log.info("draining")
-        tell_stopping(self._settings.drain_timeout_s + _STOP_S + 2 * _STOP_GRACE_S + CLOSE_S + FREE_S + _END_S)
+        send_stopping(self._settings.drain_timeout_s + _STOP_S + 2 * _STOP_GRACE_S + CLOSE_S + FREE_S + _END_S)
         if self._announcer is not None:
             self._announcer.withdraw()
         self._device.stop_canary()
@@ -235,15 +235,15 @@ class Daemon:
         return address if path != address else f"{address.rpartition(':')[0]}:{port}"
 
     def _has_lost_its_rights(self, session: Session) -> bool:
-        return not self._identities.still_holds(session.identity)
+        return not self._identities.is_valid(session.identity)
 
     def _report_condition(self) -> None:
         """Report that the canary has taken the device out of service, or has put it back."""
         self._update_health()
-        tell_condition(self._device.info.device_name, self._device.out)
+        send_condition(self._device.info.device_name, self._device.suspension_reason)
 
     def _update_health(self) -> None:
-        """Let the health service say whether the device takes work."""
+        """Set the health service's status by whether the device takes work."""
         is_out = self._device.status is DeviceStatus.OFFLINE
         reply = health_pb2.HealthCheckResponse
         self._set_health(reply.NOT_SERVING if is_out else reply.SERVING)
@@ -261,17 +261,17 @@ class Daemon:
         memory = IdleMemory()
         rounds.take("serving", self._require_serving)
         rounds.take("store", self._require_whole_store)
-        rounds.take("work", self._look_after_work, after_standstill=lambda: None)
-        rounds.take("memory", lambda: memory.look(len(sessions), time.monotonic(), self._device.models.shared.changes))
+        rounds.take("work", self._cancel_overdue, after_standstill=lambda: None)
+        rounds.take("memory", lambda: memory.check(len(sessions), time.monotonic(), self._device.models.shared.changes))
         rounds.take("inputs", sessions.end_stalled_inputs)
         rounds.take("rights", self._cut_off_those_without_rights)
         rounds.take("cut-off", sessions.close_cut_off)
-        rounds.take("silence", self._hang_up_silent, after_standstill=sessions.forgive_silence)
+        rounds.take("silence", self._hang_up_silent, after_standstill=sessions.reset_silence)
         rounds.take("leases", self._close_expired)
         rounds.take("refusals", self._device.refusals.summarize)
         rounds.take("log", flush_log)
-        signs = SignsOfLife(rounds, sign_s, lambda: tell_alive(addresses, self._device.out))
-        rounds.take("life", signs.look, after_standstill=lambda: None)
+        signs = SignsOfLife(rounds, sign_s, lambda: send_alive(addresses, self._device.suspension_reason))
+        rounds.take("life", signs.check, after_standstill=lambda: None)
 
     def _require_serving(self) -> None:
         if not all(thread.is_alive() for thread in self._serving) and not self._stopped.is_set():
@@ -281,8 +281,8 @@ class Daemon:
         if damage := self._device.models.stored.damage():
             exit_at_once(ExitCode.DAMAGED, f"a file of the model store was cut short: {damage}")
 
-    def _look_after_work(self) -> None:
-        self._device.look_after_work()
+    def _cancel_overdue(self) -> None:
+        self._device.cancel_overdue()
         if self._device.stuck:
             self._give_up(self._device.stuck)
 
@@ -302,7 +302,7 @@ class Daemon:
         """Tell the clients that the device is stuck, and end the process: nothing else stops the device's work."""
         _log.critical("the device is stuck: %s", why)
         self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
-        until = time.monotonic() + _TELL_S
+        until = time.monotonic() + _NOTICE_S
         while len(self._device.sessions) and time.monotonic() < until:
             self._stopped.wait(_MIN_WATCH_INTERVAL_S)
         self._server.stop(_STOP_GRACE_S).wait(_STOP_GRACE_S)  # So that the last replies are sent.
@@ -311,7 +311,7 @@ class Daemon:
 
 def _log_clients(sessions: Sequence[Session], message: str) -> None:
     for session in sessions:
-        _log.info(message, session.client, extra=session.names)
+        _log.info(message, session.client, extra=session.log_fields)
 
 
 def _traces(device: Device) -> "Traces":

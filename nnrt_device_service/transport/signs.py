@@ -1,4 +1,4 @@
-"""Steps of the daemon's watch besides its device: signs of life, and memory that is no longer used."""
+"""Periodic steps of the daemon's watch that don't concern the device: signs of life, and return of idle memory."""
 
 import logging
 import time
@@ -21,36 +21,36 @@ class SignsOfLife:
     The supervisor replaces a daemon that sends none.
     """
 
-    def __init__(self, rounds: Rounds, every_s: float | None, tell: Callable[[], None]) -> None:
-        """Call `tell` about every `every_s` seconds; None means that no supervisor wants signs.
+    def __init__(self, rounds: Rounds, every_s: float | None, notify: Callable[[], None]) -> None:
+        """Call `notify` about every `every_s` seconds; None means never, as there is no supervisor.
 
-        Steps that hang are logged in either case.
+        Steps that hang are logged in any case.
         """
         self._rounds = rounds
         self._every_s = every_s
-        self._tell = tell
-        self._told_at = time.monotonic()
+        self._notify = notify
+        self._notified_at = time.monotonic()
         self._hanging: list[str] = []
 
-    def look(self) -> None:
+    def check(self) -> None:
         hanging = self._rounds.hanging(self._every_s or _HANGING_S)
         if hanging and hanging != self._hanging:
             _log.critical("a step of the watch hangs (%s): the daemon sends no signs of life", ", ".join(hanging))
         self._hanging, now = hanging, time.monotonic()
-        if not hanging and self._every_s and now - self._told_at >= self._every_s - self._rounds.interval_s / 2:
-            self._told_at = now
-            self._tell()
+        if not hanging and self._every_s and now - self._notified_at >= self._every_s - self._rounds.interval_s / 2:
+            self._notified_at = now
+            self._notify()
 
 
 class IdleMemory:
-    """Gives free memory back to the host: after changes of models, and once no client has come for `_GIVE_BACK_S`."""
+    """Returns free memory to the host after changes of models, and `_GIVE_BACK_S` after the last session."""
 
     def __init__(self) -> None:
         self._idle_since: float | None = None
         self._changes = 0
 
-    def look(self, sessions: int, now: float, changes: int) -> None:
-        """Look at the number of sessions, and at that of models made, exported and closed so far."""
+    def check(self, sessions: int, now: float, changes: int) -> None:
+        """Compare the numbers of sessions, and of models made, exported and closed so far, with those before."""
         if changes != self._changes:
             self._changes = changes
             give_back_freed_memory(collects_garbage=False)

@@ -288,9 +288,9 @@ def test_a_file_that_may_be_read_later(tmp_path: Path) -> None:
     bob = access.identity(Credentials("host", certificate="bob"))
     path.write_text("alice run certificate alice\n")
     path.chmod(0o666)
-    assert access.still_holds(bob)
+    assert access.is_valid(bob)
     path.chmod(0o600)
-    until(lambda: not access.still_holds(bob))
+    until(lambda: not access.is_valid(bob))
 
     outcomes = iter((True, False, True))
 
@@ -312,10 +312,10 @@ def test_a_file_that_is_being_written(tmp_path: Path) -> None:
     access = AccessFile(path)
     bob = access.identity(Credentials("host", certificate="bob"))
     with path.open("w") as file:
-        assert access.still_holds(bob)
+        assert access.is_valid(bob)
         file.write("alice run certificate alice\n")
         file.flush()
-        assert access.still_holds(bob)
+        assert access.is_valid(bob)
         file.write("bob compile certificate bob\n")
     until(lambda: access.identity(Credentials("host", certificate="bob")).role is Role.COMPILE)
 

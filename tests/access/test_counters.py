@@ -160,13 +160,13 @@ def test_time_that_was_told_is_never_less() -> None:
     counters = Counters()
     usage = counters.open(Identity("host", "a"))
     usage.runs.busy_ns = 1000
-    looked_at = counters.told(None, under_way_ns={usage.runs: 50}).identities[0].run_s
+    looked_at = counters.snapshot(None, under_way_ns={usage.runs: 50}).identities[0].run_s
     busy_s = counters.busy_s({usage.runs: 50})
-    assert counters.told(None).identities[0].run_s == looked_at == busy_s == counters.busy_s({}) == 1050e-9
+    assert counters.snapshot(None).identities[0].run_s == looked_at == busy_s == counters.busy_s({}) == 1050e-9
     counters.close(usage)
     for number in range(MOST_AWAY):
         counters.close(counters.open(Identity("host", str(number))))
-    assert counters.told(None).identities[-1].run_s == looked_at
+    assert counters.snapshot(None).identities[-1].run_s == looked_at
 
 
 def test_durations() -> None:
@@ -221,8 +221,8 @@ def test_identities_without_end() -> None:
         usage.count_run(1, 2, 3, in_bytes=4, out_bytes=5)
         usage.runs.busy_ns += 1000
         counters.close(usage)
-    counters.of(Identity("host", "never here")).count_error(InvalidParameter("nothing"))
-    told = counters.told(None).identities
+    counters.find(Identity("host", "never here")).count_error(InvalidParameter("nothing"))
+    told = counters.snapshot(None).identities
     assert len(told) == MOST_AWAY + 2
     assert told[0].identity == "host stays"
     assert (told[1].identity, told[-1].identity) == ("host 10", "")

@@ -154,7 +154,7 @@ def test_what_a_session_leaves_comes_back() -> None:
     del left, session
     gc.collect()
     sessions[0].budget.reserve(30 * MIB)
-    assert registry.held.used_bytes == 60 * MIB
+    assert registry.budget.used_bytes == 60 * MIB
 
 
 def test_an_identity_with_its_share_makes_nobody_else_go() -> None:

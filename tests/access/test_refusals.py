@@ -74,7 +74,7 @@ def test_guesses_wait_and_are_counted(start_daemon: StartDaemon, access: Access,
 def test_many_sources_take_little_memory_and_few_lines(tmp_path: Path) -> None:
     log = tmp_path / "audit"
     audit = AuditLog(str(log))
-    made = Refusals(audit, most_places=1)
+    made = Refusals(audit, most_waiting=1)
     most = 4 * MOST_SOURCES
     for _ in range(2):
         for number in range(most):
@@ -96,7 +96,7 @@ def test_a_source_that_rests_is_forgotten(tmp_path: Path, monkeypatch: pytest.Mo
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     audit = AuditLog(str(tmp_path / "audit"))
-    made = Refusals(audit, most_places=1)
+    made = Refusals(audit, most_waiting=1)
     assert [made.audit("host 1", None) for _ in range(BURST + 1)] == [True] * BURST + [False]
     now = 11.0
     assert [made.audit("host 1", None) for _ in range(2)] == [True, False]
@@ -118,23 +118,27 @@ def test_few_have_places_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the others a few are looked at in each second, in which an honest client of their source gets in."""
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    made = Refusals(AuditLog(""), most_places=0)
-    with made.place("host 1") as first, made.place("host 1") as second, made.place("host 2") as other:
+    made = Refusals(AuditLog(""), most_waiting=0)
+    with (
+        made.reserve_wait("host 1") as first,
+        made.reserve_wait("host 1") as second,
+        made.reserve_wait("host 2") as other,
+    ):
         assert (first, second, other) == (True, False, True)
-        assert [made.may_look("host 1") for _ in range(RESERVE + 1)] == [True] * RESERVE + [False]
-        assert made.may_look("host 2")
+        assert [made.may_check("host 1") for _ in range(RESERVE + 1)] == [True] * RESERVE + [False]
+        assert made.may_check("host 2")
         now = 1.0
-        assert [made.may_look("host 1") for _ in range(RESERVE + 1)] == [True] * RESERVE + [False]
-    with made.place("host 1") as again:
+        assert [made.may_check("host 1") for _ in range(RESERVE + 1)] == [True] * RESERVE + [False]
+    with made.reserve_wait("host 1") as again:
         assert again
 
 
 def test_no_source_has_all_places() -> None:
-    made = Refusals(AuditLog(""), most_places=1000)
+    made = Refusals(AuditLog(""), most_waiting=1000)
     with ExitStack() as places:
-        while places.enter_context(made.place("host 1")):
+        while places.enter_context(made.reserve_wait("host 1")):
             pass
-        assert places.enter_context(made.place("host 2"))
+        assert places.enter_context(made.reserve_wait("host 2"))
 
 
 def test_many_guesses_at_a_time(start_daemon: StartDaemon, access: Access) -> None:

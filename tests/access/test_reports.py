@@ -12,8 +12,8 @@ from access.conftest import Access, Fleet, start
 from access.test_access import compile_and_run
 from nnrt_client import Runtime
 from nnrt_client.session.device import session_of
-from nnrt_device_service.reports.archive import unpacked
-from nnrt_device_service.reports.hidden import without
+from nnrt_device_service.reports.archive import unpack
+from nnrt_device_service.reports.hidden import hide_values
 from nnrt_hdi.wire import SESSION_METADATA
 
 SECRET = "hunter2-" + "x" * 30
@@ -38,7 +38,7 @@ def test_nothing_secret_is_told(
         assert isinstance(session, bytes)
         daemon.send(signal.SIGUSR1)
         (path,) = until(lambda: list(reports.glob("nnrt-report-*")))
-    parts = unpacked(path.read_bytes())
+    parts = unpack(path.read_bytes())
     everything = "\n".join(parts.values())
     for secret in (SECRET, session.hex(), token, fleet.key.read_text().splitlines()[1]):
         assert secret
@@ -58,4 +58,4 @@ def test_a_secret_may_have_any_form() -> None:
     """Of JSON, or as a part of a URL: that of a proxy, or of a store that a backend has as an option."""
     odd = 'hunter2"\\\u00e9'
     told = f"{odd} {json.dumps(odd)} https://me:{SECRET}@proxy:1/a@b?c=1 https://{SECRET}@store/x https://h/a@b"
-    assert without([odd], told) == '*** "***" https://***@proxy:1/a@b?c=1 https://***@store/x https://h/a@b'
+    assert hide_values([odd], told) == '*** "***" https://***@proxy:1/a@b?c=1 https://***@store/x https://h/a@b'

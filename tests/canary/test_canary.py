@@ -11,8 +11,8 @@ from freed_at_once import freed_at_once
 from nnrt_backend_onnxruntime import create as create_onnxruntime
 from nnrt_backend_reference import create as create_reference
 
-from nnrt_device_service.health.canary import Accompanied, Canary, Trial, Verdict, why_wrong
-from nnrt_device_service.health.canary_model import candidates, first_taken
+from nnrt_device_service.health.canary import Canary, ObservedModel, Trial, Verdict, why_wrong
+from nnrt_device_service.health.canary_model import candidates, first_supported
 from nnrt_device_service.host.threads import Threads
 from nnrt_device_service.memory.memory_budget import MemoryBudget
 from nnrt_device_service.sessions.session import Session
@@ -80,7 +80,7 @@ def test_the_first_model_that_a_device_takes() -> None:
             raise Unsupported("it computes INT8 only")
         return inferred(graph)
 
-    assert first_taken(check).graph.name == "dense INT8"
+    assert first_supported(check).graph.name == "dense INT8"
 
 
 def test_a_device_that_takes_none() -> None:
@@ -88,7 +88,7 @@ def test_a_device_that_takes_none() -> None:
         raise Unsupported("it computes nothing")
 
     with pytest.raises(Unsupported, match=r"--canary: the device runs none of .*dense FLOAT32: it computes nothing"):
-        first_taken(check)
+        first_supported(check)
 
 
 def test_a_daemon_whose_device_takes_none_does_not_start(start_daemon: StartDaemon) -> None:
@@ -118,7 +118,7 @@ class Kept:
         model = MODELS["dense FLOAT32"]
         compiled = create_reference({}).prepare(inferred(model.graph), ModelConfig(), lambda fraction: None)
         self.has_company = self.is_compiling = False
-        prepared = Accompanied(compiled, lambda: self.has_company, lambda: self.is_compiling)
+        prepared = ObservedModel(compiled, lambda: self.has_company, lambda: self.is_compiling)
         # What a run seems to have taken, and what comes before it.
         self.answer_ns = MS
         self.before: Callable[[Cancellation], object] = id

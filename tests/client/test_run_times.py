@@ -305,7 +305,7 @@ def stamps(*told: int, clock: DaemonClock | None = None) -> Stamps:
     """Those of a run of 400 ns, of which 100 passed between request and reply."""
     made = Stamps(clock or DaemonClock())
     made.began_ns, made.packing_ns, made.sent_ns, made.answered_ns, made.unpacked_ns = 0, 100, 200, 300, 400
-    made.told = told
+    made.reply_times = told
     return made
 
 

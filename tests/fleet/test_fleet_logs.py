@@ -10,7 +10,7 @@ import pytest
 from waiting import until
 
 from fleet.fleet_process import FleetProcess, fleet_file, nnrt_device, ps
-from nnrt_device_service.reports.archive import unpacked
+from nnrt_device_service.reports.archive import unpack
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +37,7 @@ def test_reports_of_devices(start_fleet: StartFleet, state: Path, tmp_path: Path
     reports = tmp_path / "reports"
     reports.mkdir()
     nnrt_device("report", "--state-dir", state, "-o", reports).check_returncode()
-    named = {each.name.split("-")[2]: unpacked(each.read_bytes()) for each in reports.iterdir()}
+    named = {each.name.split("-")[2]: unpack(each.read_bytes()) for each in reports.iterdir()}
     assert set(named) == {"a", "b"}
     for name, parts in named.items():
         row = json.loads(parts["fleet.json"])
@@ -48,7 +48,7 @@ def test_reports_of_devices(start_fleet: StartFleet, state: Path, tmp_path: Path
     log.write_text(f"{log.read_text()}the license hunter2-hunter2 has ended\n")
     nnrt_device("drain", "b", "--state-dir", state).check_returncode()
     done = nnrt_device("report", "b", "--state-dir", state, "-o", reports)
-    parts = unpacked(Path(done.stdout.strip().partition(": ")[2]).read_bytes())
+    parts = unpack(Path(done.stdout.strip().partition(": ")[2]).read_bytes())
     assert set(parts) == {"fleet.json", "log-file.txt"}
     assert json.loads(parts["fleet.json"])["state"] == "drained"
     assert "the license *** has ended" in parts["log-file.txt"]

@@ -331,12 +331,12 @@ def test_a_wrong_size_does_not_poison_a_constant() -> None:
     through = TensorSpec(DataType.FLOAT32, (512,))
     graph = Graph(tensors=(through, through), nodes=(), inputs=(1,), outputs=(1,), constants={0: by_digest})
     pool.write(entry.sha256, 100_000, 0, b"some")
-    missing: Any = pool.hold(graph)
+    missing: Any = pool.acquire(graph)
     assert missing.received_bytes == {entry.sha256: 0}
     with pytest.raises(InvalidParameter, match="before it was 100000"):
         pool.write(entry.sha256, entry.size_bytes, 4, b"more")
     assert pool.write(entry.sha256, entry.size_bytes, 0, array.tobytes())
-    assert isinstance(pool.hold(graph), Graph)
+    assert isinstance(pool.acquire(graph), Graph)
 
 
 # ---- runs

@@ -312,7 +312,7 @@ def test_nobody_gets_the_bytes_of_another(closing: ExitStack, device: Device) ->
         secret.write(X + 1)
     fresh = resident(closing, device)
     compiled(closing, device).run_sync([X], [resident(closing, device)])
-    region = fresh._memory.place
+    region = fresh._memory.region
     (chunk,) = session_of(device).stream("NnrtDevice.ReadBuffer", region, 10)
     assert chunk.data == bytes(12)
 

@@ -55,9 +55,9 @@ def test_a_session_frees_everything(
 ) -> None:
     session = registry.open("client", lambda: None)
     cancellation, freed = with_failures(session, closing)
-    assert registry.held.used_bytes
+    assert registry.budget.used_bytes
     registry.close(session)
-    assert (registry.held.used_bytes, sorted(freed), cancellation.is_cancelled) == (0, ["call", "model"], True)
+    assert (registry.budget.used_bytes, sorted(freed), cancellation.is_cancelled) == (0, ["call", "model"], True)
     assert caplog.text.count("a step of ending the session of client client failed") == 2
 
 

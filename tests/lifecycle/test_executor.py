@@ -586,14 +586,14 @@ def test_closed_before_a_run_begins(compilation: Compilation, monkeypatch: pytes
     """What `close` has ended is refused, and has neither a future nor a callback that nobody would settle."""
     recorder = Recorder()
     executor = recorder.watch(Executor(compilation))
-    tell = runs.Run.tell
+    set_on_ended = runs.Run.set_on_ended
 
     def closed_meanwhile(run: runs.Run, *arguments: Any, **options: Any) -> bool:
         executor.close()
         assert run.ended.wait(10)
-        return tell(run, *arguments, **options)
+        return set_on_ended(run, *arguments, **options)
 
-    monkeypatch.setattr(runs.Run, "tell", closed_meanwhile)
+    monkeypatch.setattr(runs.Run, "set_on_ended", closed_meanwhile)
     with pytest.raises(OperationForbidden, match="the executor is closed"):
         if begin == "submit":
             executor.submit([ONE])

@@ -228,7 +228,7 @@ def test_closing_a_session_twice_at_once() -> None:
             list(pool.map(lambda _, session=session: sessions.close(session), range(4)))
         assert prepared.closed == 1
         assert session.budget.used_bytes == 0
-    assert (len(sessions), sessions.held.used_bytes) == (0, 0)
+    assert (len(sessions), sessions.budget.used_bytes) == (0, 0)
 
 
 # ---- constants
@@ -262,12 +262,12 @@ def test_constant_stays_while_it_is_used() -> None:
     for entry, data in ((used, used_data), (old, old_data), (young, young_data)):
         assert send(pool, entry, data)
     graph = graph_of(used, used)
-    held = pool.hold(graph)
+    held = pool.acquire(graph)
     assert isinstance(held, Graph)
     np.testing.assert_array_equal(held.constants[0].data, np.frombuffer(used_data, np.float32))
     new, new_data = constant(3)
     assert send(pool, new, new_data)
-    missing = pool.hold(graph_of(used, old, young, new))
+    missing = pool.acquire(graph_of(used, old, young, new))
     assert missing == MissingConstants({old.sha256: 0})
     larger, larger_data = constant(4, 12 * KIB)
     with pytest.raises(OutOfMemory):
@@ -285,7 +285,7 @@ def test_cleared_pool_leaves_models_their_data() -> None:
     entry, data = constant(0)
     send(pool, entry, data)
     graph = graph_of(entry)
-    held = pool.hold(graph)
+    held = pool.acquire(graph)
     assert isinstance(held, Graph)
     pool.clear()
     np.testing.assert_array_equal(held.constants[0].data, np.frombuffer(data, np.float32))
@@ -319,10 +319,10 @@ def test_pool_in_a_crowd() -> None:
             entry, data = constants[index]
             graph = graph_of(entry)
             with locks[index]:
-                held = pool.hold(graph)
+                held = pool.acquire(graph)
                 while isinstance(held, MissingConstants):
                     send(pool, entry, data)
-                    held = pool.hold(graph)
+                    held = pool.acquire(graph)
             os.sched_yield()
             np.testing.assert_array_equal(held.constants[0].data, np.frombuffer(data, np.float32))
             pool.release(uploaded_digests(graph))

@@ -28,7 +28,7 @@ from nnrt_client import (
 )
 from nnrt_client.session.device import session_of
 from nnrt_device_service.host.log_formats import JsonFormatter, TextFormatter
-from nnrt_device_service.host.log_handler import LINES_A_SECOND, LINES_A_SECOND_OF_ALL, OTHERS, LineBound
+from nnrt_device_service.host.log_handler import LINES_A_SECOND, LINES_A_SECOND_OF_ALL, OTHERS, LineLimit
 from nnrt_device_service.settings import LimitReached
 from nnrt_hdi import wire
 from nnrt_hdi.v2 import prepared_model_pb2
@@ -162,22 +162,22 @@ class Clock:
 def test_bounds_of_lines() -> None:
     """Nobody's lines hide errors, nor those of others; all together are bounded, too."""
     clock = Clock()
-    bound = LineBound(clock)
-    assert bound.left_out() == {}
-    written = [bound.lets("alice", is_error=False) for _ in range(LINES_A_SECOND + 2)]
+    bound = LineLimit(clock)
+    assert bound.take_left_out() == {}
+    written = [bound.admit("alice", is_error=False) for _ in range(LINES_A_SECOND + 2)]
     assert written == [True] * LINES_A_SECOND + [False] * 2
-    assert bound.lets("alice", is_error=True)
-    assert bound.lets("bob", is_error=False)
-    assert bound.left_out() == {}, "the second is not over"
+    assert bound.admit("alice", is_error=True)
+    assert bound.admit("bob", is_error=False)
+    assert bound.take_left_out() == {}, "the second is not over"
     clock.now += 1
-    assert bound.left_out() == {"alice": 2}
-    crowd = [bound.lets(f"user {number}", is_error=False) for number in range(LINES_A_SECOND_OF_ALL + 1)]
+    assert bound.take_left_out() == {"alice": 2}
+    crowd = [bound.admit(f"user {number}", is_error=False) for number in range(LINES_A_SECOND_OF_ALL + 1)]
     assert crowd.count(False) == 1
-    assert bound.lets("alice", is_error=True), "nobody hides errors"
-    assert bound.left_out(is_last=True) == {f"user {LINES_A_SECOND_OF_ALL}": 1}
+    assert bound.admit("alice", is_error=True), "nobody hides errors"
+    assert bound.take_left_out(is_last=True) == {f"user {LINES_A_SECOND_OF_ALL}": 1}
     for number in range(2 * LINES_A_SECOND_OF_ALL):
-        bound.lets(f"user {number}", is_error=False)
-    told = bound.left_out(is_last=True)
+        bound.admit(f"user {number}", is_error=False)
+    told = bound.take_left_out(is_last=True)
     assert (len(told), told[OTHERS]) == (LINES_A_SECOND + 1, LINES_A_SECOND_OF_ALL - LINES_A_SECOND)
 
 

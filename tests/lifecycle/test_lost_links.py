@@ -43,7 +43,7 @@ def test_a_tensor_is_the_daemons_until_its_run_has_stopped(
         send(link, runs)
 
     monkeypatch.setattr(LocalLink, "send", noted)
-    monkeypatch.setattr(Canceller, "tell", lambda canceller, run_id: told.append(run_id))
+    monkeypatch.setattr(Canceller, "cancel", lambda canceller, run_id: told.append(run_id))
     daemon = start_daemon("--backend", "gated", "--option", f"gate={gate.path}")
     with ExitStack() as closing, ThreadPoolExecutor(1) as threads:
         device, executor = compiled(closing, daemon.address, settings=Settings(verdict_timeout_s=5.0))

@@ -32,7 +32,8 @@ def test_clients_of_a_daemon(start_daemon: Callable[..., DaemonProcess], backend
         one.close()
         x = np.array([0.5], np.float32)
         (weights,) = parts_of(model).graph.constants.values()
-        np.testing.assert_array_equal(executor.run_sync([x])[0], x + weights.data)
+        assert weights.data is not None
+        np.testing.assert_array_equal(executor.run_sync([x])[0], np.add(x, weights.data))
 
 
 def test_a_client_is_killed_while_another_waits(start_daemon: Callable[..., DaemonProcess], tmp_path: Path) -> None:

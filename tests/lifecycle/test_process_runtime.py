@@ -138,7 +138,7 @@ def test_the_first_device_is_the_first_of_the_list(start_daemon: StartDaemon) ->
         with pytest.raises(UnavailableDevice):
             runtime.device(ids[0])
         assert runtime.find(ids[0]) is None
-        assert runtime._knows(ids[0])
+        assert runtime._has_seen(ids[0])
         start_daemon("--name", "first", listen=first.address)
         assert [device.id for device in runtime.devices()] == ids
         assert runtime.device().id == ids[0]

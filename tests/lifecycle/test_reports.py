@@ -21,7 +21,7 @@ from networks import identity_model
 from waiting import DEADLINE_S, until
 
 from nnrt_client import Compilation, Executor, Runtime
-from nnrt_device_service.reports.archive import unpacked
+from nnrt_device_service.reports.archive import unpack
 from nnrt_device_service.reports.hidden import visible_environment, visible_option
 
 ONE = np.ones(1, np.float32)
@@ -40,7 +40,7 @@ def only_report(directory: Path) -> dict[str, str]:
     (path,) = until(lambda: list(directory.glob("nnrt-report-*.tar.gz")))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert list(directory.iterdir()) == [path], "nothing unfinished is left"
-    return unpacked(path.read_bytes())
+    return unpack(path.read_bytes())
 
 
 def started(closing: ExitStack, daemon: DaemonProcess, fault: bytes) -> None:

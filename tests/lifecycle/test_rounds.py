@@ -116,14 +116,14 @@ class SomeRounds(Rounds):
 def test_signs_of_life_while_all_steps_turn(stopped: threading.Event, caplog: pytest.LogCaptureFixture) -> None:
     rounds, told = SomeRounds(SOON_S, LONG_S, stopped), list[int]()
     signs = SignsOfLife(rounds, 1e-9, lambda: told.append(0))
-    signs.look()
+    signs.check()
     rounds.names = ("leases",)
     for _ in range(3):
-        signs.look()
+        signs.check()
     assert len(told) == 1
     assert caplog.text.count("a step of the watch hangs (leases)") == 1
     rounds.names = ()
-    signs.look()
+    signs.check()
     assert len(told) == 2
 
 

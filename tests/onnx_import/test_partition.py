@@ -41,7 +41,7 @@ from nnrt_client.tensors.device_buffer import DeviceBuffer
 from nnrt_client.tensors.resident_tensor import ResidentTensor
 from nnrt_client.tensors.tensor import Tensor
 from nnrt_client.tensors.tensor_desc import TensorDesc
-from nnrt_client.tracing.choice import telling
+from nnrt_client.tracing.choice import use_tracer
 from nnrt_client.tracing.tracer import SessionTracer, Site, Tracer
 from nnrt_hdi.backend import Origin
 from nnrt_hdi.errors import (
@@ -325,7 +325,7 @@ class Noting(Tracer, SessionTracer):
 def test_parts_are_run_in_the_context_of_the_run(shared_daemon: DaemonProcess) -> None:
     """Else traces could not tell what they are part of: later parts are begun by threads that end earlier ones."""
     model, tracer = cut_models.unsupported_in_the_middle(), Noting()
-    with telling(tracer), cut(model.SerializeToString(), shared_daemon.address) as session:
+    with use_tracer(tracer), cut(model.SerializeToString(), shared_daemon.address) as session:
         given, before = feeds(model, 1), CONTEXT.set("application")
         submitted = session.submit(given)
         CONTEXT.reset(before)

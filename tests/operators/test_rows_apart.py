@@ -17,7 +17,7 @@ from nnrt_hdi.enums import DataType, Format, NodeType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, Unsupported
 from nnrt_hdi.graph import Constant, Graph, Node
 from nnrt_hdi.ops import OPERATORS, infer_node
-from nnrt_hdi.ops.rows_apart import forms_of, rows_stay_apart_if
+from nnrt_hdi.ops.rows_apart import forms_of, rows_apart_condition
 from nnrt_hdi.ops.rows_apart.form import Form, Rows
 from nnrt_hdi.ops.rows_apart.judgement import JUDGEMENTS
 from nnrt_hdi.tensor import TensorSpec
@@ -74,7 +74,7 @@ COUNTS = (1, 3, 2)
 @pytest.mark.parametrize("node_type", sorted(OPERATORS), ids=lambda node_type: NodeType(node_type).name)
 def test_every_operator_is_judged(node_type: NodeType) -> None:
     assert node_type in JUDGEMENTS
-    assert rows_stay_apart_if(node_type).startswith(("always", "if ", "never"))
+    assert rows_apart_condition(node_type).startswith(("always", "if ", "never"))
 
 
 @pytest.mark.parametrize("sample", CASES, ids=lambda sample: sample.name)

@@ -67,10 +67,10 @@ def test_runs_that_are_held_up_together_are_one_slow_run(shared_daemon: DaemonPr
         replica = Replica(Candidate(shared_daemon.address), session, 1e-3)
         replica.slow_s = 0.0
         for _ in range(8):
-            replica.ran(60.0)
+            replica.count_run(60.0)
         assert replica.slow_in_a_row == 1
-        replica.ran(1e-9)
-        replica.ran(1e-9)
+        replica.count_run(1e-9)
+        replica.count_run(1e-9)
         assert replica.slow_in_a_row == 3
 
 
@@ -78,7 +78,7 @@ def test_a_run_that_waited_for_others_is_not_slow(shared_daemon: DaemonProcess) 
     with load(identity_model(), shared_daemon.address) as session:
         replica = Replica(Candidate(shared_daemon.address), session, 1e-3)
         replica.slow_s = 0.5
-        replica.ran(60.0, queued_s=59.9)
+        replica.count_run(60.0, queued_s=59.9)
         assert replica.slow_in_a_row == 0 and replica.latency_s == 60
         assert replica.own_s == pytest.approx(0.1)
 

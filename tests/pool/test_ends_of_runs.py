@@ -146,9 +146,9 @@ def test_a_first_run_that_took_long_keeps_nobody_from_the_second(fleet: Fleet) -
     with Pool(addresses(daemons)) as pool, pool.load(identity_model()) as session:
         first, second = all_replicas(session)
         for replica, seconds in ((first, 60.0), (second, 40.0), (first, 1e-3)):
-            replicas_of(session).ran(replica, seconds)
+            replicas_of(session).count_run(replica, seconds)
         assert max(first.cost_s, second.cost_s) < 2e-3
-        replicas_of(session).ran(second, 0.5)
+        replicas_of(session).count_run(second, 0.5)
         assert first.cost_s < 2e-3 < 0.1 < second.cost_s
 
 
@@ -160,7 +160,7 @@ def test_a_run_that_was_begun_twice_ends_with_the_better_attempt(start_daemon: S
         pool.load(identity_model(), retries=0, hedging=Hedging(after=20.0, budget=1.0), extensions=FAILING) as session,
     ):
         for replica in all_replicas(session) * 2:
-            replicas_of(session).ran(replica, 1e-3 if replica.candidate.address == steady.address else 1e-2)
+            replicas_of(session).count_run(replica, 1e-3 if replica.candidate.address == steady.address else 1e-2)
         assert session.run([ONE])
         assert any(replica.failures for replica in all_replicas(session))
 

@@ -61,7 +61,7 @@ def test_the_budget() -> None:
         for ended in (100, 1000):
             before = run.count
             for _ in range(ended):
-                hedger.ran(0.001)
+                hedger.count_run(0.001)
             for _ in range(50):
                 hedger.watch(run)
             await_the_loop()
@@ -73,7 +73,7 @@ def test_nothing_is_begun_twice_before_a_percentile_is_known() -> None:
     run = _Run()
     with Hedger(Hedging("p50")) as hedger:
         for _ in range(19):
-            hedger.ran(1.0)
+            hedger.count_run(1.0)
         hedger.watch(run)
         await_the_loop()
     assert not run.count

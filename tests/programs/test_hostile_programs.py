@@ -17,7 +17,7 @@ import onnx
 import pytest
 from mutation import mutate
 from nnrt_backend_onnxruntime.programs import tensors as part_tensors
-from nnrt_backend_onnxruntime.programs.foresight import foresee
+from nnrt_backend_onnxruntime.programs.analysis import analyse_model
 from nnrt_backend_onnxruntime.programs.loading import compute
 from nnrt_backend_onnxruntime.programs.skeleton import MOST_DEPTH, MOST_NODES, MOST_SKELETON_BYTES, inline_functions
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
@@ -94,7 +94,7 @@ def test_the_model_to_be_changed_is_taken(backend: Backend) -> None:
 
 
 def folds(model: onnx.ModelProto) -> bool:
-    return foresee(model, compute).folding_is_bounded
+    return analyse_model(model, compute).folding_is_bounded
 
 
 # ---- nothing but computing

@@ -23,8 +23,8 @@ from nnrt_hdi.errors import NnrtError, OutOfMemory, TimedOut, Unsupported
 
 SHAPES = ((2, 3),)
 BOUND = """
-from nnrt_backend_onnxruntime.programs.trial_process import _bound
-_bound(1 << 30, 1)
+from nnrt_backend_onnxruntime.programs.trial_process import _limit_resources
+_limit_resources(1 << 30, 1)
 while True:
     pass
 """

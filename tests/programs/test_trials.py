@@ -201,7 +201,7 @@ class CountingTrials(Trials):
 
     def begin(self, *arguments: Any, **options: Any) -> Trial:
         assert self.device is not None
-        self.held_bytes.append(self.device.sessions.held.used_bytes)
+        self.held_bytes.append(self.device.sessions.budget.used_bytes)
         return super().begin(*arguments, **options)
 
 

@@ -52,7 +52,7 @@ def test_a_dead_device_that_is_gone_is_not_kept(start_daemon: StartDaemon, path:
         path.write_text("")
         until(lambda: not runtime.addresses and not device.is_connected)
         assert runtime.devices() == []
-        assert not runtime._knows(device.name)
+        assert not runtime._has_seen(device.name)
 
 
 def test_the_device_behind_a_name(start_daemon: StartDaemon, shared_daemon: DaemonProcess, path: Path) -> None:

@@ -73,7 +73,7 @@ def test_a_second_session_neither_uploads_nor_compiles(directory: Path) -> None:
 def test_models_that_are_built_at_a_time_are_checked_once(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While their clients send the constants: the latest few."""
     checked, found = list[Graph](), list[str]()
-    check, find = Checks.checked, ModelStore.find
+    check, find = Checks.check, ModelStore.find
 
     def note_check(checks: Checks, graph: Graph) -> CheckedModel:
         checked.append(graph)
@@ -83,7 +83,7 @@ def test_models_that_are_built_at_a_time_are_checked_once(directory: Path, monke
         found.append(key)
         return find(store, key)
 
-    monkeypatch.setattr(Checks, "checked", note_check)
+    monkeypatch.setattr(Checks, "check", note_check)
     monkeypatch.setattr(ModelStore, "find", note_find)
     device, models = device_on(directory), [graph(seed) for seed in range(6)]
     with session_of(device) as session:
@@ -588,7 +588,8 @@ def test_a_model_is_run_while_it_is_stored(directory: Path, caplog: pytest.LogCa
     assert backend.began.wait(30)
     device.sessions.close(session)
     with session_of(device) as second:
-        assert prepared(device, second, graph(), stages=(stages := [])).origin is SHARED
+        stages = list[str]()
+        assert prepared(device, second, graph(), stages=stages).origin is SHARED
         assert stages == ["checking"]
     assert files(directory) == []
     assert "closed a model" not in caplog.text, "it is in use"

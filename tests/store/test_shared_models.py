@@ -87,18 +87,19 @@ def test_sessions_share_a_model() -> None:
     with session_of(device) as last:
         with session_of(device) as first:
             assert prepared(device, first, graph()).origin is COMPILED
-            alone = device.sessions.held.used_bytes
-            assert prepared(device, last, graph(), stages=(stages := [])).origin is SHARED
+            alone = device.sessions.budget.used_bytes
+            stages = list[str]()
+            assert prepared(device, last, graph(), stages=stages).origin is SHARED
             assert stages == ["checking"], "nothing is uploaded or compiled"
             assert first.budget.used_bytes == MODEL_BYTES + LEAST_BYTES, "nothing is inline, and that is counted"
             assert last.budget.used_bytes == MODEL_BYTES
-            assert device.sessions.held.used_bytes == alone
-        assert device.sessions.held.used_bytes == MODEL_BYTES, "counted although the session that made it is gone"
+            assert device.sessions.budget.used_bytes == alone
+        assert device.sessions.budget.used_bytes == MODEL_BYTES, "counted although the session that made it is gone"
         assert not backend.closed
         (model_id,) = last.models
         last.release_model(model_id)
         until(lambda: backend.closed == 1)
-        until(lambda: device.sessions.held.used_bytes == 0)
+        until(lambda: device.sessions.budget.used_bytes == 0)
         backend.go_on.clear()
         backend.go_on.set()
         assert prepared(device, last, graph()).origin is COMPILED
@@ -121,7 +122,7 @@ def test_a_shared_model_is_held_within_the_quota() -> None:
         second.buffers.allocate(2000)
         with pytest.raises(OutOfMemory, match="--session-bytes"):
             ask(device, second, graph())
-    until(lambda: device.sessions.held.used_bytes == 0)
+    until(lambda: device.sessions.budget.used_bytes == 0)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +139,7 @@ def test_who_shares(share: str, of_one: Origin, of_all: Origin) -> None:
     assert origins == [COMPILED, of_one, of_all]
     for session in sessions:
         device.sessions.close(session)
-    until(lambda: device.sessions.held.used_bytes == 0)
+    until(lambda: device.sessions.budget.used_bytes == 0)
     device.threads.close()
 
 
@@ -209,7 +210,7 @@ def test_clients_leave(leaves: str, monkeypatch: pytest.MonkeyPatch) -> None:
         else:
             assert first.origin() is COMPILED
     assert len(backend.compiled) == 1
-    until(lambda: device.sessions.held.used_bytes == 0)
+    until(lambda: device.sessions.budget.used_bytes == 0)
 
 
 def test_a_model_that_the_device_does_not_run() -> None:

@@ -1,6 +1,6 @@
 """ASSERT nodes of a graph, which ONNX lacks.
 
-The model gives the operands of these nodes as additional outputs, and the backend checks them after each run.
+The ONNX model has the operands of these nodes as additional outputs, and the backend checks them after each run.
 """
 
 from collections.abc import Sequence
@@ -62,7 +62,7 @@ class Assertions:
 
     @property
     def tensors(self) -> tuple[int, ...]:
-        """Tensors that the model gives as additional outputs: condition and data of each assertion."""
+        """Tensors that are additional outputs of the model: condition and data of each assertion."""
         return tuple(at for assertion in self.assertions for at in assertion.tensors)
 
     def checked(self, results: Sequence[Array]) -> list[Array]:

@@ -3,10 +3,10 @@
     def swish(op: Onnx, call: Call, x: Value) -> Value:
         return x * op.Sigmoid(x)
 
-A value may have its dimensions in another order in memory. Transposing a value only changes its layout. Operators that
-can compute in any layout read the memory as it is (see `layouts`). For the others the builder adds an ONNX Transpose,
-or has numpy transpose a constant. So an NHWC graph needs no transposes between two image operators, which ONNX computes
-in NCHW.
+A value's dimensions may have another order in memory: its layout. Transposing a value only changes the layout.
+Operators that can compute in any layout read the memory as it is (see `layouts`). For the others the builder adds an
+ONNX Transpose, or transposes a constant by numpy. So an NHWC graph needs no transposes between two image operators,
+which ONNX computes in NCHW.
 
 Where the engine has no kernel for a data type, the builder casts the operands to a wider one (see `data_types`).
 """
@@ -27,7 +27,7 @@ from nnrt_onnx_lowering.memory_order import permutation_between
 from nnrt_onnx_lowering.value import BOOL, FLOAT32, INT64, AnyArray, Given, Operators, Value, element_type
 
 # Constants of up to this many bytes are embedded in the model, larger ones stay outside. ONNX Runtime infers shapes
-# before it gets the latter, and needs the sizes of Split's parts by then: as many as SPLIT may have fit.
+# before it gets the latter. For that it needs the sizes of Split's parts: those of the most parts of SPLIT fit in.
 EMBEDDED_BYTES = 2048
 # The location of large constants in the model. It is no file: the engine gets the arrays by name.
 WEIGHTS = "weights"
@@ -124,7 +124,7 @@ class Onnx(Operators):
         return name
 
     def model(self, outputs: Sequence[tuple[Value, Shape]]) -> onnx.ModelProto:
-        """Return the model with these outputs, and with what is known of their shapes.
+        """Return the model with these outputs and, as far as they are known, their shapes.
 
         Large constants are in `weights`.
         """

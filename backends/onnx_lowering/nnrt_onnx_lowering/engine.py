@@ -39,7 +39,7 @@ class Operator:
     def model(self) -> onnx.ModelProto:
         """Return a model of this operator alone, whose operands are inputs of any shape.
 
-        An engine that can't be asked is tested with it.
+        Loading it shows whether an engine without a list of operators supports this one.
         """
         names = [f"x{number}" if dtype else "" for number, dtype in enumerate(self.operands)]
         inputs = [
@@ -75,13 +75,13 @@ class Engine(Protocol):
     def takes(self, operator: Operator) -> bool:
         """Return whether the engine computes an operator with operands of these types.
 
-        Where it doesn't, the lowering casts the operands to types that can represent their elements, if the engine
-        takes these, and lowers a composition node by node. The lowering calls this for each operator: an engine that
-        needs long to answer should cache answers by `Operator.kind`.
+        If not, the lowering casts the operands to wider types that the engine takes, and lowers a composition node by
+        node. The lowering calls this for each operator: an engine that needs long to answer should cache answers by
+        `Operator.kind`.
         """
         ...
 
 
 def names(text: str) -> frozenset[str]:
-    """Return the names of ONNX operators in a text as a set."""
+    """Return a set of the names in a text, separated by white space."""
     return frozenset(text.split())

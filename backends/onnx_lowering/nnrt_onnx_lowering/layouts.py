@@ -1,6 +1,6 @@
-"""Rules for ONNX operators on tensors whose dimensions are in another order in memory.
+"""Rules for ONNX operators on tensors whose dimensions are not in logical order in memory.
 
-Only this module knows them. An operator without a rule gets its operands in their own order, transposed where needed.
+Only this module knows them. An operator without a rule gets its operands in logical order, transposed where needed.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,10 +51,10 @@ def _pointwise(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
 
 
 def _common(values: Sequence[Value]) -> Shape:
-    """Return the layout for operands of one rank: the one among theirs that needs the fewest transposes.
+    """Return the common layout of operands of one rank: the layout of an operand that needs the fewest transposes.
 
-    If several need equally few, a changed layout is preferred to the dimensions' own order. Operands that aren't images
-    get their own order: operators that read sequences expect it, while those that read images take other layouts too.
+    If several layouts need equally few, another layout is preferred to the logical order. Operands that aren't images
+    get the logical order, which operators on sequences expect. Operators on images take other layouts too.
     """
     if len(values) > 1 and values[0].rank != IMAGE_RANK:
         return ()
@@ -63,7 +63,7 @@ def _common(values: Sequence[Value]) -> Shape:
 
 
 def _spread(value: Value, rank: int, layout: Shape) -> Value:
-    """Return an operand that is broadcast, in the layout of an operand with all dimensions."""
+    """Return an operand that may be broadcast, arranged to fit operands of this rank and layout."""
     if value.rank == rank:
         return value.op.in_layout(value, layout)
     value = value.op.plain(value)
@@ -79,7 +79,7 @@ def _spread(value: Value, rank: int, layout: Shape) -> Value:
 
 
 def _along_axis(default: int) -> Rule:
-    """Return the rule for operators along `axis`: tensors of full rank get one layout, and `axis` counts in it."""
+    """Return the rule for operators along `axis`: tensors of full rank get one layout, `axis` its index in memory."""
 
     def rule(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
         rank = len(layout)
@@ -94,7 +94,7 @@ def _along_axis(default: int) -> Rule:
 
 
 def _scaled(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
-    """Return the arrangement of QuantizeLinear or DequantizeLinear, which has an axis if it has several scales."""
+    """Arrange QuantizeLinear or DequantizeLinear, which has an axis if it has several scales."""
     scale = values[1]
     if scale is not None and scale.rank == 0:
         return values, attrs, layout, len(layout)
@@ -102,7 +102,7 @@ def _scaled(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
 
 
 def _reduced(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
-    """Return the arrangement of a reduction. A constant operand names the dimensions."""
+    """Arrange a reduction over dimensions that a constant operand names; in logical order if they aren't constant."""
     x, axes = values
     assert x is not None
     if axes is None or axes.data is None:
@@ -115,7 +115,7 @@ def _reduced(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
 
 
 def _searched(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
-    """Return the arrangement of ArgMax, which reduces the dimension `axis`."""
+    """Arrange ArgMax, which reduces the dimension `axis`."""
     at = axis_in_memory(layout, attrs.get("axis", 0))
     attrs = {**attrs, "axis": at}
     if attrs.get("keepdims", 1):
@@ -131,7 +131,7 @@ def _without(layout: Shape, folded: Sequence[int]) -> Shape:
 
 
 def _padded(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
-    """Return the arrangement of Pad, whose constant operand is [all borders before, all borders after]."""
+    """Arrange Pad, whose constant operand has the paddings before all dimensions, then those after all dimensions."""
     x, pads, *rest = values
     assert x is not None
     if pads is None or pads.data is None:
@@ -141,7 +141,7 @@ def _padded(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
 
 
 def _sliced(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
-    """Return the arrangement of Slice, whose constant operand names the dimensions."""
+    """Arrange Slice along dimensions that a constant operand names; in logical order if they aren't constant."""
     x, starts, ends, axes, *steps = values
     assert x is not None
     if axes is None or axes.data is None:
@@ -151,9 +151,9 @@ def _sliced(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
 
 
 def _picked(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
-    """Return the arrangement of Gather with a vector of indices along `axis`.
+    """Arrange Gather with a vector of indices along `axis`.
 
-    The operand stays as it is in memory, unless `axis` comes last there, so that each element would be copied alone.
+    The operand keeps its layout, unless `axis` is last in memory: then Gather would copy each element alone.
     """
     x, indices = values
     assert x is not None
@@ -164,21 +164,21 @@ def _picked(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
 
 
 def _resized(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
-    """Return the arrangement of Resize, which has a size or a scale for each dimension."""
+    """Arrange Resize, whose operands have a size or a scale for each dimension."""
     x, roi, *given = values
     assert x is not None
     return [x, roi, *(value and _permuted(value, layout) for value in given)], attrs, layout, len(layout)
 
 
 def _permuted(numbers: Value, layout: Shape) -> Value:
-    """Return a vector that has a number for each dimension, in the order of memory."""
+    """Permute a vector with a number for each dimension to the order of memory."""
     if numbers.data is None:
         return numbers.op.Gather(numbers, numbers.op.ints(layout))
     return numbers.op.constant(numbers.data[list(layout)])
 
 
 def _tiled(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
-    """Return the arrangement of Tile, whose constant operand has a number for each dimension."""
+    """Arrange Tile, whose constant operand has a number for each dimension; in logical order if it isn't constant."""
     x, repeats = values
     assert x is not None
     if repeats is None or repeats.data is None:

@@ -26,10 +26,10 @@ from nnrt_onnx_lowering.signedness import convert_integers, flipped
 from nnrt_onnx_lowering.value import FLOAT32, AnyArray, Value
 
 HALF = np.dtype(np.float16)
-# The most that protobuf serializes.
+# The largest message that protobuf serializes.
 MOST_WHOLE_BYTES = (1 << 31) - 1
 
-# Operators that make NaN of numbers. Quantized, NaN is 0, for which ONNX has no rule.
+# Operators that can return NaN for numbers. NNRt quantizes NaN as the number 0; ONNX has no rule for it.
 UNDEFINED = frozenset(
     {
         NodeType.DIV_FUSION,
@@ -56,9 +56,9 @@ Place = Callable[[str, AnyArray], tuple[str, int]]
 class Lowered:
     """ONNX model of a graph, and what a backend needs to run it.
 
-    Small constants are embedded in `model`. The elements of the others are in `weights`, contiguous, under the names of
-    their initializers, whose location is "weights". An engine that takes weights by name gets both, and `weights` has
-    to live as long as the engine reads it. Other engines use the models of `whole` or `placed`.
+    Small constants are embedded in `model`. The elements of the others are in `weights`, contiguous, by the names of
+    their initializers, whose location is "weights". An engine that takes weights by name gets `model` and `weights`,
+    which has to live as long as the engine reads it. Other engines use the models of `whole` or `placed`.
 
     `inputs` are the names of the model's inputs in the order of the graph's. `outputs` are the names of its outputs:
     the graph's in their order, then those for assertions. Pass all of them to `assertions.checked`, which returns the
@@ -175,26 +175,26 @@ class _Lowering:
         return flipped(value) if _has_other_type(value, spec) else value.cast(spec.numpy_dtype)
 
     def _as_stored_input(self, value: Value, spec: TensorSpec) -> Value:
-        """Return an input in the type in which the model keeps it."""
+        """Return an input in the type in which the model stores it."""
         if not _has_other_type(value, spec):
             return value.cast(self._stored_type(spec))
         return replace(flipped(value), shape=value.shape, rank=value.rank)
 
     def _stored_type(self, spec: TensorSpec) -> AnyDType:
-        """Return the type in which the model keeps inputs and constants, and other tensors too if there are kernels."""
+        """Return the type in which the model stores inputs and constants, and results if the engine computes in it."""
         return HALF if self._float16 and spec.numpy_dtype == FLOAT32 else spec.numpy_dtype
 
     def _compute_type(self, dtype: AnyDType) -> AnyDType:
-        """Return the type in which elements kept as `dtype` are computed."""
+        """Return the type in which the engine computes with elements stored as `dtype`."""
         return FLOAT32 if dtype == HALF and not self._engine.computes_float16 else dtype
 
     def _as_stored(self, result: Value, spec: TensorSpec) -> Value:
-        """Return a node's result in the type that later nodes read."""
+        """Return a result unchanged if it has the type to compute in, else in the stored type."""
         stored = self._stored_type(spec)
         return result if result.dtype == self._compute_type(stored) else result.cast(stored)
 
     def _unify(self, call: Call, operands: Sequence[Value]) -> Sequence[Value]:
-        """Return moved operands in one type: FLOAT16 as it is, unless one of them was computed in FLOAT32."""
+        """Return the operands of a moving node in one type: FLOAT16, or FLOAT32 if one was computed in FLOAT32."""
         halves = [self._stored_type(spec) == HALF for spec in call.inputs]
         types = {x.dtype for x, is_half in zip(operands, halves, strict=True) if is_half}
         if len(types) < 2:
@@ -202,7 +202,7 @@ class _Lowering:
         return [x.cast(FLOAT32) if is_half else x for x, is_half in zip(operands, halves, strict=True)]
 
     def _compose(self, composition: Composition) -> None:
-        """Lower a composition when the first of its output nodes comes up."""
+        """Lower a composition, unless another of its output nodes has caused that already."""
         if composition.outputs[0] in self._values:
             return
         results = composition.make(self._op, [self._values[at] for at in composition.inputs])
@@ -231,13 +231,13 @@ class _Lowering:
             self._values[at] = result.with_inferred(spec.rank, spec.shape)
 
     def _lower_plain(self, rule: Lowering, call: Call, operands: Sequence[Value]) -> list[Value]:
-        """Return the results of a node that is computed on the elements themselves."""
+        """Lower a node that computes with the elements of its operands as they are, and return its results."""
         given = self._unify(call, operands) if rule.moves else [x.cast(self._compute_type(x.dtype)) for x in operands]
         results = self._call(rule, call, given)
         return [self._as_stored(result, spec) for result, spec in zip(results, call.outputs, strict=True)]
 
     def _lower_real(self, rule: Lowering, call: Call, operands: Sequence[Value], view: RealView) -> list[Value]:
-        """Return the results of a node that is computed on the real numbers of its quantized operands."""
+        """Lower a node that computes with the real numbers of its quantized operands, and return its results."""
         outputs = tuple(map(_real_spec, call.outputs, view.outputs))
         inputs = tuple(map(_real_spec, call.inputs, view.inputs))
         attrs, activation_type = _without_activation(call.attrs)
@@ -280,8 +280,8 @@ def _is_weight_of_product(x: Value, at: int, call: Call) -> bool:
 def _without_activation(attrs: SimpleNamespace) -> tuple[SimpleNamespace, ActivationType]:
     """Return the attributes without a fused activation, and the activation.
 
-    It is applied to the quantized elements instead: rounding keeps the order of numbers, and integer kernels end with
-    the quantization. An ACTIVATION node keeps its own.
+    The caller applies the activation to the quantized elements: rounding keeps the order of numbers, and
+    integer kernels end with the quantization. An ACTIVATION node keeps its activation.
     """
     kind = getattr(attrs, "activation_type", None)
     if kind not in FUSABLE or hasattr(attrs, "approximate"):
@@ -290,7 +290,7 @@ def _without_activation(attrs: SimpleNamespace) -> tuple[SimpleNamespace, Activa
 
 
 def _has_other_type(value: Value, spec: TensorSpec) -> bool:
-    """Return whether a value has the other of the two 8-bit quantized types than its spec says."""
+    """Return whether a quantized value is UINT8 where its spec says INT8, or the other way round."""
     return spec.is_quantized and spec.item_size == 1 and value.dtype != spec.numpy_dtype
 
 

@@ -1,6 +1,6 @@
 """Order of a tensor's dimensions in memory.
 
-layout[n] is the dimension that is the n-th in memory. An empty layout is the dimensions' own order.
+layout[n] is the dimension that is the n-th in memory. An empty layout means the logical order.
 """
 
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ def permuted_layout(layout: Shape, permutation: Sequence[int]) -> Shape:
 
 
 def permutation_between(layout: Shape, wanted: Shape) -> Shape:
-    """Return the permutation of memory that turns one layout into another."""
+    """Return the permutation of dimensions in memory that converts one layout to another."""
     found = {axis: at for at, axis in enumerate(layout or range(len(wanted)))}
     return tuple(found[axis] for axis in wanted or range(len(layout)))
 
 
 def axis_in_memory(layout: Shape, axis: int) -> int:
-    """Return the index of a dimension in memory."""
+    """Return the position in memory of the dimension with a logical index."""
     return layout.index(axis % len(layout)) if layout else axis
 
 
@@ -31,5 +31,5 @@ def is_image(layout: Shape) -> bool:
 
 
 def normalized_layout(layout: Shape) -> Shape:
-    """Return the layout, or an empty one where all dimensions are in their own order."""
+    """Return the layout, or an empty one if it is the logical order."""
     return () if layout == tuple(range(len(layout))) else layout

@@ -41,7 +41,7 @@ def quantize(op: Onnx, real: Value, scaling: Scaling, dtype: AnyDType, rank: int
 
 
 def clamped(op: Onnx, elements: Value, scaling: Scaling, activation_type: ActivationType, rank: int) -> Value:
-    """Return quantized elements after a fused activation, RELU or RELU6, of the numbers that they stand for."""
+    """Apply a fused activation, RELU or RELU6, to quantized elements by limiting their integers."""
     limits = np.iinfo(elements.dtype)
     scale, zero_point = (array.reshape(_spread(scaling, rank) if array.ndim else ()) for array in _parameters(scaling))
     steps = np.divide(6, scale, out=np.zeros_like(scale), where=scale != 0)

@@ -1,6 +1,6 @@
 """Conversion of quantized tensors to the 8-bit types that a processor has kernels for.
 
-INT8 elements q with zero point z stand for the same numbers as the UINT8 elements q + 128 with zero point z + 128, and
+INT8 elements q with zero point z represent the same numbers as the UINT8 elements q + 128 with zero point z + 128, and
 saturate at the same numbers. So tensors inside of a graph may have either type; inputs and outputs are converted.
 """
 
@@ -15,7 +15,7 @@ from nnrt_onnx_lowering.engine import IntegerTypes
 from nnrt_onnx_lowering.value import AnyArray, Value
 
 INT8, UINT8 = np.dtype(np.int8), np.dtype(np.uint8)
-# The difference between both types, and the bit whose flip converts elements.
+# The difference between an element in both types. Flipping this bit converts the element.
 OFFSET = 128
 
 # Operators whose second operand is a weight.
@@ -50,14 +50,14 @@ def _converted(spec: TensorSpec, wanted: DataType) -> TensorSpec:
 
 
 def _flipped(data: AnyArray) -> AnyArray:
-    """Return the same elements in the other 8-bit type."""
+    """Convert the elements of a constant to the other 8-bit type."""
     other = np.empty(data.shape, UINT8 if data.dtype == INT8 else INT8)
     np.bitwise_xor(data.view(UINT8), np.uint8(OFFSET), out=other.view(UINT8))
     return other
 
 
 def flipped(elements: Value) -> Value:
-    """Convert elements to the other 8-bit type when the model runs."""
+    """Convert elements to the other 8-bit type, in each run of the model."""
     if elements.dtype == INT8:
         return elements.op.BitwiseXor(elements.cast(UINT8), OFFSET)
     return elements.op.BitwiseXor(elements, OFFSET).cast(INT8)

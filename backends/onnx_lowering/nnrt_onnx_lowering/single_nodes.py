@@ -1,4 +1,4 @@
-"""Graphs made of single nodes of another graph, to test whether an engine supports these."""
+"""Graphs of single nodes from another graph, to test whether an engine supports these nodes."""
 
 import hashlib
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from nnrt_hdi.tensor import TensorSpec
 
 
 def support_key(graph: Graph, index: int) -> bytes:
-    """Return a digest of all that support of a node depends on. The key itself may be long: the client decides."""
+    """Return a digest of all that the support of a node depends on, because a client's node may be large."""
     node = graph.nodes[index]
     tensors = [_tensor_key(graph, at) for at in (*node.inputs, *node.outputs)]
     decides = node.type, sorted(node.attrs.items()), tensors, len(node.inputs)

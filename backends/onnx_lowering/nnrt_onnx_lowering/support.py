@@ -16,13 +16,13 @@ from nnrt_onnx_lowering.single_nodes import single_nodes, support_key
 # The number of answers that are cached, the latest ones.
 MOST_ANSWERS = 4096
 
-# Makes the engine load the model of these nodes, none of which reads from another. The last argument says whether it is
-# a single node. Raises NnrtError if the engine doesn't support them.
+# Function that loads the model of these nodes, none of which reads from another, on the engine. The last argument says
+# whether it is a single node. The function raises NnrtError if the engine doesn't support the nodes.
 Load = Callable[[Graph, Lowered, bool], object]
 
 
 class NodeSupport:
-    """Answers about nodes. They are cached, because an answer depends on nothing but the node and its tensors."""
+    """Cache of which nodes an engine supports. Support depends only on the node and its tensors."""
 
     def __init__(self, engine: Engine, load: Load) -> None:
         self._engine = engine
@@ -34,16 +34,16 @@ class NodeSupport:
         keys = [support_key(graph, index) for index in range(len(graph.nodes))]
         answers = {key: known for key in keys if (known := self._known.get(key))}
         unknown = {key: index for index, key in enumerate(keys) if key not in answers}
-        answers.update(zip(unknown, self._ask(graph, list(unknown.values())), strict=True))
+        answers.update(zip(unknown, self._load_nodes(graph, list(unknown.values())), strict=True))
         self._known.update(answers)
         while len(self._known) > MOST_ANSWERS:
             self._known.popitem(last=False)
         return [answers[key] for key in keys]
 
-    def _ask(self, graph: Graph, indices: Sequence[int]) -> list[Support]:
+    def _load_nodes(self, graph: Graph, indices: Sequence[int]) -> list[Support]:
         """Load a model of all nodes at once, and of each half if that fails, until a single node gives the reason.
 
-        The nodes don't read from each other, so if they load together, each loads alone.
+        The nodes don't read from each other. So if they load together, each would load alone.
         """
         if not indices:
             return []
@@ -55,11 +55,11 @@ class NodeSupport:
             if is_alone:
                 return [Support(error.message)]
             half = len(indices) // 2
-            return self._ask(graph, indices[:half]) + self._ask(graph, indices[half:])
-        return [Support(note=self._note(graph, index)) for index in indices]
+            return self._load_nodes(graph, indices[:half]) + self._load_nodes(graph, indices[half:])
+        return [Support(note=self._describe_deviation(graph, index)) for index in indices]
 
-    def _note(self, graph: Graph, index: int) -> str:
-        """Return the note about how the engine deviates with a node that it takes, or ""."""
+    def _describe_deviation(self, graph: Graph, index: int) -> str:
+        """Return a note on how the engine deviates from NNRt for a node that it supports, or "" if it doesn't."""
         node = graph.nodes[index]
         has_halves = any(graph.tensors[at].data_type is DataType.FLOAT16 for at in (*node.inputs, *node.outputs))
         lowering = LOWERINGS.get(node.type)

@@ -26,13 +26,12 @@ Parts = tuple["int | Value", ...]
 class Value:
     """Tensor of the model under construction.
 
-    `layout` is the order of its dimensions in memory: layout[n] is the n-th there; an empty one is their own order.
+    `layout` is the order of its dimensions in memory: layout[n] is the n-th there; empty means the logical order.
     `data` are the elements of a constant in that order, or None for other tensors. `parts` are the elements of a small
     vector or number one by one, where they are known (see `vectors`), else empty.
 
     Besides data type and rank, lowerings read two attributes. `shape` is the shape of a node's operand or result as far
-    as inference knows it, or empty. `elements` are the elements of a small constant, in the order of its own
-    dimensions.
+    as inference knows it, or empty. `elements` are the elements of a small constant, in logical order.
     """
 
     op: "Operators"
@@ -201,7 +200,7 @@ class Operators(ABC):
         return replace(self.Squeeze(x, self.ints(axes)), rank=x.rank - len(axes))
 
     def plain(self, x: Value) -> Value:
-        """Return x with its dimensions in their own order in memory."""
+        """Return x with its dimensions in logical order in memory."""
         return self.in_layout(x, ())
 
     def _value(self, given: Given, dtype: AnyDType) -> Value:

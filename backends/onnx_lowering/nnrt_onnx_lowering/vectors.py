@@ -54,7 +54,7 @@ def _joined(values: Sequence[Value], attrs: Attrs) -> Value | None:
 
 
 def _reshaped(values: Sequence[Value], attrs: Attrs) -> Value | None:
-    """Return a vector that Reshape leaves as it is, or the vector made of a number."""
+    """Return a vector that Reshape doesn't change, or the vector that it makes of a number."""
     x, shape = values
     parts = _parts(x)
     if not parts or _numbers(shape) not in ((len(parts),), (-1,)):

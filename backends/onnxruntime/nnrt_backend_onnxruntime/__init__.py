@@ -25,7 +25,7 @@ def devices() -> list[FoundDevice]:
 
 
 def _require_libraries() -> None:
-    # Else ONNX Runtime writes a record of its use into the user's home directory (1.32).
+    # Otherwise ONNX Runtime writes a record of its use into the user's home directory (1.32).
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
         import onnx  # noqa: F401

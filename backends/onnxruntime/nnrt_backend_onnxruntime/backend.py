@@ -40,12 +40,12 @@ class OnnxRuntimeBackend(Backend):
         _require_present(device)
         self._device = device
         if device.is_cpu:
-            # One more run computes while the tensors of another are copied.
+            # One run more than there are processors for: it computes while the tensors of another are copied.
             self.concurrent_runs = _processors() // device.threads + 1
         self._kernels = Kernels(device.providers(), device.integers, computes_float16=not device.is_cpu)
         self._support = node_support(device, self._kernels)
         self._deadlines = Deadlines()
-        # Other providers' libraries take longer to start in a separate process than most files take to load.
+        # Other providers' libraries take longer to start in a trial process than most files take to load.
         self._trials = Trials() if device.is_cpu and CAN_TRY else None
         index = f"-{device.device_index}" if device.device_index else ""
         self._info = DeviceInfo(
@@ -109,7 +109,7 @@ class OnnxRuntimeBackend(Backend):
         return restore(parts, config, self._device, self._deadlines)
 
     def loading_bytes(self, parts: Sequence[Part], config: ModelConfig) -> int:
-        """Return the bytes of the copy that a trial gets."""
+        """Return the size of the copy of the parts that a trial process gets, in bytes."""
         is_tried = self._trials is not None and not config.is_own and programs.may_be_program(parts)
         return sum(part.size_bytes for part in parts) if is_tried else 0
 

@@ -5,8 +5,8 @@
     part 2   the optimized ONNX model
     part 3   its large constants, one after the other
 
-Anybody may have written the bytes. So ONNX Runtime gets no model that names a file, that has functions or foreign
-operators, or that has an operator which loads code.
+Anybody may have written the bytes. So ONNX Runtime gets no model that names a file, has functions, or has an operator
+that is not on the list below.
 """
 
 import json
@@ -34,8 +34,8 @@ from nnrt_backend_onnxruntime import processor
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.in_place import in_place_of
 from nnrt_backend_onnxruntime.model import OnnxModel
+from nnrt_backend_onnxruntime.programs.analysis import analyse_model
 from nnrt_backend_onnxruntime.programs.divisions import RISKY, guard_divisions
-from nnrt_backend_onnxruntime.programs.foresight import foresee
 from nnrt_backend_onnxruntime.programs.loading import compute, opset_of
 from nnrt_backend_onnxruntime.programs.sizes import Sizes
 from nnrt_backend_onnxruntime.programs.skeleton import require_typed
@@ -53,8 +53,8 @@ from nnrt_hdi.tensor import NUMPY_DTYPES, TensorSpec
 KIND = "onnxruntime model"
 MODEL_FILE = "model.onnx"
 
-# ONNX's own operators, and those of ONNX Runtime that the lowering and the optimizations create. Others could do
-# anything, such as load an engine from a file.
+# ONNX's own operators, and those of ONNX Runtime that the lowering and the optimizations create. Other operators could
+# do anything, such as load an engine from a file.
 _DOMAINS = frozenset({"", "ai.onnx", "com.microsoft", "com.microsoft.nchwc"})
 _FUSED = names(
     """
@@ -81,8 +81,8 @@ def exporter(
 
     Args:
         device: The device that the model is compiled for.
-        graph: The graph, whose large constants are inputs after the real ones.
-        input_count: The number of real inputs.
+        graph: The graph, whose large constants are inputs after those of a run.
+        input_count: The number of inputs of a run.
         lowered: The ONNX model of the graph.
         config: The client's configuration of the model.
         entries: Further entries of the session's configuration.
@@ -136,7 +136,7 @@ def _open(
     config: ModelConfig,
     profile: str = "",
 ) -> Any:
-    """Open a session of an exported model, which is optimized already."""
+    """Open a session of an exported model, without optimizing it again."""
     options = session_options(device, config, profile=profile)
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return open_session(model.SerializeToString(), weights, options, device, config.extensions)
@@ -149,7 +149,7 @@ def _optimize(
     with tempfile.TemporaryDirectory(prefix="nnrt-onnxruntime-") as folder:
         options = session_options(device, config, entries)
         options.graph_optimization_level = level
-        options.intra_op_num_threads = 1  # It never runs.
+        options.intra_op_num_threads = 1  # The session never runs.
         options.add_session_config_entry("session.disable_prepacking", "1")
         options.optimized_model_filepath = str(Path(folder, MODEL_FILE))
         options.add_session_config_entry("session.optimized_model_external_initializers_file_name", WEIGHTS)
@@ -190,7 +190,7 @@ def _binding(device: ProviderDevice) -> dict[str, Any]:
 
 
 def _hardware(device: ProviderDevice) -> str:
-    """Return the kind of accelerator, on which a compiled model depends, as far as ONNX Runtime reports it."""
+    """Return the kind of accelerator as far as ONNX Runtime reports it, because a compiled model depends on it."""
     devices = [
         f"{found.ep_name} {found.device.vendor} {found.device.vendor_id} {found.device.device_id}"
         for found in onnxruntime.get_ep_devices()
@@ -271,7 +271,7 @@ def _infer_sizes(model: onnx.ModelProto, config: ModelConfig) -> Sizes | None:
     """
     if config.is_own and not _may_divide(model):
         return None
-    known = foresee(model, compute)
+    known = analyse_model(model, compute)
     guard_divisions(known.divisions, opset_of(model))
     if config.is_own:
         return None

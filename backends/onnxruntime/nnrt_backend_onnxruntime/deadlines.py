@@ -12,8 +12,7 @@ from nnrt_hdi.errors import OutOfMemory
 class Deadlines:
     """Canceller of runs at their deadlines. Its one thread starts with the first deadline.
 
-    The thread is woken only for a deadline that is earlier than the one it waits for, which is rare. It finds out by
-    itself which runs have ended.
+    A new deadline wakes the thread only if it is the earliest, which is rare. The end of a run never wakes the thread.
     """
 
     def __init__(self) -> None:

@@ -2,7 +2,7 @@
 
 import math
 
-from nnrt_backend_onnxruntime.programs.foresight import MOST_FOLDED_BYTES, MOST_FOLDED_PRODUCTS, MOST_FOLDED_SHARE
+from nnrt_backend_onnxruntime.programs.analysis import MOST_FOLDED_BYTES, MOST_FOLDED_PRODUCTS, MOST_FOLDED_SHARE
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.graph import Graph, Node
 
@@ -19,7 +19,7 @@ _PRODUCTS = {
 def folds_little(graph: Graph) -> bool:
     """Return whether so little follows from constants that ONNX Runtime should compute it once, while it compiles.
 
-    A few bytes of constants can cause any amount of computation. The graph has been inferred.
+    A few bytes of constants can cause any amount of computation. The caller has inferred the graph's shapes.
     """
     derived = set(graph.constants)
     bytes_left = MOST_FOLDED_BYTES + MOST_FOLDED_SHARE * sum(entry.size_bytes for entry in graph.constants.values())
@@ -42,7 +42,7 @@ def folds_little(graph: Graph) -> bool:
 def _steps(graph: Graph, node: Node) -> float:
     """Estimate the number of additions or multiplications.
 
-    For [m, k] by [k, n] it is mkn, the square root of mk * kn * mn.
+    For [m, k] by [k, n] it is mkn, which is the square root of the product of the sizes mk, kn and mn.
     """
     results = sum(math.prod(graph.tensors[at].shape) for at in node.outputs)
     operands = sorted(math.prod(graph.tensors[at].shape) for at in node.inputs)

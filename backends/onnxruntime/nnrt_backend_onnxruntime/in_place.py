@@ -1,7 +1,7 @@
 """Inputs and outputs of a compiled ONNX model that may be in memory that a client can write to.
 
-The graph stored with the model gives the same answer (`nnrt_hdi.ops.in_place`), but a client may have written both, and
-they need not belong together.
+`nnrt_hdi.ops.in_place` finds them from the graph that is stored with the model. But a client may have written both, and
+the graph may be another one. So this module checks the model too.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from nnrt_onnx_lowering.engine import names
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops.in_place import InPlace, MemoryUse, in_place, trace_memory
 
-# The groups are those of nnrt_hdi.ops.in_place. Operators that are in none of them may not read or write shared memory.
+# The groups are those of nnrt_hdi.ops.in_place. Operators in no group may not read or write shared memory.
 COMPUTE = names(
     """
     AveragePool BatchNormalization Conv ConvInteger ConvTranspose FusedConv FusedGemm FusedMatMul Gemm GlobalAveragePool
@@ -44,14 +44,14 @@ def in_place_of(model: onnx.ModelProto, graph: Graph, input_count: int) -> InPla
         [entry.name for entry in entries][:count]
         for entries, count in ((model.graph.input, input_count), (model.graph.output, len(graph.outputs)))
     )
-    says, is_so = in_place(graph), trace_memory(list(map(_memory_use, model.graph.node)), inputs, outputs)
-    return InPlace(says.inputs & is_so.inputs, says.outputs & is_so.outputs)
+    by_graph, by_nodes = in_place(graph), trace_memory(list(map(_memory_use, model.graph.node)), inputs, outputs)
+    return InPlace(by_graph.inputs & by_nodes.inputs, by_graph.outputs & by_nodes.outputs)
 
 
 def in_place_of_nodes(graph: onnx.GraphProto, inputs: Sequence[str], outputs: Sequence[str]) -> InPlace:
-    """Return the same for a model without a graph.
+    """Return the inputs and outputs that may be shared, judged by the model's nodes alone.
 
-    Nothing may be shared if a node has graphs, because these see more than the node's inputs.
+    Nothing may be shared if a node has inner graphs, because these read more than the node's inputs.
     """
     if any(attribute.HasField("g") or attribute.graphs for node in graph.node for attribute in node.attribute):
         return InPlace(frozenset(), frozenset())

@@ -14,7 +14,7 @@ from typing_extensions import Self
 
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.kernels import QUIET
-from nnrt_backend_onnxruntime.profiling import Reopen, profiled
+from nnrt_backend_onnxruntime.profiling import Reopen, profile_run
 from nnrt_backend_onnxruntime.programs.sizes import Sizes as FileSizes
 from nnrt_backend_onnxruntime.session import release_memory
 from nnrt_hdi.backend import Cancellation
@@ -93,7 +93,7 @@ class OnnxModel(OpenGraphModel[RunOutputs]):
         """
         super().__init__(graph, max_tensor_bytes, RunOutputs.from_known, input_count=input_count)
         self.session = session
-        # None without assertions: each run tests it.
+        # None if there are no assertions, because each run tests this.
         self._assertions = Assertions.from_graph(graph) or None
         self._weights = weights
         self._deadlines = deadlines
@@ -103,7 +103,7 @@ class OnnxModel(OpenGraphModel[RunOutputs]):
         self._output_names = [entry.name for entry in session.get_outputs()]
         self._file_sizes = sizes
         self.reads_in_place = shared.inputs
-        # Empty with assertions, where ONNX Runtime gives more outputs than the graph has.
+        # Empty if there are assertions, because ONNX Runtime then returns more outputs than the graph has.
         self._writes_in_place = frozenset[int]() if self._assertions else shared.outputs
 
     def run(
@@ -126,7 +126,7 @@ class OnnxModel(OpenGraphModel[RunOutputs]):
     def profile(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
     ) -> tuple[list[Array], list[OperatorTime]]:
-        return profiled(self, self._reopen, inputs, cancellation, outputs)
+        return profile_run(self, self._reopen, inputs, cancellation, outputs)
 
     def sizes(self, inputs: Sequence[Array]) -> Sizes:
         if self._file_sizes is not None:

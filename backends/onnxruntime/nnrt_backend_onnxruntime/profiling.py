@@ -13,7 +13,7 @@ from nnrt_hdi.errors import OperationFailed, OutOfMemory
 from nnrt_hdi.operator_times import Besides, OperatorTime
 from nnrt_hdi.tensor import Array
 
-# The longest profile that is read. It has some 200 bytes per operator that ran, in loops per iteration.
+# The longest profile that is read. A profile has some 200 bytes for each execution of an operator.
 _MOST_BYTES = 32 << 20
 # The ending of node names in a profile.
 _ENDING = "_kernel_time"
@@ -36,16 +36,16 @@ class Profiled(Protocol):
 ModelT = TypeVar("ModelT", bound=Profiled)
 
 
-def profiled(
+def profile_run(
     model: ModelT,
     reopen: Reopen,
     inputs: Sequence[Array],
     cancellation: Cancellation,
     outputs: Sequence[Array | None],
 ) -> tuple[list[Array], list[OperatorTime]]:
-    """Run a model in a separate session with a profiler, and return its outputs and what each operator took.
+    """Run a model in a separate session with a profiler, and return its outputs and each operator's time.
 
-    Times count from this call. Opening the session and a first run, which allocates memory, are listed too.
+    Times count from this call. They include the opening of the session and a first run, which allocates memory.
 
     Args:
         model: The model.

@@ -34,7 +34,7 @@ PROVIDERS = {
     "armnn": "ArmNNExecutionProvider",
 }
 _GPUS = frozenset({"cuda", "tensorrt", "nv_tensorrt_rtx", "rocm", "migraphx", "directml", "webgpu"})
-# The provider that gets the nodes which the first one doesn't take, before the CPU does.
+# The second choice for a provider: it gets the nodes that the first doesn't take. The CPU gets the rest.
 _NEXT = {"tensorrt": "cuda"}
 # Providers that compile models to programs of their own, which ONNX Runtime can't export.
 _COMPILING = frozenset(

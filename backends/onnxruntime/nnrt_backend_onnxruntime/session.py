@@ -76,7 +76,7 @@ def session_options(
         "session.intra_op.allow_spinning": str(int(mode.spins)),
         "session.inter_op.allow_spinning": str(int(mode.spins)),
         "session.use_env_allocators": "1",
-        # Else ONNX Runtime might read bytes that were checked as ONNX as another format.
+        # The bytes were checked as ONNX. ONNX Runtime must not read them as another format.
         "session.load_model_format": "ONNX",
         **session_entries(config.extensions),
     }
@@ -88,7 +88,7 @@ def session_options(
 def open_session(
     model: bytes, weights: Mapping[str, AnyArray], options: Any, device: ProviderDevice, extensions: Mapping[str, bytes]
 ) -> Any:
-    """Open a session of a model. It doesn't copy the large constants: keep them as long as the session.
+    """Open a session of a model. The session doesn't copy `weights`: keep them as long as the session.
 
     Raises:
         OperationFailed: ONNX Runtime can't load the model, or the provider isn't available. There is no fallback to
@@ -99,7 +99,7 @@ def open_session(
     except NnrtError:
         raise
     except Exception as error:
-        is_exported = bool(options.optimized_model_filepath)  # It could be optimized once already.
+        is_exported = bool(options.optimized_model_filepath)  # Its optimization has worked before.
         if is_exported or options.graph_optimization_level == GraphOptimizationLevel.ORT_DISABLE_ALL:
             raise OperationFailed(f"ONNX Runtime does not take the model: {error}") from error
         # Optimizations may create nodes that have no kernels.
@@ -156,7 +156,7 @@ def release_memory() -> None:
 
 @cache
 def smallest_session(device: ProviderDevice) -> tuple[Any, str]:
-    """Return a session that returns its only number, and the name of its input.
+    """Return a session of a model that returns its input, one number; and the name of that input.
 
     Raises:
         OperationFailed: The provider isn't available.

@@ -8,7 +8,7 @@ import numpy as np
 
 from nnrt_backend_reference.exported import export_parts
 from nnrt_backend_reference.kernels.kernel import AnyArray
-from nnrt_backend_reference.kernels.pieces import BUFFER, stop_by
+from nnrt_backend_reference.kernels.pieces import BUFFER, set_stop_check
 from nnrt_backend_reference.steps import STEP_BYTES, OpenStep, RunSteps, Step, StepMaker
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.enums import NodeType
@@ -29,7 +29,8 @@ class Program(OpenGraphModel[RunSteps]):
     """Program that runs a graph node by node. A run shares no state with others, so runs may be concurrent.
 
     Kernels never write to their operands. Outputs belong to the caller: no output shares memory with an input, a
-    constant or another output. Results are copied to the regions given for them at the end, and never read there.
+    constant or another output. Results are copied at the end to the regions that the caller gives, and never read from
+    there.
 
     With float16, every FLOAT32 tensor (input, constant, result of an operator) is rounded to FLOAT16, where overflow
     gives infinity. Kernels compute in FLOAT32 on the rounded values, and outputs are returned as FLOAT32. Tensors of
@@ -94,13 +95,13 @@ class Program(OpenGraphModel[RunSteps]):
         cancellation: Cancellation,
         outputs: Sequence[Array | None],
     ) -> list[Array]:
-        """Execute the steps. All runs pass here, and small models notice any cost of a step besides its kernel."""
+        """Execute the steps. Small models are slowed down by any cost of a step besides its kernel."""
         values, specs = self._constants.copy(), list(kind.tensors)
         for index, array in zip(self._graph.inputs, inputs, strict=True):
             values[index] = _read_only(self._rounded(index, array))
         check, rounds, live_bytes, most_bytes = cancellation.check, self._enable_float16, 0, self._run_bytes
         # Overflow and invalid operations have results (infinity and NaN), and need no warnings.
-        with np.errstate(all="ignore"), stop_by(check):
+        with np.errstate(all="ignore"), set_stop_check(check):
             np.setbufsize(BUFFER)  # Until np.errstate ends.
             for next_step in steps:
                 check()
@@ -132,7 +133,7 @@ class Program(OpenGraphModel[RunSteps]):
         return export_parts(self._graph, enable_float16=self._enable_float16)
 
     def _rounded(self, index: int, array: AnyArray) -> AnyArray:
-        """Return the elements of a tensor as the model computes with them."""
+        """Return the elements of a tensor, rounded to FLOAT16 if `enable_float16` applies to the tensor."""
         if not self._enable_float16 or array.dtype != np.float32 or index in self._shapes:
             return array
         with np.errstate(all="ignore"):
@@ -159,7 +160,7 @@ class Program(OpenGraphModel[RunSteps]):
 
 
 def _refuse(step: Step, live_bytes: int, most_bytes: int) -> NoReturn:
-    """Refuse results that are too large, before they are computed."""
+    """Raise the error for a step whose results are too large, before the kernel computes them."""
     with_outputs = ", ".join(map(str, step.call.outputs))
     raise too_much(f"with {with_outputs} the run holds {live_bytes} bytes at a time", most_bytes, "--run-bytes")
 

@@ -1,4 +1,4 @@
-"""Conversion of quantized tensors to the real numbers that they stand for, and back.
+"""Conversion of quantized tensors to the real numbers that they represent, and back.
 
 Nodes are computed in FLOAT64. It represents every int8 product and their sums exactly, so a result differs from an
 integer kernel's only by the scales and the last rounding. FLOAT32 would lose precision in sums that cancel.

@@ -1,8 +1,8 @@
 """Steps of a run: one for each node of the graph, in order, with its kernel and the kernel's arguments.
 
-Runs of one kind share their steps: their inputs have the same shapes, and the same elements where elements determine
-shapes. Where the shapes of a node's tensors follow from what the run computes, its step is open. A Step is made when
-the run reaches the node.
+Runs of one kind share their steps. Their inputs have the same shapes, and the same elements where elements determine
+shapes. If the shapes of a node's tensors depend on what the run computes, the node has an OpenStep, which becomes a
+Step when the run reaches the node.
 """
 
 from collections.abc import Callable, Sequence
@@ -53,10 +53,10 @@ class Step(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class OpenStep:
-    """Step of a node whose shapes are known only when the run reaches it, as `StepMaker.bind` then makes a Step."""
+    """Step of a node whose shapes are known only when the run reaches it. `StepMaker.bind` then makes the Step."""
 
     node: int
-    # What inference saw of the operands in the latest run, and the Step that followed.
+    # Specs and elements of the operands that inference read in the latest run, and the Step that was made for them.
     latest: tuple[object, Step] | None = None
 
 
@@ -72,12 +72,12 @@ class StepMaker:
     """Maker of the steps of a graph's runs."""
 
     def __init__(self, graph: Graph, max_tensor_bytes: int) -> None:
-        """Prepare what all steps of a node share. The graph has been inferred."""
+        """Prepare what all steps of a node share. The caller has inferred the graph's shapes."""
         self._graph = graph
         self._max_tensor_bytes = max_tensor_bytes
         given = {*graph.inputs, *graph.constants}
         self._nodes = {
-            index: _NodeOfAnyShape(
+            index: _NodeTemplate(
                 SimpleNamespace(**OPERATORS[graph.nodes[index].type].bind(graph.nodes[index].attrs)),
                 _picker(graph.nodes[index].inputs),
                 [(at, graph.tensors[at].numpy_dtype) for at in graph.nodes[index].outputs],
@@ -88,7 +88,7 @@ class StepMaker:
         }
 
     def make(self, known: KnownTensors) -> RunSteps:
-        """Make the steps of the runs for which `known` holds. Raises OutOfMemory if a tensor is too large."""
+        """Make the steps of the runs whose tensors `known` describes. Raises OutOfMemory if a tensor is too large."""
         nodes, specs, undecided = self._graph.nodes, known.specs, known.branch.undecided
         unknown = {at for at, spec in enumerate(specs) if UNKNOWN_DIM in spec.shape}
         return RunSteps(
@@ -133,41 +133,41 @@ class StepMaker:
 
     def _step(self, index: int, specs: Sequence[TensorSpec]) -> Step:
         """Return the Step of a node whose tensors have these specs. Raises OutOfMemory if a result is too large."""
-        node, of_any_shape = self._graph.nodes[index], self._nodes[index]
+        node, template = self._graph.nodes[index], self._nodes[index]
         outputs = tuple([specs[at] for at in node.outputs])
-        call = Call(of_any_shape.attrs, tuple([specs[at] for at in node.inputs]), outputs, self._max_tensor_bytes)
+        call = Call(template.attrs, tuple([specs[at] for at in node.inputs]), outputs, self._max_tensor_bytes)
         made = [spec.known_bytes for spec in outputs]
         try:
             if max(made) > self._max_tensor_bytes:
                 for spec in outputs:
                     require_memory(call, spec.shape, spec.numpy_dtype)
-            kernel = of_any_shape.kernel(node.type, call) if any(made) else _empty_results
+            kernel = template.kernel(node.type, call) if any(made) else _empty_results
         except NnrtError as error:
             raise error.at(self._graph.place(index)) from error
         return Step(
             index,
             kernel,
             call,
-            of_any_shape.operands_in,
-            [(at, dtype, spec.shape) for (at, dtype), spec in zip(of_any_shape.results, outputs, strict=True)],
+            template.operands_in,
+            [(at, dtype, spec.shape) for (at, dtype), spec in zip(template.results, outputs, strict=True)],
             sum(made),
-            of_any_shape.last_uses,
-            sum([specs[at].known_bytes for at in of_any_shape.frees]),
+            template.last_uses,
+            sum([specs[at].known_bytes for at in template.frees]),
         )
 
 
 @dataclass(slots=True, eq=False)
-class _NodeOfAnyShape:
+class _NodeTemplate:
     """Parts of a node's steps that don't depend on shapes."""
 
     attrs: SimpleNamespace
     operands_in: Callable[[Sequence[AnyArray | None]], Sequence[AnyArray | None]]
     results: Sequence[tuple[int, AnyDType]]
     last_uses: tuple[int, ...]
-    # Those of `last_uses` that the run has computed: neither inputs nor constants.
+    # The tensors of `last_uses` that the run has computed, which are neither inputs nor constants.
     frees: Sequence[int]
-    # How quantized operands are read as real numbers and results are written. None if the kernel takes the elements
-    # themselves, and before `_is_viewed`.
+    # Scalings to read quantized operands as real numbers, and to quantize results. None if the kernel takes the
+    # elements themselves, and as long as `_is_viewed` is false.
     _view: RealView | None = None
     _is_viewed: bool = False
 
@@ -191,5 +191,5 @@ def _if_small(array: AnyArray | None) -> Array | None:
 
 
 def _empty_results(call: Call, *_: AnyArray) -> tuple[AnyArray, ...]:
-    """Return results without elements. Replaces kernels, which needn't handle such results."""
+    """Return results without elements. Steps call this instead of kernels, which needn't handle such results."""
     return tuple(np.empty(spec.shape, spec.numpy_dtype) for spec in call.outputs)

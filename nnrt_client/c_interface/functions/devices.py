@@ -16,7 +16,7 @@ def device_of(device_id: int) -> Device:
     runtime = process_runtime()
     device = runtime.find(device_id)
     if device is None:
-        raise OperationFailed(runtime._why_not(device_id).message)
+        raise OperationFailed(runtime._not_found_error(device_id).message)
     return device
 
 
@@ -37,7 +37,7 @@ def OH_NNDevice_GetType(device_id: int) -> OH_NN_DeviceType:
     """Return the kind of processor. An unknown id is INVALID_PARAMETER here, not FAILED."""
     runtime = process_runtime()
     device = runtime.find(device_id)
-    if device is None and device_id and runtime._knows(device_id):
+    if device is None and device_id and runtime._has_seen(device_id):
         raise UnavailableDevice(f"device {device_id} is gone; look which there are")
     if device is None:
         raise InvalidParameter(f"no device {device_id} answers; look which there are")

@@ -65,7 +65,7 @@ class Stream(Closable):
         except StopIteration as error:
             raise OperationFailed("the daemon ended a run stream before its last reply") from error
         except grpc.RpcError as error:
-            raise self._session.verdict(BrokenCall.of(error), "PreparedModel.RunStream") from error
+            raise self._session.verdict(BrokenCall.from_rpc_error(error), "PreparedModel.RunStream") from error
         outcome = Reply(message).outcome
         if outcome is not None and outcome.HasField("error"):
             raise wire.error_from_detail(outcome.error)

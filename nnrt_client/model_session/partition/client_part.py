@@ -31,7 +31,7 @@ _ERROR = 3
 
 def learn_types(graph: OnnxGraph) -> None:
     """Ask ONNX Runtime for the types of values behind operators that onnx doesn't know."""
-    untyped = graph.untyped
+    untyped = graph.untyped_values
     if not untyped:
         return
     onnxruntime = require_onnxruntime()
@@ -39,14 +39,14 @@ def learn_types(graph: OnnxGraph) -> None:
     options.log_severity_level = _ERROR + 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
-        session = onnxruntime.InferenceSession(graph.outlined(untyped), options, providers=_PROVIDERS)
+        session = onnxruntime.InferenceSession(graph.serialize_for_inference(untyped), options, providers=_PROVIDERS)
     except Exception as error:  # ONNX Runtime has no error class. The build of the parts says what is wrong.
         _log.info("ONNX Runtime does not say what these values are: %s: %s", untyped, error)
         return
     for info in session.get_outputs():
         if (dtype := _DTYPES.get(info.type)) is not None:
             # A scalar and a value of unknown rank both have an empty shape here.
-            graph.learn(info.name, dtype, info.shape or None)
+            graph.set_type(info.name, dtype, info.shape or None)
 
 
 class ClientPart:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from nnrt_client.run.run import Run
-from nnrt_client.session.errands import begin
+from nnrt_client.session.errands import start_in_worker
 from nnrt_client.session.io_loop import io_loop
 from nnrt_hdi.errors import TimedOut
 
@@ -31,7 +31,7 @@ class Deadlines:
     def _add(self, run: Run) -> None:
         if not run.ended.is_set and run not in self._timers:
             left_s = max(run.deadline - time.monotonic(), 0.0)
-            self._timers[run] = io_loop().events.call_later(left_s, begin, partial(self._end, run))
+            self._timers[run] = io_loop().events.call_later(left_s, start_in_worker, partial(self._end, run))
 
     def _discard(self, run: Run) -> None:
         if (timer := self._timers.pop(run, None)) is not None:

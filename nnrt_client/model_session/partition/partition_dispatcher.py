@@ -55,7 +55,7 @@ class PartitionDispatcher(Dispatcher):
     def death(self) -> NnrtError | None:
         return self._session.death
 
-    def run_here(self, run: Run) -> None:
+    def run_sync(self, run: Run) -> None:
         self.start(run)
         run.ended.wait()
 

@@ -7,7 +7,7 @@ from nnrt_client.model.model import Model, parts_of
 from nnrt_client.model_session.partition.fallback import SMALLEST_PART
 from nnrt_client.model_session.partition.grouping import group_nodes
 from nnrt_client.onnx_import.cut import OnnxGraph, PartProto
-from nnrt_client.onnx_import.importer import attempted
+from nnrt_client.onnx_import.importer import attempt_import
 from nnrt_client.session.device import Device
 from nnrt_hdi.errors import InvalidParameter, OperationForbidden, Unsupported
 
@@ -131,7 +131,7 @@ class _Placing:
 
     def _judge(self, part: Part) -> dict[int, str]:
         try:
-            attempt = attempted(self._graph.file.part(part.proto))
+            attempt = attempt_import(self._graph.file.part(part.proto))
         except (InvalidParameter, OperationForbidden, Unsupported) as error:
             return dict.fromkeys(part.nodes, str(error))
         if attempt.model is None:

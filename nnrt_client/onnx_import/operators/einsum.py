@@ -98,7 +98,7 @@ def _sum(op: NodeBuilder, x: Value, axes: Sequence[int]) -> Value:
 
 
 def _multiply(op: NodeBuilder, a: Factor, b: Factor, wanted: set[Label]) -> Factor:
-    """Multiply two factors, and sum over the labels that both have and `wanted` has not."""
+    """Multiply two factors, and sum over the labels that both have and that are not in `wanted`."""
     shared = [label for label in a.labels if label in b.labels]
     inner = tuple(label for label in shared if label not in wanted)
     batch = tuple(label for label in shared if label in wanted)
@@ -117,7 +117,7 @@ def _multiply(op: NodeBuilder, a: Factor, b: Factor, wanted: set[Label]) -> Fact
 
 
 def _group_dims(op: NodeBuilder, factor: Factor, batch: Labels, groups: tuple[Labels, Labels]) -> Value:
-    """Transpose and reshape a factor to the dimensions of the batch, and one more for each of two groups of labels."""
+    """Transpose and reshape a factor to its batch dimensions, then one dimension for each of two groups of labels."""
     order = (*batch, *groups[0], *groups[1])
     x = op.transpose(factor.value, [factor.labels.index(label) for label in order])
     if any(len(group) > 1 for group in groups):

@@ -12,7 +12,7 @@ from nnrt_client.onnx_import.value import Value
 from nnrt_hdi.tensor import Array
 
 _INT64 = np.dtype(np.int64)
-# Most positions that become a constant.
+# Most numbers in a constant of positions.
 _MOST_POSITIONS = 1 << 20
 
 
@@ -33,7 +33,7 @@ def gather_nd(op: NodeBuilder, x: Value, indices: Value, *, batch_dims: int = 0)
 @onnx_operator("GatherElements", since=11)
 def gather_elements(op: NodeBuilder, x: Value, indices: Value, *, axis: int = 0) -> Value:
     """GATHER_ND; the indices of the other dimensions are constants, or counted in a run."""
-    return op.apply(OperationType.GATHER_ND, x, _whole_positions(op, x, indices, axis))
+    return op.apply(OperationType.GATHER_ND, x, _full_positions(op, x, indices, axis))
 
 
 @onnx_operator("ScatterND", since=11)
@@ -47,7 +47,7 @@ def scatter_elements(
     op: NodeBuilder, x: Value, indices: Value, updates: Value, *, axis: int = 0, reduction: str = "none"
 ) -> Value:
     """SCATTER_ND, and WHERE or ADD; the indices of the other dimensions are constants, or counted in a run."""
-    return _scatter(op, x, _whole_positions(op, x, indices, axis), updates, reduction)
+    return _scatter(op, x, _full_positions(op, x, indices, axis), updates, reduction)
 
 
 @onnx_operator("Scatter", since=9, until=10)
@@ -144,12 +144,12 @@ def cum_sum(op: NodeBuilder, x: Value, axis: Value, *, exclusive: int = 0, rever
 
 
 def _as_signed(op: NodeBuilder, x: Value) -> Value:
-    """Cast unsigned numbers to INT64, which has their negatives."""
+    """Cast unsigned integers to INT64, so that they can be negated."""
     return op.cast(x, _INT64) if x.dtype.kind == "u" else x
 
 
 def _nonnegative_indices(op: NodeBuilder, x: Value, indices: Value, axis: int) -> Value:
-    """Convert indices into a dimension to nonnegative ones."""
+    """Replace negative indices along an axis, which count from its end, by nonnegative ones."""
     size = x.dims[axis]
     if indices.array is not None:
         if (indices.array >= 0).all():
@@ -164,7 +164,7 @@ def _nonnegative_indices(op: NodeBuilder, x: Value, indices: Value, axis: int) -
 
 
 def _nonnegative_tuples(op: NodeBuilder, x: Value, indices: Value) -> Value:
-    """Convert tuples of indices into the first dimensions to nonnegative ones."""
+    """Replace negative indices by nonnegative ones, in tuples [..., n] that index the first n dimensions of x."""
     if indices.array is not None and (indices.array >= 0).all():
         return indices
     depth = indices.dims[-1]
@@ -179,13 +179,13 @@ def _nonnegative_tuples(op: NodeBuilder, x: Value, indices: Value) -> Value:
     return op.apply(OperationType.MOD, op.apply(OperationType.ADD, indices, lengths), lengths)
 
 
-def _whole_positions(op: NodeBuilder, x: Value, indices: Value, axis: int) -> Value:
-    """Return the whole position for each index along an axis; the index's own position gives the other dimensions."""
+def _full_positions(op: NodeBuilder, x: Value, indices: Value, axis: int) -> Value:
+    """Return positions in x [..., rank]: for each index its own position in `indices`, with the index at the axis."""
     shape = indices.shape
     own = op.unsqueeze(op.cast(_nonnegative_indices(op, x, indices, axis), _INT64), [-1])
     if -1 in shape:
-        none = op.apply(OperationType.MUL, own, op.number(0, _INT64), dims=own.dims)
-        places = [own if at == axis % x.rank else _own_positions(op, indices, at, none) for at in range(x.rank)]
+        zeros = op.apply(OperationType.MUL, own, op.number(0, _INT64), dims=own.dims)
+        places = [own if at == axis % x.rank else _own_positions(op, indices, at, zeros) for at in range(x.rank)]
         return own if x.rank == 1 else op.apply(OperationType.CONCAT, *places, axis=-1)
     if math.prod(shape) * len(shape) > _MOST_POSITIONS:
         refuse(f"the positions of its indices {indices} are constants; use fewer of them")
@@ -196,10 +196,10 @@ def _whole_positions(op: NodeBuilder, x: Value, indices: Value, axis: int) -> Va
     return own if len(given) == 1 else op.apply(OperationType.CONCAT, *given, axis=-1)
 
 
-def _own_positions(op: NodeBuilder, indices: Value, axis: int, none: Value) -> Value:
-    """Return for each index its own position in a dimension. `none` has a zero for each index."""
-    row = op.unsqueeze(op.indices(indices, axis), [at for at in range(none.rank) if at != axis])
-    return op.apply(OperationType.ADD, none, row, dims=none.dims)
+def _own_positions(op: NodeBuilder, indices: Value, axis: int, zeros: Value) -> Value:
+    """Return the position of each index along an axis of `indices`, in the shape of `zeros`, [..., 1]."""
+    row = op.unsqueeze(op.indices(indices, axis), [at for at in range(zeros.rank) if at != axis])
+    return op.apply(OperationType.ADD, zeros, row, dims=zeros.dims)
 
 
 def _scatter(op: NodeBuilder, x: Value, positions: Value, updates: Value, reduction: str) -> Value:
@@ -214,6 +214,6 @@ def _scatter(op: NodeBuilder, x: Value, positions: Value, updates: Value, reduct
         marks = op.filled(op.number(1, number), number, op.shape(updates), updates.dims)
     else:
         marks = op.full(updates.dims, 1, number)
-    mark_quantized = op.apply(OperationType.SCATTER_ND, positions, marks, shape, dims=x.dims)
-    is_new = op.apply(OperationType.NOT_EQUAL, mark_quantized, op.number(0, number))
+    marked = op.apply(OperationType.SCATTER_ND, positions, marks, shape, dims=x.dims)
+    is_new = op.apply(OperationType.NOT_EQUAL, marked, op.number(0, number))
     return op.apply(OperationType.WHERE, is_new, placed, x)

@@ -67,7 +67,7 @@ def _transpose_matrix(op: NodeBuilder, weight: Value) -> Value:
         return op.transpose(weight, [1, 0])
     assert weight.array is not None
     turned = weight.array.T
-    # The model doesn't copy arrays over bytes, which are immutable.
+    # The model keeps an array over bytes without a copy, because bytes are immutable.
     turned = np.frombuffer(turned.tobytes(), turned.dtype).reshape(turned.shape)
     return op.constant(turned, quant=weight.quantized.param if weight.quantized else None)
 

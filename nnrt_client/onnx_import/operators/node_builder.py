@@ -16,7 +16,7 @@ from nnrt_client.tensors.quant_param import QuantParam
 from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi.tensor import NUMPY_DTYPES
 
-# Most elements of a constant that the import of a node adds.
+# Most elements of a constant that the import adds for a node.
 _MOST_ELEMENTS = 1 << 26
 
 
@@ -92,14 +92,14 @@ class NodeBuilder(OperationBuilder):
         return self.constant(np.full(shape_of(dims), value, dtype))
 
     def filled(self, number: Operand, dtype: Dtype, shape: Value, dims: Dims | None = None) -> Value:
-        """Return a tensor filled with one number. A run may compute its shape; `dims` is what is known of it."""
+        """Return a tensor filled with one number. A run may compute `shape`; `dims` are its sizes as far as known."""
         if dims is None and shape.elements is not None:
             dims = tuple(shape.elements.tolist())
         output = None if dims is None else TensorDesc(data_type_of(dtype), shape_of(dims))
         return self.apply(OperationType.FILL, number, shape, output=output, dims=dims)
 
     def count_up(self, count: Value) -> Value:
-        """Return the INT64 numbers 0, 1, 2, ... `count`, a vector of one number, says how many."""
+        """Return the INT64 numbers 0, 1, ..., count - 1. `count` is a vector with one element."""
         zeros = self.filled(self.number(0, np.dtype(np.float32)), np.dtype(np.float32), count)
         # TOP_K orders equal elements by their index.
         _, order = self.apply_to_several(OperationType.TOP_K, zeros, self.cast(count, np.dtype(np.int64)))

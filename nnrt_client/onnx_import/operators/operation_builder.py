@@ -19,7 +19,7 @@ Operand = Value | Array | Sequence[int] | int | float
 
 
 class OperationBuilder:
-    """Builder that appends operations to a model, under the name of a node."""
+    """Builder that appends operations to a model, named after a node."""
 
     def __init__(self, model: Model, name: str) -> None:
         self.model = model
@@ -138,5 +138,5 @@ class OperationBuilder:
         return self.apply(OperationType.TRANSPOSE, x, np.array(order, np.int64), dims=dims)
 
     def copy(self, x: Value) -> Value:
-        """Return a copy of x in a tensor of its own."""
+        """Return a copy of x, in a new tensor."""
         return self.apply(OperationType.BROADCAST_TO, x, shape=[-1] * x.rank, dims=x.dims)

@@ -14,7 +14,7 @@
   signature changed between versions, each form has a function. `domain` is ONNX's own by default, or MICROSOFT.
 * The body calls `op.apply(OperationType.X, ...)` and returns the values of the outputs, in order. A model that reads
   further outputs is refused. `refuse` raises Unsupported for a node that can't be mapped. The docstring's first
-  paragraph is what docs/reference/onnx.md lists as what the operator becomes.
+  paragraph says what the operator becomes; docs/reference/onnx.md lists it.
 """
 
 import inspect

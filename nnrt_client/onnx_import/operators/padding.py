@@ -16,7 +16,7 @@ from nnrt_hdi.tensor import Array
 
 
 def known_number(value: Value | None) -> float | None:
-    """Return a number, 0 for None. Return None if FLOAT32 can't hold it exactly or it is known only in a run."""
+    """Return the number in a value, 0 without a value, or None if it is known only in a run or not exact in FLOAT32."""
     if value is None:
         return 0
     if value.array is None or value.array.size != 1:
@@ -69,7 +69,7 @@ def pad_by(op: NodeBuilder, x: Value, pads: Sequence[int], mode: str, value: flo
 
 
 def _repeat(op: NodeBuilder, x: Value, pairs: Array, mode: str) -> Value:
-    """Pad x by its own elements: by its edge (mode 'edge'), or by the elements of its other end (mode 'wrap')."""
+    """Pad x with copies of its edge (mode 'edge'), or with the elements at its opposite end (mode 'wrap')."""
     for axis, (before, behind) in enumerate(pairs.tolist()):
         size = x.shape[axis]
         if not (before or behind):
@@ -86,7 +86,7 @@ def _repeat(op: NodeBuilder, x: Value, pairs: Array, mode: str) -> Value:
 
 
 def _repeat_in_run(op: NodeBuilder, x: Value, axis: int, before: Value, behind: Value, mode: str, dim: Number) -> Value:
-    """Pad one dimension of x by its own elements, by widths that are known only in a run."""
+    """Pad one dimension of x as `_repeat` does, by widths that are known only in a run."""
     size = op.reshape(op.size(x, axis), (1,))
     count = op.apply(OperationType.ADD, op.apply(OperationType.ADD, size, before), behind)
     places = op.apply(OperationType.SUB, op.count_up(count), before)
@@ -95,7 +95,7 @@ def _repeat_in_run(op: NodeBuilder, x: Value, axis: int, before: Value, behind: 
         places = op.apply(OperationType.MAXIMUM, places, op.number(0, size.dtype))
         places = op.apply(OperationType.MINIMUM, places, last)
     else:
-        # Twice, because MOD of a negative number is negative.
+        # MOD is applied twice, because MOD of a negative number is negative.
         places = op.apply(OperationType.MOD, places, size)
         places = op.apply(OperationType.MOD, op.apply(OperationType.ADD, places, size), size)
     dims = (*x.dims[:axis], dim, *x.dims[axis + 1 :])

@@ -19,7 +19,7 @@ from nnrt_hdi.tensor import Array
 Ints = tuple[int, ...]
 
 _INT32, _FLOAT32, _FLOAT64 = np.dtype(np.int32), np.dtype(np.float32), np.dtype(np.float64)
-# Number of values of 4 bits; largest distance of 8-bit integers from a zero point; FLOAT32 has all integers below this.
+# Number of values of 4 bits; largest distance of 8-bit integers from a zero point; FLOAT32 is exact below this integer.
 _FOUR_BITS, _LARGEST_DISTANCE, _LARGEST_EXACT = 16, 255, 1 << 24
 _UINT8 = np.dtype(np.uint8)
 _EIGHT_BITS = (np.dtype(np.int8), _UINT8)
@@ -291,8 +291,8 @@ def _split_exactly(weight: Value, zero_point: Value | None) -> tuple[list[tuple[
     """Split a weight so that a floating-point type holds its sums of products with 8-bit integers exactly.
 
     Returns:
-        Pairs of a factor and a part, and the type. The weight is the sum of the parts times their factors. A part None
-        is the weight itself.
+        Pairs of a factor and a part, and the type. The weight is the sum of the parts times their factors. None as
+        a part stands for the weight itself.
     """
     point = np.zeros((), np.int32) if zero_point is None else zero_point.array
     if weight.array is None or point is None:

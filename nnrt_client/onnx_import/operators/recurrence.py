@@ -17,7 +17,7 @@ _MOST_STEPS = 1000
 _MOST_PARTS = 200
 _ACTIVATIONS = {"relu": OperationType.RELU, "sigmoid": OperationType.SIGMOID, "tanh": OperationType.TANH}
 
-# Function of one step: from the rows that it reads and the state before it, all [1, batch, ...], to the next state.
+# Function that gets the rows that a step reads and the last state, all [1, batch, ...], and returns the next state.
 Cell = Callable[[Sequence[Value], Value], Value]
 
 
@@ -39,7 +39,7 @@ def unroll(
         hidden: size of the state.
         direction: ONNX's attribute.
         layout: ONNX's attribute.
-        make_cell: returns for the number of a direction, and x, the tensors whose rows the steps read, and the cell.
+        make_cell: function of a direction's number and x; returns the tensors whose rows the steps read, and the cell.
 
     Returns:
         All states [steps, directions, batch, hidden], and the last state of each direction, in ONNX's layout.
@@ -74,7 +74,7 @@ def unroll(
 
 
 def first_states(op: NodeBuilder, x: Value, dims: Dims) -> Value:
-    """Return zeros [directions, batch, hidden]. x [steps, batch, inputs] has the batch if only a run knows it."""
+    """Return zeros [directions, batch, hidden]. A batch that only a run knows is taken from x [steps, batch, ...]."""
     directions, batch, hidden = dims
     if isinstance(batch, int):
         return op.full(dims, 0, x.dtype)

@@ -18,7 +18,7 @@ _PLAIN = {
     "ReduceSum": OperationType.REDUCE_SUM,
     "ReduceL2": OperationType.REDUCE_L2,
 }
-# Operation on the elements before the sum, and on the sum.
+# Operation on the elements before they are summed, and operation on the sum.
 _SUMS: dict[str, tuple[OperationType | None, OperationType | None]] = {
     "ReduceSumSquare": (OperationType.SQUARE, None),
     "ReduceL1": (OperationType.ABS, None),

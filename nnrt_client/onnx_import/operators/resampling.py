@@ -1,4 +1,4 @@
-"""Resizing of images whose sizes are known only in a run, which computes the positions of the new pixels in x.
+"""Resizing of images whose sizes are known only in a run. The run computes where in x each new pixel lies.
 
 Positions are FLOAT32 and are computed as ONNX Runtime computes them, so that both read the same pixels.
 """
@@ -25,8 +25,8 @@ class Resampling:
         old: size before.
         count: size after, as INT64.
         new: size after, as FLOAT32.
-        dim: what is known of the size after before a run.
-        scale: factor.
+        dim: size after, as far as it is known before a run.
+        scale: factor from size before to size after.
         length: size after; if the caller gave a scale, `old` times `scale`, which need not be an integer.
         how: attributes of Resize.
     """
@@ -94,14 +94,14 @@ class Resampling:
         return self._apply("MINIMUM", self._apply("MAXIMUM", places, 0), self._apply("SUB", self.old, 1))
 
     def _positions(self) -> Value:
-        """Return the positions of the new pixels in x, in pixels of x."""
+        """Return the positions of the new pixels, in pixels of x."""
         index = self.op.cast(self.op.count_up(self.count), _FLOAT32)
         middle = self._apply("ADD", index, 0.5)
         match self.how["coordinate_transformation_mode"]:
             case "asymmetric":
                 return self._apply("DIV", index, self.scale)
             case "align_corners":
-                # For a single pixel, whose index is 0, any divisor but 0 will do.
+                # A single pixel has index 0, so any divisor other than 0 gives 0.
                 steps = self._apply("MAXIMUM", self._apply("SUB", self.length, 1), 1e-6)
                 return self._apply("DIV", self._apply("MUL", index, self._apply("SUB", self.old, 1)), steps)
             case "half_pixel":
@@ -134,7 +134,10 @@ class Resampling:
                 return refuse(f"its nearest_mode is {mode!r}")
 
     def _weights(self, rest: Value) -> dict[int, Value]:
-        """Return the weights of the pixels around a position by offset. Mode 'cubic': R. Keys (1981), equation 4."""
+        """Return the weights of the pixels around a position, by offset from its floor.
+
+        Mode 'cubic' is equation 4 of R. Keys, "Cubic convolution interpolation" (1981).
+        """
         opposite = self._apply("SUB", 1, rest)
         if self.how["mode"] == "linear":
             return {0: opposite, 1: rest}

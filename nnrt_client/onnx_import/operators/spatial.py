@@ -19,7 +19,7 @@ from nnrt_client.onnx_import.value import Value
 from nnrt_hdi.enums import CoordinateTransformMode
 from nnrt_hdi.tensor import Array
 
-# Most weights that onnx's reference computes, one after another.
+# Most weights to compute by onnx's reference implementation, which computes one after another.
 _MOST_WEIGHTS = 1 << 14
 _LARGEST_SIZE = 1 << 15
 # Largest factor for which TILE and DEPTH_TO_SPACE are used.
@@ -204,7 +204,7 @@ def _scale_in_run(op: NodeBuilder, x: Value, axis: int, scale: float, how: dict[
 
 
 def _square(x: Value, scales: Sequence[float] | None, sizes: Sequence[int] | None, how: dict[str, Any]) -> int | None:
-    """Return the width of the square that each pixel of an image of unknown size becomes, or None if there is none."""
+    """Return the factor by which an image of unknown size repeats its pixels in squares, or None if it doesn't."""
     if x.rank != 4 or -1 not in x.shape[2:] or scales is None or sizes is not None or how["mode"] != "nearest":
         return None
     count, is_square = int(scales[2]), list(scales) == [1, 1, int(scales[2]), int(scales[2])]
@@ -251,7 +251,7 @@ def _resize_along(
 
 
 def _resample(row: Array, target: int, scale: float | None, how: dict[str, Any]) -> Array:
-    """Resize one row by onnx's reference."""
+    """Resize one row by onnx's reference implementation."""
     node = helper.make_node("Resize", ["x", "", "scales" if scale else "", "" if scale else "sizes"], ["y"], **how)
     types = [helper.make_tensor_value_info("x", 11, [None])]
     feeds: dict[str, Array] = {"x": row}

@@ -1,7 +1,7 @@
 """Dimension probe: finds which unknown dimension of an output equals an unknown dimension of an operand.
 
-It replaces each unknown dimension of the operands by a number of its own and infers the output's shape. If an output
-dimension has that number, for two disjoint sets of numbers, the two dimensions are the same.
+It replaces each unknown dimension of the operands by a different number and infers the output's shape. If an output
+dimension has that number, in two trials with different numbers, the two dimensions are equal.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ def output_dims(model: Model, given: Sequence[Dims | None]) -> list[Dims]:
 
 
 def _find(probes: Sequence[Mapping[Dim, int]], answers: Sequence[Sequence[Shape] | None], at: int, axis: int) -> Number:
-    """Return the dimension whose number each answer has, or a new unknown dimension if there is none."""
+    """Return the operands' dimension that an output's dimension equals in every answer, or else a new unknown one."""
     for dim in probes[0]:
         if all(
             answer is not None and answer[at][axis] == numbers.get(dim)

@@ -240,7 +240,7 @@ def _unknown(value: Known | None) -> Elements | None:
 
 
 def _compare(a: Elements, b: Elements, holds: Callable[[Number, Number], bool | None]) -> Elements | None:
-    """Return whether `holds` is true, for each pair; None if one pair is known only in a run."""
+    """Return for each pair whether `holds` is true, or None if that is known only in a run for any pair."""
     pairs = np.broadcast(a, b)
     found = [holds(*pair) for pair in pairs]
     return None if None in found else elements([bool(one) for one in found]).reshape(pairs.shape)

@@ -10,7 +10,7 @@ import grpc
 
 from nnrt_device_service.access.identity import Role
 from nnrt_device_service.device import Device
-from nnrt_device_service.host.log_context import say_about
+from nnrt_device_service.host.log_context import add_log_fields
 from nnrt_device_service.memory.memory_budget import MemoryBudget
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.transport.grpc.call_threads import CallThreads
@@ -71,11 +71,11 @@ def session_id_of(context: Any) -> bytes | None:
 def count_error(device: Device, context: Any, method: str, error: NnrtError) -> None:
     """Count the error of a call for the identity whose session it names."""
     if method == _OPEN:
-        return  # Its servicer counts it, as only that knows the identity.
+        return  # The servicer counts it, because only it knows the identity.
     try:
         usage = device.sessions.find(session_id_of(context) or b"").usage
     except UnknownHandle:
-        usage = device.sessions.counters.of(None)
+        usage = device.sessions.counters.find(None)
     if method == _RUN:
         usage.count_ended_run(error, was_cancelled=not context.is_active())
     else:
@@ -158,7 +158,7 @@ class _Connections:
 
 
 class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
-    """Counts each call, in its session if it has one, from before its request arrives until its end.
+    """Counts each call, in its session if it has one, from before its request arrives until it ends.
 
     For gRPC every handler takes a stream of requests: with a unary request gRPC would give a thread to a call that
     never sends it, before this code could count the call. Requests arrive as bytes, because gRPC would parse messages
@@ -177,7 +177,7 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
         if handler is None:
             return handler
         method, is_ours = details.method.removeprefix(OUR_SERVICES), details.method.startswith(OUR_SERVICES)
-        counted, work = (self._counted, self._work) if is_ours else (self._foreign_calls.counted, _no_work)
+        counted, work = (self._counted, self._gated) if is_ours else (self._foreign_calls.counted, _ungated)
         read_all = RequestReader(method, handler.request_deserializer).read_all
         behavior = getattr(handler, arity_of(handler))
         request_of = iter if handler.request_streaming else _only_request
@@ -200,7 +200,7 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
 
     @contextmanager
     def _counted(self, method: str, context: Any) -> Iterator[MemoryBudget | None]:
-        """Count a call while the block lasts, and give the memory budget of its session, if it has one.
+        """Count a call during the block; yield its session's memory budget, or None if it has no session.
 
         Calls of a session count in its limits only, on whatever connections they come.
         """
@@ -221,7 +221,7 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
     @contextmanager
     def _counted_in_session(self, method: str, context: Any) -> Iterator[MemoryBudget]:
         session = session_of(self._device, context)
-        say_about(session.names)
+        add_log_fields(session.log_fields)
         try:
             session.identity.require(_ROLES.get(method, Role.RUN), method)
             with _counter_of(session, method)(context.cancel):
@@ -232,7 +232,7 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
             raise
 
     @contextmanager
-    def _work(self, method: str, context: Any) -> Iterator[None]:
+    def _gated(self, method: str, context: Any) -> Iterator[None]:
         gate = self._device.gate
         if method in _UNGATED:
             yield
@@ -245,7 +245,7 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
 
 
 @contextmanager
-def _no_work(method: str, context: Any) -> Iterator[None]:
+def _ungated(method: str, context: Any) -> Iterator[None]:
     """Admit a call of another service, for which a draining daemon doesn't wait."""
     yield
 

@@ -1,4 +1,4 @@
-"""Calls that make models, and their replies: progress, then the outcome."""
+"""Calls that make models. Each is answered with a stream of replies: progress, then the outcome."""
 
 import queue
 import time

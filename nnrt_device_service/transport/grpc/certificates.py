@@ -18,7 +18,7 @@ _FOR_EVERYBODY = stat.S_IROTH | stat.S_IWOTH
 
 
 def server_credentials(settings: Settings) -> Any:
-    """Return gRPC's credentials, which follow changes of their files, or None if the settings ask for no TLS.
+    """Return gRPC's credentials, which are reloaded when their files change, or None if the settings ask for no TLS.
 
     Raises InvalidParameter if a setting is missing, and InvalidFile for a file that can't be used.
     """

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from nnrt_device_service.device import Device
-from nnrt_device_service.memory.device_memory import DevicePlace
+from nnrt_device_service.memory.device_memory import DeviceRange
 from nnrt_device_service.memory.shared_files import FileRegion
 from nnrt_device_service.models.compilations import Progress
 from nnrt_device_service.models.requests import Program
@@ -138,7 +138,7 @@ class NnrtDeviceServicer(device_pb2_grpc.NnrtDeviceServicer):
         session = session_of(self._device, context)
         region = session.buffers.region(request.buffer_id, request.offset, request.data_size)
         most_bytes = self._settings.message_bytes
-        pieces = region.pieces(most_bytes) if isinstance(region, DevicePlace) else cut(region, most_bytes)
+        pieces = region.pieces(most_bytes) if isinstance(region, DeviceRange) else cut(region, most_bytes)
         for start, piece in pieces:
             yield device_pb2.BufferChunk(offset=request.offset + start, data=bytes(piece))
 
@@ -151,7 +151,7 @@ def _parts(
     return [wire.at_place(f"buffer {index}", partial(part, buffer)) for index, buffer in enumerate(request.buffers)]
 
 
-def _part(session: Session, buffer: model_pb2.SharedBuffer) -> Constant | bytes | memoryview | DevicePlace:
+def _part(session: Session, buffer: model_pb2.SharedBuffer) -> Constant | bytes | memoryview | DeviceRange:
     if buffer.HasField("constant"):
         return wire.named_constant(buffer.constant)
     if buffer.HasField("region"):
@@ -173,7 +173,7 @@ def _read_chunk(
     region = chunk.region
     regions = session.files if region.buffer_id in session.files else session.buffers
     data = regions.region(region.buffer_id, region.offset, region.data_size)
-    if not isinstance(data, DevicePlace):
+    if not isinstance(data, DeviceRange):
         yield chunk.offset, data
         return
     for start, piece in data.pieces():

@@ -1,4 +1,4 @@
-"""Port that only says whether the daemon serves, for supervisors that can't use TLS."""
+"""Port that only answers health checks, for supervisors that can't use TLS."""
 
 import logging
 
@@ -18,13 +18,13 @@ _HANDSHAKE_S, _IDLE_S = 5.0, 30.0
 
 
 class HealthPort:
-    """The health service's Check in plain text, at an address of its own.
+    """Server of the health service's method Check, without TLS, at an address of its own.
 
     It has no Watch, as each call would keep a thread busy for an unknown client.
     """
 
     def __init__(self, address: str, servicer: health.HealthServicer, calls: CallThreads) -> None:
-        """Start to answer with what `servicer` knows; raise InvalidParameter if the address can't be bound."""
+        """Start to serve the answers of `servicer`; raise InvalidParameter if the address can't be bound."""
         self._server = grpc.server(
             calls,
             maximum_concurrent_rpcs=FOREIGN_CALLS,

@@ -26,23 +26,23 @@ class Identities:
         self._access = access
         self._tickets = tickets
 
-    def identify(self, context: Any, may_look: Callable[[], bool] = lambda: True) -> Identity:
+    def identify(self, context: Any, may_check: Callable[[], bool] = lambda: True) -> Identity:
         """Return the caller's identity.
 
         Raises ConnectionFailed if the daemon has an access file that doesn't know the caller, and OutOfMemory if the
-        caller sent a token and `may_look` returns False.
+        caller sent a token and `may_check` returns False.
         """
         credentials = self._read_credentials(context)
-        if credentials.token and not may_look():
+        if credentials.token and not may_check():
             raise OutOfMemory(
                 f"callers at {credentials.host} sent too many wrong tokens, so yours was not checked; try again in a"
                 " second"
             )
         return credentials.identity() if self._access is None else self._access.identity(credentials)
 
-    def still_holds(self, identity: Identity) -> bool:
-        """Return whether the access file still has the identity of a client, in no lesser role."""
-        return self._access is None or self._access.still_holds(identity)
+    def is_valid(self, identity: Identity) -> bool:
+        """Return whether the access file still grants a client's identity at least its role."""
+        return self._access is None or self._access.is_valid(identity)
 
     def _read_credentials(self, context: Any) -> Credentials:
         names = context.auth_context().get("x509_common_name", [b""])

@@ -1,4 +1,4 @@
-"""Conversion of exceptions to gRPC statuses, in one place: servicers need no `try` for it."""
+"""Conversion of exceptions to gRPC statuses, so that servicers need no `try` for it."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from nnrt_device_service.host.log_context import one_call
+from nnrt_device_service.host.log_context import call_context
 from nnrt_device_service.runs.failures import report_error
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.wire import rich_status
@@ -78,7 +78,7 @@ def _translated_stream(
 @contextmanager
 def _translating(context: Any, method: str, on_error: OnError) -> Iterator[None]:
     _log.debug("%s from %s", method, context.peer())
-    with one_call():
+    with call_context():
         try:
             yield
         except (grpc.RpcError, GeneratorExit):

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from nnrt_device_service.device import Device
-from nnrt_device_service.host.log_context import say_about
+from nnrt_device_service.host.log_context import add_log_fields
 from nnrt_device_service.models.compilations import Progress
 from nnrt_device_service.runs.replies import COUNTED_BYTES, Replies, reply_messages
 from nnrt_device_service.runs.requests import read_run
@@ -36,7 +36,7 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
     def Run(self, request: prepared_model_pb2.RunRequest, context: Any) -> prepared_model_pb2.RunReply:
         received_at_ns = time.perf_counter_ns()
         session = session_of(self._device, context)
-        say_about({"model": request.model_id})
+        add_log_fields({"model": request.model_id})
         remaining = context.time_remaining()
         cancellation = Cancellation(None if remaining is None else time.monotonic() + remaining)
         context.add_callback(cancellation.cancel)
@@ -75,7 +75,7 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
         self, request: prepared_model_pb2.ExportModelCacheRequest, context: Any
     ) -> prepared_model_pb2.ExportModelCacheReply:
         session, progress = session_of(self._device, context), Progress()
-        say_about({"model": request.model_id})
+        add_log_fields({"model": request.model_id})
         context.add_callback(progress.cancellation.cancel)
         reply = prepared_model_pb2.ExportModelCacheReply()
         for buffer_id, size_bytes in self._device.models.export(session, request.model_id, progress):
@@ -85,7 +85,7 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
     def GetInputDimRanges(
         self, request: prepared_model_pb2.GetInputDimRangesRequest, context: Any
     ) -> prepared_model_pb2.GetInputDimRangesReply:
-        say_about({"model": request.model_id})
+        add_log_fields({"model": request.model_id})
         with session_of(self._device, context).model(request.model_id) as model:
             return wire.dim_ranges_message(model.prepared.input_ranges())
 

@@ -1,4 +1,4 @@
-"""One RunStream call: its frames, answered one after another."""
+"""Server side of a RunStream call: answers its frames one after another."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ _ALIGNMENT = 8
 
 
 class RunStream:
-    """One RunStream call, whose frames are answered with frames and the chunks of outputs."""
+    """RunStream call, whose frames are answered with frames and the chunks of outputs."""
 
     def __init__(
         self,

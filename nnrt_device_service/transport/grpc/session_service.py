@@ -10,7 +10,7 @@ from typing import Any
 from nnrt_device_service.access.identity import Identity
 from nnrt_device_service.access.refusals import DELAY_S
 from nnrt_device_service.device import Device
-from nnrt_device_service.host.log_context import say_about
+from nnrt_device_service.host.log_context import add_log_fields
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings
 from nnrt_device_service.transport.grpc.admission import session_id_of
@@ -44,7 +44,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
         sessions, hang_up = self._device.sessions, context.cancel
         session_id = session_id_of(context)
         session = self._open_session(session_id, context)
-        say_about(session.names)
+        add_log_fields(session.log_fields)
         # gRPC can't tell a half-closed stream from a broken one for sure, so only Goodbye ends a session at once.
         ending = sessions.close if session_id is None else partial(sessions.detach, hang_up=hang_up)
         hello = None
@@ -85,7 +85,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             # Before Hello arrives, so that a client that never sends one is hung up on like any silent client.
             return sessions.open(context.peer(), hang_up, identity)
         except NnrtError as error:
-            say_about({"identity": str(identity)})
+            add_log_fields({"identity": str(identity)})
             self._audit_refusal(str(identity), identity, context, error)
             raise
 
@@ -96,20 +96,20 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
         caller that knows the id of a session counts in the limit of the session's identity instead.
         """
         source, refusals = source_of(context.peer()), self._device.refusals
-        place = source
+        waiter = source
         with suppress(UnknownHandle):
-            place = str(self._device.sessions.find(session_id or b"").identity)
-        with refusals.place(place) as has_place:
+            waiter = str(self._device.sessions.find(session_id or b"").identity)
+        with refusals.reserve_wait(waiter) as may_wait:
             try:
-                return self._identities.identify(context, lambda: has_place or refusals.may_look(place))
+                return self._identities.identify(context, lambda: may_wait or refusals.may_check(waiter))
             except NnrtError as error:
                 is_audited, is_over = self._audit_refusal(source, None, context, error), threading.Event()
-                if has_place and not is_audited and context.add_callback(is_over.set):
+                if may_wait and not is_audited and context.add_callback(is_over.set):
                     is_over.wait(DELAY_S)
                 raise
 
     def _audit_refusal(self, source: str, identity: Identity | None, context: Any, error: NnrtError) -> bool:
-        self._device.sessions.counters.of(identity).count_error(error)
+        self._device.sessions.counters.find(identity).count_error(error)
         about = {"peer": context.peer(), "method": "DeviceSession/Open", "cause": str(error)}
         return self._device.refusals.audit(source, identity, **about)
 
@@ -154,7 +154,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
                 COUNTERS_FEATURE,
                 *[FILES_FEATURE] * (self._local_socket != b""),
                 *[FEATURE] * session.wants_compression,
-                *[STORE_FEATURE] * device.models.stored.are_kept,
+                *[STORE_FEATURE] * device.models.stored.has_store,
                 *[TRACES_FEATURE] * settings.traces,
             ],
             hdi_major=HDI_VERSION[0],

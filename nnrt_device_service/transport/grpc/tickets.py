@@ -27,19 +27,19 @@ _PAUSE_S = 0.1
 
 
 class Tickets:
-    """Tickets that were given and not yet used."""
+    """Issued tickets that are not yet used."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # By user id, the user with the latest ticket last: the end of each ticket's validity, earliest first.
+        # By user id: the time at which each ticket expires, earliest first. The user with the latest ticket is last.
         self._given: dict[int, dict[bytes, float]] = {}
         self._listeners: list[tuple[socket.socket, Path]] = []
         self._stopped = threading.Event()
 
     def listen(self, path: str) -> None:
-        """Give tickets to the clients of the Unix socket at this path.
+        """Issue tickets to the clients of the Unix socket at this path.
 
-        Where the host doesn't support this, or PATH.who can't be bound, clients have no names.
+        If the host doesn't support this, or PATH.who can't be bound, all clients of the socket count as one.
         """
         if not hasattr(socket, "SO_PEERCRED"):
             return
@@ -68,7 +68,7 @@ class Tickets:
         return None
 
     def stop(self) -> None:
-        """Give no more tickets."""
+        """Stop issuing tickets."""
         self._stopped.set()
         for listener, who in self._listeners:
             with suppress(OSError):

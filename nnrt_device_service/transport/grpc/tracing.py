@@ -41,7 +41,7 @@ _PLACE = "--traces"
 _OTEL_TRACES_EXPORTER = "OTEL_TRACES_EXPORTER"
 _EXPORTERS = "opentelemetry_traces_exporter"
 _PROPAGATOR = TraceContextTextMapPropagator()
-# Most runs that get spans: making more would slow down other clients' runs.
+# Most runs per second that get spans: making more would slow down other clients' runs.
 _MOST_PER_S = 500
 # Length of a traceparent of version 00.
 _LENGTH = 55

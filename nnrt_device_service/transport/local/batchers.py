@@ -27,7 +27,7 @@ class JoiningConnection(ServedConnection, Protocol):
 
 
 class LocalBatcher:
-    """Answers the runs of one bucket in batches. See `Batcher`."""
+    """Batcher of the runs of one bucket. See `Batcher`."""
 
     def __init__(self, device: Device, batching: Batching) -> None:
         self._executing = device.executing
@@ -55,7 +55,7 @@ class LocalBatcher:
 
 
 class LocalBatchers:
-    """Batchers by bucket."""
+    """Batchers of all buckets, made when first needed."""
 
     def __init__(self, device: Device) -> None:
         self._device = device

@@ -18,7 +18,7 @@ PLACE = "the local socket"
 
 
 def answer_message(session: Session, connection: socket.socket, request: LocalRequest, fd: int | None) -> None:
-    """Answer a message, which came with a descriptor or without; the caller closes the descriptor. Raises OSError."""
+    """Answer a message and the descriptor that came with it, if any, which the caller closes. Raises OSError."""
     for buffer_id in request.released_buffers:
         session.release_buffer(buffer_id)
     reply, descriptors = LocalReply(), list[int]()

@@ -242,7 +242,7 @@ class Reactor:
             _log.exception("%s: a connection could not be closed", self._name)
 
     def _hand_over_if_long(self, leader: _Leader, usual_ns: int | None) -> None:
-        """Hand over before work that usually takes `usual_ns`, unless it is short enough; None means not known."""
+        """Let another thread lead if the next work usually takes long; `usual_ns` is None if that is not known."""
         if usual_ns is None or usual_ns >= (_SHORT_NS if self._streak >= _ALONE else QUICK_NS):
             self._hand_over(leader)
 

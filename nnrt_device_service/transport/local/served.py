@@ -1,9 +1,9 @@
-"""Interfaces of what a reactor serves."""
+"""Interfaces of the connections that a reactor serves, and of the batchers that answer several together."""
 
 from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Protocol
 
-# A descriptor, and the bits of what is ready there, as `select` returns them.
+# Descriptor and event mask, as `epoll.poll` returns them.
 Event = tuple[int, int]
 # Work shorter than this ends before another thread could have taken over.
 QUICK_NS = 200_000
@@ -27,7 +27,7 @@ class ServedConnection(Protocol):
     def serve(self, hand_over: HandOver) -> "bool | Batcher":
         """Answer what has arrived, without waiting for more, and return whether the connection goes on.
 
-        Or return a Batcher, which answers it together with other connections that are ready. An exception ends the
+        Returns a Batcher if that is to answer this connection together with other ready ones. An exception ends the
         connection and is logged.
         """
 

@@ -12,7 +12,7 @@ from nnrt_device_service.transport.local.served import Event, ServedConnection
 
 # Number of sessions whose requests find warm caches: four for each processor.
 WARM = 4 * (os.cpu_count() or 1)
-# Of a cohort: the turns of each connection, the most seconds that it lasts, and the milliseconds without any request
+# Limits of a cohort: the turns of each connection, the seconds that it lasts, and the milliseconds without any request
 # after which it ends.
 _TURNS = 32
 _COHORT_S = 0.02

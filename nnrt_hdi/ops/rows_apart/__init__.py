@@ -6,6 +6,6 @@ dimensions into theirs, and models compute shapes with the number of rows. A num
 as the length of texts, may be unknown: the daemon joins only runs in which it agrees.
 """
 
-from nnrt_hdi.ops.rows_apart.graph import forms_of, require_rows_apart, rows_stay_apart_if
+from nnrt_hdi.ops.rows_apart.graph import forms_of, require_rows_apart, rows_apart_condition
 
-__all__ = ["forms_of", "require_rows_apart", "rows_stay_apart_if"]
+__all__ = ["forms_of", "require_rows_apart", "rows_apart_condition"]

@@ -47,8 +47,8 @@ def forms_of(graph: Graph) -> dict[int, Form]:
     return forms
 
 
-def rows_stay_apart_if(node_type: NodeType) -> str:
-    """Return the condition under which an operator keeps rows apart, as a part of a sentence."""
+def rows_apart_condition(node_type: NodeType) -> str:
+    """Return the condition under which an operator keeps rows apart, such as "always", from its docstring."""
     return " ".join((JUDGEMENTS[node_type].__doc__ or "").split()).removeprefix("Keep rows apart ").removesuffix(".")
 
 

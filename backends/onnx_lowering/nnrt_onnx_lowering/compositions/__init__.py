@@ -1,8 +1,8 @@
 """Compositions: groups of nodes that are one operator in ONNX, and that NNRt has no operator for.
 
 Where ONNX has one operator, the importer writes several NNRt nodes. An engine has a fast kernel for the one operator,
-or fuses it with its neighbours, so the lowering turns the group back into it. It skips a node in between that no other
-node reads.
+or fuses it with its neighbours, so the lowering turns the group back into it. It drops the nodes inside the group that
+no other node reads.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ __all__ = ["Composition", "Compositions"]
 
 
 class Compositions:
-    """Compositions of a graph, by the nodes that compute their outputs, and the nodes that are still needed."""
+    """Compositions of a graph, by the nodes that compute their outputs, and the nodes that the model still needs."""
 
     def __init__(self, graph: Graph, outputs: Sequence[int], engine: Engine) -> None:
         self._engine = engine

@@ -17,7 +17,7 @@ BLOCK_SIZES = (16, 32, 64, 128, 256)
 
 @dataclass(frozen=True, slots=True)
 class BlockedWeight:
-    """Matrix (steps - points) scales: steps have shape [rows, blocks, block size], points and scales [rows, blocks]."""
+    """Matrix (steps - points) * scales: steps are [rows, blocks, block size], points and scales [rows, blocks]."""
 
     bits: int
     steps: AnyArray

@@ -20,7 +20,7 @@ from nnrt_onnx_lowering.compositions.resizing import Resizing, Resizings
 from nnrt_onnx_lowering.engine import IntegerTypes, Operator
 from nnrt_onnx_lowering.value import AnyArray, Value
 
-# In place of a tensor: there is none. NO_OPERANDS has it for each operand.
+# Index that stands for a missing tensor. NO_OPERANDS has it for each operand.
 MISSING = -1
 NO_OPERANDS = (MISSING, MISSING, MISSING)
 NOTHING = ActivationType.NO_ACTIVATION
@@ -30,7 +30,7 @@ Make = Callable[[Onnx, Sequence[Value]], Sequence[Value]]
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """Outputs and inputs of a group of nodes, and the function that writes the one ONNX operator for it.
+    """Outputs and inputs of a group of nodes, and the function that adds the one ONNX operator for it.
 
     `needs` is the operator that the engine has to support. None means that the composition is always used.
     """
@@ -46,7 +46,7 @@ class Sources:
 
     def __init__(self, graph: Graph, integers: IntegerTypes) -> None:
         self.graph = graph
-        # The 8-bit types of quantized tensors.
+        # The 8-bit types of quantized tensors in the graph.
         self.integers = integers
         self.nodes = {tensor: at for at, node in enumerate(graph.nodes) for tensor in node.outputs}
 
@@ -57,7 +57,7 @@ class Sources:
         return node if node is not None and node.type in types else None
 
     def operands(self, tensor: int, node_type: NodeType) -> tuple[int, ...]:
-        """Return the operands of the node that computes a tensor, or NO_OPERANDS for other types and activations."""
+        """Return the operands of the node that computes a tensor; NO_OPERANDS for other types or a fused activation."""
         node = self.node(tensor, node_type)
         if node is None or node.attrs.get("activation_type", NOTHING) != NOTHING:
             return NO_OPERANDS
@@ -82,7 +82,7 @@ class Sources:
         return MISSING not in tensors and all(self.graph.tensors[at].data_type is data_type for at in tensors)
 
     def quantized_source(self, x: int) -> int:
-        """Return the quantized tensor that x is dequantized from, or x where there is none."""
+        """Return the quantized tensor that x is dequantized from, or x itself if it isn't dequantized."""
         elements = self.operands(x, NodeType.QUANT_DTYPE_CAST_V2)[0]
         return x if elements == MISSING else elements
 

@@ -29,7 +29,7 @@ def product(sources: Sources, node: Node) -> Composition | None:
 
 
 def _scaled_product(sources: Sources, node: Node) -> Composition | None:
-    """Recognize the product of two matrices, multiplied by numbers, where neither is constant, as in attention.
+    """Recognize the product of two matrices and of numbers, where neither matrix is constant, as in attention.
 
     The composition multiplies by the numbers after the product, where ONNX Runtime fuses them; before the product a
     transpose may prevent that. Constant matrices are excluded: there the numbers are part of other fusions, such as
@@ -91,7 +91,7 @@ def _split_zero_point(sources: Sources, tensor: int) -> tuple[int, int]:
 
 
 def _constant_weight(sources: Sources, tensor: int) -> tuple[AnyArray, AnyArray] | None:
-    """Return a constant INT8 matrix and its zero point."""
+    """Return a constant INT8 matrix and its zero point, or None for other tensors."""
     elements, point = _split_zero_point(sources, tensor)
     data = _integers(sources, elements)
     zero = np.zeros((), np.int32) if point == MISSING else _integers(sources, point)

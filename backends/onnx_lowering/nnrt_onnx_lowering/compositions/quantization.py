@@ -41,7 +41,7 @@ def _low_end(sources: Sources, x: int, scale: int) -> int:
     condition, one, step = sources.operands(scale, N.WHERE)
     if step == MISSING:
         step = scale
-    elif not sources.is_number(one, 1) or sources.operands(condition, N.EQUAL)[0] != step:  # For x of zeros only.
+    elif not sources.is_number(one, 1) or sources.operands(condition, N.EQUAL)[0] != step:  # The scale if x is all 0.
         return MISSING
     width, steps, *_ = sources.operands(step, N.DIV_FUSION)
     high, low, *_ = sources.operands(width, N.SUB_FUSION)

@@ -66,7 +66,7 @@ class Resizings:
         self._calculations = _Calculations(graph)
 
     def find(self, tensor: int) -> Resizing | None:
-        """Return the resizing whose result is a tensor. Two dimensions that are resized in one way are combined."""
+        """Return the resizing whose result is a tensor. Rows and columns that are resized alike become one resizing."""
         last = self._find_one_dimension(tensor)
         if last is None or not (first := self._find_one_dimension(last.x)):
             return last
@@ -92,7 +92,7 @@ class Resizings:
         return node.inputs[0] if is_swap else None
 
     def _find_along_rows(self, y: int, *, turned: bool) -> Resizing | None:
-        """Return the resizing along the rows of y. If y is transposed (`turned`) they are the columns of x."""
+        """Return the resizing along the rows of y. If y is transposed (`turned`), these are the columns of x."""
         node = self._source.get(y)
         if node is None or node.type not in (N.GATHER, N.ADD_FUSION):
             return None
@@ -125,7 +125,7 @@ class Resizings:
         return picked if picked is not None and picked.type is N.GATHER else None
 
     def _count(self, positions: int) -> int | None:
-        """Return the tensor with the number of positions, which their calculation starts with."""
+        """Return the tensor with the number of positions, from which the graph calculates the positions."""
         for _ in range(LONGEST_WAY):
             node = self._source.get(positions)
             if node is None or node.type not in ARITHMETIC:
@@ -137,7 +137,10 @@ class Resizings:
         return None
 
     def _candidates(self, x: int, rows: int, dimension: int, count: int) -> Iterator[tuple[int, "_Resampling"]]:
-        """Yield candidates: the calculation for each size that x may have, and the factor of the new size, or 0."""
+        """Yield the calculations that may have resized x, one for each way to get its size.
+
+        Each comes with the integer factor from the old size to the new one, or 0 without such a factor.
+        """
         given = self._calculations
         length = self._graph.tensors[x].shape[dimension]
         sizes = [given.find(N.RESHAPE, given.size(x, dimension), given.constant(np.array([1])))]

@@ -14,7 +14,7 @@ N = NodeType
 
 @pattern(N.SHAPE)
 def shape_of_elements(sources: Sources, node: Node) -> Composition | None:
-    """Recognize the shape of a dequantized tensor: its elements have the same, and needn't be dequantized."""
+    """Recognize the shape of a dequantized tensor. It is read from the quantized tensor instead, which has the same."""
     elements = sources.quantized_source(node.inputs[0])
     if elements == node.inputs[0]:
         return None

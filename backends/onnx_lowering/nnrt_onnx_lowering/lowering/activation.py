@@ -70,7 +70,7 @@ def selu(op: Onnx, x: Value) -> Value:
 
 
 def softplus(op: Onnx, x: Value) -> Value:
-    """Compute log(1 + exp(x)); exp gets only numbers <= 0, so that it can't overflow."""
+    """Compute log(1 + exp(x)); exp is computed only of numbers <= 0, so that it can't overflow."""
     return op.Softplus(x) if x.dtype == np.float32 else op.Max(x, 0) + op.Log(op.Exp(-op.Abs(x)) + 1)
 
 

@@ -39,7 +39,7 @@ def remainder(op: Onnx, a: Value, b: Value) -> Value:
 
 
 def _harmless(op: Onnx, divisor: Value) -> Value:
-    """Return integers with 1 in place of 0 and -1, by which a processor may not divide."""
+    """Return integers with 0 and -1 replaced by 1, because dividing by them could end the process."""
     is_bad = op.Equal(divisor, 0)
     if divisor.dtype.kind == "i":
         is_bad = op.Or(is_bad, op.Equal(divisor, -1))
@@ -110,8 +110,8 @@ def power(op: Onnx, call: Call, x: Value, y: Value) -> Value:
 def integer_power(op: Onnx, base: Value, exponent: Value, bits: int) -> Value:
     """Compute a power of integers by repeated squaring.
 
-    ONNX Runtime computes such powers in FLOAT64, where they don't wrap around. A negative power is not 0 only for the
-    bases 1 and -1, where it depends on the parity.
+    ONNX Runtime computes such powers in FLOAT64, where they don't wrap around. Negative powers are 0, except those of 1
+    and -1, which depend on the exponent's parity.
     """
     if base.dtype.kind == "i":
         is_negative = op.Less(exponent, 0)

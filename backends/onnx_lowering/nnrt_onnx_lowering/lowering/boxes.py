@@ -1,6 +1,6 @@
 """Boxes [ymin, xmin, ymax, xmax]: decoding, and selection by scores without overlaps.
 
-ONNX takes scores above a threshold. NNRt takes those equal to it too, so the model uses the next lower number.
+ONNX selects scores above a threshold. NNRt also selects scores equal to it, so the model uses the next lower number.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ def decoded(op: Onnx, bbox: Value, anchors: Value, scale: Sequence[float]) -> Va
 
 
 def best_per_class(op: Onnx, corners: Value, scores: Value, attrs: SimpleNamespace) -> tuple[Value, ...]:
-    """Compute regular suppression: for each class, then the best boxes of all classes."""
+    """Compute regular suppression: select boxes for each class, then the best of all classes."""
     most = attrs.max_detections
     found = _picked(op, corners, scores, attrs, min(attrs.detections_per_class or most, most))
     count = op.Min(_length(op, found), most)
@@ -42,7 +42,7 @@ def best_per_class(op: Onnx, corners: Value, scores: Value, attrs: SimpleNamespa
 def best_of_any_class(op: Onnx, corners: Value, scores: Value, attrs: SimpleNamespace) -> tuple[Value, ...]:
     """Compute fast suppression: boxes ranked by the score of their best class, each with its best classes.
 
-    A box has as many rows of the output as it may have classes, and some of these may stay zero.
+    Each box gets a row of the output for each class that it may have at most. Some of these rows may stay zero.
     """
     most, columns = attrs.max_detections, attrs.max_classes_per_detection or 1
     found = _picked(op, corners, op.ReduceMax(scores, op.ints([1]), keepdims=1), attrs, most)

@@ -1,7 +1,7 @@
 """Convolutions and pooling: windows that slide over an image.
 
-ONNX has images in NCHW. The lowering reads images of other layouts as NCHW, which costs no transpose between two of
-these operators.
+ONNX has images in NCHW. The lowering transposes images of other formats to NCHW; between two of these operators no
+transpose is left.
 """
 
 from typing import Any
@@ -99,7 +99,7 @@ def _pool(op: Onnx, call: Call) -> dict[str, Any]:
     if window is None:
         raise Unsupported(f"{op.engine.name} has no {call.inputs[0].data_type.name} kernel for windows of unknown size")
     pads = _pads(window, call.inputs[0])
-    if "auto_pad" in pads and any(map(int.__lt__, window.kernel, window.stride)):  # ONNX's padding would be negative.
+    if "auto_pad" in pads and any(map(int.__lt__, window.kernel, window.stride)):  # ONNX's padding is negative then.
         raise Unsupported("with strides above the kernel size, SAME asks for an image whose height and width are known")
     return {"kernel_shape": window.kernel, "strides": window.stride, **pads}
 
@@ -130,7 +130,7 @@ def _ends(window: Window, axis: int, size: int) -> tuple[int, int] | None:
 
 
 def _transposed_ends(window: Window, axis: int, extra: int) -> tuple[int, int]:
-    """Return the lengths cut off before and after the full result, which don't depend on its size."""
+    """Return the lengths to cut off before and after the full result. They don't depend on its size."""
     cut = window.transposed_cut(axis, 1)
     return cut, window.extent[axis] - cut - window.transposed_size(axis, 1, extra)
 

@@ -17,20 +17,20 @@ from nnrt_onnx_lowering.lowering.shape import FAR
 from nnrt_onnx_lowering.value import BOOL, FLOAT32, INT64, Value
 
 INT32, UINT64, HALF = np.dtype(np.int32), np.dtype(np.uint64), np.dtype(np.float16)
-# From so many elements on, making keys of floats takes longer than the search without them.
+# For so many floats and more, making keys takes longer than a search without keys.
 _MANY = 1 << 16
 
 
 @lowering(NodeType.GATHER, moves=True)
 def gather(op: Onnx, call: Call, x: Value, indices: Value, axis: Value) -> Value:
     """Return the entries of x along axis at the given indices."""
-    return op.Gather(x, _refused_if_negative(op, indices), axis=known_values(axis, "axis")[0] % call.inputs[0].rank)
+    return op.Gather(x, _replace_negative(op, indices), axis=known_values(axis, "axis")[0] % call.inputs[0].rank)
 
 
 @lowering(NodeType.GATHER_ND, moves=True)
 def gather_nd(op: Onnx, _: Call, x: Value, indices: Value) -> Value:
     """Return the entries of x at positions in its first dimensions."""
-    return op.GatherND(x, _refused_if_negative(op, indices.cast(INT64)))
+    return op.GatherND(x, _replace_negative(op, indices.cast(INT64)))
 
 
 @lowering(NodeType.SCATTER_ND)
@@ -50,7 +50,7 @@ def sparse_to_dense(op: Onnx, call: Call, indices: Value, values: Value, sparse_
 
 
 def _scattered(op: Onnx, call: Call, indices: Value, updates: Value, shape: Value, reduction: str) -> Value:
-    """Return zeros with the updates at their positions, which are flattened to one dimension.
+    """Return zeros with the updates at their positions, computed on a flattened tensor.
 
     ONNX Runtime's ScatterND works in parallel and loses updates of equal positions. ScatterElements works in order.
     """
@@ -70,7 +70,7 @@ def _scattered(op: Onnx, call: Call, indices: Value, updates: Value, shape: Valu
 
 
 def _rows(op: Onnx, positions: Value, sizes: Sequence[Size]) -> Value:
-    """Return positions flattened to one dimension, [count, 1]; those out of bounds stay out of bounds."""
+    """Flatten positions [count, dimensions] to indices [count, 1]; one out of bounds becomes INT64's maximum."""
     row: Value | None = None
     outside: Value | None = None
     for axis, size in enumerate(sizes):
@@ -99,7 +99,7 @@ def top_k(op: Onnx, call: Call, x: Value, k: Value) -> tuple[Value, Value]:
     keys = comparable(op, x)
     _, indices = op.multi_output("TopK", 2, keys, count, axis=axis)
     if not call.attrs.sorted:
-        # Equal elements keep the order of their indices: so sorts by index first, then by size.
+        # Sorts by index first, then by size, so that equal elements keep the order of their indices.
         indices, _ = op.multi_output("TopK", 2, indices, count, axis=axis, largest=0)
         keys = op.GatherElements(keys, indices, axis=axis)
         _, places = op.multi_output("TopK", 2, keys, count, axis=axis, largest=0)
@@ -125,9 +125,9 @@ def arg_max(op: Onnx, call: Call, x: Value) -> Value:
 def _first_largest(op: Onnx, x: Value, spec: TensorSpec, axis: int, keep_dims: int) -> Value:
     """Return the index of the largest element along axis, the first one of several.
 
-    Making keys costs as much as the search. So for many floats only the sum is tested: it is NaN if an element is.
-    Compiled models have no branches. So Slice selects either no entries or all entries of the first dimension for the
-    search by keys.
+    Making keys costs as much as the search. So many floats are searched with keys only if their sum is NaN, which it is
+    if an element is NaN. Compiled models have no branches: instead, Slice passes all or no entries of the first
+    dimension to the search with keys.
     """
     if x.dtype.kind != "f" or axis == 0 or prod(map(_expected, spec.shape)) < _MANY:
         return op.ArgMax(comparable(op, x), axis=axis, keepdims=keep_dims)
@@ -146,7 +146,7 @@ def _expected(dim: int) -> int:
 
 
 def comparable(op: Onnx, x: Value) -> Value:
-    """Return keys in the order of the elements: NaN is the largest, and UINT64 becomes INT64, which has kernels."""
+    """Return keys ordered like the elements: NaN counts as the largest; UINT64 becomes INT64, which has kernels."""
     if x.dtype.kind == "f":
         return op.Where(op.IsNaN(x), np.inf, op.Min(x, float(np.finfo(x.dtype).max)))
     if x.dtype == UINT64:
@@ -154,8 +154,8 @@ def comparable(op: Onnx, x: Value) -> Value:
     return x
 
 
-def _refused_if_negative(op: Onnx, indices: Value) -> Value:
-    """Return the indices with negative ones replaced by a number beyond every dimension."""
+def _replace_negative(op: Onnx, indices: Value) -> Value:
+    """Replace negative indices by a number beyond every dimension, which ONNX Runtime refuses."""
     if indices.elements is not None and not (indices.elements < 0).any():
         return indices
     return op.Where(op.Less(indices, 0), np.iinfo(indices.dtype).max, indices)

@@ -57,7 +57,7 @@ def lstm(
     if call.inputs[0].shape[0] == 0:
         return op.reshape(x, call.outputs[0].shape), *(op.reshape(state, call.outputs[1].shape) for state in (hx, cx))
     layers, directions = lstm_depth(attrs.num_layers, attrs.num_directions, attrs.bidirectional)
-    if layers == 1 and call.inputs[0].shape[2] in NONE_OR_UNKNOWN:  # Else it reads what it hasn't written.
+    if layers == 1 and call.inputs[0].shape[2] in NONE_OR_UNKNOWN:  # Else it reads unwritten memory.
         x, w_ih = (
             op.Pad(value, op.ints([*[0] * (2 * spec.rank - 1), 1]))
             for value, spec in ((x, call.inputs[0]), (w_ih, call.inputs[1]))

@@ -31,7 +31,7 @@ FunctionT = TypeVar("FunctionT", bound=Function)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Node as its lowering sees it.
+    """Description of a node for its lowering.
 
     `attrs` has all attributes, under the names of their parameters in `nnrt_hdi.ops`. The specs say what is known
     before a run. `dtype` is the type in which to compute the first output.
@@ -68,7 +68,7 @@ def lowering(node_type: NodeType, *, moves: bool = False) -> Callable[[FunctionT
 
 
 def known_values(x: Value, name: str) -> list[int]:
-    """Return the elements of an operand that decides which nodes are built.
+    """Return the elements of an operand on which the nodes to build depend.
 
     Raises:
         Unsupported: Only a run knows the elements.

@@ -1,6 +1,6 @@
 """Normalization: values brought to a common scale.
 
-ONNX has epsilon as FLOAT32, so operators on FLOAT64 are written out.
+ONNX's operators have epsilon as FLOAT32. For FLOAT64 they are built from simpler operators.
 """
 
 from collections.abc import Sequence

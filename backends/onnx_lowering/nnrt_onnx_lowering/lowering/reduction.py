@@ -36,7 +36,7 @@ def reduce(op: Onnx, call: Call, x: Value, axis: Value) -> Value:
 
 @lowering(NodeType.ALL, moves=True)
 def all_of(op: Onnx, call: Call, x: Value, axis: Value) -> Value:
-    """Return whether no element is 0 over the dimensions in axis."""
+    """Return whether all elements along the dimensions in axis differ from 0."""
     if axis.elements is None:
         return _folded_in_a_run(op, x, axis, ReduceMode.ALL, int(call.attrs.keep_dims != 0)).cast(BOOL)
     axes = reduced_axes(known_values(axis, "axis"), call.inputs[0].rank, reduce_to_end=False)
@@ -51,7 +51,7 @@ def _folded_in_a_run(op: Onnx, x: Value, axis: Value, mode: ReduceMode, keep_dim
 def folded(op: Onnx, call: Call, x: Value, axes: tuple[int, ...], mode: ReduceMode, keep_dims: bool) -> Value:
     """Reduce x over these dimensions, and keep them with length 1 or remove them."""
     shape = call.inputs[0].shape
-    if any(shape[axis] == 0 for axis in axes):  # Not all kernels reduce over no elements.
+    if any(shape[axis] == 0 for axis in axes):  # Some kernels can't reduce zero elements.
         neutral = op.constant(np.asarray(NEUTRAL[mode](x.dtype), x.dtype))
         sizes = [1 if axis in axes else op.size(x, axis) for axis in range(len(shape))]
         return op.Expand(neutral, op.vector([size for at, size in enumerate(sizes) if keep_dims or at not in axes]))
@@ -65,7 +65,7 @@ def folded(op: Onnx, call: Call, x: Value, axes: tuple[int, ...], mode: ReduceMo
 def total(op: Onnx, x: Value, axes: Value, keep_dims: int) -> Value:
     """Compute the sum.
 
-    That of integers is a matrix product, because ONNX Runtime adds them in FLOAT64, where they don't wrap around.
+    Integers are summed by a matrix product. ONNX Runtime's sum adds them in FLOAT64, where they don't wrap around.
     """
     if x.dtype.kind == "f":
         return op.ReduceSum(x, axes, keepdims=keep_dims)
@@ -77,7 +77,8 @@ def total(op: Onnx, x: Value, axes: Value, keep_dims: int) -> Value:
 def product(op: Onnx, x: Value, axes: Value, keep_dims: int) -> Value:
     """Compute the product.
 
-    Integers are multiplied half by half, because ONNX Runtime's product doesn't wrap around.
+    Integers are multiplied pairwise, one half with the other, until one is left: ONNX Runtime's product of integers
+    doesn't wrap around.
     """
     if x.dtype.kind == "f":
         return op.ReduceProd(x, axes, keepdims=keep_dims)
@@ -100,7 +101,7 @@ def product(op: Onnx, x: Value, axes: Value, keep_dims: int) -> Value:
 def extreme(op: Onnx, x: Value, axes: Value, keep_dims: int, op_type: str) -> Value:
     """Compute the maximum or minimum.
 
-    INT64 is sorted, because ONNX Runtime's reductions have the fault that `Operators.Max` describes.
+    INT64 is sorted, because ONNX Runtime's reductions have the error that `Operators.Max` describes.
     """
     if x.dtype not in (INT64, UINT32):  # UINT32 has no kernel, and would be cast to INT64.
         result: Value = getattr(op, op_type)(x, axes, keepdims=keep_dims)
@@ -128,7 +129,7 @@ def _with_dims(op: Onnx, y: Value, axes: Value, keep_dims: int) -> Value:
 
 
 def _count(op: Onnx, x: Value, axes: Value) -> Value:
-    """Return the number of elements that are reduced to one."""
+    """Return how many elements are reduced to each result."""
     sizes = [op.size(x, axis) for axis in _numbers(axes)]
     number = op.constant(np.array(math.prod(size for size in sizes if isinstance(size, int)), INT64))
     for size in sizes:
@@ -152,7 +153,7 @@ def sum_of_squares(op: Onnx, x: Value, axes: Value, keep_dims: int) -> Value:
 
 
 def truth(op: Onnx, x: Value, axes: Value, keep_dims: int) -> Value:
-    """Compute 1 where no element is 0, else 0.
+    """Compute 1 if all elements differ from 0, else 0.
 
     Over a dimension that may be empty, ONNX Runtime supports only products.
     """

@@ -93,7 +93,7 @@ def unstack(op: Onnx, call: Call, x: Value) -> tuple[Value, ...]:
 
 @lowering(NodeType.SLICE_FUSION, moves=True)
 def slice_(op: Onnx, call: Call, x: Value, begin: Value, size: Value) -> Value:
-    """Return size[i] elements from begin[i] on."""
+    """Return size[i] elements from begin[i] on, along each dimension i."""
     rank = call.inputs[0].rank
     along = [axis % rank for axis in call.attrs.axes] or range(rank)
     begin, size = (op.reshape(vector.cast(INT64), [len(along)]) for vector in (begin, size))
@@ -121,7 +121,7 @@ def cut_out(
 
 @lowering(NodeType.STRIDED_SLICE, moves=True)
 def strided_slice(op: Onnx, call: Call, x: Value, begin: Value, end: Value, strides: Value) -> Value:
-    """Cut x along the dimensions that have entries, remove the shrunk ones and insert the new ones."""
+    """Slice x along the dimensions that have entries, remove the dimensions to shrink and insert the new ones."""
     masks = Masks(**vars(call.attrs))
     entries = [_entries(vector, call.inputs[1].element_count) for vector in (begin, end, strides)]
     # An unknown dimension counts as longer than any other, so that counting from its end can be recognized.
@@ -159,7 +159,7 @@ def _cut_in_a_run(op: Onnx, call: Call, x: Value, vectors: Sequence[Value], mask
     starts, ends, steps = (op.Gather(vector, np.array(numbers)) for vector in (begin, end, stride))
 
     def marked(mask: int) -> Value | None:
-        """Return which entries a mask changes, or None where it changes none."""
+        """Return which entries a mask changes, or None if it changes none."""
         bits = np.array([is_set(mask, number) for number in numbers])
         return op.constant(bits) if bits.any() else None
 
@@ -178,7 +178,7 @@ def _cut_in_a_run(op: Onnx, call: Call, x: Value, vectors: Sequence[Value], mask
 
 
 def _bounds(part: slice, size: int) -> tuple[int, int, int]:
-    """Return start, end and step for ONNX, which has no open ends."""
+    """Return start, end and step for ONNX, where none of them can be left out."""
     step = 1 if part.step is None else part.step
     start = (0 if step > 0 else FAR) if part.start is None else part.start
     end = (FAR if step > 0 else -FAR) if part.stop is None else part.stop

@@ -23,7 +23,7 @@ METHODS = {ResizeMethod.LINEAR: "linear", ResizeMethod.NEAREST: "nearest"}
 COORDINATES = {
     CoordinateTransformMode.ASYMMETRIC: "asymmetric",
     CoordinateTransformMode.ALIGN_CORNERS: "align_corners",
-    # The one of ONNX's modes that gives 0 where the new size is 1.
+    # Of ONNX's half-pixel modes, this one gives position 0 if the new size is 1.
     CoordinateTransformMode.HALF_PIXEL: "pytorch_half_pixel",
 }
 ROUNDINGS = {
@@ -40,13 +40,13 @@ ROUNDINGS = {
 def resize(op: Onnx, call: Call, x: Value) -> Value:
     """Compute each row and column as one of x or as a weighted sum of a few, one dimension after the other.
 
-    ONNX Runtime has a kernel for the usual cases. Otherwise pixels are gathered from x with its channels last, where
-    the channels of a pixel are contiguous.
+    ONNX's Resize computes it where it is exact enough. Otherwise pixels are gathered from x with its channels last,
+    where the channels of a pixel are contiguous.
     """
     new, image = ImageShape.of(call.outputs[0]), channels_first(x, call.inputs[0])
     if UNKNOWN_DIM in (new.height, new.width):
         raise Unsupported("the ratio to preserve is known only when the model runs; fix height and width of x")
-    if x.dtype.kind == "f" and x.dtype != FLOAT64 and is_image(image.layout) and _is_usual(call):
+    if x.dtype.kind == "f" and x.dtype != FLOAT64 and is_image(image.layout) and _is_resize_exact(call):
         return in_format(_resized(op, call, image, new), call.inputs[0])
     image = op.plain(image.transposed([0, 2, 3, 1]))
     sizes = {1: (op.size(image, 1), new.height), 2: (op.size(image, 2), new.width)}
@@ -57,11 +57,11 @@ def resize(op: Onnx, call: Call, x: Value) -> Value:
     return in_format(image.transposed([0, 3, 1, 2]), call.inputs[0])
 
 
-def _is_usual(call: Call) -> bool:
-    """Return whether ONNX Runtime's Resize is exact enough, whose positions are FLOAT32.
+def _is_resize_exact(call: Call) -> bool:
+    """Return whether ONNX Runtime's Resize, whose positions are FLOAT32, is exact enough.
 
-    They are exact enough to weight two neighbours. The nearest pixel is certain only where the image grows by whole
-    factors.
+    The positions are exact enough to weight two neighbours. They determine the nearest pixel for certain only if the
+    image grows by whole factors.
     """
     if call.attrs.method is ResizeMethod.NEAREST:
         old, new = ImageShape.of(call.inputs[0]), ImageShape.of(call.outputs[0])
@@ -74,8 +74,8 @@ def _is_usual(call: Call) -> bool:
 def _resized(op: Onnx, call: Call, image: Value, new: ImageShape) -> Value:
     """Resize with ONNX's operator.
 
-    `exclude_outside` makes no difference here: of two neighbours, one outside has the value of the inner one. Sizes are
-    given for all dimensions, because ONNX Runtime loses `axes` when it moves transposes.
+    `exclude_outside` makes no difference here: of two neighbours, one outside the image has the value of the inner one.
+    Sizes are given for all dimensions, because ONNX Runtime loses `axes` when it moves transposes.
     """
     attrs = call.attrs
     return op.Resize(
@@ -189,7 +189,7 @@ def space_to_batch(op: Onnx, call: Call, x: Value) -> Value:
 def depth_to_space(op: Onnx, call: Call, x: Value) -> Value:
     """Rearrange channels (row, column, new channel), or (new channel, row, column) in mode CRD, to blocks of pixels."""
     block, mode = call.attrs.block_size, call.attrs.mode or "DCR"
-    if _lies_channels_first(call, x):
+    if _has_kernel_layout(call, x):
         return in_format(op.DepthToSpace(channels_first(x, call.inputs[0]), blocksize=block, mode=mode), call.inputs[0])
     channels = "drc" if mode == "CRD" else "rcd"
     return _rearranged(op, call, x, ["b", "h", "w", channels], ["b", "hr", "wc", "d"], [block, block])
@@ -199,7 +199,7 @@ def depth_to_space(op: Onnx, call: Call, x: Value) -> Value:
 def space_to_depth(op: Onnx, call: Call, x: Value) -> Value:
     """Rearrange blocks of pixels to channels (row, column, old channel)."""
     block = call.attrs.block_size
-    if _lies_channels_first(call, x):
+    if _has_kernel_layout(call, x):
         return in_format(op.SpaceToDepth(channels_first(x, call.inputs[0]), blocksize=block), call.inputs[0])
     return _rearranged(op, call, x, ["b", "hr", "wc", "d"], ["b", "h", "w", "rcd"], [block, block])
 
@@ -240,8 +240,8 @@ def _rearranged(op: Onnx, call: Call, x: Value, given: list[str], wanted: list[s
     return op.reshape(turned, [product([sizes[letter] for letter in letters]) for letters in wanted])
 
 
-def _lies_channels_first(call: Call, x: Value) -> bool:
-    """Return whether an image is in memory as ONNX's kernel reads it, which is faster than a Transpose."""
+def _has_kernel_layout(call: Call, x: Value) -> bool:
+    """Return whether an image has the memory order of ONNX's kernel, so that the kernel needs no Transpose."""
     return x.dtype == FLOAT32 and not channels_first(x, call.inputs[0]).layout
 
 

@@ -1,6 +1,7 @@
 """Divisions of integers by -1: for the lowest integer the processor raises a signal, which would end the process.
 
-ONNX Runtime tests divisors only for 0. So the model negates instead of dividing by -1, which wraps around.
+ONNX Runtime tests divisors only for 0. So this module makes the model negate, which wraps around, instead of dividing
+by -1.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from nnrt_backend_onnxruntime.programs.skeleton import place_of
 from nnrt_hdi.errors import Unsupported
 
-# The types that raise the signal, and 0 for an unknown type.
+# The types for which the processor raises the signal, and 0 for an unknown type.
 RISKY = (TensorProto.INT32, TensorProto.INT64, 0)
 
 _FIRST_WHERE = 9
@@ -22,7 +23,7 @@ _FIRST_CAST_LIKE = 15
 
 @dataclass(frozen=True, slots=True)
 class Divisions:
-    """Nodes of a graph that divide by what may be -1: their data types by their indices."""
+    """Nodes of a graph whose divisor may be -1: the data type of each by its index."""
 
     graph: onnx.GraphProto
     types: dict[int, int]

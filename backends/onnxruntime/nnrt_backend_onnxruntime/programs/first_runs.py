@@ -1,9 +1,9 @@
 """Trials of first runs: a separate process makes the first run of each kind, because ONNX Runtime may crash on it.
 
-ONNX Runtime crashes mostly on tensors without elements. So kinds of runs differ in which dimensions of the inputs are
-0, and in the sizes of the others: a size that is smaller than those tried, or much larger, may make an inner tensor
-empty. Where no tensor can be empty unless an input is, only runs with an empty input are tried. A trial gets the inputs
-of its run.
+ONNX Runtime crashes mostly on tensors without elements. So the kind of a run is known if a run was tried whose
+inputs have the same dimensions of 0, and if its other sizes are neither smaller nor much larger than those tried: such
+sizes may make an inner tensor empty. If no tensor can be empty unless an input is, only runs with an empty input are
+tried. A trial gets the inputs of its run.
 """
 
 import math
@@ -39,9 +39,9 @@ class FirstRuns:
         self._is_never_empty = is_never_empty
         self._turn = threading.Condition()
         self._is_trying = False
-        # The known sizes of each dimension, by which dimensions are 0.
+        # Known sizes of each dimension. The key says which dimensions are not 0.
         self._sizes: OrderedDict[tuple[bool, ...], Sequence[range]] = OrderedDict()
-        # Errors, and the time that a run must have to be tried again.
+        # Errors by shapes, each with the time in seconds. A run with more time than this is tried again.
         self._failures: OrderedDict[Shapes, tuple[NnrtError, float]] = OrderedDict()
 
     def is_known(self, shapes: Shapes) -> bool:
@@ -82,10 +82,10 @@ class FirstRuns:
                 _remember(self._failures, shapes, (error.copy(), math.inf))
                 raise
             except TimedOut:
-                # If the run has time left, the daemon ended the trial.
+                # If the run has time left, the daemon has ended the trial for another reason.
                 if cancellation.remaining == 0 and (tried_s := time.monotonic() - began) >= _LEAST_S:
                     slow = f"ONNX Runtime had not run it after {tried_s:.0f} s; give it more time, or other inputs"
-                    _remember(self._failures, shapes, (TimedOut(slow, place=run_with(shapes)), left_s))
+                    _remember(self._failures, shapes, (TimedOut(slow, place=describe_run(shapes)), left_s))
                 raise
             self._add(shapes)
 
@@ -122,7 +122,7 @@ class FirstRuns:
             self._turn.notify_all()
 
 
-def run_with(shapes: Sequence[Shape]) -> str:
+def describe_run(shapes: Sequence[Shape]) -> str:
     """Return the description of a run with inputs of these shapes, for messages."""
     return f"a run with inputs of the shapes {', '.join(str(list(shape)) for shape in shapes)}"
 

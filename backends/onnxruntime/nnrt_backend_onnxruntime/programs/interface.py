@@ -37,7 +37,7 @@ def input_specs(model: onnx.ModelProto) -> tuple[TensorSpec, ...]:
     """Return the inputs of a run.
 
     Raises:
-        Unsupported: An input is nothing that an NNRt tensor can be.
+        Unsupported: An input can't be an NNRt tensor.
         InvalidFile: An input has an impossible shape.
     """
     constants = {tensor.name for tensor in model.graph.initializer} | {
@@ -64,7 +64,7 @@ def output_specs(session: Any, declared_ranks: Sequence[int | None]) -> tuple[Te
     """Return the outputs of a run, with the dimensions that ONNX Runtime infers.
 
     Raises:
-        Unsupported: An output is nothing that an NNRt tensor can be, or its rank is unknown.
+        Unsupported: An output can't be an NNRt tensor, or its rank is unknown.
     """
     return tuple(_output_spec(entry, rank) for entry, rank in zip(session.get_outputs(), declared_ranks, strict=True))
 

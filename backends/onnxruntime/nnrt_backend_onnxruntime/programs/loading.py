@@ -14,8 +14,8 @@ from onnxruntime import GraphOptimizationLevel
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.in_place import in_place_of_nodes
 from nnrt_backend_onnxruntime.model import translated_error
+from nnrt_backend_onnxruntime.programs.analysis import analyse_model
 from nnrt_backend_onnxruntime.programs.divisions import guard_divisions
-from nnrt_backend_onnxruntime.programs.foresight import foresee
 from nnrt_backend_onnxruntime.programs.interface import (
     are_inferred,
     declares_inner_shapes,
@@ -89,7 +89,7 @@ def load_program(
     inputs, ranks = input_specs(model), take_output_ranks(model)
     with Opening(weights, device, config, trials, lambda: progress(0.5), is_optimized, is_tried) as opening:
         opening.begin(model.SerializeToString(), {})  # Most models are opened with these settings in the end.
-        known = foresee(model, compute)
+        known = analyse_model(model, compute)
         sizes = Sizes(known, config.max_tensor_bytes)
         guard_divisions(known.divisions, opset_of(model))
         if not known.folding_is_bounded:

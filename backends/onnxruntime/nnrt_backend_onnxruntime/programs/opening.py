@@ -1,4 +1,4 @@
-"""Opening of a program's sessions. Each is first tried in a separate process, unless it was before."""
+"""Opening of a program's sessions. A separate process first tries to open each, unless that was done before."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -25,24 +25,24 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Opening(Closable):
-    """Opener of the sessions of one program. After `close` nothing is tried any more."""
+    """Opener of the sessions of one program. `close` ends its trial."""
 
     weights: Mapping[str, AnyArray]
     device: ProviderDevice
     config: ModelConfig
-    # None if nothing is tried.
+    # None to skip all trials.
     trials: Trials | None
     waiting: Callable[[], None]
     is_optimized: bool = True
     # Whether the opening has been tried before.
     is_tried: bool = False
-    # Opens the session of the latest model again, and tries a run of it (None if nothing is tried).
+    # Functions that open the session of the latest model again, and that try a run of it (None to skip trials).
     reopen: Callable[..., Any] = field(init=False)
     try_run: TryRun | None = field(default=None, init=False)
     _current: tuple[bytes, Mapping[str, str], Trial] | None = field(default=None, init=False)
 
     def begin(self, model: bytes, entries: Mapping[str, str]) -> None:
-        """Start to try a model that is probably the one to open, with these entries of the configuration."""
+        """Start the trial of a model that will probably be opened, with these entries of the configuration."""
         self.close()
         if self.trials is not None and not self.is_tried:
             self._current = model, entries, self._begin_trial(self.trials, model, entries)

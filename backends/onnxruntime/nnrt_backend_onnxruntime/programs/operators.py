@@ -1,8 +1,8 @@
 """Operators that a program may have: those of ONNX, and those of ONNX Runtime that only compute.
 
-Because this is a list of names, a later ONNX Runtime can't add others. It leaves out operators that load or contain a
-foreign binary (EPContext, Snpe), operators of libraries that nobody registers here, and the domains that only ONNX
-Runtime's optimizations use, whose operators trust that ONNX Runtime created them.
+This is a list of names, so that a later ONNX Runtime can't add others. The list leaves out operators that load or
+contain a foreign binary (EPContext, Snpe), operators of libraries that nobody registers here, and the domains that only
+ONNX Runtime's optimizations use, whose operators trust that ONNX Runtime created them.
 """
 
 import onnx
@@ -32,5 +32,5 @@ RUNTIME_OPERATORS = names(
 
 
 def is_allowed(node: onnx.NodeProto) -> bool:
-    """Return whether the operator of a node only computes. The node doesn't call a function of the model."""
+    """Return whether clients may send the operator of a node. The node must not be a call of the model's functions."""
     return node.domain in ONNX_DOMAINS or (node.domain == RUNTIME_DOMAIN and node.op_type in RUNTIME_OPERATORS)

@@ -11,7 +11,7 @@ from nnrt_onnx_lowering.value import AnyArray
 
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.model import StoppableRun
-from nnrt_backend_onnxruntime.profiling import Reopen, profiled
+from nnrt_backend_onnxruntime.profiling import Reopen, profile_run
 from nnrt_backend_onnxruntime.programs.first_runs import FirstRuns, Shapes
 from nnrt_backend_onnxruntime.programs.opening import TryRun
 from nnrt_backend_onnxruntime.programs.sizes import Sizes
@@ -84,10 +84,10 @@ class ProgramModel(PreparedModel):
             self._admit(shapes, inputs, cancellation)
         with StoppableRun(cancellation, self._deadlines) as options:
             results = self.session.run(self._output_names, dict(zip(self._names, inputs, strict=True)), options)
-        return [self._checked(spec, result) for spec, result in zip(self.outputs, results, strict=True)]
+        return [self._require_declared(spec, result) for spec, result in zip(self.outputs, results, strict=True)]
 
     def sizes(self, inputs: Sequence[Array]) -> RunSizes:
-        """Return the sizes of a run. A trial needs a copy of model and inputs in addition."""
+        """Return the sizes of a run. If it must be tried, they include the trial's copy of the model and inputs."""
         shapes = tuple([array.shape for array in inputs])
         if shapes in self._shapes or self._first_runs is None or self._first_runs.is_known(shapes):
             return self._usual_sizes
@@ -97,7 +97,7 @@ class ProgramModel(PreparedModel):
     def profile(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
     ) -> tuple[list[Array], list[OperatorTime]]:
-        return profiled(self, self._reopen, inputs, cancellation, outputs)
+        return profile_run(self, self._reopen, inputs, cancellation, outputs)
 
     def export(self) -> list[Part]:
         return list(self._parts)
@@ -117,8 +117,8 @@ class ProgramModel(PreparedModel):
         while len(self._shapes) > _MOST_SHAPES:
             self._shapes.popitem(last=False)
 
-    def _checked(self, spec: TensorSpec, result: Any) -> Array:
-        """Return an output if it is what the model declares. The file declares it, and ONNX Runtime only warns."""
+    def _require_declared(self, spec: TensorSpec, result: Any) -> Array:
+        """Return an output of a run. Raise OperationFailed if the file declares another; ONNX Runtime only warns."""
         if not isinstance(result, np.ndarray) or result.dtype != spec.numpy_dtype or not spec.accepts(result.shape):
             shown = f"{result.dtype}{list(result.shape)}" if isinstance(result, np.ndarray) else type(result).__name__
             raise OperationFailed(f"it is {shown}, the model says {spec}", place=f"output {spec.name!r}")

@@ -22,14 +22,14 @@ _GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS, AttributeProto.UNDEFINED
 
 @dataclass(frozen=True, slots=True)
 class SizedTensor:
-    """Tensor, as far as its shape is known."""
+    """Name, data type and dimensions of a tensor whose rank is known."""
 
     name: str
     data_type: int
     dims: tuple[Dim, ...]
 
     def size_bytes(self, known: Mapping[str, int]) -> int | None:
-        """Return the tensor's size for these lengths of named dimensions, or None if more would have to be known."""
+        """Return the tensor's size for these lengths of named dimensions, or None if it depends on others."""
         count = 1
         for dim in self.dims:
             length = known.get(dim) if isinstance(dim, str) else dim
@@ -40,14 +40,14 @@ class SizedTensor:
 
 
 def sized_tensor(name: str, kind: TypeProto) -> SizedTensor | None:
-    """Return the tensor of a type, or None if the type is no tensor of known rank."""
+    """Return a tensor of this type, or None if the type is no tensor or its rank is unknown."""
     if not kind.HasField("tensor_type") or not kind.tensor_type.HasField("shape"):
         return None
     return SizedTensor(name, kind.tensor_type.elem_type, tuple(map(_dim, kind.tensor_type.shape.dim)))
 
 
 class Inference:
-    """Inference of the outputs of nodes, by ONNX."""
+    """Inference of the types of nodes' outputs, by ONNX."""
 
     def __init__(self, opsets: Sequence[onnx.OperatorSetIdProto]) -> None:
         self._opsets = list(opsets)
@@ -60,7 +60,7 @@ class Inference:
         domain = _domain(node.domain)
         signature = _signature(node.op_type, self._versions.get(domain, 0), domain)
         given = [name for name in node.input if name]
-        if signature is None or not signature.has(node) or any(name not in types for name in given):
+        if signature is None or not signature.matches(node) or any(name not in types for name in given):
             return {}
         try:
             found = shape_inference.infer_node_outputs(
@@ -70,7 +70,7 @@ class Inference:
                 {name: elements[name] for name in given if name in elements},
                 opset_imports=self._opsets,
             )
-        except Exception:  # Of several classes; the outputs are unknown then.
+        except Exception:  # onnx raises errors of many classes; the types stay unknown.
             return {}
         return {name: kind for name, kind in found.items() if kind.WhichOneof("value")}
 
@@ -82,13 +82,13 @@ class _Signature:
     schema: defs.OpSchema
     inputs: range
     most_outputs: int
-    # Per input; the last one may be repeated.
+    # For each input. The last input may be repeated.
     may_be_left_out: Sequence[bool]
     attributes: Mapping[str, int]
     required: frozenset[str]
 
-    def has(self, node: onnx.NodeProto) -> bool:
-        """Return whether a node's inputs, outputs and attributes match, and it has no graphs."""
+    def matches(self, node: onnx.NodeProto) -> bool:
+        """Return whether a node's inputs, outputs and attributes match the schema, and it has no inner graphs."""
         if len(node.input) not in self.inputs or len(node.output) > self.most_outputs:
             return False
         last = len(self.may_be_left_out) - 1

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 
-from nnrt_backend_onnxruntime.programs.foresight import Foresight
+from nnrt_backend_onnxruntime.programs.analysis import Analysis
 from nnrt_backend_onnxruntime.programs.shapes import SizedTensor
 from nnrt_backend_onnxruntime.programs.skeleton import quoted
 from nnrt_hdi.errors import too_much
@@ -16,7 +16,7 @@ _MOST_SHAPES = 64
 class Sizes:
     """Tensors of a model, and their sizes for given shapes of the inputs."""
 
-    def __init__(self, known: Foresight, max_tensor_bytes: int) -> None:
+    def __init__(self, known: Analysis, max_tensor_bytes: int) -> None:
         """Prepare the checks. Raises OutOfMemory for a tensor that is too large whatever the inputs are."""
         self._max_tensor_bytes = max_tensor_bytes
         self._fitting: OrderedDict[tuple[Shape, ...], None] = OrderedDict()

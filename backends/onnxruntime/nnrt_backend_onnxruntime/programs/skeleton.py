@@ -38,7 +38,7 @@ _FIELDS: dict[int, str] = {
 }
 _MESSAGES = ("t", "g", "sparse_tensor", "tp")
 _ABOUT = {"name", "doc_string", "type", "ref_attr_name"}
-# The attributes of a Constant. ONNX Runtime reads them as tensors before it checks that.
+# The types of a Constant's attributes. ONNX Runtime reads the attributes before it checks their types.
 _CONSTANTS: dict[str, int] = {
     "value": AttributeProto.TENSOR,
     "sparse_value": AttributeProto.SPARSE_TENSOR,
@@ -59,7 +59,7 @@ class _Cost:
 
     nodes: int = 0
     size_bytes: int = 0
-    # Where a call's names and attributes are inserted.
+    # Inputs, outputs and attributes, each of which may be replaced by a name or an attribute of a function's call.
     places: int = 0
 
 
@@ -102,7 +102,7 @@ def require_sound(model: onnx.ModelProto) -> None:
     for nodes in (model.graph.node, *(function.node for function in functions.values())):
         for node in all_nodes(nodes):
             if _key(node) not in functions and not is_allowed(node):
-                raise Unsupported(_why_not(node), place=place_of(node))
+                raise Unsupported(_refusal_reason(node), place=place_of(node))
             for attribute in node.attribute:
                 require_typed(node, attribute)
 
@@ -113,12 +113,12 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
         return model
     try:
         return inliner.inline_local_functions(model)
-    except Exception as error:  # Of several classes, which don't say more.
+    except Exception as error:  # onnx raises errors of many classes.
         raise InvalidFile(f"its functions can't be put in their places: {quoted(str(error))}") from error
 
 
 def all_nodes(nodes: Iterable[onnx.NodeProto], depth: int = 0) -> Iterator[onnx.NodeProto]:
-    """Yield nodes, and the nodes of the graphs in them."""
+    """Yield nodes and, recursively, the nodes of their inner graphs."""
     for node in nodes:
         yield node
         for graph in graphs_of(node):
@@ -128,7 +128,7 @@ def all_nodes(nodes: Iterable[onnx.NodeProto], depth: int = 0) -> Iterator[onnx.
 
 
 def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """Yield a graph, and the graphs in it."""
+    """Yield a graph and, recursively, its inner graphs."""
     yield graph
     for node in graph.node:
         for inner in graphs_of(node):
@@ -173,7 +173,7 @@ def _count(
     """Return the cost of nodes, including the functions that they call."""
     total = _Cost()
     for node in nodes:
-        total.size_bytes += node.ByteSize()  # Includes the graphs in it.
+        total.size_bytes += node.ByteSize()  # Includes the node's inner graphs.
         for inner in all_nodes([node]):
             total.nodes += 1
             total.places += len(inner.input) + len(inner.output) + len(inner.attribute)
@@ -209,16 +209,16 @@ def _counted(
 def require_typed(node: onnx.NodeProto, attribute: AttributeProto) -> None:
     """Refuse an attribute whose content doesn't match its declared type, which ONNX Runtime would trust."""
     field = _FIELDS.get(attribute.type)
-    held = {found.name for found, _ in attribute.ListFields()} - _ABOUT
+    set_fields = {found.name for found, _ in attribute.ListFields()} - _ABOUT
     wanted = _CONSTANTS.get(attribute.name, attribute.type) if node.op_type == "Constant" else attribute.type
-    is_empty = field in _MESSAGES and not held and not attribute.ref_attr_name
-    if field is None or not held <= {field} or is_empty or wanted != attribute.type:
+    is_empty = field in _MESSAGES and not set_fields and not attribute.ref_attr_name
+    if field is None or not set_fields <= {field} or is_empty or wanted != attribute.type:
         raise InvalidFile(
             f"its attribute {quoted(attribute.name)} is not of the type that it says", place=place_of(node)
         )
 
 
-def _why_not(node: onnx.NodeProto) -> str:
+def _refusal_reason(node: onnx.NodeProto) -> str:
     name = quoted(f"{node.domain}.{node.op_type}")
     if node.domain == RUNTIME_DOMAIN:
         return f"the operator {name} is not among those that clients may send; export the model without it"

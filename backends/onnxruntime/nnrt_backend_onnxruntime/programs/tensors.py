@@ -77,7 +77,7 @@ def take_tensors(model: onnx.ModelProto, parts: Sequence[Part], max_tensor_bytes
             _embed(tensor, region, embedded_bytes)
         elif tensor.name in read:
             weights[tensor.name] = _viewed(region, dtype).reshape(tuple(tensor.dims))
-            # No file has this name: ONNX Runtime gets the tensor from the caller.
+            # No file has this name: this process passes the tensor to ONNX Runtime.
             del tensor.external_data[:]
             tensor.external_data.add(key="location", value=WEIGHTS)
     _require_distinct(model.graph)
@@ -110,7 +110,7 @@ def _names_read(graph: onnx.GraphProto) -> Iterator[str]:
 
 def _drop_unread(graph: onnx.GraphProto) -> None:
     """Remove initializers in parts that no node reads, because ONNX Runtime accepts no data for them."""
-    unread = {tensor.name for tensor in graph.initializer if _is_external(tensor) and not _is_ours(tensor)}
+    unread = {tensor.name for tensor in graph.initializer if _is_external(tensor) and not _is_passed_as_array(tensor)}
     if not unread:
         return
     tensors = [TensorProto.FromString(one.SerializeToString()) for one in graph.initializer if one.name not in unread]
@@ -120,8 +120,8 @@ def _drop_unread(graph: onnx.GraphProto) -> None:
     graph.input.extend(inputs)
 
 
-def _is_ours(tensor: TensorProto) -> bool:
-    """Return whether ONNX Runtime gets the tensor from the caller."""
+def _is_passed_as_array(tensor: TensorProto) -> bool:
+    """Return whether this process passes the tensor to ONNX Runtime as an array."""
     return any(entry.value == WEIGHTS for entry in tensor.external_data)
 
 
@@ -226,7 +226,7 @@ def _viewed(region: Region, dtype: "np.dtype[np.generic]") -> AnyArray:
 
 
 def _require_distinct(graph: onnx.GraphProto) -> None:
-    """Refuse two initializers of one name: one of them would keep its location."""
+    """Refuse two initializers of one name: ONNX Runtime would look for the data of one of them in a file."""
     names = [tensor.name for tensor in graph.initializer]
     if len(set(names)) != len(names):
         raise InvalidFile("it has two initializers of one name")

@@ -1,8 +1,7 @@
 """Process in which programs are tried. It has ONNX Runtime loaded, and forks for each trial.
 
-The daemon starts it with a minimal environment. It reads requests from a socket whose other end the daemon has, and
-ends with the daemon. A forked child opens one session, may run it once, and exits. The daemon gets back only how that
-ended.
+The daemon starts the process with a minimal environment, and sends requests over a socket. The process ends with the
+daemon. A forked child opens one session, may run it once, and exits. The daemon learns only how the child ended.
 """
 
 import ctypes
@@ -21,11 +20,12 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-# The limits of a trial: processor time, and address space: so much, plus so many times the bytes that it gets.
+# The limits of a trial: seconds of processor time per thread; bytes of address space, plus this multiple of the bytes
+# that the trial gets.
 MOST_CPU_S = 120
 ROOM_BYTES = 1 << 30
 ROOM_SHARE = 8
-# The exit status if ONNX Runtime refuses the model. The class of its error and the message come before.
+# The exit status if ONNX Runtime refuses the model. The reply has the class of its error and the message before it.
 REFUSED = 3
 MAX_MESSAGE_BYTES = 4096
 # The message that this process has left the network.
@@ -44,7 +44,7 @@ _REQUEST_FDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Request of a trial. The memory passed with it has its length, the request, and the data that it refers to."""
+    """Request of a trial. Shared memory has its length, the pickled request, then the model and the arrays."""
 
     device: Any
     config: Any
@@ -53,7 +53,7 @@ class Request:
     model_bytes: int
     # Name, data type, shape and offset of each array.
     weights: Sequence[tuple[str, str, tuple[int, ...], int]]
-    # The inputs of a run to try in addition, or None; and the memory that a run may take.
+    # The inputs of a run to try too, or None to try only the opening; the memory in bytes that a run may take.
     inputs: Sequence[tuple[str, str, tuple[int, ...], int]] | None = None
     run_bytes: int = 0
 
@@ -70,7 +70,7 @@ def serve(fd: int, report: int) -> None:
     # Imported late, because a process with threads can't leave the network.
     from nnrt_backend_onnxruntime.session import release_memory
 
-    release_memory()  # Opens a session: the first one of a process takes longer than others.
+    release_memory()  # Opens a session, because the first one of a process takes longest.
     import_module("nnrt_backend_onnxruntime.model")  # The children need it too.
     for number in (signal.SIGINT, signal.SIGTERM):  # A terminal sends them to the whole process group.
         signal.signal(number, signal.SIG_IGN)
@@ -116,7 +116,7 @@ class _Server:
             pid = os.fork()
         except OSError:  # The host has no process or no memory left.
             os.close(memory)
-            _close(socket.socket(fileno=reply), -signal.SIGKILL)
+            _report_end(socket.socket(fileno=reply), -signal.SIGKILL)
             return
         if pid == 0:
             for other in (self._requests, *self.replies.values()):
@@ -134,12 +134,12 @@ class _Server:
             reply = self.replies.pop(pid)
             if reply in self._selector.get_map():
                 self._selector.unregister(reply)
-            _close(reply, os.waitstatus_to_exitcode(status))
+            _report_end(reply, os.waitstatus_to_exitcode(status))
 
 
-def _close(reply: socket.socket, status: int) -> None:
-    """Report how a trial ended."""
-    with reply, suppress(OSError):  # Nobody may wait for it any more.
+def _report_end(reply: socket.socket, status: int) -> None:
+    """Report to the daemon how a trial ended, and close the connection."""
+    with reply, suppress(OSError):  # The daemon may have closed its end.
         reply.send(SEPARATOR + str(status).encode())
         reply.shutdown(socket.SHUT_RDWR)
 
@@ -175,7 +175,7 @@ def _open_and_run(memory: int) -> None:
         options.intra_op_num_threads = 1
     threads = options.intra_op_num_threads
     room_bytes = ROOM_BYTES + ROOM_SHARE * size_bytes + request.run_bytes + (threads - 1) * _THREAD_BYTES
-    _bound(room_bytes, MOST_CPU_S * threads)
+    _limit_resources(room_bytes, MOST_CPU_S * threads)
     if not request.is_optimized:
         options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
     weights, inputs = (
@@ -195,8 +195,8 @@ def _open_and_run(memory: int) -> None:
         session.run(None, inputs)
 
 
-def _bound(room_bytes: int, cpu_s: int) -> None:
-    """Limit what this process may take."""
+def _limit_resources(room_bytes: int, cpu_s: int) -> None:
+    """Limit the processor time, memory and files of this process."""
     pages = int(open("/proc/self/statm").read().split()[0])  # noqa: SIM115, PTH123
     most_bytes = pages * resource.getpagesize() + room_bytes
     # Above the soft limit the signal is SIGXCPU. The hard limit sends SIGKILL, as a host without memory does.
@@ -211,7 +211,7 @@ def _bound(room_bytes: int, cpu_s: int) -> None:
 
 
 def _leave_network() -> str:
-    """Leave the network. Returns ISOLATED, or why the system doesn't allow it."""
+    """Move this process to a network namespace without network. Return ISOLATED, or why the system refuses that."""
     failed = ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWUSER | _CLONE_NEWNET)
     return os.strerror(ctypes.get_errno()) if failed else ISOLATED
 

@@ -24,7 +24,7 @@ from typing import BinaryIO
 import onnxruntime
 from nnrt_onnx_lowering.value import AnyArray
 
-from nnrt_backend_onnxruntime.programs.first_runs import FirstRuns, run_with
+from nnrt_backend_onnxruntime.programs.first_runs import FirstRuns, describe_run
 from nnrt_backend_onnxruntime.programs.trial_process import (
     HEADER_BYTES,
     ISOLATED,
@@ -76,13 +76,13 @@ class Refused(OperationFailed, code=OperationFailed.code, status=OperationFailed
 
 
 class Trials:
-    """Owner of the process in which programs are tried, which forks for each. All methods are thread-safe."""
+    """Owner of the process in which programs are tried. All methods are thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.process: subprocess.Popen[bytes] | None = None
         self.requests: socket.socket | None = None
-        # The memory that the runs of the daemon may take.
+        # The memory in bytes that the daemon's runs may take together.
         self.run_bytes = 0
         # The trials of the latest programs, by the digest of what a program is loaded from.
         self.known_runs: OrderedDict[bytes, FirstRuns] = OrderedDict()
@@ -108,7 +108,7 @@ class Trials:
         is_optimized: bool,
         inputs: Mapping[str, Array] | None = None,
     ) -> "Trial":
-        """Start to try a model: to open it, and to run it if there are inputs."""
+        """Start the trial of a model: its opening, and with inputs also a run."""
         given = [*weights.items(), *(inputs or {}).items()]
         arrays = [flat_bytes(array) for _, array in given]
         *offsets, size_bytes = accumulate(map(_aligned, (len(model), *(data.nbytes for data in arrays))), initial=0)
@@ -136,7 +136,7 @@ class Trials:
             os.pwritev(memory, [len(header).to_bytes(HEADER_BYTES, "little"), header, model], 0)
             for data, offset in zip(arrays, offsets[1:], strict=True):
                 _write(memory, data, start + offset)
-            place = "" if inputs is None else run_with([array.shape for array in inputs.values()])
+            place = "" if inputs is None else describe_run([array.shape for array in inputs.values()])
             return Trial(self._request(memory), place)
         finally:
             os.close(memory)
@@ -209,7 +209,7 @@ class Trial(Closable):
     """Trial under way. `close` ends it."""
 
     def __init__(self, reply: socket.socket, place: str) -> None:
-        """Made by Trials. `place` describes the run, and is empty if a session is only opened."""
+        """Wrap the socket of a requested trial. `place` describes the run, and is empty if there is none."""
         self._reply = reply
         self.place = place
         self.deadline = time.monotonic() + MOST_S

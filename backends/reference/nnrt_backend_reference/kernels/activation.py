@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from nnrt_backend_reference.kernels.kernel import AnyArray, Call, cast_all, kernel, per_channel
-from nnrt_backend_reference.kernels.pieces import part_by_part
+from nnrt_backend_reference.kernels.pieces import compute_by_parts
 from nnrt_backend_reference.kernels.special import erfc
 from nnrt_hdi.enums import ActivationType, NodeType
 
@@ -44,7 +44,7 @@ def fused(x: AnyArray, activation_type: ActivationType) -> AnyArray:
 
 
 def sigmoid(x: AnyArray) -> AnyArray:
-    """Compute 1 / (1 + exp(-x)); exp gets only numbers <= 0, so that it can't overflow."""
+    """Compute 1 / (1 + exp(-x)); exp is computed only of numbers <= 0, so that it can't overflow."""
     small = np.exp(-np.abs(x))
     y: AnyArray = np.where(x >= 0, x.dtype.type(1), small) / (1 + small)
     return y
@@ -85,7 +85,7 @@ def gelu(x: AnyArray, approximate: bool) -> AnyArray:
         y *= x
         y *= 0.5
 
-    return part_by_part(by_tanh if approximate else exact, x, x.dtype)
+    return compute_by_parts(by_tanh if approximate else exact, x, x.dtype)
 
 
 Function = Callable[[AnyArray, SimpleNamespace], AnyArray]

@@ -30,7 +30,7 @@ def squared_difference(a: AnyArray, b: AnyArray) -> AnyArray:
 def power(a: AnyArray, b: AnyArray) -> AnyArray:
     """Compute a^b.
 
-    numpy refuses negative powers of integers. They aren't 0 only for the bases 1 and -1, where they depend on the
+    numpy refuses negative powers of integers. These are 0, except those of 1 and -1, which depend on the exponent's
     parity.
     """
     if a.dtype.kind != "i":

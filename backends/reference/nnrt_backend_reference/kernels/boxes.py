@@ -11,7 +11,7 @@ import numpy as np
 from nnrt_backend_reference.kernels.kernel import AnyArray
 from nnrt_backend_reference.kernels.pieces import check_stop
 
-# Rows of the output, the box and the class in each, and the number of selected boxes.
+# Indices of the output's rows, the box and the class in each row, and the number of selected boxes.
 Found = tuple[AnyArray, AnyArray, AnyArray, int]
 
 
@@ -26,7 +26,7 @@ def decoded(bbox: AnyArray, anchors: AnyArray, scale: Sequence[float]) -> AnyArr
 def best_of_any_class(corners: AnyArray, scores: AnyArray, attrs: SimpleNamespace, columns: int) -> Found:
     """Compute fast suppression: boxes ranked by the score of their best class, each with its best classes.
 
-    A box has as many rows of the output as it may have classes, and some of these may stay zero.
+    Each box gets a row of the output for each class that it may have at most. Some of these rows may stay zero.
     """
     picks = picked(corners, scores.max(axis=0)[None], attrs, attrs.max_detections)[0]
     picks = picks[picks >= 0]
@@ -36,7 +36,7 @@ def best_of_any_class(corners: AnyArray, scores: AnyArray, attrs: SimpleNamespac
 
 
 def best_per_class(corners: AnyArray, scores: AnyArray, attrs: SimpleNamespace, columns: int) -> Found:
-    """Compute regular suppression: for each class, then the best boxes of all classes."""
+    """Compute regular suppression: select boxes for each class, then the best of all classes."""
     limit = min(attrs.detections_per_class or attrs.max_detections, attrs.max_detections)
     picks = picked(corners, scores, attrs, limit)
     classes, order = np.nonzero(picks >= 0)

@@ -27,14 +27,14 @@ from nnrt_hdi.tensor import Shape
 BLOCK_BYTES = 1 << 25
 # The longest window along an axis whose elements are summed in their own type, like those of a convolution.
 SHORT = 8
-# The size from which on windows that hardly overlap are reduced one by one.
+# Longer windows that hardly overlap are reduced one by one.
 LONG = 32
 
 
 class Windows(NamedTuple):
     """Windows of a pooling along an axis.
 
-    `starts` are the indices where they begin. `alike` are the positions of windows that are reduced together.
+    `starts` are the indices where the windows begin. `alike` is the range of windows that are reduced together.
     """
 
     size: int
@@ -42,7 +42,7 @@ class Windows(NamedTuple):
     alike: range
 
     def other_windows(self) -> Iterator[tuple[int, slice]]:
-        """Yield the other positions, each with the elements of its window."""
+        """Yield the indices of windows that are not in `alike`, each with the indices of its elements."""
         for position in itertools.chain(range(self.alike.start), range(self.alike.stop, len(self.starts))):
             start = self.starts[position]
             yield position, slice(max(start, 0), start + self.size)
@@ -123,9 +123,9 @@ def _pooled(call: Call, window: Window, x: AnyArray, fold: np.ufunc, dtype: AnyD
 def _fold_windows(x: AnyArray, axis: int, windows: Windows, fold: np.ufunc, identity: float, out: AnyArray) -> None:
     """Reduce the windows along an axis of x, which is contiguous."""
     given, results = x.swapaxes(0, axis), out.swapaxes(0, axis)
-    for position, lying in windows.other_windows():
+    for position, entries in windows.other_windows():
         check_stop()
-        results[position] = _folded_entries(given[lying], fold, identity)
+        results[position] = _folded_entries(given[entries], fold, identity)
     if windows.alike:
         runs = _folded_runs(x.reshape(-1), windows.size, math.prod(x.shape[axis + 1 :]), fold)
         first, stop = windows.alike.start, windows.alike.stop
@@ -134,7 +134,7 @@ def _fold_windows(x: AnyArray, axis: int, windows: Windows, fold: np.ufunc, iden
 
 
 def _folded_entries(x: AnyArray, fold: np.ufunc, identity: float) -> AnyArray:
-    """Reduce the entries of x; a few are reduced one after the other, which numpy needs less preparation for."""
+    """Reduce the entries of x. A few are reduced one after the other, because numpy prepares less for that."""
     if 0 < len(x) <= LONG:
         return functools.reduce(fold, x)
     y: AnyArray = fold.reduce(x, axis=0, initial=identity)
@@ -142,9 +142,9 @@ def _folded_entries(x: AnyArray, fold: np.ufunc, identity: float) -> AnyArray:
 
 
 def _folded_runs(x: AnyArray, size: int, step: int, fold: np.ufunc) -> AnyArray:
-    """Return for each element of a vector the reduction of `size` elements, one every `step`, that begin with it.
+    """Return for each element of a vector the reduction of `size` elements, `step` apart, that begin with it.
 
-    Two reductions make one of twice as many elements. Those that reach beyond the end are meaningless.
+    Two reductions make one of twice as many elements. Reductions that reach beyond the vector's end are meaningless.
     """
     if size == 1:
         return x
@@ -162,7 +162,7 @@ def _folded_pairs(a: AnyArray, b: AnyArray, distance: int, fold: np.ufunc) -> An
 
 
 def _windows_along(window: Window, axis: int, size: int) -> Windows:
-    """Return the windows along an axis. Those inside of the image are reduced together, unless long and few."""
+    """Return the windows along an axis. Windows inside of the image are reduced together, unless long and few."""
     kernel, stride, (before, _) = window.kernel[axis], window.stride[axis], window.padding(axis, size)
     starts = range(-before, window.output_size(axis, size) * stride - before, stride)
     alike = range(-(-before // stride), min(len(starts), (size - kernel + before) // stride + 1))
@@ -192,7 +192,7 @@ def _height_axis(call: Call) -> int:
 
 
 def _nhwc(call: Call) -> Shape:
-    """Return the shape of the output, which has the layout of the first input, with its channels last."""
+    """Return the shape of the output as [batch, height, width, channels]."""
     batch, *others = call.outputs[0].shape
     return (batch, *others[1:], others[0]) if call.inputs[0].format is Format.NCHW else (batch, *others)
 
@@ -227,7 +227,7 @@ def _padded(call: Call, image: AnyArray, window: Window, border: float) -> AnyAr
         return image
     shape = batch, top + height + bottom, left + width + right, channels
     require_memory(call, shape, image.dtype)
-    padded = np.full_like(image, border, shape=shape)  # Has the image's order in memory.
+    padded = np.full_like(image, border, shape=shape)  # Keeps the image's memory order.
     padded[:, top : top + height, left : left + width] = image
     return padded
 
@@ -277,8 +277,8 @@ def _overlaps(window: Window, axis: int, cut: int, positions: int, size: int) ->
         first = max(0, -(offset // stride))
         last = min(positions, -((offset - size) // stride))
         if first < last:
-            lying = slice(offset + first * stride, offset + (last - 1) * stride + 1, stride)
-            found.append((tap, slice(first, last), lying))
+            entries = slice(offset + first * stride, offset + (last - 1) * stride + 1, stride)
+            found.append((tap, slice(first, last), entries))
     return found
 
 

@@ -67,7 +67,7 @@ def to_integers(x: AnyArray, dtype: AnyDType) -> AnyArray:
     """Truncate real numbers, and limit them to the range of an integer type."""
     x = np.trunc(x.astype(np.float64))
     limits = np.iinfo(dtype)
-    # The highest value may not be a FLOAT64, but the power of two after it is.
+    # FLOAT64 may not represent the highest value, but the power of two after it.
     too_low, too_high = x < float(limits.min), x >= float(limits.max + 1)
     inside = np.where(too_low | too_high | np.isnan(x), 0, x).astype(dtype)
     return np.where(too_low, dtype.type(limits.min), np.where(too_high, dtype.type(limits.max), inside))

@@ -32,7 +32,7 @@ KERNELS: dict[NodeType, Kernel] = {}
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Node as its kernel sees it.
+    """Description of a node for its kernel.
 
     `attrs` has all attributes, under the names of their parameters in `nnrt_hdi.ops`; the specs are exact.
     """

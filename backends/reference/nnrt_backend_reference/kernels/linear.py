@@ -42,7 +42,7 @@ def lstm(
     entries = states[0]
     x, w_ih, w_hh, bias, hx, cx = cast_all(call.dtype, x, w_ih, w_hh, bias, hx, cx)
     w_ih, w_hh = (weight.reshape(entries, *weight.shape[-2:]) for weight in (w_ih, w_hh))
-    # The biases of x and of h are only added, so their sum is enough.
+    # Both biases, for x and for h, are only added. So their sum is enough.
     both = bias.reshape(entries, 2, -1).sum(axis=1) if attrs.has_bias else np.zeros((entries, 1), call.dtype)
     hx, cx = hx.reshape(states).copy(), cx.reshape(states).copy()
     for layer in range(layers):

@@ -14,9 +14,9 @@ from nnrt_hdi.enums import NodeType
 from nnrt_hdi.ops.normalization import instance_channel_axis
 from nnrt_hdi.ops.operands import named_axes
 
-# The type for sums of squares: those of large FLOAT32 numbers would be infinite.
+# The type for sums of squares. In FLOAT32 those of large numbers would be infinite.
 WIDE = np.dtype(np.float64)
-# The least sum of powers in FLOAT32 for which no power loses digits that its share of the sum would have.
+# Below this sum of exponentials, FLOAT32 may represent one of them less exactly than its share of the sum.
 LEAST_POWERS = float(np.finfo(np.float32).eps)
 
 
@@ -120,7 +120,7 @@ def lrn(call: Call, x: AnyArray) -> AnyArray:
 
 def below_maximum(x: AnyArray, axis: int, out: AnyArray) -> AnyArray:
     """Compute x - max(x) along an axis."""
-    # fmax ignores NaN, and numpy computes it faster than a maximum that is NaN. NaN in x stays NaN all the same.
+    # fmax ignores NaN. numpy computes it faster than max, and x - fmax(x) is NaN where x is NaN all the same.
     return np.subtract(x, folded(np.fmax, x, (axis,), -np.inf), out=out)
 
 

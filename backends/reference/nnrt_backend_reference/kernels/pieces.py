@@ -17,8 +17,8 @@ PIECE_STEPS = 1 << 26
 PIECE_PRODUCTS = 1 << 32
 # The elements of an array that stays in the cache, with a few others of its size, between arithmetic steps.
 CACHED = 1 << 18
-# The elements that numpy's ufuncs copy at a time where they cast. Where rows are shorter, ufuncs also copy operands
-# that are broadcast along the rows: with numpy's default of 8192 rows of a thousand elements take twice as long.
+# The elements that numpy's ufuncs copy at a time when they cast. If rows are shorter, ufuncs also copy operands that
+# are broadcast along the rows. With numpy's default, 8192, rows of a thousand elements take twice as long.
 BUFFER = 1 << 10
 
 
@@ -30,7 +30,7 @@ _thread = _Thread()
 
 
 @contextmanager
-def stop_by(check: Callable[[], None]) -> Iterator[None]:
+def set_stop_check(check: Callable[[], None]) -> Iterator[None]:
     """Make `check_stop` call `check` in this thread while the block runs."""
     _thread.check = check
     try:
@@ -40,7 +40,7 @@ def stop_by(check: Callable[[], None]) -> Iterator[None]:
 
 
 def check_stop() -> None:
-    """Raise the error that ends the run, if it is to end."""
+    """Raise the error that ends the run, if it was cancelled or its deadline has passed."""
     if _thread.check is not None:
         _thread.check()
 
@@ -62,11 +62,11 @@ def blocks_before(axis: int, shape: Shape) -> Iterator[tuple[slice, ...]]:
     return blocks(shape[:axis], CACHED // max(1, math.prod(shape[axis:])))
 
 
-def part_by_part(compute: Callable[[AnyArray, AnyArray], None], x: AnyArray, dtype: AnyDType) -> AnyArray:
+def compute_by_parts(compute: Callable[[AnyArray, AnyArray], None], x: AnyArray, dtype: AnyDType) -> AnyArray:
     """Return y of this type, where `compute(x, y)` sets the elements of y from those of x."""
     y = np.empty(x.shape, dtype)
     given, results = x.reshape(-1), y.reshape(-1)
-    for part in blocks(given.shape, CACHED // 2):  # Functions of elements need more arrays than others.
+    for part in blocks(given.shape, CACHED // 2):  # Elementwise functions use more arrays than others.
         compute(given[part], results[part])
     return y
 

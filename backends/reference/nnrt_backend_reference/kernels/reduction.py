@@ -14,7 +14,7 @@ from nnrt_hdi.tensor import Shape
 
 # The most elements whose sum in their own type is equally exact in any order.
 SHORT = 1 << 10
-# Rows of at most this length, with at least so many elements in all, are faster to reduce together than one by one.
+# Rows of at most this length, if they have so many elements in all, are faster to reduce together than one by one.
 SHORT_ROW, MANY = 32, 1 << 12
 
 
@@ -30,18 +30,18 @@ def reduce(call: Call, x: AnyArray, axis: AnyArray) -> AnyArray:
 
 @kernel(NodeType.ALL)
 def all_of(call: Call, x: AnyArray, axis: AnyArray) -> AnyArray:
-    """Return whether no element is 0 over the dimensions in axis."""
+    """Return whether all elements along the dimensions in axis differ from 0."""
     axes = reduced_axes(axis.reshape(-1).tolist(), x.ndim, reduce_to_end=False)
     return np.asarray(np.all(x, axis=axes)).reshape(call.outputs[0].shape)
 
 
 def total(x: AnyArray, axes: Shape) -> AnyArray:
-    """Compute the sum in the widest type, which keeps it exact for longer; integers wrap around at the end."""
+    """Compute the sum in the widest type, which keeps it exact for longer. Integers wrap around only at the end."""
     return summed(x, axes, accumulator(x.dtype))
 
 
 def summed(x: AnyArray, axes: Shape, dtype: AnyDType) -> AnyArray:
-    """Compute the sum in a type over these dimensions, which stay with size 1.
+    """Compute the sum in this type over these dimensions, which stay with length 1.
 
     For short rows einsum is faster than np.add, which is more exact for long ones.
     """
@@ -67,7 +67,7 @@ def folded_in_blocks(fold: np.ufunc, x: AnyArray, axes: Shape, identity: float) 
 
 
 def folded(fold: np.ufunc, x: AnyArray, axes: Shape, identity: float) -> AnyArray:
-    """Reduce x over these dimensions, which stay with size 1, by a function that may see an element twice.
+    """Reduce x over these dimensions, which stay with length 1, by an idempotent function.
 
     Reducing no elements gives the identity.
     """
@@ -81,8 +81,8 @@ def folded(fold: np.ufunc, x: AnyArray, axes: Shape, identity: float) -> AnyArra
 def folded_rows(fold: np.ufunc, x: AnyArray, length: int) -> AnyArray:
     """Reduce each row of `length` elements of a vector.
 
-    numpy prepares something for each row, reduceat less than reduce. If rows are short and many, it is faster to reduce
-    the sequence that begins at each element, doubling its length with each step, without regard to rows.
+    numpy takes time to prepare for each row, in reduceat less than in reduce. For many short rows it is faster to
+    reduce the sequence that begins at each element, whatever its row, and to double its length with each step.
     """
     if not (1 < length <= SHORT_ROW and x.size >= MANY):
         y: AnyArray = fold.reduceat(x, np.arange(0, x.size, length))

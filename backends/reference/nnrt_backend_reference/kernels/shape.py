@@ -53,7 +53,7 @@ def unstack(call: Call, x: AnyArray) -> tuple[AnyArray, ...]:
 
 @kernel(NodeType.SLICE_FUSION)
 def slice_(call: Call, x: AnyArray, begin: AnyArray, size: AnyArray) -> AnyArray:
-    """Return size[i] elements from begin[i] on."""
+    """Return size[i] elements from begin[i] on, along each dimension i."""
     along = [axis % x.ndim for axis in call.attrs.axes] or range(x.ndim)
     return cut_out(x, window(x.shape, along, begin.reshape(-1).tolist(), size.reshape(-1).tolist()))
 
@@ -73,7 +73,7 @@ def cut_out(x: AnyArray, starts_and_lengths: Sequence[tuple[int, int]]) -> AnyAr
 
 @kernel(NodeType.STRIDED_SLICE)
 def strided_slice(call: Call, x: AnyArray, begin: AnyArray, end: AnyArray, strides: AnyArray) -> AnyArray:
-    """Cut x along the dimensions that have entries. Reshaping inserts new dimensions and removes shrunk ones."""
+    """Slice x along the dimensions that have entries, then add new dimensions and remove shrunk ones by reshaping."""
     entries = list(zip(*(vector.reshape(-1).tolist() for vector in (begin, end, strides)), strict=True))
     cuts = strided_cuts(x.shape, entries, Masks(**vars(call.attrs)))
     return x[tuple(cut.part for cut in cuts if cut.part is not None)].reshape(call.outputs[0].shape)

@@ -14,7 +14,7 @@ from nnrt_hdi.enums import CoordinateTransformMode, Format, NearestMode, NodeTyp
 from nnrt_hdi.ops.spatial import BOX_NUMBERS, block_pair, borders
 from nnrt_hdi.tensor import Shape
 
-# The type of RESIZE's weights, and the most old pixels that a new one reads along an axis.
+# The type of RESIZE's weights, and the most old pixels that a new pixel reads along an axis.
 WEIGHT, MOST_NEIGHBOURS = np.dtype(np.float64), 4
 
 
@@ -91,7 +91,10 @@ def _cubic(rest: AnyArray, a: float) -> AnyArray:
 
 
 def _weighted_sum(x: AnyArray, axis: int, sources: AnyArray, weights: AnyArray) -> AnyArray:
-    """Compute the weighted sum of a few arrays taken from x along an axis; a single one has no weights."""
+    """Compute the weighted sum of x's neighbours along an axis; sources and weights are [neighbours, new].
+
+    A single neighbour is not weighted.
+    """
     if len(sources) == 1:
         only: AnyArray = x.take(sources[0], axis)
         return only
@@ -180,6 +183,6 @@ def _in_format(call: Call, image: AnyArray) -> AnyArray:
 
 
 def _nhwc(shape: Shape, call: Call) -> Shape:
-    """Return a shape that has the layout of the first input, with its channels last."""
+    """Convert a shape in the format of the first input to [batch, height, width, channels]."""
     batch, *others = shape
     return (batch, *others[1:], others[0]) if call.inputs[0].format is Format.NCHW else shape

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnrt_backend_reference.kernels.pieces import part_by_part
+from nnrt_backend_reference.kernels.pieces import compute_by_parts
 
 Float64s = NDArray[np.float64]
 
@@ -93,7 +93,7 @@ def erf(x: NDArray[Any]) -> NDArray[Any]:
 
 
 def erfc(x: NDArray[Any]) -> NDArray[Any]:
-    """Compute 1 - erf(x); for FLOAT64 to full precision also where it is tiny."""
+    """Compute 1 - erf(x). For FLOAT64 even tiny results have full precision."""
     if x.dtype in (np.float16, np.float32):
         y = _erf_single(x)
         np.subtract(1, y, out=y)
@@ -110,7 +110,7 @@ def _erf_single(x: NDArray[Any]) -> NDArray[Any]:
         y *= _polynomial(_SINGLE, y * y)
         np.tanh(y, out=y)
 
-    return part_by_part(compute, x, np.dtype(np.float32))
+    return compute_by_parts(compute, x, np.dtype(np.float32))
 
 
 def _erf_near_zero(x: Float64s) -> Float64s:

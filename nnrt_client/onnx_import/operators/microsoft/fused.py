@@ -23,14 +23,14 @@ _COMPOSED: dict[str, tuple[Callable[..., Value], Sequence[str]]] = {
 
 
 def fuse_type(name: str, parameters: Sequence[float]) -> FuseType:
-    """Return the activation as NNRt's FuseType, or NONE if it must be an operation of its own."""
+    """Return the activation as NNRt's FuseType, or NONE if it must be a separate operation."""
     if name == "Relu":
         return FuseType.RELU
     return FuseType.RELU6 if name == "Clip" and list(parameters) == [0, 6] else FuseType.NONE
 
 
 def apply_activation(op: NodeBuilder, x: Value, name: str, parameters: Sequence[float]) -> Value:
-    """Apply an activation by operations of its own."""
+    """Apply an activation as separate operations."""
     if not name:
         return x
     if name in _PLAIN:

@@ -1,4 +1,4 @@
-"""Normalization, with sums before it, of ONNX Runtime's optimizers."""
+"""Normalization operators of ONNX Runtime's optimizers, which add their inputs first."""
 
 import numpy as np
 

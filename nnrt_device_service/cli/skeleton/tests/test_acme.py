@@ -14,9 +14,9 @@ def address() -> Iterator[str]:
     command = [sys.executable, "-m", "nnrt_device_service", "serve", "--backend", "acme", "--listen", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as daemon:
         assert daemon.stdout is not None
-        said = daemon.stdout.readline().split()  # "listening on ADDRESS", or nothing if the daemon has ended.
-        assert said[:2] == ["listening", "on"], "the daemon did not start; it says why above"
-        yield said[2]
+        words = daemon.stdout.readline().split()  # "listening on ADDRESS", or nothing if the daemon has ended.
+        assert words[:2] == ["listening", "on"], "the daemon did not start; it says why above"
+        yield words[2]
         daemon.terminate()
 
 

@@ -23,18 +23,18 @@ from nnrt_backend_onnxruntime.programs.skeleton import all_graphs, graphs_of, pl
 from nnrt_backend_onnxruntime.programs.tensors import size_of
 from nnrt_hdi.errors import InvalidFile
 
-# What may be computed from constants: so many bytes, plus so many times the model's own.
+# The most bytes that may be computed from constants: this number, plus this multiple of the model's own constants.
 MOST_FOLDED_BYTES = 1 << 26
 MOST_FOLDED_SHARE = 4
-# The most products that may be computed for that.
+# The most multiplications that this computation may take.
 MOST_FOLDED_PRODUCTS = 1 << 33
-# The largest constant that is computed here, in bytes, and the most nodes.
+# The largest constant that this module computes, in bytes, and the most nodes that it computes.
 MOST_LOOKED_AT = 8192
 MOST_COMPUTED = 4096
 
-# The bytes of a dequantized number per half byte.
+# Dequantizing enlarges constants at most by this factor: from 4 bits to FLOAT32.
 _MOST_WIDENED = 8
-# Operators whose steps are about as many as their elements.
+# Operators with about as many arithmetic steps as elements.
 _LIGHT = names(
     """
     Abs Add And BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Clip Concat Constant
@@ -45,36 +45,36 @@ _LIGHT = names(
     """
 )
 
-# Computes a model without inputs.
+# Function that computes a model without inputs.
 Compute = Callable[[onnx.ModelProto], Sequence[AnyArray]]
 
 
 @dataclass(frozen=True, slots=True)
-class Foresight:
-    """Tensors of all graphs of a model, and whether little follows from constants alone."""
+class Analysis:
+    """Result of the analysis: the tensors of all graphs of a model, and whether folding its constants costs little."""
 
     inputs: Sequence[SizedTensor]
     # The outputs whose rank is known.
     outputs: Sequence[SizedTensor]
     tensors: Sequence[SizedTensor]
     folding_is_bounded: bool
-    # The divisions of graphs that have any, inner graphs before outer ones.
+    # The divisions of each graph that has any. Inner graphs come before outer ones.
     divisions: Sequence[Divisions]
     # Whether the rank of every tensor is known, and no constant is empty.
     is_complete: bool
 
     @property
     def is_never_empty(self) -> bool:
-        """True if a run without empty inputs has no empty tensors at all."""
+        """True if only a run with an empty input has empty tensors."""
         given = {dim for entry in self.inputs for dim in entry.dims}
         return self.is_complete and all(
             dim in given if isinstance(dim, str) else dim for entry in self.tensors for dim in entry.dims
         )
 
 
-def foresee(model: onnx.ModelProto, compute: Compute) -> Foresight:
+def analyse_model(model: onnx.ModelProto, compute: Compute) -> Analysis:
     """Analyse a model without functions. Raises InvalidFile if its nodes are out of order."""
-    # Shapes are mostly enough; then no elements are computed.
+    # The shapes are enough for most models. Only for others, elements are computed.
     walk = _Walk(model, None)
     scope = walk.graph(model.graph, _Scope())
     if not walk.is_bounded:
@@ -84,7 +84,7 @@ def foresee(model: onnx.ModelProto, compute: Compute) -> Foresight:
     inputs = (sized_tensor(entry.name, entry.type) for entry in model.graph.input if entry.name not in constants)
     types = ((entry.name, scope[entry.name].type) for entry in model.graph.output)
     outputs = (sized_tensor(name, kind) for name, kind in types if kind is not None)
-    return Foresight(
+    return Analysis(
         [entry for entry in inputs if entry],
         [entry for entry in outputs if entry],
         walk.tensors,
@@ -243,7 +243,7 @@ class _Walk:
         graph = helper.make_graph([node], "constant", [], wanted, list(constants.values()))
         try:
             return self.compute(helper.make_model(graph, opset_imports=self.model.opset_import, ir_version=IR_VERSION))
-        except Exception:  # Whatever is wrong with the node, its result is unknown.
+        except Exception:  # Whatever the error is, the node's result is unknown.
             return ()
 
 
