@@ -82,11 +82,11 @@ def test_right_parts(device: Device, backend: Careless) -> None:
     with session_of(device) as session:
         assert restore(device, session) == MissingConstants({PART.sha256: 0})
         send(session, DATA)
-        for _ in range(2):
+        for origin in (Origin.RESTORED, Origin.SHARED):
             made = restore(device, session)
             assert isinstance(made, Prepared)
-            assert made.origin is Origin.RESTORED
-        assert backend.open == 2
+            assert made.origin is origin
+        assert backend.open == 1
 
 
 def test_wrong_parts(device: Device, backend: Careless) -> None:

@@ -60,6 +60,8 @@ def stages(device: Device, model: Model) -> list[str]:
 
 NEW = ["checking", "uploading", "compiling"]
 KNOWN = ["checking", "restoring"]
+# While the daemon still writes the model to the store.
+SHARED = ["checking"]
 
 
 def test_a_clients_own_cache(start: StartDaemon, tmp_path: Path) -> None:
@@ -107,7 +109,9 @@ def test_a_full_disk(start: StartDaemon, directory: Path) -> None:
     assert [path.name for path in directory.iterdir()] == [MARKER]
     resource.prlimit(daemon.pid, resource.RLIMIT_FSIZE, (most, most))
     with client_of(daemon) as device:
-        assert [stages(device, model) for _ in range(2)] == [NEW, KNOWN]
+        assert stages(device, model) == NEW
+        until(lambda: files(directory))
+        assert stages(device, model) in (KNOWN, SHARED)
 
 
 # For each line it gets it starts a process that stores models, each another one, until it has computed for that many
@@ -177,8 +181,8 @@ def test_a_daemon_killed_while_it_stores(start: StartDaemon, directory: Path) ->
         daemon = start()
         with client_of(daemon) as device:
             assert stages(device, model) in (NEW, KNOWN)
-            assert stages(device, model) == KNOWN
-    assert len(files(directory)) == 3
+            assert stages(device, model) in (KNOWN, SHARED)
+            until(lambda stored=attempt + 1: len(files(directory)) == stored)  # type: ignore[misc]
 
 
 def bytes_in(directory: Path) -> int:
