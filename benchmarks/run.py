@@ -7,6 +7,8 @@
 |---|---|
 | small | 1 KB and 600 KB on one host beside a Connection and a gRPC echo; 1 KB over TCP beside a unary call and beside
           bare streams; 600 KB and 64 MB with Tensors and with arrays; 64 MB over TCP beside transfers by hand |
+| memory | a daemon with one model in one session and in eight, and after they have closed it |
+| loading | fifty clients that load the same model at once beside one |
 | crowds | 8 clients x 16 in flight beside one; 60 clients beside 8; batching; beside KServe's server (`make peers`
            installs it) |
 | shapes | runs of 10 and of 200 nodes with shapes that were never seen; a decoder with a growing cache |
@@ -44,6 +46,7 @@ PAGES = harness.ROOT / "docs/reference/performance"
 GROUPS = {
     "small": "Small and large runs",
     "memory": "Memory",
+    "loading": "Loading",
     "crowds": "Many clients",
     "shapes": "Unseen shapes",
     "stateful": "State from step to step",
