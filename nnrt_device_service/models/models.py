@@ -23,7 +23,7 @@ from nnrt_device_service.scheduling.joinable import Member
 from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.sessions.shared_model import SharedModel
 from nnrt_device_service.settings import Settings
-from nnrt_hdi.backend import Backend, DeviceInfo, Origin, PreparedModel, Support
+from nnrt_hdi.backend import Backend, DeviceInfo, ModelConfig, Origin, PreparedModel, Support
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import OperationForbidden, Unsupported
 from nnrt_hdi.files.compiled import Target
@@ -158,7 +158,7 @@ class Models:
         if not self._signatures.has_secret:  # Check before the client uploads anything.
             session.identity.require(Role.RESTORE, _UNSIGNED)
         build.progress("restoring", 0.0)
-        found = self.shared.find(build, None if batching is not None else _parts_key(buffers))
+        found = self.shared.find(build, None if batching is not None else _cache_key(buffers, config))
         if isinstance(found, Making):
             with found as making:
                 return self._restore(buffers, build, making)
@@ -197,7 +197,7 @@ class Models:
                     session.constants.require_checked(digests, by_files=not is_checked and is_own)
                 unchecked.pop_all()
             size_bytes = sum(part.data.nbytes for part in parts)
-            model = SharedModel(prepared, size_bytes, {}, is_signed, session.budget.root)
+            model = SharedModel(prepared, config, size_bytes, {}, is_signed, session.budget.root)
             making.finish(model)
             made = build.add(model, Origin.RESTORED, undo)
             if batching is not None:
@@ -219,7 +219,8 @@ class Models:
             parts = self._signatures.sign(parts, is_program=not model.is_signable)
             exported = [part.data for part in parts]
             if model.shared is not None:  # A session that restores these parts gets the model itself.
-                self.shared.add_key(model.shared, _parts_key(parts), session, model.priority)
+                restored_from = _cache_key(parts, model.shared.config)
+                self.shared.add_key(model.shared, restored_from, session)
                 self.shared.note_change(model.shared)
             buffer_ids = session.adopt_exported(model_id, exported)
             return [(buffer_id, data.nbytes) for buffer_id, data in zip(buffer_ids, exported, strict=True)]
@@ -258,8 +259,12 @@ class Models:
         return parts[:-1] if has_signature(parts) else parts, is_signed
 
 
-def _parts_key(parts: Sequence[Any]) -> Hashable:
-    """Return what decides a restored model, the digests of its parts; None if the client may still change some."""
+def _cache_key(parts: Sequence[Any], config: ModelConfig) -> Hashable:
+    """Return what decides a restored model: the digests of its parts, and the configuration, which is checked, too.
+
+    Returns None if the client may still change some of the parts.
+    """
     if not all(isinstance(part, Constant | Part | bytes) for part in parts):
         return None
-    return tuple(part.sha256 if isinstance(part, Constant | Part) else sha256(part).digest() for part in parts)
+    digests = (part.sha256 if isinstance(part, Constant | Part) else sha256(part).digest() for part in parts)
+    return (*digests, config.enable_float16, config.mode, frozenset(config.extensions.items()))

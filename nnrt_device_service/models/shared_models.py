@@ -136,9 +136,9 @@ class SharedModels:
             return object()
         return made_of, priority, str(session.identity) if self._share == "identity" else ""
 
-    def add_key(self, model: SharedModel, made_of: Hashable, session: Session, priority: Priority) -> None:
+    def add_key(self, model: SharedModel, made_of: Hashable, session: Session) -> None:
         """Let sessions find a model, which the caller holds, by something else that it could be made of."""
-        key = self._key(made_of, session, priority)
+        key = self._key(made_of, session, model.config.priority)
         with self._lock:
             if self._share != "none" and key not in self._models:
                 self._models[key] = model

@@ -88,7 +88,7 @@ class StoredModels:
         progress = Progress(build.progress.report, making.cancellation)
         with self._compilers.turn(build.session, build.config.priority, build.progress, making.cancellation):
             prepared = compile_it(progress)
-        model = SharedModel(prepared, size_bytes, notes, build.is_signable, build.session.budget.root)
+        model = SharedModel(prepared, build.config, size_bytes, notes, build.is_signable, build.session.budget.root)
         making.finish(model)
         made = build.add(model, Origin.COMPILED, undo)
         if self._store is not None and build.recipe is not None:
@@ -127,7 +127,9 @@ class StoredModels:
                 _log.exception("the stored model %s is compiled again: it can't be restored", shown)
                 return None
             _log.info("restored model %s from the store for client %s", shown, session.client, extra=session.log_fields)
-            model = SharedModel(prepared, entry.size_bytes, compiled.notes, build.is_signable, session.budget.root)
+            model = SharedModel(
+                prepared, build.config, entry.size_bytes, compiled.notes, build.is_signable, session.budget.root
+            )
             making.finish(model)
             return build.add(model, Origin.STORED, undo)
 

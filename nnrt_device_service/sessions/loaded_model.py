@@ -48,7 +48,6 @@ class LoadedModel:
         "is_signable",
         "outputs",
         "prepared",
-        "priority",
         "rank",
         "shared",
         "size_bytes",
@@ -74,7 +73,7 @@ class LoadedModel:
         self.is_signable = is_signable
         self.inputs = tuple(map(TensorForm, prepared.inputs))
         self.outputs = tuple(map(TensorForm, prepared.outputs))
-        self.priority, self.rank = priority, priority.rank
+        self.rank = priority.rank
         # Membership in a group whose runs may be computed together; None if its runs run alone.
         self.group: Member | None = None
         # What it is of all sessions; None for a model of the daemon itself.

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Hashable, Mapping
 
 from nnrt_device_service.memory.memory_budget import MemoryBudget
-from nnrt_hdi.backend import PreparedModel
+from nnrt_hdi.backend import ModelConfig, PreparedModel
 
 
 class SharedModel:
@@ -15,6 +15,7 @@ class SharedModel:
         "_is_counted",
         "_lock",
         "_whole",
+        "config",
         "is_signable",
         "keys",
         "notes",
@@ -24,10 +25,18 @@ class SharedModel:
     )
 
     def __init__(
-        self, prepared: PreparedModel, size_bytes: int, notes: Mapping[str, int], is_signable: bool, whole: MemoryBudget
+        self,
+        prepared: PreparedModel,
+        config: ModelConfig,
+        size_bytes: int,
+        notes: Mapping[str, int],
+        is_signable: bool,
+        whole: MemoryBudget,
     ) -> None:
         """Make a model that one session holds. `whole` is the budget of all sessions."""
         self.prepared = prepared
+        # With which it was compiled, or restored.
+        self.config = config
         # As in LoadedModel.
         self.size_bytes = size_bytes
         self.is_signable = is_signable

@@ -110,6 +110,20 @@ def keeps_runs_apart_that_overlap(target: Target) -> None:
                     require(np.array_equal(output, model.wanted + shift), what)
 
 
+def keeps_sessions_apart_that_share_a_model(target: Target) -> None:
+    """Check that sessions with the same model don't see each other's runs, and that one outlives the other's close."""
+    with target.session() as first, target.session() as second:
+        subject, mine = prepared_subject(first)
+        with second.prepare(subject.graph) as others:
+            with mine:
+                for seed in range(_RUNS):
+                    for prepared, question in ((mine, 0), (others, seed), (mine, 0)):
+                        given = subject.question(question)
+                        require_answer(subject, given, prepared.run([given]), "after a run of another session")
+            given = subject.question(_RUNS)
+            require_answer(subject, given, others.run([given]), "after another session has released the same model")
+
+
 def _ask(connection: Connection, subject: Subject, client: int) -> None:
     with connection.prepare(subject.graph) as prepared:
         for run in range(_RUNS):
@@ -245,6 +259,7 @@ def checks() -> list[Check]:
         serves_many_clients_of_dynamic_models,
         runs_one_prepared_model_in_many_threads,
         keeps_runs_apart_that_overlap,
+        keeps_sessions_apart_that_share_a_model,
         stops_cancelled_runs,
         stops_runs_at_their_deadline,
         starts_nothing_late,
