@@ -76,7 +76,7 @@ class Models:
         return made
 
     def _prepare(self, model: ModelRequest, build: Build) -> Outcome:
-        found = self.shared.find(build, build.recipe and build.recipe.key)
+        found = self._find(build, build.recipe and build.recipe.key)
         if isinstance(found, SharedModel):
             return build.add(found, Origin.SHARED, ExitStack())
         with found as making:
@@ -106,6 +106,11 @@ class Models:
             size_bytes = sum(entry.size_bytes for entry in known.constants.values())
             return self.stored.compile(build, making, undo, compile_it, size_bytes, checked.notes)
 
+    def _find(self, build: Build, made_of: Hashable) -> SharedModel | Making:
+        """Return a model that sessions share, or work on it, as `SharedModels.find`; raise if the device is out."""
+        self.compilers.scheduler.require_running()
+        return self.shared.find(build, made_of)
+
     def load_program(self, program: Program, build: Build) -> Outcome:
         """Load a program (a model file in the device's own format), from the store if it is there.
 
@@ -123,7 +128,7 @@ class Models:
         build.progress("checking", 0.0)
         self.checks.require_config(build.config)
         build = self.stored.identify(build, program)
-        found = self.shared.find(build, build.recipe and build.recipe.key)
+        found = self._find(build, build.recipe and build.recipe.key)
         if isinstance(found, SharedModel):
             return build.add(found, Origin.SHARED, ExitStack())
         with found as making:
@@ -158,7 +163,7 @@ class Models:
         if not self._signatures.has_secret:  # Check before the client uploads anything.
             session.identity.require(Role.RESTORE, _UNSIGNED)
         build.progress("restoring", 0.0)
-        found = self.shared.find(build, None if batching is not None else _cache_key(buffers, config))
+        found = self._find(build, None if batching is not None else _cache_key(buffers, config))
         if isinstance(found, Making):
             with found as making:
                 return self._restore(buffers, build, making)

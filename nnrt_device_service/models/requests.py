@@ -81,21 +81,21 @@ class Build:
     def add(self, model: SharedModel, origin: Origin, undo: ExitStack) -> Prepared:
         """Add a model, which the caller holds, to the session and return its description.
 
-        When the session closes the model, or at once if it has no memory for it, it stops holding the model and calls
-        `undo`.
+        When the session closes the model, or at once if it has no memory for it, it stops holding the model, and calls
+        `undo` if it has not the same model under another id.
         """
-        session, prepared = self.session, model.prepared
-        release = partial(model.release, made_it=origin is not Origin.SHARED)
+        session, prepared, made_it = self.session, model.prepared, origin is not Origin.SHARED
         try:
-            if origin is Origin.SHARED:
-                session.reserve_shared(model.held_bytes, undo)
-            elif prepared.kept_bytes:
+            if made_it and prepared.kept_bytes:
                 session.reserve_for_model(prepared.kept_bytes, undo)
+            elif not (made_it or model.is_used_by(session)):
+                session.reserve_shared(model.held_bytes, undo)
         except BaseException:
-            session.discard(prepared, undo, release)
+            session.discard(prepared, undo, model.release)
             raise
-        on_closed, priority = undo.pop_all().close, self.config.priority
-        model_id = session.add_model(prepared, on_closed, priority, model.size_bytes, model.is_signable, release)
+        model.use(session, undo, made_it=made_it)
+        release, priority = partial(model.release, session), self.config.priority
+        model_id = session.add_model(prepared, lambda: None, priority, model.size_bytes, model.is_signable, release)
         session.model(model_id).shared = model
         session.usage.count_model(origin.name)
         return Prepared(model_id, prepared.inputs, prepared.outputs, origin, model.notes)

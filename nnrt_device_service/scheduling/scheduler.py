@@ -118,6 +118,11 @@ class Scheduler:
             self._suspended_for = None
             self._open_slots = self._slots
 
+    def require_running(self) -> None:
+        """Raise the reason of `suspend`, if the scheduler is suspended."""
+        if self._suspended_for is not None:
+            raise self._suspended_for.copy()
+
     def acquire(self, flow: SessionFlow, cancellation: Cancellation) -> None:
         """Wait for a slot on the device, which the run keeps until `release`.
 

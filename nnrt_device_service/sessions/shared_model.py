@@ -1,10 +1,22 @@
-"""Compiled model of a device, with the sessions that hold it."""
+"""Compiled model of a device, with the sessions that use it."""
 
 import threading
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import ExitStack
 
 from nnrt_device_service.memory.memory_budget import MemoryBudget
 from nnrt_hdi.backend import ModelConfig, PreparedModel
+
+
+class _Use:
+    """Use of a model by one session, which counts its bytes once however many models of the session it is."""
+
+    __slots__ = ("count", "undo")
+
+    def __init__(self, undo: ExitStack) -> None:
+        self.count = 1
+        # Releases the bytes that the session counts.
+        self.undo = undo
 
 
 class SharedModel:
@@ -14,6 +26,8 @@ class SharedModel:
         "_holders",
         "_is_counted",
         "_lock",
+        "_maker",
+        "_uses",
         "_whole",
         "config",
         "is_signable",
@@ -51,6 +65,9 @@ class SharedModel:
         self._is_counted = False
         self._lock = threading.Lock()
         self._holders = 1
+        self._uses: dict[object, _Use] = {}
+        # The session whose bytes count in the budget of all sessions.
+        self._maker: object = None
 
     @property
     def held_bytes(self) -> int:
@@ -58,28 +75,49 @@ class SharedModel:
         return self.size_bytes + self.prepared.kept_bytes
 
     def hold(self, times: int = 1) -> bool:
-        """Hold the model for so many sessions more. Return False if nobody holds it any more."""
+        """Hold the model so many times more. Return False if nobody holds it any more."""
         with self._lock:
             if self._holders:
                 self._holders += times
             return bool(self._holders)
 
-    def release(self, *, made_it: bool = False) -> None:
-        """Stop holding the model, and close it if nobody else holds it.
+    def is_used_by(self, session: object) -> bool:
+        """Return whether a session counts the model's bytes already."""
+        return session in self._uses
 
-        The bytes of the session that `made_it` count in the budget of all sessions, too. If that session leaves before
-        others, the model counts there itself, even beyond the limit, for the memory stays in use.
+    def use(self, session: object, undo: ExitStack, *, made_it: bool) -> None:
+        """Assign what the caller holds to a session, which counts the bytes until `undo` is closed."""
+        with self._lock:
+            if (use := self._uses.get(session)) is None:
+                self._uses[session] = _Use(undo.pop_all())
+                self._maker = session if made_it else self._maker
+            else:
+                use.count += 1
+        undo.close()
+
+    def release(self, session: object = None) -> None:
+        """Stop holding the model, for a session that uses it or for nobody yet; the last one closes it.
+
+        If the session that made it leaves before others, the model itself counts in the budget of all sessions, even
+        beyond the limit, for the memory stays in use.
         """
+        undo = ExitStack()
         with self._lock:
             self._holders -= 1
-            if self._holders:
-                if made_it:
-                    self._is_counted = True
-                    self._whole.reserve_anyway(self.held_bytes)
-                return
+            is_last = not self._holders
+            if (use := self._uses.get(session)) is not None:
+                use.count -= 1
+                if not use.count:
+                    undo = self._uses.pop(session).undo
+                    if session is self._maker and not is_last:
+                        self._is_counted = True
+                        self._whole.reserve_anyway(self.held_bytes)
         try:
-            self.prepared.close()
+            if is_last:
+                self.prepared.close()
         finally:
-            if self._is_counted:
-                self._whole.release(self.held_bytes)
-            self.on_closed(self)
+            undo.close()
+            if is_last:
+                if self._is_counted:
+                    self._whole.release(self.held_bytes)
+                self.on_closed(self)

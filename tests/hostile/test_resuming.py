@@ -382,7 +382,7 @@ def test_kept_replies_are_bounded(start_daemon: StartDaemon) -> None:
 
 def test_repeated_request_gets_the_first_result(start_daemon: StartDaemon) -> None:
     """As long as that model is there. Without an id, or with another one, each call makes a model."""
-    daemon = start_daemon("--backend", "cached")
+    daemon = start_daemon("--backend", "cached", "--share-models", "none")
     message = Draft.sum_of_input_and(VALUES).message
 
     def prepared(client: RawClient, request_id: bytes) -> int:
