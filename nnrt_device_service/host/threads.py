@@ -50,7 +50,7 @@ class Threads:
                 self._idle -= 1
                 self._handed.put(work)
                 return
-        start_thread(partial(self._work, work), self._name)
+        start_thread(partial(self._work, [work]), self._name)
 
     def submit(self, function: Callable[[], ResultT]) -> "Future[ResultT]":
         """Call a function at once in a thread of its own. Raises OutOfMemory if no thread can be started."""
@@ -66,10 +66,12 @@ class Threads:
                 self._handed.put(None)
             self._idle = 0
 
-    def _work(self, work: _Work | None) -> None:
+    def _work(self, first: list[_Work]) -> None:
+        """Do the first work, taken out of the list, and then more. An idle thread keeps no work's objects alive."""
+        work: _Work | None = first.pop()
         while work is not None:
             work()
-            del work  # Don't keep the work's objects alive while the thread waits.
+            del work
             work = self._next()
 
     def _next(self) -> _Work | None:

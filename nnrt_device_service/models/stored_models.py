@@ -23,6 +23,7 @@ from nnrt_hdi.errors import InvalidFile, OutOfMemory, UnavailableDevice, Unknown
 from nnrt_hdi.files.compiled import CompiledModel, Target
 from nnrt_hdi.files.model_store import ModelStore
 from nnrt_hdi.files.store_directory import SHOWN_KEY, Recipe
+from nnrt_hdi.files.whole_parts import drop_pages
 
 _log = logging.getLogger(__name__)
 
@@ -114,6 +115,7 @@ class StoredModels:
                 if compiled is None:
                     return None
                 prepared = self._backend.restore(compiled.parts, replace(build.config, is_own=True))
+                drop_pages(compiled.parts)  # The backend may have made something else of them, such as packed weights.
                 if (prepared.inputs, prepared.outputs) != (compiled.inputs, compiled.outputs):
                     session.discard(prepared, undo)
                     raise InvalidFile("it holds another model than its manifest says")

@@ -6,6 +6,7 @@ import os
 import stat
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
@@ -72,6 +73,13 @@ class WholeParts:
         with self._lock:
             self._mapped[memory] = path, size
         return memoryview(memory)
+
+
+def drop_pages(parts: Iterable[Part]) -> None:
+    """Give back the memory of mapped parts. A page that is read again comes from the file, or from the host's cache."""
+    for part in parts:
+        if isinstance(memory := part.data.obj, mmap.mmap):
+            memory.madvise(mmap.MADV_DONTNEED)
 
 
 def required(part: Part, size: int, sha256: bytes) -> Part:

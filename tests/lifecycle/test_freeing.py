@@ -2,10 +2,12 @@
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
+from waiting import until
 
 from nnrt_device_service.host.threads import Threads
 from nnrt_device_service.memory.freeing import Freeing
@@ -114,3 +116,20 @@ def test_no_thread_is_left(threads: FewThreads) -> None:
     freeing.ensure_thread()
     assert freeing.await_all(DEADLINE_S)
     assert freed == ["first"]
+
+
+def test_an_idle_thread_keeps_nothing_of_its_work() -> None:
+    """Neither of the work that it was started for, nor of what it got later."""
+
+    class Weights:
+        pass
+
+    threads = Threads("test")
+    for _ in range(2):
+        weights = Weights()
+        gone, done = weakref.ref(weights), threading.Event()
+        threads.run(partial(lambda _, done: done.set(), weights, done))
+        del weights
+        assert done.wait(20)
+        until(lambda gone=gone: gone() is None)  # type: ignore[misc]
+    threads.close()

@@ -12,7 +12,7 @@ from nnrt_hdi.backend import Origin
 from nnrt_hdi.errors import InvalidFile
 from nnrt_hdi.files import file_systems, whole_parts
 from nnrt_hdi.files.store_directory import PART_SUFFIX
-from nnrt_hdi.files.whole_parts import WholeParts
+from nnrt_hdi.files.whole_parts import WholeParts, drop_pages
 from nnrt_hdi.part import Part
 
 CONTENT = np.random.default_rng(1).bytes(3_000_001)
@@ -133,3 +133,21 @@ def test_a_model_from_the_store_outlives_its_files(tmp_path: Path) -> None:
         (weights,) = model.constants.values()
         assert weights.data is not None
         np.testing.assert_array_equal(result, 1 + weights.data)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the resident pages of a process are Linux'")
+def test_pages_that_are_given_back(tmp_path: Path) -> None:
+    """They don't count as memory of the process, and have the same bytes when they are read again."""
+    content = np.random.default_rng(2).bytes(64 << 20)
+    path = tmp_path / "part"
+    path.write_bytes(content)
+    part = WholeParts(tmp_path).part(path, len(content), Part.of(content).sha256)
+    assert bytes(part.data) == content
+    before = resident_bytes()
+    drop_pages([part, Part.of(b"of the heap")])
+    assert before - resident_bytes() > len(content) // 2
+    assert bytes(part.data) == content
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
