@@ -118,8 +118,9 @@ def test_no_thread_is_left(threads: FewThreads) -> None:
     assert freed == ["first"]
 
 
-def test_an_idle_thread_keeps_nothing_of_its_work() -> None:
+def test_an_idle_thread_keeps_nothing_of_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither of the work that it was started for, nor of what it got later."""
+    monkeypatch.setattr("nnrt_device_service.host.threads._IDLE_S", 1000.0)
 
     class Weights:
         pass
