@@ -93,7 +93,7 @@ class OpenGraphModel(PreparedModel, Generic[PreparedT]):
         Raises:
             NnrtError: As `sizes`, `prepare`, and `cancellation.check`.
         """
-        kind = self._kinds.always or self._kinds.of(inputs)
+        kind = self._kinds.always or self._kinds.value_for(inputs)
         if kind.is_ready:
             return kind.made
         with cancellation.compiling() if cancellation is not None else nullcontext():
@@ -112,7 +112,7 @@ class OpenGraphModel(PreparedModel, Generic[PreparedT]):
             OutOfMemory: A tensor would be too large.
             NnrtError: A node is wrong with these shapes.
         """
-        return (self._kinds.always or self._kinds.of(inputs)).sizes
+        return (self._kinds.always or self._kinds.value_for(inputs)).sizes
 
     def input_ranges(self) -> list[DimRange]:
         """Return the declared shapes; an open dimension takes any length."""
