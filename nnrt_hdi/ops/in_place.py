@@ -136,7 +136,7 @@ FLOATS_ONLY = frozenset({NodeType.DIV_FUSION, NodeType.MOD, NodeType.POW_FUSION,
 
 
 class InPlace(NamedTuple):
-    """Inputs and outputs of a graph that may be in memory to which the client can write, by position."""
+    """Positions of a graph's inputs and outputs that may be in memory to which the client can write."""
 
     inputs: frozenset[int] = frozenset()
     outputs: frozenset[int] = frozenset()
