@@ -122,7 +122,7 @@ class Cancellation:
 
     @property
     def overdue_s(self) -> float:
-        """Seconds since the run should have stopped or its last compilation ended, whichever was later; negative before."""
+        """Seconds since the run should have stopped, or since a later end of its last compilation; negative before."""
         stops_at = self._cancelled_at if self.deadline is None else min(self._cancelled_at, self.deadline)
         return time.monotonic() - max(stops_at, self._compiled_at)
 
