@@ -48,7 +48,7 @@ def forms_of(graph: Graph) -> dict[int, Form]:
 
 
 def rows_stay_apart_if(node_type: NodeType) -> str:
-    """Return the condition under which an operator keeps rows apart, to end a sentence with."""
+    """Return the condition under which an operator keeps rows apart, as a part of a sentence."""
     return " ".join((JUDGEMENTS[node_type].__doc__ or "").split()).removeprefix("Keep rows apart ").removesuffix(".")
 
 
