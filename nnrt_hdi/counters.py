@@ -20,7 +20,7 @@ class Durations:
     total_s: float = 0.0
 
     def __add__(self, more: "Durations") -> "Durations":
-        """Return the durations of both."""
+        """Return the sum of both histograms."""
         pairs = zip_longest(self.counts, more.counts, fillvalue=0)
         return Durations(tuple(mine + its for mine, its in pairs), self.total_s + more.total_s)
 
@@ -60,7 +60,7 @@ class Durations:
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """Histogram of batches of `runs` with `rows`: `counts[n]` had more than 2**(n-1), at most 2**n rows."""
+    """Histogram of batches by rows, with total `runs` and `rows`: `counts[n]` had over 2**(n-1), at most 2**n rows."""
 
     runs: int = 0
     rows: int = 0

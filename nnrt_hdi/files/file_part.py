@@ -34,7 +34,7 @@ class OpenFile:
         self.size_bytes = status.st_size
 
     def is_in_memory(self, start: int) -> bool:
-        """Return whether the host probably has the byte in memory, if it tells; False behind the end."""
+        """Return whether the host probably has the byte in memory; False if unknown, or behind the end of the file."""
         try:
             return os.preadv(self.descriptor, [bytearray(1)], start, os.RWF_NOWAIT) == 1
         except (OSError, AttributeError):  # The file system or host can only wait.

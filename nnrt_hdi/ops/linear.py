@@ -165,7 +165,7 @@ def _require_fractions(**values: float) -> None:
 
 
 def _match(sizes: dict[str, int], operand: Operand, *dims: str) -> None:
-    """Learn sizes from an operand whose dimensions are multiples of them ("4 hidden"), and refuse contradictory ones.
+    """Add sizes from an operand whose dimensions are multiples of them ("4 hidden"). Refuses contradictory ones.
 
     The dimension of the entries may be left out.
     """
@@ -192,7 +192,7 @@ def _rows(x: Operand, weight: Operand) -> int:
 
 
 def _matrix(operand: Operand, transposed: bool) -> Shape:
-    """Return the last two dimensions as the product reads them."""
+    """Return the last two dimensions, swapped if `transposed`."""
     return operand.shape[:-3:-1] if transposed else operand.shape[-2:]
 
 

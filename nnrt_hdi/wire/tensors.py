@@ -1,4 +1,4 @@
-"""Tensor messages of models, and helpers for all messages of tensors."""
+"""Conversion of a model's Tensor messages, and functions for all messages that contain tensors."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -59,7 +59,7 @@ def format_of(message: model_pb2.Tensor | model_pb2.IOTensor) -> Format:
 
 
 def shape_of(dims: Sequence[int]) -> Shape:
-    """Return the dimensions, counted before they are copied."""
+    """Return the dimensions of a message. Refuses too many before it copies them."""
     require_at_most(MAX_RANK, len(dims), "dimensions")
     return tuple(dims[:])
 

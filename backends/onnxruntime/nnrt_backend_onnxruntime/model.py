@@ -131,7 +131,7 @@ class OnnxModel(OpenGraphModel[RunOutputs]):
     def sizes(self, inputs: Sequence[Array]) -> Sizes:
         if self._file_sizes is not None:
             self._file_sizes.require_run_fits(inputs)
-        return self._kinds.of(inputs).sizes
+        return self._kinds.value_for(inputs).sizes
 
     def export(self) -> list[Part]:
         return self._export()

@@ -24,7 +24,7 @@ AnyArray = NDArray[Any]
 
 
 HALF = DataType.FLOAT16
-# Unknown dimensions, most first: all, all of images except channels, or only the first.
+# Ways to make dimensions unknown, from most to fewest: all, all but an image's channels, or only the first.
 DYNAMIC: dict[str, Callable[[Sample], Graph]] = {
     "-dynamic": dynamic_graph,
     "-dynamic_pixels": partial(dynamic_graph, keeps_channels=True),
@@ -32,7 +32,7 @@ DYNAMIC: dict[str, Callable[[Sample], Graph]] = {
 }
 
 
-# Number of rows per node type that run in a second size after the first.
+# Number of rows per node type whose models run with a second size too.
 IN_TWO_SIZES = 3
 
 
@@ -75,7 +75,7 @@ def one_node_cases(level: Level, samples: Iterator[Sample]) -> Iterator[Case]:
 
 
 def resize_sample(sample: Sample, graph: Graph) -> Sample | None:
-    """Return the sample with larger operands that its graph also accepts, or None if there are none.
+    """Return the sample with larger operands that the graph also accepts, or None if there are none.
 
     All dimensions grow, or only batch, height and width, or only the first one.
     """

@@ -1,4 +1,4 @@
-"""Runs of which the kit controls every step: start, cancellation and end."""
+"""Streams of runs on which the kit controls every step: start, cancellation and end."""
 
 import time
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def new_run_id() -> int:
 
 
 def run_request(prepared: Prepared, inputs: Sequence[Array], **fields: Any) -> Any:
-    """Return a request to run that only the daemon checks."""
+    """Return a RunRequest without the client's own checks."""
     tensors = [wire.io_tensor_message(TensorSpec(data_type_of(each.dtype), each.shape), each) for each in inputs]
     return prepared_model_pb2.RunRequest(model_id=prepared.handle.model_id, inputs=tensors, **fields)
 
@@ -61,7 +61,7 @@ class Stream(Closable):
         """Wait for the next reply. Raises the error of the run or of the stream."""
         try:
             while isinstance(message := next(self._replies), Chunk):
-                pass  # A chunk belongs to the reply before.
+                pass  # A chunk belongs to the previous reply.
         except StopIteration as error:
             raise OperationFailed("the daemon ended a run stream before its last reply") from error
         except grpc.RpcError as error:
