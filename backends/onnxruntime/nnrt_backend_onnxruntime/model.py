@@ -36,7 +36,7 @@ Export = Callable[[], list[Part]]
 
 
 class RunOutputs(NamedTuple):
-    """Outputs of all runs whose inputs have the same shapes.
+    """Properties of the outputs of all runs whose inputs have the same shapes.
 
     `are_empty` says whether all outputs are known to have no elements. `may_bind` says whether it pays to pass the
     outputs' addresses to ONNX Runtime.

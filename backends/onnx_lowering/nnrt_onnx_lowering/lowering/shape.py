@@ -159,7 +159,7 @@ def _cut_in_a_run(op: Onnx, call: Call, x: Value, vectors: Sequence[Value], mask
     starts, ends, steps = (op.Gather(vector, np.array(numbers)) for vector in (begin, end, stride))
 
     def marked(mask: int) -> Value | None:
-        """Return which entries a mask changes, or None if it changes none."""
+        """Return for each dimension to cut whether its bit in a mask is set, or None if no bit is set."""
         bits = np.array([is_set(mask, number) for number in numbers])
         return op.constant(bits) if bits.any() else None
 
