@@ -78,7 +78,7 @@ class SharedFile:
             ) from error
 
     def write_back(self, state: Hashable) -> None:
-        """Write the file back, so that `state` changes with every later write.
+        """Write the file's dirty pages to storage, so that `state` changes with every later write.
 
         (Writes through a mapping to pages that are already dirty don't change the file's times.) Raises Unsupported if
         the file can't be written back.
