@@ -14,7 +14,7 @@ RUN_RESULTS = ("done", "failed", "cancelled", "timed_out", "refused")
 
 @dataclass(frozen=True, slots=True)
 class Durations:
-    """Histogram of durations: `counts[n]` took from 2**(n-1) up to 2**n nanoseconds, `counts[0]` took 0."""
+    """Histogram of durations: `counts[n]` runs took from 2**(n-1) up to 2**n nanoseconds, `counts[0]` took 0."""
 
     counts: tuple[int, ...] = ()
     total_s: float = 0.0
@@ -60,7 +60,10 @@ class Durations:
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """Histogram of batches by rows, with total `runs` and `rows`: `counts[n]` had over 2**(n-1), at most 2**n rows."""
+    """Histogram of batches by their number of rows, with the total `runs` and `rows`.
+
+    `counts[n]` batches had more than 2**(n-1) and at most 2**n rows.
+    """
 
     runs: int = 0
     rows: int = 0

@@ -26,9 +26,9 @@ _SHARABLE = 0.75
 
 
 class _Closer(weakref.ref["SharedMemory"]):
-    """Reference that closes the descriptor of freed memory.
+    """Weak reference to a SharedMemory that closes its descriptor when it is freed.
 
-    Python drops what a signal handler raises in a finalizer, so no Python code runs there.
+    It runs no Python code: Python could call a signal handler there, and would drop the exception that it raises.
     """
 
     # Does nothing: each instance has its own function, which is removed when it is called.
@@ -204,9 +204,9 @@ def mapped(fd: int, size_bytes: int) -> memoryview:
 
 
 def has_few_descriptors(fd: int) -> bool:
-    """Return whether the process has few file descriptors left. `fd` is a new one, so it is the lowest free number.
+    """Return whether the process has few file descriptors left, which it needs for calls and for files of models.
 
-    The rest is reserved for calls and for files of models.
+    `fd` is a new descriptor. Such a descriptor gets the lowest free number, so a high number means that few are left.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return limit != resource.RLIM_INFINITY and fd >= limit * _SHARABLE

@@ -53,7 +53,7 @@ def add_error(span: Span, failure: Failure, at_ns: int) -> None:
 
 
 def wall_ns(counter_ns: int) -> int:
-    """Return a recent time of time.perf_counter_ns() as a time of time.time_ns()."""
+    """Convert a recent time of time.perf_counter_ns() to a time of time.time_ns()."""
     return time.time_ns() - (time.perf_counter_ns() - counter_ns)
 
 

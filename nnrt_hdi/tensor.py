@@ -81,9 +81,9 @@ class QuantParam:
 class TensorSpec:
     """Description of a tensor without its elements.
 
-    A dimension of -1 is open: only the run knows it. A dimension of 0 has no elements; `()` is a scalar. What isn't
-    NCHW has its channels last. `quant` has parameters for the whole tensor or for each channel. `name` is for messages,
-    and may be empty or not unique.
+    A dimension of -1 is open: only the run knows it. A dimension of 0 has no elements; `()` is a scalar. In NCHW
+    the channels are dimension 1, in every other format the last. `quant` has parameters for the whole tensor or for
+    each channel. `name` is for messages, and may be empty or not unique.
     """
 
     data_type: DataType

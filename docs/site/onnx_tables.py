@@ -81,7 +81,7 @@ def _introduced() -> dict[str, int]:
 
 
 def _schemas() -> Iterator[onnx.defs.OpSchema]:
-    """Yield the operators of the newest ONNX operator set for which the importer declares nothing."""
+    """Yield the operators of the newest ONNX operator set that the importer doesn't declare."""
     for schema in onnx.defs.get_all_schemas():
         if schema.domain == "" and not schema.deprecated and ("", schema.name) not in OPERATORS:
             yield schema

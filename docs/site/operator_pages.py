@@ -65,7 +65,7 @@ def enums() -> str:
 
 
 def _families() -> Iterator[tuple[str, Sequence[Operation]]]:
-    """Yield each family with its operations, and at the end the page of other node types with none."""
+    """Yield each family with its operations, and last the name of the page for node types without an operation."""
     for family, declared in sorted(FAMILIES.items()):
         if declared:
             yield family, declared
@@ -200,7 +200,7 @@ def _value(value: Any) -> str:
 
 
 def _backends(node_type: NodeType) -> Iterator[str]:
-    """Yield the installed backends that support a node of this type: its first sample, or a cast to INT8."""
+    """Yield the names of the installed backends that support an example node of this type."""
     sample = next((sample for sample in SAMPLES if sample.node_type is node_type), None)
     graph = graph_of(node_type, pairs(sample, sample.arrays()), sample.attrs) if sample else _cast_graph(node_type)
     for name in backend_names():
@@ -209,7 +209,7 @@ def _backends(node_type: NodeType) -> Iterator[str]:
 
 
 def _cast_graph(node_type: NodeType) -> Graph:
-    """Return a graph that casts a scalar to INT8. Casts have no samples, because samples have no parameters."""
+    """Return a graph of one cast to INT8. Casts have no samples, because samples have no quantization parameters."""
     x, y = TensorSpec(DataType.FLOAT32, ()), TensorSpec(DataType.INT8, (), quant=(QuantParam(1.0, 0),))
     attrs = {"src_t": int(x.data_type), "dst_t": int(y.data_type)}
     return Graph((x, y), (Node(node_type, (0,), (1,), attrs),), (0,), (1,))

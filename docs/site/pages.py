@@ -50,7 +50,7 @@ _LINK = re.compile(r"(!?)\[([^\]]+)\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)]*)?\
 
 
 def write_operator_pages(app: Any) -> None:
-    """Write the page of each family of operators whose text has changed."""
+    """Write the pages of the operator families, except those that are unchanged."""
     OPERATORS.mkdir(exist_ok=True)
     for family, text in operator_pages.pages().items():
         page = OPERATORS / f"{family}.md"
@@ -59,7 +59,7 @@ def write_operator_pages(app: Any) -> None:
 
 
 def expand_marks(app: Any, name: str, source: list[str]) -> None:
-    """Replace marks by tables, files and navigation, and links that leave the site by paths."""
+    """Replace the marks of a page by tables, files and navigation, and its links to files outside the site by paths."""
     text = _INCLUDE.sub(lambda mark: _included(ROOT / mark[1], name), source[0])
     text = _PAGES.sub(lambda mark: _toctree("glob", [mark[1]]), text)
     if name == app.config.root_doc:
@@ -98,7 +98,7 @@ def _included(file: Path, name: str) -> str:
 
 
 def _link(link: re.Match[str], name: str) -> str:
-    """Return a link to a page of the site unchanged, and a link to another file of the repository as a path."""
+    """Return a link to a page of the site unchanged, and a link to another file as its path in the repository."""
     found = ((DOCS / name).parent / link[3]).resolve()
     if not found.exists():
         _log.warning("the link %r leads to no file of the repository", link[3], location=name)

@@ -1,4 +1,4 @@
-"""Sphinx extension that lets references warn only if the name doesn't exist, and not if it only has no page."""
+"""Sphinx extension that suppresses warnings about references to names that exist but have no page."""
 
 import pkgutil
 from typing import Any

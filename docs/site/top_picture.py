@@ -63,7 +63,7 @@ def draw(page: RenderableType, path: Path) -> None:
 
 
 def main() -> None:
-    """Start the daemons and the users' load, wait until both failures show, and draw both pages of `nnrt top`."""
+    """Start four daemons, put load on two, let the others fail, and draw both pages of `nnrt top`."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         access = Access(folder)

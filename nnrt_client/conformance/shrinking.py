@@ -24,7 +24,7 @@ _MOST_NODES = 200
 class SmallestPart:
     """Part of a model, with the right values of its inputs and outputs.
 
-    The device itself computes the values node by node, a way in which it computes the whole model rightly.
+    The right values are the device's own: node by node the device computes the whole model rightly.
     """
 
     graph: Graph

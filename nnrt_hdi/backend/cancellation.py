@@ -122,7 +122,10 @@ class Cancellation:
 
     @property
     def overdue_s(self) -> float:
-        """Seconds since the run should have stopped, or since a later end of its last compilation; negative before."""
+        """Seconds by which the run is late, negative if it need not stop yet.
+
+        They count from its cancellation or deadline, or from the end of its last compilation if that is later.
+        """
         stops_at = self._cancelled_at if self.deadline is None else min(self._cancelled_at, self.deadline)
         return time.monotonic() - max(stops_at, self._compiled_at)
 

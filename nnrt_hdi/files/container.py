@@ -249,7 +249,7 @@ def require_place(path: Path) -> None:
 
 
 def read(path: Path) -> memoryview:
-    """Return the bytes of a file, aligned for any element type. Raise OSError, also for anything but a file.
+    """Return the bytes of a file, aligned for any element type. Raise OSError if it is no regular file.
 
     They are copied, not mapped: later writes to the file must not change what was checked.
     """

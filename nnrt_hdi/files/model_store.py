@@ -52,7 +52,8 @@ class ModelStore:
     def load(self, entry: Entry, *, in_files: bool = False) -> CompiledModel | None:
         """Load a model, which counts as a use; return None if it has gone meanwhile.
 
-        Large parts are those of `WholeParts`, or unchecked: see `Entry.model_in_files`. A damaged model is removed.
+        Large parts are checked and mapped by `WholeParts`; with `in_files` they stay unchecked in their files (see
+        `Entry.model_in_files`). A damaged model is removed.
         """
         try:
             compiled = entry.model_in_files() if in_files else entry.model(self._whole)

@@ -311,7 +311,7 @@ def part_path(directory: Path, sha256: bytes) -> Path:
 
 
 def touch(path: Path) -> None:
-    """Set the time of the last use; the file system's own clock ticks every few milliseconds only."""
+    """Set the time of the last use to now, more precisely than the clock that the file system itself uses."""
     now = time.time_ns()
     with suppress(OSError):
         os.utime(path, ns=(now, now))

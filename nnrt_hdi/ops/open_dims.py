@@ -137,7 +137,10 @@ class OpenDim:
 
 
 def larger(one: int, other: int) -> int:
-    """Return the larger number, and record it. `max` would record which one is larger, which restricts the tape."""
+    """Return the larger number, and record that it is the maximum of both.
+
+    Python's `max` would record which of the numbers is larger, so the tape would only fit runs in which that is so.
+    """
     for number in (one, other):
         if isinstance(number, OpenDim):
             result: int = number.tape.apply(max, one, other)

@@ -267,7 +267,7 @@ class Operator:
     def _scalings(self, specs: Sequence[TensorSpec | None]) -> tuple[Scaling | None, ...] | None:
         """Return the scaling of each quantized operand, None for others; or None if no operand is quantized.
 
-        Refuses operands that can't be computed.
+        Refuses quantized operands that the operator doesn't compute, and parameters that are invalid or missing.
         """
         if self.sees_quantization or not any(spec and spec.quant and spec.is_quantized for spec in specs):
             return None
@@ -296,7 +296,10 @@ class Operator:
         specs: Sequence[TensorSpec | None],
         scalings: Sequence[Scaling | None],
     ) -> tuple[TensorSpec, ...]:
-        """Return the quantized outputs of outputs for real numbers. Outputs of moved operands keep their parameters."""
+        """Return the specs of the quantized outputs, from `results`, their specs for real numbers.
+
+        If the operator only moves its operands, the outputs keep the parameters that the operands share.
+        """
         first = next(spec for spec, scaling in zip(specs, scalings, strict=True) if spec and scaling)
         quant = common_params(self._moved(specs)) if self._is_moved else ()
         said = [*declared, *[None] * (len(results) - len(declared))]

@@ -96,7 +96,7 @@ def real_spec(spec: TensorSpec) -> TensorSpec:
 
 
 def real_declaration(declared: TensorSpec) -> TensorSpec:
-    """Return the declaration of an output for its real numbers."""
+    """Return the declaration of an output with FLOAT32 instead of a quantized type."""
     return real_spec(declared) if declared.data_type in QUANTIZED_TYPES else declared
 
 

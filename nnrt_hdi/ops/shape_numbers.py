@@ -28,9 +28,10 @@ Function = Callable[..., AnyArray | None]
 
 
 def decided_graph(graph: Graph) -> Graph:
-    """Return a graph in which numbers that follow from its inputs' shapes are constants, and shapes that follow known.
+    """Return the graph with everything known that follows from the shapes of its inputs.
 
-    The inputs and outputs stay. Raises the problem of a node that is wrong for these shapes.
+    Numbers that follow become constants, and shapes that follow become known. The inputs and outputs stay. Raises the
+    problem of a node that is wrong for these shapes.
     """
     specs, values = list(graph.tensors), dict(graph.shape_values)
     for index in graph.order:
@@ -83,7 +84,7 @@ def _follows(node: Node, tensors: Sequence[TensorSpec]) -> bool:
 
 
 def _number(node: Node, operands: Sequence[tuple[TensorSpec, Array | None]], output: TensorSpec) -> Array | None:
-    """Return the result of a node if its operands are known and it is small, else None."""
+    """Return the result of a node if its operands are known and the result is small, else None."""
     if output.is_dynamic or output.byte_size > INLINE_CONSTANT_BYTES:
         return None
     if node.type is N.SHAPE:
@@ -155,7 +156,7 @@ def _strided(attrs: SimpleNamespace, output: TensorSpec, x: AnyArray, *vectors: 
 
 
 def _on(function: Callable[..., AnyArray]) -> Function:
-    """Return a function that casts its two operands to the type of the result first."""
+    """Return `function` as an entry of FUNCTIONS, which casts both operands to the type of the result first."""
     return lambda _, output, a, b: function(a.astype(output.numpy_dtype), b.astype(output.numpy_dtype))
 
 

@@ -117,9 +117,9 @@ def _stretch(size: int, number: int, entry: Entry, masks: Masks) -> Cut:
 
 
 def _length(begin: int | None, end: int | None, stride: int, size: int) -> int:
-    """Return the number of elements from begin to end, of `size` elements; None means the edge.
+    """Return the number of elements of a slice [begin:end:stride] of `size` elements; None means the edge.
 
-    `slice.indices` computes the same, but takes only integers, no `OpenDim`.
+    Python's `slice.indices` would do, but takes only integers, no `OpenDim`.
     """
     first, last = (0, size) if stride > 0 else (size - 1, -1)
     least, most = (first, last) if stride > 0 else (last, first)

@@ -65,5 +65,5 @@ def shape_of(dims: Sequence[int]) -> Shape:
 
 
 def format_number(spec: TensorSpec) -> Any:
-    """Return the format for a message; absent for NONE, which proto3 can't have as a default."""
+    """Return the number of the format for a message; None for NONE, for which messages leave the field out."""
     return None if spec.format is Format.NONE else number(spec.format)

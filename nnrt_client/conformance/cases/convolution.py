@@ -1,4 +1,4 @@
-"""Convolutions and pooling."""
+"""Rows (see `cases.row`) of convolutions and pooling."""
 
 from collections.abc import Iterator
 

@@ -56,9 +56,11 @@ def operators() -> Iterator[Case]:
 
 
 def one_node_cases(level: Level, samples: Iterator[Sample]) -> Iterator[Case]:
-    """Yield three cases per sample: all operands as inputs, all but the first constant, and as dynamic as possible.
+    """Yield up to three cases per sample, which differ in the constants and in the dimensions that the model knows.
 
-    The cases of a node type's first sample are quick.
+    In the first case all operands are inputs unless the sample makes them constants, in the second only the first
+    input stays one. In the third as many dimensions are unknown as the node type allows. `--quick` includes the cases
+    of a node type's first sample.
     """
     seen: set[NodeType] = set()
     for sample in samples:

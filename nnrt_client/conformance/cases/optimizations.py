@@ -27,7 +27,7 @@ def _case(title: str, graph: Graph, *runs: HandMade) -> Case:
 
 
 def optimizations() -> Iterator[Case]:
-    """Yield the cases."""
+    """Yield the cases of graphs that a wrong optimization breaks."""
     for kind in (_activations, _pairs, _folds, _reused, _merged, _interfaces, _long):
         yield from kind()
 

@@ -20,7 +20,7 @@ INF = float("inf")
 
 
 def quantized_by_hand() -> Iterator[Case]:
-    """Yield the cases."""
+    """Yield the cases with quantized elements worked out by hand."""
     yield from _to_elements()
     yield from _to_numbers()
     yield from _square()

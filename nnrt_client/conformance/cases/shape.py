@@ -1,4 +1,4 @@
-"""Data movement."""
+"""Rows (see `cases.row`) of operators that move elements without changing them."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -257,7 +257,10 @@ def _open_inputs(graph: Graph) -> set[int]:
 
 
 def _rows_of_outputs(graph: Graph, run: Run, rows: Collection[int]) -> list[Rows | None] | None:
-    """Return the position of these inputs' rows in each output, with all other inputs constant; None if rows mix."""
+    """Return the position of the rows in each output, or None if an output mixes rows.
+
+    Only the inputs numbered `rows` have rows; all other inputs count as constants.
+    """
     same = {number: x for number, x in enumerate(run.inputs) if number not in rows}
     tensors, constants = list(graph.tensors), dict(graph.constants)
     for number, x in same.items():

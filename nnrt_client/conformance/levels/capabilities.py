@@ -99,7 +99,7 @@ def _try_config(target: Target, capability: str, configs: Sequence[ModelConfig])
 
 
 def exports_models(target: Target) -> None:
-    """Check that a model is exported, or that this is refused without model_cache."""
+    """Check that the device exports and restores a model, or refuses both without the capability model_cache."""
     with target.session() as connection:
         subject, prepared = prepared_subject(connection)
         with prepared:

@@ -1,4 +1,7 @@
-"""Level `death`: requests that crash daemons without checks. The daemon must answer them and keep working."""
+"""Level `death`: requests that would crash a daemon that doesn't check them.
+
+The daemon must answer them and keep working.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress

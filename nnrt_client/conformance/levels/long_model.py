@@ -26,7 +26,10 @@ Floats = NDArray[np.float32]
 
 
 class RunTooShort(Exception):
-    """A run takes too little time, because other work slowed the runs that chose the model. The trial is void."""
+    """A run is too short for the trial, which is void.
+
+    The model's length was chosen by timing runs, which other work slowed down.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ def run_request(prepared: Prepared, inputs: Sequence[Array], **fields: Any) -> A
 
 
 def run_frame(prepared: Prepared, inputs: Sequence[Array], run_id: int = 0, timeout_ms: int = 0) -> bytes:
-    """Return a frame of the same run, whose outputs come in the reply."""
+    """Return the frame of a run with these inputs, whose outputs come in the reply."""
     description = prepared_model_pb2.RunDescription(model_id=prepared.handle.model_id)
     for each in inputs:
         description.inputs.add(data_type=wire.number(data_type_of(each.dtype)), dimensions=each.shape)

@@ -60,7 +60,7 @@ def _filled(node: JudgedNode, shape: Form) -> Form:
 
 
 def counts(*types: NodeType) -> Callable[[Counted], Counted]:
-    """Register a function that computes the elements of the operators' results."""
+    """Register a function that computes the elements of these operators' results from the operands' elements."""
 
     def declare(function: Counted) -> Counted:
         COUNTED.update(dict.fromkeys(types, function))
@@ -70,7 +70,7 @@ def counts(*types: NodeType) -> Callable[[Counted], Counted]:
 
 
 def follow_elements(node: JudgedNode) -> Form | None:
-    """Return the form of a node's result with the elements that follow from tracked elements, else None."""
+    """Return the form of a node's result with its elements, or None if they don't follow from the operands'."""
     function = COUNTED.get(node.node.type)
     elements = [operand.elements for operand in node.operands]
     if function is None or any(part is None for part in elements) or len(node.outputs) != 1:

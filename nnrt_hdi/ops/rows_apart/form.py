@@ -76,15 +76,15 @@ class Form:
         return all(dim == ONE for dim in self.dims)
 
     def without(self, axes: Collection[int]) -> list[Source]:
-        """Return the sources of the dimensions that remain without these axes."""
+        """Return the sources of a result's dimensions: the axes of this tensor without `axes`."""
         return [axis for axis in range(self.rank) if axis not in axes]
 
     def changed(self, axes: Collection[int], size: Size | None) -> list[Source]:
-        """Return the sources of the dimensions, with another size at these axes."""
+        """Return the sources of a result's dimensions: the same axes of this tensor, but `size` at `axes`."""
         return [size if axis in axes else axis for axis in range(self.rank)]
 
     def widened(self, places: Collection[int], size: Size | None = ONE) -> list[Source]:
-        """Return the sources of the dimensions, with new dimensions at these indices of the result."""
+        """Return the sources of a result's dimensions: the axes of this tensor, with new ones of `size` at `places`."""
         rest = iter(range(self.rank))
         return [size if at in places else next(rest) for at in range(self.rank + len(places))]
 

@@ -71,7 +71,10 @@ class JudgedNode:
         return self.node.inputs[self._position(form)] in self._graph.constants
 
     def unknown(self, thing: str, at: int, *, is_nonnegative: bool = True) -> Size:
-        """Return this node's unknown number for a thing at an index; it is the same for all rows."""
+        """Return a number that only the run knows, the same for all rows.
+
+        The node has one such number for each `thing`, such as "size", and index.
+        """
         return self.unknowns.get(self._index, thing, at, is_nonnegative=is_nonnegative)
 
     def output(self, rows: Rows | None, dims: Sequence[Size | None] | None = None, *, at: int = 0) -> Form:

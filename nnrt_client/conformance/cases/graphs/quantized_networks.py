@@ -1,4 +1,4 @@
-"""Quantized networks: between casts, entirely in INT8 or UINT8, and partly."""
+"""Quantized networks in INT8 and UINT8, and casts between real and quantized tensors."""
 
 from collections.abc import Iterator
 from functools import partial

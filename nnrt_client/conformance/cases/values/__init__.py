@@ -1,4 +1,4 @@
-"""Values with which code that is right for most inputs fails."""
+"""Cases with unusual values, for which a device may be wrong although it is right for most values."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Traps: nodes with elements for which code that is right for most elements fails."""
+"""Traps: nodes with unusual elements, for which a device may be wrong although it is right for most elements."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -114,7 +114,7 @@ def elementwise(
 ) -> Iterator[Trap]:
     """Yield traps of these vectors, and of the same vectors repeated to cover SIMD code.
 
-    `wanted` is the output worked out by hand, of the data type `result`, or of the operands' type without one.
+    `wanted` is the output worked out by hand. Its data type is `result`, or that of the operands if `result` is empty.
     """
     for dtype in dtypes:
         arrays = [np.array(elements, dtype) for elements in operands]

@@ -206,7 +206,7 @@ def _powers() -> Iterator[Trap]:
 
 
 def _folds() -> Iterator[Trap]:
-    """Yield reductions of integers: of empty rows, beyond the type, and means, which round towards zero."""
+    """Yield reductions of integers: of no elements, to results beyond the type, and to means, rounded towards zero."""
     axis = np.array([1], "i4")
     for dtype in INTEGERS:
         limits = np.iinfo(dtype)
