@@ -1,8 +1,8 @@
-"""Export the networks of families/ to ONNX files, with what to feed them. Needs `nnrt[torch,onnxruntime]`.
+"""Export of the networks in families/ to ONNX files with their inputs. Needs `nnrt[torch,onnxruntime]`.
 
     python benchmarks/export_networks.py build/networks
 
-Beside each file lies an .npz file of the same name: its arrays are named `0/x`, `1/x` for the first and second run.
+Next to each file lies an .npz file of the same name, whose arrays are named `0/x`, `1/x` for the first and second run.
 """
 
 import logging
@@ -31,7 +31,7 @@ def every_network() -> Iterator[Network]:
 
 
 def made(network: Network) -> nn.Module:
-    """Return the network with the same random weights every time, and statistics that are no zeros and ones."""
+    """Build the network with random but constant weights, and statistics other than 0 and 1."""
     torch.manual_seed(1)
     module = network.make().eval()
     for part in module.modules():
@@ -60,13 +60,13 @@ def export(network: Network, exporter: str, path: Path) -> None:
 
 
 def feeds_of(network: Network) -> list[Feeds]:
-    """Give what the network is fed in each of its sizes."""
+    """Return the network's inputs in each of its sizes."""
     torch.manual_seed(3)
     return [{name: one.example(sizes).numpy() for name, one in network.inputs.items()} for sizes in network.sizes]
 
 
 def written(network: Network, folder: Path) -> Iterator[tuple[str, str]]:
-    """Write the files of a network; those that can't be are given with the reason."""
+    """Write the files of a network; yield the name and reason of each export that fails."""
     feeds = feeds_of(network)
     for exporter in network.exporters:
         path = folder / f"{network.slug}.{exporter}.fp32.onnx"
@@ -90,7 +90,7 @@ def written(network: Network, folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _keep(path: Path, network: Network, exporter: str, form: str, feeds: list[Feeds]) -> None:
-    """Write down beside a file what it is, and what to feed it: inputs that the exporter dropped are left out."""
+    """Write the .npz file next to an ONNX file: what it is, and its inputs, except those that the exporter dropped."""
     taken = {info.name for info in onnx.load(path).graph.input}
     about = {"family": network.family, "network": network.name, "exporter": exporter, "format": form}
     about |= {f"constant {name}": str(value) for name, value in network.constants.items()}
@@ -104,8 +104,8 @@ def main() -> None:
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "build/networks")
     wanted = sys.argv[2:]
     logging.getLogger().setLevel(logging.ERROR)
-    logging.getLogger("torch.onnx").setLevel(logging.CRITICAL)  # What fails is said below, in a line.
-    torch.backends.mha.set_fastpath_enabled(False)  # Has no operators in ONNX.
+    logging.getLogger("torch.onnx").setLevel(logging.CRITICAL)  # Failures are printed below, in one line each.
+    torch.backends.mha.set_fastpath_enabled(False)  # The fast path has no ONNX operators.
     folder.mkdir(parents=True, exist_ok=True)
     for network in every_network():
         if wanted and not any(word in network.slug for word in wanted):

@@ -1,10 +1,10 @@
-"""A pool of daemons beside what it should be: under restarts, deaths and a slow device, its cost, and how it scales.
+"""Benchmarks of pools: restarts, deaths, a slow device, cost per run, and scaling, each against its target.
 
     PYTHONPATH=tests python benchmarks/fleets.py [--brief] [--only kills]
 
-`make bench-fleet` writes the table into docs/guides/pools.md. Answers of all runs are compared with the right ones.
-Runs are on a device for a given time (tests/plugins/timed_backend.py), as on accelerators that need no core of this
-machine, unless a row says compute-bound.
+`make bench-fleet` writes the table into docs/guides/pools.md. Answers of all runs are compared with the right ones. A
+run occupies its device for a given time (tests/plugins/timed_backend.py), like on accelerators that need no CPU core of
+this machine, unless a row says compute-bound.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 
-# Before numpy is imported, and for the daemons: four of them share two cores.
+# Set before NumPy is imported, also for the daemons: four of them share two cores.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import harness
@@ -44,18 +44,18 @@ UNDISTURBED_S, RESTARTS, KILLS, ROUNDS, ROUND_S, STARTS = 15.0, 3, 120, 12, 2.0,
 WINDOW_S = 0.25
 DEADLINE_S = 60.0
 SEED = 0
-# Of daemons under a supervisor.
+# Settings of daemons under a supervisor.
 TIMED = {"backend": "timed", "option": [f"ms={RUN_MS}"]}
 
 
 def timed(ms: float = RUN_MS, slots: int = 1) -> list[str]:
-    """Return the arguments of a daemon whose runs take this long."""
+    """Return the arguments of a daemon whose runs take `ms` milliseconds."""
     return ["--backend", "timed", "--option", f"ms={ms:g}", "--concurrent-runs", str(slots)]
 
 
 @contextmanager
 def daemons(*arguments: Sequence[str]) -> Iterator[list[str]]:
-    """Start a daemon for each set of arguments; yield their addresses."""
+    """Start a daemon for each set of arguments and yield their addresses."""
     with ExitStack() as stack:
         yield [
             stack.enter_context(device_daemon("127.0.0.1:0", "--name", f"device-{index}", *each)).address
@@ -65,7 +65,7 @@ def daemons(*arguments: Sequence[str]) -> Iterator[list[str]]:
 
 @contextmanager
 def supervised(count: int, **defaults: object) -> Iterator[Path]:
-    """So many daemons that `nnrt-device up` keeps alive; the directory of what is known of them."""
+    """Start `count` daemons under `nnrt-device up` and yield the supervisor's state directory."""
     with tempfile.TemporaryDirectory(prefix="fleet-") as folder:
         names = [f"device-{index}" for index in range(count)]
         file = fleet_file(Path(folder, "fleet.toml"), *names, **defaults)
@@ -83,12 +83,12 @@ def addresses_of(state: Path) -> list[str]:
 
 
 def pool(addresses: Sequence[str], model: Model | None = None) -> ModelSession:
-    """Open a session with as many replicas as there are daemons."""
+    """Load a model with one replica per daemon."""
     return load(model or affine_model(), device=addresses, replicas=len(addresses), cache=False)
 
 
 def runs_of(session: ModelSession) -> Callable[[Array], Array]:
-    """Return a function that makes a run of one input and one output."""
+    """Return a function that runs a model with one input and one output."""
     (output,) = (desc.name for desc in session.outputs)
     return lambda array: session.run([array])[output]
 
@@ -253,7 +253,7 @@ MEASURES: Mapping[str, Callable[[Report], None]] = {
 
 
 def undisturbed(load: Load) -> Outcome:
-    """Measure the load without any event, after the warm-up."""
+    """Measure the load after a warm-up, without any disturbance."""
     time.sleep(1.0)
     return load.during(lambda: time.sleep(at_most(UNDISTURBED_S, 4.0)))
 
@@ -266,7 +266,7 @@ def closed_loop(session: ModelSession, workers: int) -> Outcome:
 
 
 def side_by_side(sessions: Sequence[ModelSession], questions: Sequence[Question], workers: int) -> float:
-    """Right answers per second of sessions that each have so many workers."""
+    """Return the right answers per second of all sessions together, each with `workers` workers."""
     with ExitStack() as stack:
         loads = [stack.enter_context(Load(runs_of(session), questions, workers)) for session in sessions]
         start = time.monotonic()
@@ -277,16 +277,16 @@ def side_by_side(sessions: Sequence[ModelSession], questions: Sequence[Question]
 
 
 def seconds_to(start: Callable[[], AbstractContextManager[object]]) -> float:
-    """Seconds that a start takes."""
+    """Return the seconds that a start takes."""
     began = time.perf_counter()
     with start():
         return time.perf_counter() - began
 
 
 def seconds_to_first_run(way: str) -> float:
-    """Seconds from a daemon that is ready to an answer of it, for an application that listens to changes.
+    """Return the seconds from a daemon's readiness to its first answer, for an application that watches for changes.
 
-    Whoever keeps a list of daemons writes it at the moment when the daemon is ready; with mdns it announces itself.
+    The list of daemons is written at the moment of readiness; with mdns the daemon announces itself.
     """
     appeared: dict[str, threading.Event] = {}
 
@@ -320,7 +320,7 @@ def seconds_to_first_run(way: str) -> float:
 
 
 def longest(flags: Iterable[bool]) -> int:
-    """Return the length of the longest sequence of true values."""
+    """Return the length of the longest run of true values."""
     return max((len(list(same)) for flag, same in groupby(flags) if flag), default=0)
 
 
@@ -328,7 +328,7 @@ def longest(flags: Iterable[bool]) -> int:
 
 
 def verdict(outcome: Outcome) -> str:
-    """Count what went wrong, on the terminal with the reasons."""
+    """Return the counts of failed and wrong runs; print the reasons to stderr."""
     for failure, count in outcome.failures.most_common(5):
         print(f"{count} x {failure}", file=sys.stderr)
     return f"{outcome.failed} failed and {outcome.wrong} wrong of {outcome.runs + outcome.failures.total()} runs"
@@ -339,7 +339,7 @@ def milliseconds(outcome: Outcome) -> str:
 
 
 def ratio(first: Sequence[float], second: Sequence[float]) -> str:
-    """Return the median of the rounds' ratios of the second to the first, with the quartiles."""
+    """Return the median and quartiles of second / first over all rounds."""
     middle, quartiles = spread(after / before for before, after in zip(first, second, strict=True))
     return f"{middle}x ({quartiles})"
 
@@ -351,7 +351,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write the table into docs/guides/pools.md")
     options = parser.parse_args()
     harness.is_brief = options.brief
-    report = Report("A fleet", "", ("work", "to reach", "reached", "in the same run"))
+    report = Report("A fleet", "", ("case", "target", "result", "reference in the same run"))
     for name in options.only:
         shown = len(report.rows)
         MEASURES[name](report)
@@ -362,7 +362,7 @@ def main() -> None:
 
 
 def write(report: Report) -> None:
-    """Put these rows in the place of those that the page has of the same work, or below them."""
+    """Replace the page's rows for the same work with these, and append the others."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
     old, _, after = rest.partition(END)
     lines = [line for line in old.splitlines() if line.startswith("| ")][2:]

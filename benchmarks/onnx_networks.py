@@ -1,6 +1,7 @@
-"""Whole networks through the onnxruntime backend, beside ONNX Runtime in this process.
+"""Whole networks on the onnxruntime backend, compared with ONNX Runtime in this process.
 
-Both sides compute the same ONNX file with as many threads, which don't spin while they wait (the backend's default).
+Both sides compute the same ONNX file with the same number of threads, which don't spin while they wait (the backend's
+default).
 """
 
 import os
@@ -24,7 +25,7 @@ from nnrt_client import Settings, from_onnx
 
 ROUNDS, RUNS_PER_ROUND = 11, 4
 CLIENTS, CROWD_ROUNDS, WINDOW_S = 8, 4, 1.5
-# To a daemon on this host.
+# Transports to a daemon on this host.
 TRANSPORTS = {"shared memory": Settings(), "gRPC over TCP": Settings(share_memory=False)}
 
 
@@ -32,12 +33,12 @@ TRANSPORTS = {"shared memory": Settings(), "gRPC over TCP": Settings(share_memor
 
 
 def of_onnx(name: str) -> onnx.ModelProto:
-    """One of the networks that onnx brings along, with random weights."""
+    """Return a network from the package onnx, with random weights."""
     return with_weights(onnx.load(LIGHT / f"light_{name}.onnx"))
 
 
 def encoder(blocks: int = 4, tokens: int = 128, width: int = 512, heads: int = 8) -> onnx.ModelProto:
-    """Build transformer encoder blocks, as BERT has them."""
+    """Return transformer encoder blocks as in BERT."""
     rng = np.random.default_rng(1)
     g = Graph()
 
@@ -92,14 +93,14 @@ def in_process_session(path: Path, threads: int) -> Any:
 
 
 def example(path: Path) -> dict[str, AnyArray]:
-    """Random inputs of a network."""
+    """Return random inputs of a network."""
     rng = np.random.default_rng(3)
     tensors = from_onnx(path).inputs
     return {tensor.desc.name: rng.normal(size=tensor.desc.shape or ()).astype("f4") for tensor in tensors}
 
 
 def require_equal(ours: Sequence[AnyArray], theirs: Sequence[AnyArray]) -> None:
-    """Two sides that compute different things are not compared."""
+    """Raise AssertionError unless both sides compute the same: otherwise the comparison would be void."""
     for mine, other in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-2, atol=1e-3 * np.abs(other).max())
 
@@ -109,22 +110,22 @@ def require_equal(ours: Sequence[AnyArray], theirs: Sequence[AnyArray]) -> None:
 
 def measure() -> Iterator[Report]:
     latency = Report(
-        "Networks beside ONNX Runtime in process",
-        "One run at a time through the onnxruntime backend, and in ONNX Runtime in the client's process:"
-        f" {ROUNDS} rounds of {RUNS_PER_ROUND} runs taken in turns; the ratio is the median of the rounds' ratios, with"
-        " their quartiles.",
+        "Networks compared with ONNX Runtime in process",
+        "One run at a time on the onnxruntime backend, and in ONNX Runtime in the client's process: p50 of"
+        f" {RUNS_PER_ROUND} runs, in {ROUNDS} alternating rounds. ratio: remote divided by in process, median over the"
+        " rounds, with quartiles.",
         ("network", "threads", "transport", "in process ms", "remote ms", "ratio", "quartiles"),
     )
     throughput = Report(
         f"Networks with {CLIENTS} clients",
-        f"Runs per second of {CLIENTS} sessions, each with a thread that runs, through the onnxruntime backend in"
-        f" shared memory, and of {CLIENTS} threads that share a session of ONNX Runtime in the client process:"
-        f" {CROWD_ROUNDS} rounds of {WINDOW_S} s taken in turns; the ratio is remote to in process. Then the"
-        " processor time of a run, in process, and of client and daemon, and the ratio that it would allow where no"
-        " processor ever waits.",
+        f"Runs per second of {CLIENTS} sessions with one thread each on the onnxruntime backend over shared memory, and"
+        f" of {CLIENTS} threads that share one ONNX Runtime session in the client process, in {CROWD_ROUNDS}"
+        f" alternating rounds of {WINDOW_S} s. ratio: remote divided by in process. Then CPU time per run in process,"
+        " in the client and in the daemon; CPU ratio: in process divided by client + daemon, which is the throughput"
+        " ratio that the CPU time would allow.",
         (
-            *("network", "threads", "in process /s", "remote /s", "ratio", "quartiles"),
-            *("in process ms", "client ms", "daemon ms", "ratio", "quartiles"),
+            *("network", "threads", "in process runs/s", "remote runs/s", "ratio", "quartiles"),
+            *("in process CPU ms", "client CPU ms", "daemon CPU ms", "CPU ratio", "quartiles"),
         ),
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -151,7 +152,7 @@ def _latency(here: Run, address: str, settings: Settings, path: Path) -> Sequenc
 
 
 class Work(NamedTuple):
-    """Work of a round: runs per second, and the processor time of each."""
+    """Result of a round: runs per second, and CPU time per run in the client and in the daemon."""
 
     per_s: float
     client_ms: float
@@ -175,7 +176,7 @@ def _throughput(here: Run, daemon: Daemon, path: Path) -> Sequence[str]:
 
 
 def _work_of(runs: Sequence[Run], daemon: int) -> Work:
-    """Measure all of them together, each in a thread of its own, and the daemon of this pid."""
+    """Measure all runs together, each in a thread of its own, and the CPU time of this process and the daemon."""
     before = processor_s([os.getpid()]), processor_s([daemon])
     with ThreadPoolExecutor(len(runs)) as threads:
         times = list(threads.map(lambda run: repeat(run, at_most(WINDOW_S, 0.1)), runs))

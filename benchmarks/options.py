@@ -1,4 +1,4 @@
-"""Measures what a canary, TLS and tracing cost a run."""
+"""Cost of a canary, TLS and tracing per run."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -31,14 +31,14 @@ class _Nowhere(SpanExporter):
 
 
 def measure() -> Iterator[Report]:
-    """Measure runs with each option beside runs without it."""
+    """Measure runs with each option against runs without it."""
     report = Report(
         "What options cost a run",
-        f"Medians of up to {RUNS} runs of x + 0 without and with an option, in {ROUNDS} rounds taken in turns; and the"
-        " median of the rounds' ratios with its quartiles. In the first row neither side has one, which is the noise."
-        " The canary looks every second. With TLS a client shows a token as well; it is looked up when the session"
-        " opens, so a run costs what encryption costs. To have each of them traced, all runs are part of a sampled"
-        " span of the application, whose process has nothing else to do.",
+        f"p50 of up to {RUNS} runs of x + 0 without and with an option, in {ROUNDS} alternating rounds. ratio: with the"
+        " option divided by without, median over the rounds, with quartiles. In the first row neither side has an"
+        " option: it shows the noise. The canary runs every second. With TLS the client also has a token, which the"
+        " daemon checks when the session opens: a run pays only for encryption. In the last row of traces every run is"
+        " part of a sampled span of the application, in an otherwise idle process.",
         COLUMNS,
     )
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
@@ -54,8 +54,8 @@ def measure() -> Iterator[Report]:
         for option, address, settings, span in (
             ("none", other, Settings(), nullcontext),
             ("canary", watched, Settings(), nullcontext),
-            ("traces, part of no span", plain, Settings(trace=True), nullcontext),
-            ("traces, each of them", plain, Settings(trace=True), application),
+            ("tracing, no sampled span", plain, Settings(trace=True), nullcontext),
+            ("tracing, every run sampled", plain, Settings(trace=True), application),
         ):
             _add(report, (option, "1 KB, local socket"), (plain, Settings()), (address, settings), "1 KB", RUNS, span)
         flags, secured = _secured(Path(folder))
@@ -74,7 +74,7 @@ def _add(
     runs: int,
     span: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> None:
-    """Add a row: runs without an option beside runs with it, each with an address and settings of its own.
+    """Add a row: runs with an option against runs without it, each with an address and settings of its own.
 
     `span` is entered for each round of runs with the option.
     """
@@ -94,7 +94,7 @@ def _add(
 
 
 def _secured(folder: Path) -> tuple[Sequence[str], Settings]:
-    """Make certificates and a token; return the daemon's flags and the client's settings that use them."""
+    """Create certificates and a token; return the daemon's flags and the client's settings that use them."""
     certificate, key = Authority(folder / "keys").issue_server("daemon", [HOST], days=1)
     access = folder / "access"
     token = issue_token(folder, access, Identity("name", "alice", Role.COMPILE))
