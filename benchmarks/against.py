@@ -64,15 +64,15 @@ def compare(other: Path) -> Report:
     for case in CASES:
         pairs: list[tuple[float, float]] = []
         for _ in range(at_most(STARTS, 1)):
-            with _side(case, other.resolve()) as old, _side(case, ROOT) as new:
-                rounds = in_rounds({"old": partial(_figure, case, old), "new": partial(_figure, case, new)}, ROUNDS)
+            with _start_side(case, other.resolve()) as old, _start_side(case, ROOT) as new:
+                rounds = in_rounds({"old": partial(_measure, case, old), "new": partial(_measure, case, new)}, ROUNDS)
             pairs += zip(rounds["old"], rounds["new"], strict=True)
         report.add(case.name, "runs/s" if case.is_rate else "µs", *pair_cells(pairs))
     return report
 
 
 @contextmanager
-def _side(case: Case, checkout: Path) -> Iterator[list[Client]]:
+def _start_side(case: Case, checkout: Path) -> Iterator[list[Client]]:
     """Start a checkout's daemon and the clients of a case; yield the clients."""
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
@@ -82,7 +82,7 @@ def _side(case: Case, checkout: Path) -> Iterator[list[Client]]:
         yield stack.enter_context(clients(case.clients, at, case.options, checkout=checkout))
 
 
-def _figure(case: Case, crowd: list[Client]) -> float:
+def _measure(case: Case, crowd: list[Client]) -> float:
     """Let the clients work once; return runs per second if the case is a rate, else the median µs of a run."""
     works = work(crowd, case.window_s)
     return per_second(works) if case.is_rate else works[0].median_us

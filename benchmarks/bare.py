@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import grpc
-from harness import Run, served
+from harness import Run, call_in_process
 
 from nnrt_device_service.host.allocator import keep_freed_memory
 
@@ -64,7 +64,7 @@ def _repeat_bytes(pipe: Connection) -> None:
 @contextmanager
 def grpc_server(address: str = "127.0.0.1:0") -> Iterator[grpc.Channel]:
     """Start a bare gRPC server in another process and yield a channel to it."""
-    with served(_serve_grpc, address) as pipe:
+    with call_in_process(_serve_grpc, address) as pipe:
         port = pipe.recv()
         target = address if address.startswith("unix:") else f"127.0.0.1:{port}"
         with grpc.insecure_channel(target, _ANY_LENGTH) as channel:
@@ -74,7 +74,7 @@ def grpc_server(address: str = "127.0.0.1:0") -> Iterator[grpc.Channel]:
 @contextmanager
 def connection_echo(data: bytes) -> Iterator[Callable[[], bytes]]:
     """Start a process that echoes over a multiprocessing.Connection; yield a function that makes one round trip."""
-    with served(_repeat_bytes) as pipe:
+    with call_in_process(_repeat_bytes) as pipe:
 
         def echo() -> bytes:
             pipe.send_bytes(data)

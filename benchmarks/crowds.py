@@ -15,13 +15,13 @@ from harness import (
     SIZES,
     Client,
     Report,
+    alternate,
     clients,
+    cpu_seconds,
     device_daemon,
     in_rounds,
-    in_turns,
     pair_cells,
     per_second,
-    processor_s,
     work,
 )
 from kserve_peer import PEER, kserve_server
@@ -40,12 +40,12 @@ KSERVE, ABSENT = "KServe, gRPC over TCP", "not installed; make peers installs it
 
 
 def measure() -> Iterator[Report]:
-    yield _many_beside_few()
+    yield _compare_crowds()
     yield from _batching()
-    yield _beside_kserve()
+    yield _compare_kserve()
 
 
-def _many_beside_few() -> Report:
+def _compare_crowds() -> Report:
     report = Report(
         "Many clients with small runs on one host",
         "1 KB in and out over the local socket: runs per second of few and of many client processes (processes x runs"
@@ -110,12 +110,12 @@ def _batching() -> Iterator[Report]:
             executor_of(dense(*WIDTHS), device) as off,
             executor_of(dense(*WIDTHS), device, batching=Batching(MAX_SIZE)) as on,
         ):
-            pairs = in_turns(partial(off.run_sync, x), partial(on.run_sync, x), ALONE_RUNS, ROUNDS)
+            pairs = alternate(partial(off.run_sync, x), partial(on.run_sync, x), ALONE_RUNS, ROUNDS)
             alone.add(*pair_cells(pairs, scale=1e-3))
         for each in (2, 16):
             with ExitStack() as crowds:
                 ways = {
-                    name: partial(_batched, crowds.enter_context(clients(BATCH_CLIENTS, at, options)), pid)
+                    name: partial(_measure_batch, crowds.enter_context(clients(BATCH_CLIENTS, at, options)), pid)
                     for name, options in (
                         ("off", {"model": "dense", "in_flight": each}),
                         ("on", {"model": "dense", "in_flight": each, "batching": MAX_SIZE}),
@@ -125,21 +125,21 @@ def _batching() -> Iterator[Report]:
             rates = pair_cells(zip(*([each.per_s for each in side] for side in rounds.values()), strict=True))
             load = device.counters().load
             rows = f"{load.batches.mean_rows:.1f}" if load else ""
-            together.add(str(each * BATCH_CLIENTS), *rates, rows, *map(_costs, rounds.values()))
+            together.add(str(each * BATCH_CLIENTS), *rates, rows, *map(_cpu_cell, rounds.values()))
     yield together
     yield alone
 
 
-def _batched(crowd: list[Client], daemon: int) -> Batched:
+def _measure_batch(crowd: list[Client], daemon: int) -> Batched:
     whose = [client.pid for client in crowd], [daemon]
-    before = list(map(processor_s, whose))
+    before = list(map(cpu_seconds, whose))
     works = work(crowd, BATCH_WINDOW_S)
     count = sum(each.runs for each in works)
-    clients_us, daemon_us = ((processor_s(pids) - was) / count * 1e6 for pids, was in zip(whose, before, strict=True))
+    clients_us, daemon_us = ((cpu_seconds(pids) - was) / count * 1e6 for pids, was in zip(whose, before, strict=True))
     return Batched(per_second(works), clients_us, daemon_us)
 
 
-def _costs(side: list[Batched]) -> str:
+def _cpu_cell(side: list[Batched]) -> str:
     """Return the median CPU time per run of the clients and of the daemon."""
     return " + ".join(
         f"{statistics.median(getattr(each, name) for each in side):.0f}" for name in ("clients_us", "daemon_us")
@@ -149,7 +149,7 @@ def _costs(side: list[Batched]) -> str:
 # ---- KServe
 
 
-def _beside_kserve() -> Report:
+def _compare_kserve() -> Report:
     report = Report(
         "Compared with KServe",
         "y = x + 0 as a model of KServe's Python server, called by KServe's own gRPC client, and on a daemon with the"
@@ -158,7 +158,7 @@ def _beside_kserve() -> Report:
         " ratio: requests per second divided by KServe's, median over the rounds, with quartiles.",
         ("tensor", "clients", "server", "p50 µs", "requests/s", "ratio", "quartiles"),
     )
-    python = _with_kserve()
+    python = _find_kserve()
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         tcp, _ = stack.enter_context(device_daemon())
@@ -189,7 +189,7 @@ def _beside_kserve() -> Report:
     return report
 
 
-def _with_kserve() -> str | None:
+def _find_kserve() -> str | None:
     """Return the path of a Python that has KServe, or None."""
     if PEERS_PYTHON.exists():
         return str(PEERS_PYTHON)

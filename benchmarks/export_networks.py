@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 import torch
 from families import classification, detection, images, others, speech, texts, vision_transformers
-from families.formats import Feeds, converted
+from families.formats import Feeds, convert
 from families.network import DYNAMO, Network
 from torch import nn
 
@@ -30,7 +30,7 @@ def every_network() -> Iterator[Network]:
         yield from family.NETWORKS
 
 
-def made(network: Network) -> nn.Module:
+def make(network: Network) -> nn.Module:
     """Build the network with random but constant weights, and statistics other than 0 and 1."""
     torch.manual_seed(1)
     module = network.make().eval()
@@ -53,26 +53,26 @@ def export(network: Network, exporter: str, path: Path) -> None:
         if exporter == DYNAMO:
             free = tuple(one.free or None for one in network.inputs.values())
             torch.onnx.export(
-                made(network), args, path, dynamo=True, external_data=False, dynamic_shapes=free, verbose=False, **names
+                make(network), args, path, dynamo=True, external_data=False, dynamic_shapes=free, verbose=False, **names
             )
         else:
-            torch.onnx.export(made(network), args, path, dynamo=False, opset_version=OPSET, dynamic_axes=named, **names)
+            torch.onnx.export(make(network), args, path, dynamo=False, opset_version=OPSET, dynamic_axes=named, **names)
 
 
-def feeds_of(network: Network) -> list[Feeds]:
+def make_feeds(network: Network) -> list[Feeds]:
     """Return the network's inputs in each of its sizes."""
     torch.manual_seed(3)
     return [{name: one.example(sizes).numpy() for name, one in network.inputs.items()} for sizes in network.sizes]
 
 
-def written(network: Network, folder: Path) -> Iterator[tuple[str, str]]:
+def write_files(network: Network, folder: Path) -> Iterator[tuple[str, str]]:
     """Write the files of a network; yield the name and reason of each export that fails."""
-    feeds = feeds_of(network)
+    feeds = make_feeds(network)
     for exporter in network.exporters:
         path = folder / f"{network.slug}.{exporter}.fp32.onnx"
         try:
             export(network, exporter, path)
-            _keep(path, network, exporter, "fp32", feeds)
+            _write_feeds(path, network, exporter, "fp32", feeds)
         except Exception as error:
             path.unlink(missing_ok=True)
             yield path.stem, f"{type(error).__name__}: {error}".partition("\n")[0]
@@ -82,14 +82,14 @@ def written(network: Network, folder: Path) -> Iterator[tuple[str, str]]:
         for name in network.formats:
             into = folder / f"{network.slug}.{exporter}.{name.replace(' ', '-')}.onnx"
             try:
-                converted(path, into, name, feeds)
-                _keep(into, network, exporter, name, feeds)
+                convert(path, into, name, feeds)
+                _write_feeds(into, network, exporter, name, feeds)
             except Exception as error:
                 into.unlink(missing_ok=True)
                 yield into.stem, f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
-def _keep(path: Path, network: Network, exporter: str, form: str, feeds: list[Feeds]) -> None:
+def _write_feeds(path: Path, network: Network, exporter: str, form: str, feeds: list[Feeds]) -> None:
     """Write the .npz file next to an ONNX file: what it is, and its inputs, except those that the exporter dropped."""
     taken = {info.name for info in onnx.load(path).graph.input}
     about = {"family": network.family, "network": network.name, "exporter": exporter, "format": form}
@@ -110,7 +110,7 @@ def main() -> None:
     for network in every_network():
         if wanted and not any(word in network.slug for word in wanted):
             continue
-        failed = dict(written(network, folder))
+        failed = dict(write_files(network, folder))
         print(f"{network.family}: {network.name}", *(f"\n  {name}: {why}" for name, why in failed.items()), flush=True)
 
 

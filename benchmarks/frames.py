@@ -76,7 +76,7 @@ class Recorder:
         return sides
 
 
-def undisturbed_run(address: str, settings: Settings, recorder: Recorder) -> dict[str, list[Entered]]:
+def record_run(address: str, settings: Settings, recorder: Recorder) -> dict[str, list[Entered]]:
     """Return the frames of the 1 KB run with the fewest frames."""
     runs: list[dict[str, list[Entered]]] = []
     x = np.ones(256, np.float32)
@@ -121,7 +121,7 @@ def main() -> None:
         try:
             (address,) = daemon.start([f"unix:{folder}/device"])
             for carrier, settings in (("local socket", Settings()), ("gRPC", Settings(share_memory=False))):
-                show(carrier, undisturbed_run(address, settings, recorder), "--list" in sys.argv)
+                show(carrier, record_run(address, settings, recorder), "--list" in sys.argv)
         finally:
             daemon.stop()
 

@@ -137,7 +137,7 @@ def in_rounds(ways: Mapping[str, Callable[[], T]], rounds: int = ROUNDS) -> dict
     return figures
 
 
-def in_turns(one: Run, other: Run, runs: int = RUNS, rounds: int = ROUNDS) -> list[tuple[float, float]]:
+def alternate(one: Run, other: Run, runs: int = RUNS, rounds: int = ROUNDS) -> list[tuple[float, float]]:
     """Measure two functions in rounds and return each round's median µs per call of both."""
     figures = in_rounds({name: partial(median_us, run, runs) for name, run in (("one", one), ("other", other))}, rounds)
     return list(zip(figures["one"], figures["other"], strict=True))
@@ -155,7 +155,7 @@ def seconds(run: Run) -> float:
     return time.perf_counter() - began
 
 
-def processor_s(pids: Iterable[int]) -> float:
+def cpu_seconds(pids: Iterable[int]) -> float:
     """Return the CPU time that these processes have used, in seconds."""
     return sum(time.clock_gettime(~pid << 3 | _OF_ALL_THREADS) for pid in pids)
 
@@ -268,7 +268,7 @@ def per_second(works: Iterable[Work]) -> float:
 
 
 @contextmanager
-def served(serve: Callable[..., None], *arguments: Any) -> Iterator[Connection]:
+def call_in_process(serve: Callable[..., None], *arguments: Any) -> Iterator[Connection]:
     """Call a function with one end of a pipe in another process, and yield the other end.
 
     The function must return when the pipe is closed, which happens at the end of the block.

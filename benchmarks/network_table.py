@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from harness import ROOT, Report, device_daemon, in_rounds, in_turns, machine, median_us, pair_cells, seconds
+from harness import ROOT, Report, alternate, device_daemon, in_rounds, machine, median_us, pair_cells, seconds
 from numpy.typing import NDArray
 from onnx import numpy_helper
 from onnx_networks import in_process_session
@@ -116,7 +116,7 @@ class Different(Exception):
     """The two sides compute different results."""
 
 
-def compared(network: Exported, ours: Arrays, theirs: Sequence[NDArray[Any]]) -> tuple[float, float]:
+def compare(network: Exported, ours: Arrays, theirs: Sequence[NDArray[Any]]) -> tuple[float, float]:
     """Return the largest difference, relative to its output's largest element and in quantization steps.
 
     Raises Different if it exceeds the tolerance.
@@ -137,14 +137,14 @@ def compared(network: Exported, ours: Arrays, theirs: Sequence[NDArray[Any]]) ->
     return largest, steps
 
 
-def row_of(network: Exported, address: str, *, is_measured: bool) -> list[str]:
+def network_cells(network: Exported, address: str, *, is_measured: bool) -> list[str]:
     """Return the cells of a network after its name. Raises NnrtError if the import fails, and Different."""
     local = in_process_session(network.path, THREADS)
     open_remote = partial(load, network.path, address, constants=network.constants, cache=False)
     with open_remote() as remote:
         varying = [{name: run[name] for name in run if name not in network.constants} for run in network.feeds]
         both = zip(varying, network.feeds, strict=True)
-        differences = [compared(network, remote.run(ours), local.run(None, dict(theirs))) for ours, theirs in both]
+        differences = [compare(network, remote.run(ours), local.run(None, dict(theirs))) for ours, theirs in both]
         largest, steps = (max(values) for values in zip(*differences, strict=True))
         equal = (
             f"{steps:.0f} step{'s' * (round(steps) != 1)}"
@@ -158,7 +158,7 @@ def row_of(network: Exported, address: str, *, is_measured: bool) -> list[str]:
         here = partial(local.run, None, dict(network.feeds[0]))
         there = partial(remote.run, varying[0])
         count = max(1, min(MOST_RUNS, int(ROUND_S / (median_us(here, 3) / 1e6))))
-        cells = pair_cells(in_turns(here, there, count, ROUNDS), scale=1e-3)
+        cells = pair_cells(alternate(here, there, count, ROUNDS), scale=1e-3)
         way = _way(remote)
     loads = in_rounds(
         {
@@ -183,7 +183,7 @@ def measure(networks: Sequence[Exported], *, is_measured: bool = True) -> list[R
             family = about["family"]
             report = reports.setdefault(family, Report(family[0].upper() + family[1:], "", COLUMNS))
             try:
-                cells = row_of(network, address, is_measured=is_measured)
+                cells = network_cells(network, address, is_measured=is_measured)
             except (NnrtError, Different) as error:
                 kind = "**differs**" if isinstance(error, Different) else "refused"
                 first, *rest = str(error).replace(f"{str(network.path)!r}: ", "").split("\n")

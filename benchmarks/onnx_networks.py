@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 import onnxruntime
-from harness import Daemon, Report, Run, at_most, device_daemon, in_rounds, in_turns, pair_cells, processor_s, spread
+from harness import Daemon, Report, Run, alternate, at_most, cpu_seconds, device_daemon, in_rounds, pair_cells, spread
 from onnx_models import LIGHT, AnyArray, Graph, with_weights
 from working_client import executor_of, repeat
 
@@ -32,7 +32,7 @@ TRANSPORTS = {"shared memory": Settings(), "gRPC over TCP": Settings(share_memor
 # ---- networks
 
 
-def of_onnx(name: str) -> onnx.ModelProto:
+def onnx_network(name: str) -> onnx.ModelProto:
     """Return a network from the package onnx, with random weights."""
     return with_weights(onnx.load(LIGHT / f"light_{name}.onnx"))
 
@@ -76,8 +76,8 @@ def perceptron(layers: int = 4, batch: int = 64, width: int = 2048) -> onnx.Mode
 
 
 NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
-    "SqueezeNet": partial(of_onnx, "squeezenet"),
-    "ResNet-50": partial(of_onnx, "resnet50"),
+    "SqueezeNet": partial(onnx_network, "squeezenet"),
+    "ResNet-50": partial(onnx_network, "resnet50"),
     "encoder, 4 blocks": encoder,
     "perceptron, 4 layers": perceptron,
 }
@@ -148,7 +148,7 @@ def _latency(here: Run, address: str, settings: Settings, path: Path) -> Sequenc
     with executor_of(from_onnx(path), address, settings) as executor:
         there = partial(executor.run_sync, list(example(path).values()))
         require_equal(there(), here())
-        return pair_cells(in_turns(here, there, RUNS_PER_ROUND, ROUNDS), ".3f", 1e-3)
+        return pair_cells(alternate(here, there, RUNS_PER_ROUND, ROUNDS), ".3f", 1e-3)
 
 
 class Work(NamedTuple):
@@ -163,7 +163,7 @@ def _throughput(here: Run, daemon: Daemon, path: Path) -> Sequence[str]:
     with ExitStack() as stack:
         executors = [stack.enter_context(executor_of(from_onnx(path), daemon.address)) for _ in range(CLIENTS)]
         there = [partial(executor.run_sync, list(example(path).values())) for executor in executors]
-        ways = {"here": partial(_work_of, [here] * CLIENTS, daemon.pid), "there": partial(_work_of, there, daemon.pid)}
+        ways = {"here": partial(_measure, [here] * CLIENTS, daemon.pid), "there": partial(_measure, there, daemon.pid)}
         local, remote = in_rounds(ways, CROWD_ROUNDS).values()
     pairs = list(zip(local, remote, strict=True))
     return (
@@ -175,11 +175,11 @@ def _throughput(here: Run, daemon: Daemon, path: Path) -> Sequence[str]:
     )
 
 
-def _work_of(runs: Sequence[Run], daemon: int) -> Work:
+def _measure(runs: Sequence[Run], daemon: int) -> Work:
     """Measure all runs together, each in a thread of its own, and the CPU time of this process and the daemon."""
-    before = processor_s([os.getpid()]), processor_s([daemon])
+    before = cpu_seconds([os.getpid()]), cpu_seconds([daemon])
     with ThreadPoolExecutor(len(runs)) as threads:
         times = list(threads.map(lambda run: repeat(run, at_most(WINDOW_S, 0.1)), runs))
     count = sum(map(len, times))
-    client_s, daemon_s = processor_s([os.getpid()]) - before[0], processor_s([daemon]) - before[1]
+    client_s, daemon_s = cpu_seconds([os.getpid()]) - before[0], cpu_seconds([daemon]) - before[1]
     return Work(sum(len(each) / sum(each) for each in times), client_s / count * 1e3, daemon_s / count * 1e3)

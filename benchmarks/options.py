@@ -23,7 +23,7 @@ HOST = "127.0.0.1"
 COLUMNS = ("option", "run", "without µs", "with µs", "ratio", "quartiles")
 
 
-class _Nowhere(SpanExporter):
+class _NullExporter(SpanExporter):
     """Exporter that drops all spans."""
 
     def export(self, spans: Sequence[Any]) -> SpanExportResult:
@@ -43,7 +43,7 @@ def measure() -> Iterator[Report]:
     )
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         provider = TracerProvider()
-        provider.add_span_processor(BatchSpanProcessor(_Nowhere()))
+        provider.add_span_processor(BatchSpanProcessor(_NullExporter()))
         set_tracer_provider(provider)
         stack.callback(provider.shutdown)
         plain, other, watched = (
@@ -58,7 +58,7 @@ def measure() -> Iterator[Report]:
             ("tracing, every run sampled", plain, Settings(trace=True), application),
         ):
             _add(report, (option, "1 KB, local socket"), (plain, Settings()), (address, settings), "1 KB", RUNS, span)
-        flags, secured = _secured(Path(folder))
+        flags, secured = _secure(Path(folder))
         tcp, tls = (stack.enter_context(device_daemon(f"{HOST}:0", *each)).address for each in ((), flags))
         for size, runs in (("1 KB", RUNS), ("600 KB", 20), ("64 MB", 1)):
             _add(report, ("TLS", f"{size}, TCP"), (tcp, Settings(share_memory=False)), (tls, secured), size, runs)
@@ -79,7 +79,7 @@ def _add(
     `span` is entered for each round of runs with the option.
     """
 
-    def spanned(run: Run) -> float:
+    def measure_in_span(run: Run) -> float:
         with span():
             return median_us(run, runs)
 
@@ -89,11 +89,11 @@ def _add(
             partial(stack.enter_context(executor_of(identity(SIZES[size]), address, settings)).run_sync, x)
             for address, settings in (without, with_it)
         )
-        rounds = in_rounds({"off": partial(median_us, off, runs), "on": partial(spanned, on)})
+        rounds = in_rounds({"off": partial(median_us, off, runs), "on": partial(measure_in_span, on)})
     report.add(*case, *pair_cells(zip(rounds["off"], rounds["on"], strict=True)))
 
 
-def _secured(folder: Path) -> tuple[Sequence[str], Settings]:
+def _secure(folder: Path) -> tuple[Sequence[str], Settings]:
     """Create certificates and a token; return the daemon's flags and the client's settings that use them."""
     certificate, key = Authority(folder / "keys").issue_server("daemon", [HOST], days=1)
     access = folder / "access"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from harness import ROUNDS, Report, Run, at_most, device_daemon, in_rounds, in_turns, pair_cells, seconds
+from harness import ROUNDS, Report, Run, alternate, at_most, device_daemon, in_rounds, pair_cells, seconds
 from onnx_models import AnyArray, Graph
 from onnx_networks import in_process_session
 from working_client import executor_of, finished
@@ -45,7 +45,7 @@ def _chains() -> Report:
                 for nodes in NODES:
                     with executor_of(chain(nodes), at) as executor:
                         seen = partial(executor.run_sync, [np.ones((COLUMNS // 2, COLUMNS // 2), np.float32)])
-                        pairs = in_turns(seen, _unseen(executor.run_sync), RUNS)
+                        pairs = alternate(seen, _unseen(executor.run_sync), RUNS)
                     report.add(backend, str(nodes), *pair_cells(pairs))
     return report
 
@@ -89,10 +89,10 @@ def _decoder() -> Report:
 
             def there(ways: Sequence[Way]) -> list[float]:
                 with load(path, at, cache=False, ways=ways) as session:
-                    return _twice(lambda feeds: list(session.run(feeds).values()))
+                    return _decode_twice(lambda feeds: list(session.run(feeds).values()))
 
             ways: dict[str, Callable[[], list[float]]] = {
-                "in process": lambda: _twice(partial(in_process_session(path, 1).run, None)),
+                "in process": lambda: _decode_twice(partial(in_process_session(path, 1).run, None)),
                 "operators": partial(there, [Way.OPERATORS]),
                 "program": partial(there, [Way.PROGRAM]),
                 "as load chooses": partial(there, [Way.OPERATORS, Way.PROGRAM]),
@@ -134,7 +134,7 @@ def decoder() -> onnx.ModelProto:
     return g.model(g.op("Tanh", x), *kept)
 
 
-def _twice(step: Callable[[Mapping[str, Any]], Outputs]) -> list[float]:
+def _decode_twice(step: Callable[[Mapping[str, Any]], Outputs]) -> list[float]:
     """Decode two texts and return the seconds per step of each."""
     tokens = at_most(TOKENS, 30)
     names = ["x", *(f"{kind}{layer}" for layer in range(LAYERS) for kind in "kv")]

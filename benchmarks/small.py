@@ -15,10 +15,10 @@ from harness import (
     SIZES,
     Report,
     Run,
+    alternate,
     at_most,
     device_daemon,
     in_rounds,
-    in_turns,
     median_us,
     pair_cells,
     seconds,
@@ -34,13 +34,13 @@ LARGE_ROUNDS = 25
 
 
 def measure() -> Iterator[Report]:
-    yield _beside_echoes()
-    yield _beside_streams()
+    yield _compare_echoes()
+    yield _compare_streams()
     yield _on_one_host()
     yield _over_tcp()
 
 
-def _beside_echoes() -> Report:
+def _compare_echoes() -> Report:
     report = Report(
         "A run compared with bare echoes",
         f"Equally large input and output: p50 of {RUNS} calls, in {ROUNDS} alternating rounds. ratio: run divided by"
@@ -64,12 +64,12 @@ def _beside_echoes() -> Report:
             at, _ = stack.enter_context(device_daemon(device_at))
             executor = stack.enter_context(executor_of(identity(x.size), at, None if is_unix else OVER_GRPC))
             for echo, call in echoes.items():
-                cells = pair_cells(in_turns(call, partial(executor.run_sync, [x])))
+                cells = pair_cells(alternate(call, partial(executor.run_sync, [x])))
                 report.add(tensor, transport, "local socket" if is_unix else "gRPC", echo, *cells)
     return report
 
 
-def _beside_streams() -> Report:
+def _compare_streams() -> Report:
     report = Report(
         "A run over gRPC compared with bare streams",
         "1 KB in and out over TCP loopback: a run, which is one message each way on a stream, and gRPC-Python streams"
@@ -88,7 +88,7 @@ def _beside_streams() -> Report:
             "stream, read by a thread": bare.stream_read_by_thread(channel, data),
             "run": partial(executor.run_sync, [x]),
         }
-        rounds = in_rounds({name: partial(_latency_and_processor_us, run) for name, run in ways.items()})
+        rounds = in_rounds({name: partial(_latency_and_cpu_us, run) for name, run in ways.items()})
     report.add_ways((), {name: [us for us, _ in each] for name, each in rounds.items()}, "unary call")
     report.rows = [
         (*row, f"{statistics.median(us for _, us in each):.0f}")
@@ -97,7 +97,7 @@ def _beside_streams() -> Report:
     return report
 
 
-def _latency_and_processor_us(run: Run) -> tuple[float, float]:
+def _latency_and_cpu_us(run: Run) -> tuple[float, float]:
     runs = at_most(RUNS, 5)
     began = time.process_time()
     latency = median_us(run, runs)
@@ -135,7 +135,7 @@ def _on_one_host() -> Report:
                     ("Tensors", partial(executor.run_sync, tensors[:1], tensors[1:])),
                     ("arrays", partial(executor.run_sync, [source])),
                 ):
-                    report.add(tensor, backend, given, *pair_cells(in_turns(copy, run, runs, LARGE_ROUNDS)))
+                    report.add(tensor, backend, given, *pair_cells(alternate(copy, run, runs, LARGE_ROUNDS)))
     return report
 
 

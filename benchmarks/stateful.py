@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from harness import Report, device_daemon, in_turns, pair_cells
+from harness import Report, alternate, device_daemon, pair_cells
 from numpy.typing import NDArray
 from onnx_models import Graph
 from onnx_networks import in_process_session
@@ -190,7 +190,7 @@ def _recurrent() -> Report:
             here = in_process(path)
             require_agreement(here, there)
             x = np.zeros((1, 1, SAMPLES), np.float32)
-            report.add(way, *pair_cells(in_turns(partial(here, x), partial(there, x))))
+            report.add(way, *pair_cells(alternate(partial(here, x), partial(there, x))))
     return report
 
 
@@ -212,7 +212,7 @@ def _growing() -> Report:
         for way in ("operators", "program"):
             session = resources.enter_context(load(path, at, cache=False, ways=way))
             for text in range(1, TEXTS + 1):
-                here, there = _decoding(partial(local.run, None), names), _decoding(partial(_values, session), names)
+                here, there = _decode(partial(local.run, None), names), _decode(partial(_values, session), names)
                 steps = [(next(here), next(there)) for _ in range(TOKENS)]
                 for (_, scores), (_, same) in steps:
                     np.testing.assert_allclose(same, scores, rtol=1e-3, atol=1e-3)
@@ -225,7 +225,7 @@ def _values(session: ModelSession, inputs: dict[str, NDArray[Any]]) -> list[Any]
     return list(session.run(inputs).values())
 
 
-def _decoding(run: Callable[[dict[str, NDArray[Any]]], list[Any]], names: Sequence[str]) -> Iterator[tuple[float, Any]]:
+def _decode(run: Callable[[dict[str, NDArray[Any]]], list[Any]], names: Sequence[str]) -> Iterator[tuple[float, Any]]:
     """Yield the seconds and scores of each step."""
     token, caches = np.zeros((1, 1), np.int64), [np.zeros((1, HEADS, 1, HEAD), np.float32)] * (2 * LAYERS)
     while True:
@@ -253,12 +253,12 @@ def _unseen() -> Report:
                 onnx.save(attentive_network(nodes), path)
                 session = resources.enter_context(load(path, at, cache=False, ways=way))
                 left = iter(shapes)
-                rounds = [_unseen_and_seen(session, left) for _ in range(SHAPE_ROUNDS)]
+                rounds = [_measure_shapes(session, left) for _ in range(SHAPE_ROUNDS)]
                 report.add(backend, way, str(nodes), *pair_cells(rounds))
     return report
 
 
-def _unseen_and_seen(session: ModelSession, shapes: Iterator[tuple[int, int]]) -> tuple[float, float]:
+def _measure_shapes(session: ModelSession, shapes: Iterator[tuple[int, int]]) -> tuple[float, float]:
     """Return the median µs of runs with seen shapes and of runs with unseen shapes."""
     times: list[list[float]] = [[], [], []]
     for n, t in itertools.islice(shapes, SHAPES_PER_ROUND):

@@ -25,7 +25,7 @@ class Examples(CalibrationDataReader):
         return next(self.feeds, None)
 
 
-def converted(path: Path, into: Path, name: str, feeds: Sequence[Feeds]) -> None:
+def convert(path: Path, into: Path, name: str, feeds: Sequence[Feeds]) -> None:
     """Write a network in another format."""
     if name == FP16:
         onnx.save(convert_float_to_float16(onnx.load(path), keep_io_types=True), into)
