@@ -362,7 +362,7 @@ def main() -> None:
 
 
 def write(report: Report) -> None:
-    """Replace the page's rows for the same work with these, and append the others."""
+    """Replace the page's rows of the same cases with these rows, and append the others."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
     old, _, after = rest.partition(END)
     lines = [line for line in old.splitlines() if line.startswith("| ")][2:]

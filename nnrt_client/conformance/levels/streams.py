@@ -29,7 +29,7 @@ def new_run_id() -> int:
 
 
 def run_request(prepared: Prepared, inputs: Sequence[Array], **fields: Any) -> Any:
-    """Return a request to run that only the daemon checks."""
+    """Return a RunRequest without the client's own checks."""
     tensors = [wire.io_tensor_message(TensorSpec(data_type_of(each.dtype), each.shape), each) for each in inputs]
     return prepared_model_pb2.RunRequest(model_id=prepared.handle.model_id, inputs=tensors, **fields)
 
