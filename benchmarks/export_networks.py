@@ -22,7 +22,7 @@ from torch import nn
 
 FAMILIES = (classification, vision_transformers, texts, detection, images, speech, others)
 OPSET = 17
-"""Operator set of the exporter by TorchScript; the other has one of its own."""
+"""Opset of the TorchScript exporter; the dynamo exporter uses its own default."""
 
 
 def every_network() -> Iterator[Network]:
@@ -46,12 +46,12 @@ def export(network: Network, exporter: str, path: Path) -> None:
     """Write an ONNX file."""
     torch.manual_seed(2)
     args = tuple(one.example(network.sizes[0]) for one in network.inputs.values())
-    named = {name: one.free for name, one in network.inputs.items() if one.free}
+    named = {name: one.dynamic_dims for name, one in network.inputs.items() if one.dynamic_dims}
     names = {"input_names": list(network.inputs), "output_names": list(network.outputs)}
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if exporter == DYNAMO:
-            free = tuple(one.free or None for one in network.inputs.values())
+            free = tuple(one.dynamic_dims or None for one in network.inputs.values())
             torch.onnx.export(
                 make(network), args, path, dynamo=True, external_data=False, dynamic_shapes=free, verbose=False, **names
             )
@@ -90,7 +90,7 @@ def write_files(network: Network, folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _write_feeds(path: Path, network: Network, exporter: str, form: str, feeds: list[Feeds]) -> None:
-    """Write the .npz file next to an ONNX file: what it is, and its inputs, except those that the exporter dropped."""
+    """Write the .npz file next to an ONNX file: the network's description, and the inputs that the file has."""
     taken = {info.name for info in onnx.load(path).graph.input}
     about = {"family": network.family, "network": network.name, "exporter": exporter, "format": form}
     about |= {f"constant {name}": str(value) for name, value in network.constants.items()}

@@ -38,7 +38,7 @@ N = TypeVar("N", int, float)
 Run: TypeAlias = Callable[[], Any]
 
 is_brief = False
-"""Whether to take very few rounds, which only shows that a benchmark works."""
+"""True to take very few rounds, which only shows that a benchmark works."""
 
 
 def at_most(count: N, brief: N) -> N:
@@ -92,7 +92,8 @@ def pair_cells(
     """Return four cells for pairs of figures, one pair per round.
 
     The cells are both figures of the round with the median ratio, this ratio (second to first), and the quartiles of
-    all ratios. The medians of each column would come from different rounds, and nobody measured their quotient.
+    all ratios. The figures are not the columns' medians: these would come from different rounds, and their quotient
+    would not be a measured ratio.
     """
     rounds = sorted(pairs, key=lambda pair: pair[1] / pair[0])
     first, second = rounds[(len(rounds) - 1) // 2]

@@ -32,7 +32,10 @@ Case = tuple[NodeType, Sequence[Any], dict[str, Any]]
 
 
 def cases() -> Iterator[Case]:
-    """Yield node types with operand shapes (an array is a constant) and attributes, family by family."""
+    """Yield node types, their operands and attributes, family by family.
+
+    An operand is a shape, or an array if the operand is constant.
+    """
     yield from (
         (N.ACTIVATION, [TOKENS], {"activation_type": kind}) for kind in (ActivationType.RELU, ActivationType.GELU)
     )

@@ -40,7 +40,7 @@ class Kill(NamedTuple):
 
 
 class Ends:
-    """Record of how each run ended, by its number. The thread in `run_sync` has the number RUNS."""
+    """Record of how each run ended, keyed by the run's number. The run in `run_sync` has the number RUNS."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from working_client import obey
+from working_client import work_on_request
 
 PEER = __file__
 MODEL = "identity"
@@ -89,7 +89,7 @@ def ask(address: str, elements: int) -> None:
             stamps.append(time.perf_counter())
         return [end - begin for begin, end in pairwise(stamps)]
 
-    obey(lambda window_s: loop.run_until_complete(work(window_s)))
+    work_on_request(lambda window_s: loop.run_until_complete(work(window_s)))
     loop.run_until_complete(client.close())
 
 

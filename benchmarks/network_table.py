@@ -195,7 +195,7 @@ def measure(networks: Sequence[Exported], *, is_measured: bool = True) -> list[R
 
 
 def summary(rows: Sequence[Sequence[str]]) -> Report:
-    """Return the number of files of each format by how they were imported."""
+    """Return a table of how many files of each format were imported as operators or as programs, refused, or differ."""
     kinds = list(dict.fromkeys(_kind(row) for row in rows))
     report = Report("Summary", "", ("format", "files", *kinds))
     for form in FORMATS:
@@ -226,9 +226,9 @@ def write(reports: Sequence[Report]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="where export_networks.py has put them")
-    parser.add_argument("--only", default="", help="a part of the file names of those to take")
-    parser.add_argument("--check", action="store_true", help="compare only, and measure nothing")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where export_networks.py has written the networks")
+    parser.add_argument("--only", default="", help="take only files whose names contain this text")
+    parser.add_argument("--check", action="store_true", help="compare the results, and measure no times")
     parser.add_argument("--write", action="store_true", help=f"write docs/reference/{PAGE.name}")
     given = parser.parse_args()
     paths = [path.with_suffix(".onnx") for path in sorted(given.folder.glob("*.npz")) if given.only in path.name]

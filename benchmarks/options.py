@@ -69,7 +69,7 @@ def _add(
     report: Report,
     case: Sequence[str],
     without: tuple[str, Settings],
-    with_it: tuple[str, Settings],
+    with_option: tuple[str, Settings],
     size: str,
     runs: int,
     span: Callable[[], AbstractContextManager[Any]] = nullcontext,
@@ -87,7 +87,7 @@ def _add(
     with ExitStack() as stack:
         off, on = (
             partial(stack.enter_context(executor_of(identity(SIZES[size]), address, settings)).run_sync, x)
-            for address, settings in (without, with_it)
+            for address, settings in (without, with_option)
         )
         rounds = in_rounds({"off": partial(median_us, off, runs), "on": partial(measure_in_span, on)})
     report.add(*case, *pair_cells(zip(rounds["off"], rounds["on"], strict=True)))

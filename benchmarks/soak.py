@@ -15,12 +15,12 @@ from mixed_use import THREADS, MixedUse
 from nnrt_client import Runtime
 
 MIB = 1 << 20
-# Fraction of the time after which memory counts, as caches and pools are full by then.
+# Fraction of the time after which memory is recorded: caches and pools are full by then.
 WARM = 0.25
 
 
 def soak(daemon: DaemonProcess, work: MixedUse, seconds: float) -> list[str]:
-    """Run the load, print a report, and return what went wrong."""
+    """Run the load, print a report, and return the errors found."""
     sizes: list[tuple[int, int]] = []
 
     def watch(fraction: float) -> None:

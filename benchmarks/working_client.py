@@ -43,10 +43,10 @@ WIDTHS = (256, 512, 512, 10)
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a client: its model, "identity" or "dense", and how to run it.
+    """Model of a client, "identity" or "dense", and how the client runs it.
 
     `elements` is the input size of the identity, `tensors` selects Tensors instead of arrays, and `batching` is the
-    maximum batch size (0: none). Each of `threads` keeps `in_flight` runs in flight. With one in flight only the main
+    maximum batch size (0: none). Each of `threads` keeps `in_flight` runs in flight. With one in flight, only the main
     thread runs the model, with `run_sync`.
     """
 
@@ -124,7 +124,7 @@ def repeat_in_flight(executor: Executor, x: Sequence[Any], in_flight: int, windo
     return times
 
 
-def obey(work: Callable[[float], Sequence[float]]) -> None:
+def work_on_request(work: Callable[[float], Sequence[float]]) -> None:
     """Read durations from standard input, work for each and write a report, until the input ends.
 
     `work` gets the seconds and returns the seconds of each run.
@@ -164,7 +164,7 @@ def main(address: str, options: Options) -> None:
             working = [threads.submit(repeat_in_flight, *arguments) for _ in range(options.threads)]
             return [seconds for each in working for seconds in each.result()]
 
-        obey(work)
+        work_on_request(work)
 
 
 if __name__ == "__main__":

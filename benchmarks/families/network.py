@@ -15,21 +15,24 @@ Sizes = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Input:
-    """Input of a network; dynamic dimensions are names. Without `below` it is a float."""
+    """Input of a network; dynamic dimensions are names.
+
+    It holds integers from 0 up to `below`, excluded, or float32 numbers without `below`.
+    """
 
     dims: Sequence[int | str]
     below: int | None = None
     make: Callable[[Sequence[int]], Tensor] | None = None
 
     def example(self, sizes: Sizes) -> Tensor:
-        """Return a random tensor with these sizes for the names."""
+        """Return a random tensor, with `sizes` for the named dimensions."""
         shape = [sizes[dim] if isinstance(dim, str) else dim for dim in self.dims]
         if self.make is not None:
             return self.make(shape)
         return torch.randn(shape) if self.below is None else torch.randint(self.below, shape)
 
     @property
-    def free(self) -> dict[int, str]:
+    def dynamic_dims(self) -> dict[int, str]:
         """Dynamic dimensions by axis."""
         return {axis: dim for axis, dim in enumerate(self.dims) if isinstance(dim, str)}
 
@@ -60,9 +63,10 @@ def constant(value: int) -> Input:
 
 @dataclass(frozen=True)
 class Network:
-    """Network with its inputs. It is traced with the first of `sizes` and compared with all of them.
+    """Network with its inputs.
 
-    The parameters of `forward` have the names and the order of the inputs.
+    The exporter traces it with the first of `sizes`; the comparison runs it with all of them. The parameters of
+    `forward` have the names and the order of the inputs.
     """
 
     family: str
@@ -82,6 +86,6 @@ class Network:
 
 
 IMAGES: Sequence[Sizes] = ({"height": 192, "width": 256}, {"height": 64, "width": 96})
-"""Sizes of images that networks take in any size."""
+"""Image sizes for networks that accept any."""
 TEXTS: Sequence[Sizes] = ({"batch": 2, "length": 64}, {"batch": 1, "length": 47})
-"""Sizes of texts."""
+"""Batch sizes and lengths of texts."""

@@ -60,7 +60,7 @@ class Points(nn.Module):
 
 
 class Chosen(nn.Module):
-    """Selection of rows, whose number is known only at run time."""
+    """Selection of rows; how many is known only at run time."""
 
     def __init__(self) -> None:
         super().__init__()

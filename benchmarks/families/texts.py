@@ -27,7 +27,7 @@ class BertLayer(nn.Module):
 
 
 class Bert(nn.Module):
-    """BERT encoder (Devlin et al. 2018); position embeddings are a slice of a buffer, as long as the text."""
+    """BERT encoder (Devlin et al. 2018); the position embeddings are sliced to the length of the text."""
 
     def __init__(self, depth: int = 4) -> None:
         super().__init__()
@@ -186,7 +186,7 @@ class T5Decoder(nn.Module):
 
 
 class Clip(nn.Module):
-    """CLIP text encoder: the vector at the position of the word with the largest number."""
+    """CLIP text encoder: it returns the vector at the largest token id, which ends the text."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -209,7 +209,7 @@ def generated() -> nn.Module:
 
 
 class Greedy(nn.Module):
-    """Greedy decoding in a loop of the graph, until the network ends the text."""
+    """Greedy decoding in a loop within the graph, for at most `limit` steps."""
 
     def __init__(self) -> None:
         super().__init__()

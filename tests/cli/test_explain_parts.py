@@ -7,7 +7,7 @@ import pytest
 from daemon_process import DaemonProcess
 from onnx import TensorProto, helper, numpy_helper
 
-from cli.command import nnrt, refused, saved, told
+from cli.command import json_output, nnrt, refused, saved
 from nnrt_client import Model, OperationType
 
 
@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 def test_parts(shared_daemon: DaemonProcess, path: Path) -> None:
     """48 bytes go to the device and 48 come back, for each part there."""
     command = ("explain", path, "--device", shared_daemon.address, "--fallback", "cpu")
-    shown = told(*command)
+    shown = json_output(*command)
     assert [(part["device"], part["nodes"], part["crossing_bytes"]) for part in shown["parts"]] == [
         (shown["device"], ["first"], 96),
         (None, ["<b>strange</b>"], 0),
@@ -52,7 +52,7 @@ def test_a_drawing(shared_daemon: DaemonProcess, path: Path, tmp_path: Path) -> 
     command = ("explain", path, "--device", shared_daemon.address, "--fallback", "cpu", "--mermaid", chart)
     assert nnrt(*command).exit_code == 0
     text = chart.read_text()
-    device = told("explain", path, "--device", shared_daemon.address, "--fallback", "cpu")["parts"][0]["device"]
+    device = json_output("explain", path, "--device", shared_daemon.address, "--fallback", "cpu")["parts"][0]["device"]
     assert [line.partition('"')[2] for line in text.splitlines() if line.startswith("subgraph")] == [
         f'part 1, on {device}"]',
         'part 2, on this host"]',
@@ -84,10 +84,10 @@ def test_runs_in_parts(shared_daemon: DaemonProcess, path: Path, tmp_path: Path,
     fast = ("--window", "0.05", "--max-windows", "3") if command == "bench" else ()
     arguments = (command, path, "--device", shared_daemon.address, "--input", tmp_path / "x.npy", *fast)
     assert "Acos" in refused(1, *arguments)
-    shown = told(*arguments, "--fallback", "cpu")
+    shown = json_output(*arguments, "--fallback", "cpu")
     assert shown["way"] == "partition"
     assert set(shown["passed_over"]) == {"operators", "program"}
-    shown = told(*arguments, "--fallback", "cpu", "--smallest-part", 1, "--way", "partition")
+    shown = json_output(*arguments, "--fallback", "cpu", "--smallest-part", 1, "--way", "partition")
     assert (shown["way"], shown["passed_over"]) == ("partition", {})
     assert "give --fallback cpu as well" in refused(2, *arguments, "--way", "partition")
     assert "give --fallback cpu with it" in refused(2, *arguments, "--smallest-part", 1)

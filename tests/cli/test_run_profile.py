@@ -9,7 +9,7 @@ from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from networks import convolution_model, identity_model
 
-from cli.command import nnrt, saved, told
+from cli.command import json_output, nnrt, saved
 from nnrt_client.cli.run_profile import Kind, Profile
 from nnrt_client.tracing.tracer import Outcome
 from nnrt_hdi.operator_times import Besides, OperatorTime
@@ -30,7 +30,7 @@ def command(tmp_path: Path) -> Sequence[object]:
 
 
 def test_each_operator_and_each_kind(command: Sequence[object], each_daemon: DaemonProcess) -> None:
-    document = told(*command, "--device", each_daemon.address)
+    document = json_output(*command, "--device", each_daemon.address)
     backend = "reference" if "reference" in document["device"] else "onnxruntime"
     profile = document["profile"]
     operators, kinds = profile["operators"], profile["kinds"]
@@ -65,7 +65,7 @@ def test_a_device_that_can_not_tell(start_daemon: StartDaemon, tmp_path: Path) -
     assert result.exit_code == 0, result.output
     assert "the operators' times are not known: plain_test_v2_1 can't profile" in " ".join(result.stdout.split())
     assert plain.log().count("run started") == 1
-    document = told(*command)
+    document = json_output(*command)
     assert document["profile"] is None
     assert document["outputs"]
 

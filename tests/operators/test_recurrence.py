@@ -8,7 +8,7 @@ from nnrt_hdi.enums import NodeType
 from nnrt_hdi.tensor import data_type_of
 
 from .refusals.case import t
-from .single_node import AnyArray, graph_of, infer_all, of, run_all, spec
+from .single_node import AnyArray, array_of, graph_of, infer_all, run_all, spec
 
 
 def lstm(x: AnyArray, hx: AnyArray, cx: AnyArray, bias: float = 0.0, **attrs: Any) -> list[AnyArray]:
@@ -42,7 +42,7 @@ def test_a_bias_that_does_not_count() -> None:
 
 
 def test_no_steps() -> None:
-    hx, cx = of([[1, 2]]), of([[3, 4]])
+    hx, cx = array_of([[1, 2]]), array_of([[3, 4]])
     output, hy, cy = lstm(np.zeros((0, 1, 3), "f4"), hx, cx)
     assert output.shape == (0, 1, 2)
     np.testing.assert_array_equal(hy, hx)
