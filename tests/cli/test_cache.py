@@ -1,4 +1,4 @@
-"""`nnrt cache`: the compiled models that the other commands keep."""
+"""`nnrt cache`: management of the compiled models that other commands keep."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ ELEMENTS = 500_000
 
 @pytest.fixture
 def directory(tmp_path: Path, restoring_daemon: DaemonProcess) -> Path:
-    """The user's cache, of two models, of which the first was used last."""
+    """Cache directory with two models, the first of which was used last."""
     for seed in (0, 1, 0):
         with load(weighted_model(ELEMENTS, seed), restoring_daemon.address):
             wait_until_cached()
@@ -70,7 +70,7 @@ def test_verify_and_clear(directory: Path, restoring_daemon: DaemonProcess) -> N
 
 
 def test_parts_that_are_gone(directory: Path) -> None:
-    """What is left of such models is removed as that of others is."""
+    """Models with missing parts count as damaged, and `clear --damaged` removes them."""
     for part in files(directory, PART_SUFFIX):
         part.unlink()
     assert len(json_output("cache", "verify", exit_code=1)["damaged"]) == 2
@@ -79,7 +79,7 @@ def test_parts_that_are_gone(directory: Path) -> None:
 
 
 def test_another_directory(tmp_path: Path, restoring_daemon: DaemonProcess) -> None:
-    """One that `load` was given, and one that it was not."""
+    """The command accepts a directory that `load` used, and refuses one that is no model store."""
     with load(weighted_model(ELEMENTS), restoring_daemon.address, cache=tmp_path / "own"):
         wait_until_cached()
     assert json_output("cache", "ls") == []

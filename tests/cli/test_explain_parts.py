@@ -1,4 +1,4 @@
-"""`--fallback`: what of an ONNX model runs where, and runs of it."""
+"""`--fallback`: which part of an ONNX model runs where, and runs in parts."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from nnrt_client import Model, OperationType
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Two products with an Acos between them, which NNRt doesn't have; its name could be markup."""
+    """Model of two matrix products with an Acos between them, which NNRt lacks; its name contains markup."""
     graph = helper.make_graph(
         [
             helper.make_node("MatMul", ["x", "weight"], ["a"], name="first"),
@@ -31,7 +31,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_parts(shared_daemon: DaemonProcess, path: Path) -> None:
-    """48 bytes go to the device and 48 come back, for each part there."""
+    """For each part on the device the command shows 48 bytes to it and 48 bytes back."""
     command = ("explain", path, "--device", shared_daemon.address, "--fallback", "cpu")
     shown = json_output(*command)
     assert [(part["device"], part["nodes"], part["crossing_bytes"]) for part in shown["parts"]] == [
@@ -47,7 +47,7 @@ def test_parts(shared_daemon: DaemonProcess, path: Path) -> None:
 
 
 def test_a_drawing(shared_daemon: DaemonProcess, path: Path, tmp_path: Path) -> None:
-    """A frame for each part with its operators, and a line for each tensor from its writer to its reader."""
+    """The drawing has a frame per part with its operators, and a line per tensor from writer to reader."""
     chart = tmp_path / "parts.mmd"
     command = ("explain", path, "--device", shared_daemon.address, "--fallback", "cpu", "--mermaid", chart)
     assert nnrt(*command).exit_code == 0

@@ -1,4 +1,4 @@
-"""Functions of one element where neither the kit nor an oracle has the case: by hand."""
+"""Functions of one element, worked out by hand where neither the kit nor an oracle has the case."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Indices where neither the kit nor an oracle has the case: by hand."""
+"""Indexing operators, worked out by hand where neither the kit nor an oracle has the case."""
 
 import numpy as np
 
