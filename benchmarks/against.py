@@ -1,8 +1,7 @@
-"""The small runs of another checkout beside those of this one: `python benchmarks/run.py --only small --against PATH`.
+"""Comparison of small runs with another checkout: `python benchmarks/run.py --only small --against PATH`.
 
-Each checkout has a daemon and clients in processes of their own, which run its code. All clients run this checkout's
-working_client.py. The processes are started anew a few times, for two processes of the same code may differ in speed as
-long as they live.
+Each checkout has daemon and client processes that run its code. All clients run this checkout's working_client.py. The
+processes are restarted a few times, because two processes of the same code may differ in speed all their lives.
 """
 
 import tempfile
@@ -32,7 +31,7 @@ STARTS, ROUNDS = 5, 6
 
 @dataclass(frozen=True)
 class Case:
-    """Row of the table: what each of `clients` runs, for `window_s` seconds in each round."""
+    """Row of the table: `clients` processes with these options, which work for `window_s` seconds per round."""
 
     name: str
     options: Mapping[str, Any]
@@ -54,28 +53,27 @@ CASES = (
 
 
 def compare(other: Path) -> Report:
-    """Measure the runs of all cases with another checkout and with this one, in turns."""
+    """Measure the runs of all cases with another checkout and with this one, alternately."""
     report = Report(
-        f"Small runs beside those of {other}",
-        f"Medians of runs of x + 0 with as many bytes in as out, or runs per second, on the reference backend; over the"
-        f" local socket where nothing else is said. {ROUNDS} rounds taken in turns with each of {STARTS} pairs of a"
-        " daemon and its clients; the ratio is the median of the rounds' ratios of this checkout to the other one, with"
-        " its quartiles.",
-        ("run", "of", "other", "this", "this / other", "quartiles"),
+        f"Small runs compared with {other}",
+        "p50 latency of runs of x + 0 with equally large inputs and outputs, or runs per second, on the reference"
+        f" backend; over the local socket unless stated. {ROUNDS} alternating rounds with each of {STARTS} pairs of a"
+        " daemon and its clients. ratio: this checkout divided by the other, median over the rounds, with quartiles.",
+        ("run", "unit", "other", "this", "ratio", "quartiles"),
     )
     for case in CASES:
         pairs: list[tuple[float, float]] = []
         for _ in range(at_most(STARTS, 1)):
-            with _side(case, other.resolve()) as old, _side(case, ROOT) as new:
-                rounds = in_rounds({"old": partial(_figure, case, old), "new": partial(_figure, case, new)}, ROUNDS)
+            with _start_side(case, other.resolve()) as old, _start_side(case, ROOT) as new:
+                rounds = in_rounds({"old": partial(_measure, case, old), "new": partial(_measure, case, new)}, ROUNDS)
             pairs += zip(rounds["old"], rounds["new"], strict=True)
         report.add(case.name, "runs/s" if case.is_rate else "µs", *pair_cells(pairs))
     return report
 
 
 @contextmanager
-def _side(case: Case, checkout: Path) -> Iterator[list[Client]]:
-    """Start a daemon of a checkout and the clients of a case; gives the clients."""
+def _start_side(case: Case, checkout: Path) -> Iterator[list[Client]]:
+    """Start a checkout's daemon and the clients of a case; yield the clients."""
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         is_tcp = not case.options.get("share_memory", True)
@@ -84,7 +82,7 @@ def _side(case: Case, checkout: Path) -> Iterator[list[Client]]:
         yield stack.enter_context(clients(case.clients, at, case.options, checkout=checkout))
 
 
-def _figure(case: Case, crowd: list[Client]) -> float:
-    """Let the clients work once. Returns runs per second where the case is a rate, else the median µs of a run."""
+def _measure(case: Case, crowd: list[Client]) -> float:
+    """Let the clients work once; return runs per second if the case is a rate, else the median µs of a run."""
     works = work(crowd, case.window_s)
     return per_second(works) if case.is_rate else works[0].median_us

@@ -1,6 +1,6 @@
-"""Servers that echo or store bytes with nothing of nnrt around them, in processes of their own, and calls to them.
+"""Bare servers without nnrt, in processes of their own, that echo or store bytes, and functions that call them.
 
-They show the least that a run can take: what is above them is ours.
+They show the minimum cost of a run; the difference to a run is the cost of nnrt.
 """
 
 import queue
@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import grpc
-from harness import Run, served
+from harness import Run, call_in_process
 
 from nnrt_device_service.host.allocator import keep_freed_memory
 
@@ -20,7 +20,7 @@ _ANY_LENGTH = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_
 
 
 class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Echoes for unary calls and for streams, and a sink: the least that a server of gRPC-Python can do."""
+    """Echo handlers for unary and stream calls, and a sink: the minimum that a gRPC-Python server can do."""
 
     def service(self, details: Any) -> Any:
         if details.method == "/bare/unary":
@@ -31,7 +31,7 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 
 def _fill(requests: Iterator[bytes], _: Any) -> Iterator[bytes]:
-    """Copy messages into a buffer, and answer whenever it is full. The first message says how large it is."""
+    """Copy messages into a buffer and reply whenever it is full. The first message is the buffer's size."""
     buffer = memoryview(bytearray(int(next(requests))))
     at = 0
     for data in requests:
@@ -55,7 +55,7 @@ def _serve_grpc(pipe: Connection, address: str) -> None:
 
 
 def _repeat_bytes(pipe: Connection) -> None:
-    """Send back what comes, until the pipe is closed: the least that a process of Python can do with it."""
+    """Echo all messages until the pipe is closed: the minimum that a Python process can do."""
     with suppress(EOFError):
         while True:
             pipe.send_bytes(pipe.recv_bytes())
@@ -63,8 +63,8 @@ def _repeat_bytes(pipe: Connection) -> None:
 
 @contextmanager
 def grpc_server(address: str = "127.0.0.1:0") -> Iterator[grpc.Channel]:
-    """Start a bare gRPC server in another process; gives a channel to it."""
-    with served(_serve_grpc, address) as pipe:
+    """Start a bare gRPC server in another process and yield a channel to it."""
+    with call_in_process(_serve_grpc, address) as pipe:
         port = pipe.recv()
         target = address if address.startswith("unix:") else f"127.0.0.1:{port}"
         with grpc.insecure_channel(target, _ANY_LENGTH) as channel:
@@ -73,8 +73,8 @@ def grpc_server(address: str = "127.0.0.1:0") -> Iterator[grpc.Channel]:
 
 @contextmanager
 def connection_echo(data: bytes) -> Iterator[Callable[[], bytes]]:
-    """Start a process that echoes over a multiprocessing.Connection; yield a function that sends it the data once."""
-    with served(_repeat_bytes) as pipe:
+    """Start a process that echoes over a multiprocessing.Connection; yield a function that makes one round trip."""
+    with call_in_process(_repeat_bytes) as pipe:
 
         def echo() -> bytes:
             pipe.send_bytes(data)
@@ -84,7 +84,7 @@ def connection_echo(data: bytes) -> Iterator[Callable[[], bytes]]:
 
 
 def stream_read_by_caller(channel: grpc.Channel, data: bytes) -> Run:
-    """Return a function that sends the data over one long stream, and reads the reply in the same thread."""
+    """Return a function that sends the data over one long stream and reads the reply in the same thread."""
     outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     replies = channel.stream_stream("/bare/stream")(iter(outbox.get, None))
 
@@ -96,16 +96,16 @@ def stream_read_by_caller(channel: grpc.Channel, data: bytes) -> Run:
 
 
 def stream_read_by_thread(channel: grpc.Channel, data: bytes) -> Run:
-    """Return a function that sends the data over one long stream, and waits for the thread that reads the reply.
+    """Return a function that sends the data over one long stream and waits for a thread that reads the reply.
 
-    The client does so too, because the thread that waits may be interrupted.
+    nnrt's client does the same, so that a waiting thread can be interrupted.
     """
     outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     pending: queue.SimpleQueue[Future[bytes]] = queue.SimpleQueue()
     replies = channel.stream_stream("/bare/stream")(iter(outbox.get, None))
 
     def read() -> None:
-        with suppress(grpc.RpcError):  # The channel was closed.
+        with suppress(grpc.RpcError):  # Raised when the channel is closed.
             for reply in replies:
                 pending.get().set_result(reply)
 
@@ -121,7 +121,7 @@ def stream_read_by_thread(channel: grpc.Channel, data: bytes) -> Run:
 
 
 def sender(channel: grpc.Channel, data: memoryview, chunk_bytes: int) -> Run:
-    """Return a function that sends the data in chunks over one long stream, and waits until the server has them."""
+    """Return a function that sends the data in chunks over one stream and waits until the server has stored them."""
     turns: queue.SimpleQueue[bool] = queue.SimpleQueue()
 
     def chunks() -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""Many clients of one daemon: beside few, beside themselves with batching, and beside KServe's server."""
+"""Many clients of one daemon: compared with few clients, with and without batching, and with KServe's server."""
 
 import statistics
 import sys
@@ -15,13 +15,13 @@ from harness import (
     SIZES,
     Client,
     Report,
+    alternate,
     clients,
+    cpu_seconds,
     device_daemon,
     in_rounds,
-    in_turns,
     pair_cells,
     per_second,
-    processor_s,
     work,
 )
 from kserve_peer import PEER, kserve_server
@@ -31,7 +31,7 @@ from nnrt_client import Batching, Runtime
 
 ROUNDS = 5
 WINDOW_S = 2.0
-# Clients, and the runs that each has under way: few beside many.
+# Pairs to compare, few and many: number of clients, and runs in flight per client.
 CROWDS = (((1, 1), (8, 16)), ((8, 1), (60, 1)))
 BATCH_CLIENTS, BATCH_WINDOW_S, MAX_SIZE, ALONE_RUNS = 8, 1.0, 16, 400
 # Beside the environment that this is run in; it has other versions of what both need.
@@ -40,19 +40,19 @@ KSERVE, ABSENT = "KServe, gRPC over TCP", "not installed; make peers installs it
 
 
 def measure() -> Iterator[Report]:
-    yield _many_beside_few()
+    yield _compare_crowds()
     yield from _batching()
-    yield _beside_kserve()
+    yield _compare_kserve()
 
 
-def _many_beside_few() -> Report:
+def _compare_crowds() -> Report:
     report = Report(
         "Many clients with small runs on one host",
-        "1 KB in and out over the local socket: runs per second of client processes that each have so many under way,"
-        f" {ROUNDS} rounds of {WINDOW_S:g} s in which few and many take turns; and the median of the rounds'"
-        " ratios with its quartiles. Fairness is the runs of the slowest of many as a share of the fastest's, in the"
-        " median round and in the worst.",
-        ("few", "/s", "many", "/s", "ratio", "quartiles", "slowest of fastest", "worst"),
+        "1 KB in and out over the local socket: runs per second of few and of many client processes (processes x runs"
+        f" in flight each), in {ROUNDS} alternating rounds of {WINDOW_S:g} s. ratio: many divided by few, median over"
+        " the rounds, with quartiles. fairness: runs of the slowest of the many clients divided by runs of the fastest,"
+        " in the median round and in the worst.",
+        ("few", "runs/s", "many", "runs/s", "ratio", "quartiles", "fairness", "worst"),
     )
     for few, many in CROWDS:
         with ExitStack() as stack:
@@ -76,7 +76,7 @@ def _many_beside_few() -> Report:
 
 
 class Batched(NamedTuple):
-    """Work of a round: runs per second, and the processor time of each, of clients and daemon."""
+    """Result of a round: runs per second, and CPU time per run in the clients and in the daemon."""
 
     per_s: float
     clients_us: float
@@ -85,18 +85,21 @@ class Batched(NamedTuple):
 
 def _batching() -> Iterator[Report]:
     together = Report(
-        "Runs of several clients computed together",
-        f"A dense network of {'-'.join(map(str, WIDTHS))} on onnxruntime, a row in each run, from {BATCH_CLIENTS}"
-        " client processes on one host with so many runs in flight together: rows per second without and with"
-        f" Batching(max_size={MAX_SIZE}), {ROUNDS} rounds of {BATCH_WINDOW_S:g} s taken in turns, and the median"
-        " of their ratios with its quartiles; and what processor time a run takes of its client and of the daemon.",
-        ("in flight", "alone /s", "together /s", "ratio", "quartiles", "rows in a batch", "alone µs", "together µs"),
+        "Batching of runs from several clients",
+        f"A dense network of {'-'.join(map(str, WIDTHS))} on onnxruntime, one row per run, from {BATCH_CLIENTS} client"
+        f" processes on one host: runs per second without and with Batching(max_size={MAX_SIZE}), in {ROUNDS}"
+        f" alternating rounds of {BATCH_WINDOW_S:g} s. ratio: with batching divided by without, median over the rounds,"
+        " with quartiles. CPU: CPU time per run in the client + in the daemon.",
+        (
+            *("runs in flight", "unbatched runs/s", "batched runs/s", "ratio", "quartiles", "rows per batch"),
+            *("unbatched CPU µs", "batched CPU µs"),
+        ),
     )
     alone = Report(
-        "A run that finds no company",
-        f"The same network for one client, one run after another: medians of {ALONE_RUNS} runs without and with"
-        f" batching, taken in turns {ROUNDS} times.",
-        ("without ms", "with ms", "ratio", "quartiles"),
+        "Batching with a single client",
+        f"The same network for one client, one run at a time: p50 of {ALONE_RUNS} runs without and with batching, in"
+        f" {ROUNDS} alternating rounds. ratio: with batching divided by without, median, with quartiles.",
+        ("unbatched ms", "batched ms", "ratio", "quartiles"),
     )
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
@@ -107,12 +110,12 @@ def _batching() -> Iterator[Report]:
             executor_of(dense(*WIDTHS), device) as off,
             executor_of(dense(*WIDTHS), device, batching=Batching(MAX_SIZE)) as on,
         ):
-            pairs = in_turns(partial(off.run_sync, x), partial(on.run_sync, x), ALONE_RUNS, ROUNDS)
+            pairs = alternate(partial(off.run_sync, x), partial(on.run_sync, x), ALONE_RUNS, ROUNDS)
             alone.add(*pair_cells(pairs, scale=1e-3))
         for each in (2, 16):
             with ExitStack() as crowds:
                 ways = {
-                    name: partial(_batched, crowds.enter_context(clients(BATCH_CLIENTS, at, options)), pid)
+                    name: partial(_measure_batch, crowds.enter_context(clients(BATCH_CLIENTS, at, options)), pid)
                     for name, options in (
                         ("off", {"model": "dense", "in_flight": each}),
                         ("on", {"model": "dense", "in_flight": each, "batching": MAX_SIZE}),
@@ -122,22 +125,22 @@ def _batching() -> Iterator[Report]:
             rates = pair_cells(zip(*([each.per_s for each in side] for side in rounds.values()), strict=True))
             load = device.counters().load
             rows = f"{load.batches.mean_rows:.1f}" if load else ""
-            together.add(str(each * BATCH_CLIENTS), *rates, rows, *map(_costs, rounds.values()))
+            together.add(str(each * BATCH_CLIENTS), *rates, rows, *map(_cpu_cell, rounds.values()))
     yield together
     yield alone
 
 
-def _batched(crowd: list[Client], daemon: int) -> Batched:
+def _measure_batch(crowd: list[Client], daemon: int) -> Batched:
     whose = [client.pid for client in crowd], [daemon]
-    before = list(map(processor_s, whose))
+    before = list(map(cpu_seconds, whose))
     works = work(crowd, BATCH_WINDOW_S)
     count = sum(each.runs for each in works)
-    clients_us, daemon_us = ((processor_s(pids) - was) / count * 1e6 for pids, was in zip(whose, before, strict=True))
+    clients_us, daemon_us = ((cpu_seconds(pids) - was) / count * 1e6 for pids, was in zip(whose, before, strict=True))
     return Batched(per_second(works), clients_us, daemon_us)
 
 
-def _costs(side: list[Batched]) -> str:
-    """Return the medians of what a run takes of the clients and of the daemon."""
+def _cpu_cell(side: list[Batched]) -> str:
+    """Return the median CPU time per run of the clients and of the daemon."""
     return " + ".join(
         f"{statistics.median(getattr(each, name) for each in side):.0f}" for name in ("clients_us", "daemon_us")
     )
@@ -146,16 +149,16 @@ def _costs(side: list[Batched]) -> str:
 # ---- KServe
 
 
-def _beside_kserve() -> Report:
+def _compare_kserve() -> Report:
     report = Report(
-        "Beside a server that users know",
-        "y = x + 0 as a model of KServe's Python server, asked by KServe's own gRPC client, and on a daemon with the"
-        " reference backend: as many bytes in as out, each client a process that sends one request after another."
-        f" {ROUNDS} rounds taken in turns: p50 of a request, and requests per second of all clients; the"
-        " ratio is the median of the rounds' requests per second to KServe's, with its quartiles.",
-        ("tensor", "clients", "server", "p50 µs", "requests/s", "of KServe's", "quartiles"),
+        "Compared with KServe",
+        "y = x + 0 as a model of KServe's Python server, called by KServe's own gRPC client, and on a daemon with the"
+        " reference backend. Inputs and outputs are equally large; each client is a process that sends one request at"
+        f" a time. p50 latency of a request, and requests per second of all clients, in {ROUNDS} alternating rounds."
+        " ratio: requests per second divided by KServe's, median over the rounds, with quartiles.",
+        ("tensor", "clients", "server", "p50 µs", "requests/s", "ratio", "quartiles"),
     )
-    python = _with_kserve()
+    python = _find_kserve()
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         tcp, _ = stack.enter_context(device_daemon())
@@ -186,8 +189,8 @@ def _beside_kserve() -> Report:
     return report
 
 
-def _with_kserve() -> str | None:
-    """Return the Python that has KServe; None where none has."""
+def _find_kserve() -> str | None:
+    """Return the path of a Python that has KServe, or None."""
     if PEERS_PYTHON.exists():
         return str(PEERS_PYTHON)
     return sys.executable if find_spec("kserve") else None

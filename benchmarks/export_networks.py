@@ -1,8 +1,8 @@
-"""Export the networks of families/ to ONNX files, with what to feed them. Needs `nnrt[torch,onnxruntime]`.
+"""Export of the networks in families/ to ONNX files with their inputs. Needs `nnrt[torch,onnxruntime]`.
 
     python benchmarks/export_networks.py build/networks
 
-Beside each file lies an .npz file of the same name: its arrays are named `0/x`, `1/x` for the first and second run.
+Next to each file lies an .npz file of the same name, whose arrays are named `0/x`, `1/x` for the first and second run.
 """
 
 import logging
@@ -16,13 +16,13 @@ import numpy as np
 import onnx
 import torch
 from families import classification, detection, images, others, speech, texts, vision_transformers
-from families.formats import Feeds, converted
+from families.formats import Feeds, convert
 from families.network import DYNAMO, Network
 from torch import nn
 
 FAMILIES = (classification, vision_transformers, texts, detection, images, speech, others)
 OPSET = 17
-"""Operator set of the exporter by TorchScript; the other has one of its own."""
+"""Opset of the TorchScript exporter; the dynamo exporter uses its own default."""
 
 
 def every_network() -> Iterator[Network]:
@@ -30,8 +30,8 @@ def every_network() -> Iterator[Network]:
         yield from family.NETWORKS
 
 
-def made(network: Network) -> nn.Module:
-    """Return the network with the same random weights every time, and statistics that are no zeros and ones."""
+def make(network: Network) -> nn.Module:
+    """Build the network with random but constant weights, and statistics other than 0 and 1."""
     torch.manual_seed(1)
     module = network.make().eval()
     for part in module.modules():
@@ -46,33 +46,33 @@ def export(network: Network, exporter: str, path: Path) -> None:
     """Write an ONNX file."""
     torch.manual_seed(2)
     args = tuple(one.example(network.sizes[0]) for one in network.inputs.values())
-    named = {name: one.free for name, one in network.inputs.items() if one.free}
+    named = {name: one.dynamic_dims for name, one in network.inputs.items() if one.dynamic_dims}
     names = {"input_names": list(network.inputs), "output_names": list(network.outputs)}
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if exporter == DYNAMO:
-            free = tuple(one.free or None for one in network.inputs.values())
+            free = tuple(one.dynamic_dims or None for one in network.inputs.values())
             torch.onnx.export(
-                made(network), args, path, dynamo=True, external_data=False, dynamic_shapes=free, verbose=False, **names
+                make(network), args, path, dynamo=True, external_data=False, dynamic_shapes=free, verbose=False, **names
             )
         else:
-            torch.onnx.export(made(network), args, path, dynamo=False, opset_version=OPSET, dynamic_axes=named, **names)
+            torch.onnx.export(make(network), args, path, dynamo=False, opset_version=OPSET, dynamic_axes=named, **names)
 
 
-def feeds_of(network: Network) -> list[Feeds]:
-    """Give what the network is fed in each of its sizes."""
+def make_feeds(network: Network) -> list[Feeds]:
+    """Return the network's inputs in each of its sizes."""
     torch.manual_seed(3)
     return [{name: one.example(sizes).numpy() for name, one in network.inputs.items()} for sizes in network.sizes]
 
 
-def written(network: Network, folder: Path) -> Iterator[tuple[str, str]]:
-    """Write the files of a network; those that can't be are given with the reason."""
-    feeds = feeds_of(network)
+def write_files(network: Network, folder: Path) -> Iterator[tuple[str, str]]:
+    """Write the files of a network; yield the name and reason of each export that fails."""
+    feeds = make_feeds(network)
     for exporter in network.exporters:
         path = folder / f"{network.slug}.{exporter}.fp32.onnx"
         try:
             export(network, exporter, path)
-            _keep(path, network, exporter, "fp32", feeds)
+            _write_feeds(path, network, exporter, "fp32", feeds)
         except Exception as error:
             path.unlink(missing_ok=True)
             yield path.stem, f"{type(error).__name__}: {error}".partition("\n")[0]
@@ -82,15 +82,15 @@ def written(network: Network, folder: Path) -> Iterator[tuple[str, str]]:
         for name in network.formats:
             into = folder / f"{network.slug}.{exporter}.{name.replace(' ', '-')}.onnx"
             try:
-                converted(path, into, name, feeds)
-                _keep(into, network, exporter, name, feeds)
+                convert(path, into, name, feeds)
+                _write_feeds(into, network, exporter, name, feeds)
             except Exception as error:
                 into.unlink(missing_ok=True)
                 yield into.stem, f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
-def _keep(path: Path, network: Network, exporter: str, form: str, feeds: list[Feeds]) -> None:
-    """Write down beside a file what it is, and what to feed it: inputs that the exporter dropped are left out."""
+def _write_feeds(path: Path, network: Network, exporter: str, form: str, feeds: list[Feeds]) -> None:
+    """Write the .npz file next to an ONNX file: the network's description, and the inputs that the file has."""
     taken = {info.name for info in onnx.load(path).graph.input}
     about = {"family": network.family, "network": network.name, "exporter": exporter, "format": form}
     about |= {f"constant {name}": str(value) for name, value in network.constants.items()}
@@ -104,13 +104,13 @@ def main() -> None:
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "build/networks")
     wanted = sys.argv[2:]
     logging.getLogger().setLevel(logging.ERROR)
-    logging.getLogger("torch.onnx").setLevel(logging.CRITICAL)  # What fails is said below, in a line.
-    torch.backends.mha.set_fastpath_enabled(False)  # Has no operators in ONNX.
+    logging.getLogger("torch.onnx").setLevel(logging.CRITICAL)  # Failures are printed below, in one line each.
+    torch.backends.mha.set_fastpath_enabled(False)  # The fast path has no ONNX operators.
     folder.mkdir(parents=True, exist_ok=True)
     for network in every_network():
         if wanted and not any(word in network.slug for word in wanted):
             continue
-        failed = dict(written(network, folder))
+        failed = dict(write_files(network, folder))
         print(f"{network.family}: {network.name}", *(f"\n  {name}: {why}" for name, why in failed.items()), flush=True)
 
 

@@ -1,10 +1,10 @@
-"""A pool of daemons beside what it should be: under restarts, deaths and a slow device, its cost, and how it scales.
+"""Benchmarks of pools: restarts, deaths, a slow device, cost per run, and scaling, each against its target.
 
     PYTHONPATH=tests python benchmarks/fleets.py [--brief] [--only kills]
 
-`make bench-fleet` writes the table into docs/guides/pools.md. Answers of all runs are compared with the right ones.
-Runs are on a device for a given time (tests/plugins/timed_backend.py), as on accelerators that need no core of this
-machine, unless a row says compute-bound.
+`make bench-fleet` writes the table into docs/guides/pools.md. Answers of all runs are compared with the right ones. A
+run occupies its device for a given time (tests/plugins/timed_backend.py), like on accelerators that need no CPU core of
+this machine, unless a row says compute-bound.
 """
 
 import argparse
@@ -24,14 +24,14 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 
-# Before numpy is imported, and for the daemons: four of them share two cores.
+# Set before NumPy is imported, also for the daemons: four of them share two cores.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import harness
 import numpy as np
 from fleet.fleet_process import FleetProcess, fleet_file, kill_one, nnrt_device, ps
 from fleet_load import Array, Load, Outcome, Question, affine_load, affine_model, affine_questions
-from harness import ROOT, Report, at_most, device_daemon, in_rounds, in_turns, machine, spread
+from harness import ROOT, Report, alternate, at_most, device_daemon, in_rounds, machine, spread
 from resolvers.name_server import NameServer
 from working_client import dense, identity
 
@@ -44,18 +44,18 @@ UNDISTURBED_S, RESTARTS, KILLS, ROUNDS, ROUND_S, STARTS = 15.0, 3, 120, 12, 2.0,
 WINDOW_S = 0.25
 DEADLINE_S = 60.0
 SEED = 0
-# Of daemons under a supervisor.
+# Settings of daemons under a supervisor.
 TIMED = {"backend": "timed", "option": [f"ms={RUN_MS}"]}
 
 
 def timed(ms: float = RUN_MS, slots: int = 1) -> list[str]:
-    """Return the arguments of a daemon whose runs take this long."""
+    """Return the arguments of a daemon whose runs take `ms` milliseconds."""
     return ["--backend", "timed", "--option", f"ms={ms:g}", "--concurrent-runs", str(slots)]
 
 
 @contextmanager
 def daemons(*arguments: Sequence[str]) -> Iterator[list[str]]:
-    """Start a daemon for each set of arguments; yield their addresses."""
+    """Start a daemon for each set of arguments and yield their addresses."""
     with ExitStack() as stack:
         yield [
             stack.enter_context(device_daemon("127.0.0.1:0", "--name", f"device-{index}", *each)).address
@@ -64,8 +64,8 @@ def daemons(*arguments: Sequence[str]) -> Iterator[list[str]]:
 
 
 @contextmanager
-def supervised(count: int, **defaults: object) -> Iterator[Path]:
-    """So many daemons that `nnrt-device up` keeps alive; the directory of what is known of them."""
+def supervise(count: int, **defaults: object) -> Iterator[Path]:
+    """Start `count` daemons under `nnrt-device up` and yield the supervisor's state directory."""
     with tempfile.TemporaryDirectory(prefix="fleet-") as folder:
         names = [f"device-{index}" for index in range(count)]
         file = fleet_file(Path(folder, "fleet.toml"), *names, **defaults)
@@ -83,12 +83,12 @@ def addresses_of(state: Path) -> list[str]:
 
 
 def pool(addresses: Sequence[str], model: Model | None = None) -> ModelSession:
-    """Open a session with as many replicas as there are daemons."""
+    """Load a model with one replica per daemon."""
     return load(model or affine_model(), device=addresses, replicas=len(addresses), cache=False)
 
 
-def runs_of(session: ModelSession) -> Callable[[Array], Array]:
-    """Return a function that makes a run of one input and one output."""
+def run_function(session: ModelSession) -> Callable[[Array], Array]:
+    """Return a function that runs a model with one input and one output."""
     (output,) = (desc.name for desc in session.outputs)
     return lambda array: session.run([array])[output]
 
@@ -98,15 +98,15 @@ def runs_of(session: ModelSession) -> Callable[[Array], Array]:
 
 def restarts(report: Report) -> None:
     times = at_most(RESTARTS, 1)
-    with supervised(8, **TIMED) as state, pool(addresses_of(state)) as session, affine_load(session, 16) as load:
-        before = undisturbed(load)
+    with supervise(8, **TIMED) as state, pool(addresses_of(state)) as session, affine_load(session, 16) as load:
+        before = measure_undisturbed(load)
         started = time.monotonic()
         for _ in range(times):
             done = nnrt_device("restart", "--all", "--rolling", "--state-dir", state)
             assert done.returncode == 0, done.stderr
         outcome = load.outcome(started, time.monotonic())
     least = before.rate * 6 / 8
-    low_s = WINDOW_S * longest(rate < least for rate in outcome.rates(WINDOW_S))
+    low_s = WINDOW_S * longest_streak(rate < least for rate in outcome.rates(WINDOW_S))
     report.add(
         f"rolling restart of 8 daemons under full load, {times} times",
         "0 failed, 0 wrong; throughput below 6/8 for no longer than a restart takes",
@@ -117,8 +117,8 @@ def restarts(report: Report) -> None:
 
 def kills(report: Report) -> None:
     times = at_most(KILLS, 8)
-    with supervised(8, **TIMED) as state, pool(addresses_of(state)) as session, affine_load(session, 16) as load:
-        before = undisturbed(load)
+    with supervise(8, **TIMED) as state, pool(addresses_of(state)) as session, affine_load(session, 16) as load:
+        before = measure_undisturbed(load)
         chance, started = random.Random(SEED), time.monotonic()  # noqa: S311  (no secret)
         for number in range(times):
             time.sleep(max(started + number + 1 - time.monotonic(), 0.0))
@@ -141,7 +141,7 @@ def slow_device(report: Report) -> None:
             ("half of the slots in use", 8, "p99 at most 1.3x of four equal ones"),
             ("4 runs for each slot", 64, "no bound: three do the work of four, at best with 1.33x"),
         ):
-            ways = {kind: partial(closed_loop, session, workers) for kind, session in pools.items()}
+            ways = {kind: partial(measure_closed_loop, session, workers) for kind, session in pools.items()}
             p99 = {kind: [each.percentile_s(99) for each in r] for kind, r in in_rounds(ways, ROUNDS).items()}
             report.add(
                 f"one of 4 daemons ten times slower, {name}",
@@ -161,10 +161,10 @@ def pinned(report: Report) -> None:
             addresses = stack.enter_context(daemons(*[arguments] * 4))
             alone = [stack.enter_context(load(model, device=each, cache=False)) for each in addresses]
             together = stack.enter_context(pool(addresses, model))
-            questions = [(x, runs_of(alone[0])(x))] if name == "compute-bound" else affine_questions()
+            questions = [(x, run_function(alone[0])(x))] if name == "compute-bound" else affine_questions()
             ways = {
-                "pinned": partial(side_by_side, alone, questions, 2),
-                "pool": partial(side_by_side, [together], questions, 8),
+                "pinned": partial(measure_together, alone, questions, 2),
+                "pool": partial(measure_together, [together], questions, 8),
             }
             rates = in_rounds(ways, ROUNDS)
         report.add(
@@ -175,7 +175,7 @@ def pinned(report: Report) -> None:
         )
 
 
-def own_cost(report: Report) -> None:
+def cost_per_run(report: Report) -> None:
     x = [np.ones(harness.SIZES["1 KB"], np.float32)]
     with daemons(*[["--backend", "reference"]] * 4) as addresses:
         for count in 1, 4:
@@ -183,7 +183,7 @@ def own_cost(report: Report) -> None:
                 load(identity(), device=addresses[0], cache=False) as one,
                 pool(addresses[:count], identity()) as several,
             ):
-                pairs = in_turns(partial(one.run, x), partial(several.run, x))
+                pairs = alternate(partial(one.run, x), partial(several.run, x))
             report.add(
                 f"the pool's own cost per run, {count} {'replicas' if count > 1 else 'replica'}",
                 "at most 15 µs",
@@ -196,7 +196,7 @@ def scaling(report: Report) -> None:
     with ExitStack() as stack:
         addresses = stack.enter_context(daemons(*[timed(2 * RUN_MS)] * 16))
         pools = {count: stack.enter_context(pool(addresses[:count])) for count in (1, 2, 4, 8, 16)}
-        ways = {str(count): partial(closed_loop, session, 2 * count) for count, session in pools.items()}
+        ways = {str(count): partial(measure_closed_loop, session, 2 * count) for count, session in pools.items()}
         rates = {count: [each.rate for each in outcomes] for count, outcomes in in_rounds(ways, ROUNDS).items()}
     shares = {
         count: statistics.median(many / (int(count) * one) for one, many in zip(rates["1"], rates[count], strict=True))
@@ -212,8 +212,8 @@ def scaling(report: Report) -> None:
 
 def start_of_a_host(report: Report) -> None:
     ways = {
-        "alone": partial(seconds_to, device_daemon),
-        "together": partial(seconds_to, partial(supervised, 4, backend="reference")),
+        "alone": partial(time_start, device_daemon),
+        "together": partial(time_start, partial(supervise, 4, backend="reference")),
     }
     alone, together = in_rounds(ways, STARTS).values()
     beyond = statistics.median(several - one for one, several in zip(alone, together, strict=True))
@@ -226,7 +226,7 @@ def start_of_a_host(report: Report) -> None:
 
 
 def discovery(report: Report) -> None:
-    ways = {way: partial(seconds_to_first_run, way) for way in ("address", "file", "dns", "mdns")}
+    ways = {way: partial(time_first_run, way) for way in ("address", "file", "dns", "mdns")}
     medians = {way: f"{statistics.median(times):.2f} s" for way, times in in_rounds(ways, STARTS).items()}
     known = medians.pop("address")
     report.add(
@@ -242,7 +242,7 @@ MEASURES: Mapping[str, Callable[[Report], None]] = {
     "kills": kills,
     "slow": slow_device,
     "pinned": pinned,
-    "cost": own_cost,
+    "cost": cost_per_run,
     "scaling": scaling,
     "discovery": discovery,
     "host": start_of_a_host,
@@ -252,23 +252,23 @@ MEASURES: Mapping[str, Callable[[Report], None]] = {
 # ---- what rows share
 
 
-def undisturbed(load: Load) -> Outcome:
-    """Measure the load without any event, after the warm-up."""
+def measure_undisturbed(load: Load) -> Outcome:
+    """Measure the load after a warm-up, without any disturbance."""
     time.sleep(1.0)
     return load.during(lambda: time.sleep(at_most(UNDISTURBED_S, 4.0)))
 
 
-def closed_loop(session: ModelSession, workers: int) -> Outcome:
+def measure_closed_loop(session: ModelSession, workers: int) -> Outcome:
     with affine_load(session, workers) as load:
         outcome = load.during(lambda: time.sleep(at_most(ROUND_S, 1.0)))
     assert not outcome.failures, outcome.failures
     return outcome
 
 
-def side_by_side(sessions: Sequence[ModelSession], questions: Sequence[Question], workers: int) -> float:
-    """Right answers per second of sessions that each have so many workers."""
+def measure_together(sessions: Sequence[ModelSession], questions: Sequence[Question], workers: int) -> float:
+    """Return the right answers per second of all sessions together, each with `workers` workers."""
     with ExitStack() as stack:
-        loads = [stack.enter_context(Load(runs_of(session), questions, workers)) for session in sessions]
+        loads = [stack.enter_context(Load(run_function(session), questions, workers)) for session in sessions]
         start = time.monotonic()
         time.sleep(at_most(ROUND_S, 1.0))
         outcomes = [load.outcome(start, time.monotonic()) for load in loads]
@@ -276,17 +276,17 @@ def side_by_side(sessions: Sequence[ModelSession], questions: Sequence[Question]
     return sum(outcome.rate for outcome in outcomes)
 
 
-def seconds_to(start: Callable[[], AbstractContextManager[object]]) -> float:
-    """Seconds that a start takes."""
+def time_start(start: Callable[[], AbstractContextManager[object]]) -> float:
+    """Return the seconds that a start takes."""
     began = time.perf_counter()
     with start():
         return time.perf_counter() - began
 
 
-def seconds_to_first_run(way: str) -> float:
-    """Seconds from a daemon that is ready to an answer of it, for an application that listens to changes.
+def time_first_run(way: str) -> float:
+    """Return the seconds from a daemon's readiness to its first answer, for an application that watches for changes.
 
-    Whoever keeps a list of daemons writes it at the moment when the daemon is ready; with mdns it announces itself.
+    The list of daemons is written at the moment of readiness; with mdns the daemon announces itself.
     """
     appeared: dict[str, threading.Event] = {}
 
@@ -315,12 +315,12 @@ def seconds_to_first_run(way: str) -> float:
             assert appeared.setdefault(at, threading.Event()).wait(DEADLINE_S)
         with load(affine_model(), runtime.device(at) if way in names else at) as session:
             question, answer = affine_questions(1)[0]
-            assert np.array_equal(runs_of(session)(question), answer)
+            assert np.array_equal(run_function(session)(question), answer)
             return time.perf_counter() - began
 
 
-def longest(flags: Iterable[bool]) -> int:
-    """Return the length of the longest sequence of true values."""
+def longest_streak(flags: Iterable[bool]) -> int:
+    """Return the length of the longest run of true values."""
     return max((len(list(same)) for flag, same in groupby(flags) if flag), default=0)
 
 
@@ -328,7 +328,7 @@ def longest(flags: Iterable[bool]) -> int:
 
 
 def verdict(outcome: Outcome) -> str:
-    """Count what went wrong, on the terminal with the reasons."""
+    """Return the counts of failed and wrong runs; print the reasons to stderr."""
     for failure, count in outcome.failures.most_common(5):
         print(f"{count} x {failure}", file=sys.stderr)
     return f"{outcome.failed} failed and {outcome.wrong} wrong of {outcome.runs + outcome.failures.total()} runs"
@@ -339,7 +339,7 @@ def milliseconds(outcome: Outcome) -> str:
 
 
 def ratio(first: Sequence[float], second: Sequence[float]) -> str:
-    """Return the median of the rounds' ratios of the second to the first, with the quartiles."""
+    """Return the median and quartiles of second / first over all rounds."""
     middle, quartiles = spread(after / before for before, after in zip(first, second, strict=True))
     return f"{middle}x ({quartiles})"
 
@@ -351,7 +351,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write the table into docs/guides/pools.md")
     options = parser.parse_args()
     harness.is_brief = options.brief
-    report = Report("A fleet", "", ("work", "to reach", "reached", "in the same run"))
+    report = Report("A fleet", "", ("case", "target", "result", "reference in the same run"))
     for name in options.only:
         shown = len(report.rows)
         MEASURES[name](report)
@@ -362,7 +362,7 @@ def main() -> None:
 
 
 def write(report: Report) -> None:
-    """Put these rows in the place of those that the page has of the same work, or below them."""
+    """Replace the page's rows of the same cases with these rows, and append the others."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
     old, _, after = rest.partition(END)
     lines = [line for line in old.splitlines() if line.startswith("| ")][2:]

@@ -1,12 +1,12 @@
-"""Counts the Python frames of a small run, from `Executor.run_sync` to the backend and back.
+"""Count of the Python frames of a small run, from `Executor.run_sync` to the backend and back.
 
     python benchmarks/frames.py [--list]
 
-A daemon and a client share this process, and every thread reports each frame of nnrt that it enters or resumes (the
-`call` events of `sys.setprofile`; a comprehension is a frame before Python 3.12). What runs below the package of a
-backend is the backend's; all else is the side's whose thread it is, and a thread is the daemon's if it runs code of the
-daemon. Of many runs the one with the fewest frames is shown: heartbeats fall into some, and a run that took long, as
-some do where they are watched, lets the daemon use another thread for the next.
+A daemon and a client share this process, and every thread records each frame of nnrt that it enters or resumes (the
+`call` events of `sys.setprofile`; before Python 3.12 a comprehension is a frame). Frames below a backend's package
+count for the backend. All others count for the side that owns the thread; a thread that runs code of the daemon is the
+daemon's. Shown is the run with the fewest frames of many: heartbeats fall into some runs, and after a slow run, which
+profiling makes likely, the daemon uses another thread for the next.
 """
 
 import sys
@@ -33,17 +33,17 @@ _ROOT = f"{Path(nnrt_hdi.__file__).parent.parent}/"
 
 
 class Entered(NamedTuple):
-    """A frame that a thread entered."""
+    """Frame that a thread entered."""
 
     file: str
     name: str
-    # Its method's class, if it is a method.
+    # Class of the method, or empty for a function.
     owner: str
     thread: int
 
 
 class Recorder:
-    """Notes the frames that all threads enter and leave, as quickly as it can: daemons go by what runs take."""
+    """Record of the frames that all threads enter and leave. It is fast, as daemons adapt to the duration of runs."""
 
     def __init__(self) -> None:
         self.events: list[tuple[int, CodeType, bool]] = []
@@ -58,10 +58,10 @@ class Recorder:
             self.events.append((threading.get_ident(), code, event == "call"))
 
     def frames(self) -> dict[str, list[Entered]]:
-        """Those of nnrt by the sides they belong to."""
+        """Return the frames of nnrt by side."""
         daemon_threads = {thread for thread, code, _ in self.events if "/nnrt_device_service/" in code.co_filename}
         sides: dict[str, list[Entered]] = {side: [] for side in SIDES}
-        # How deep each thread is in a backend.
+        # Number of open backend frames per thread.
         depth: Counter[int] = Counter()
         for thread, code, begins in self.events:
             file = code.co_filename
@@ -76,8 +76,8 @@ class Recorder:
         return sides
 
 
-def undisturbed_run(address: str, settings: Settings, recorder: Recorder) -> dict[str, list[Entered]]:
-    """Return the frames of a run of 1 KB that no other work interrupts."""
+def record_run(address: str, settings: Settings, recorder: Recorder) -> dict[str, list[Entered]]:
+    """Return the frames of the 1 KB run with the fewest frames."""
     runs: list[dict[str, list[Entered]]] = []
     x = np.ones(256, np.float32)
     with executor_of(identity(), address, settings) as executor:
@@ -114,14 +114,14 @@ def show(carrier: str, run: dict[str, list[Entered]], lists: bool) -> None:
 
 def main() -> None:
     recorder = Recorder()
-    # Before any thread starts: each has the function that was set when it did.
+    # Set before any thread starts, because a thread takes the function at its start.
     threading.setprofile(recorder)
     with tempfile.TemporaryDirectory() as folder:
         daemon = Daemon(Device(load_backend("reference"), DaemonSettings()), DaemonSettings())
         try:
             (address,) = daemon.start([f"unix:{folder}/device"])
             for carrier, settings in (("local socket", Settings()), ("gRPC", Settings(share_memory=False))):
-                show(carrier, undisturbed_run(address, settings, recorder), "--list" in sys.argv)
+                show(carrier, record_run(address, settings, recorder), "--list" in sys.argv)
         finally:
             daemon.stop()
 

@@ -1,8 +1,8 @@
-"""Daemons, client processes, measurements in turns, and tables, for all benchmarks.
+"""Shared parts of all benchmarks: daemons, client processes, alternating measurements, and tables.
 
-A benchmark is a function that measures alternatives and returns tables. It takes rounds, and measures each alternative
-once in a round. On a shared machine a time alone says little. So tables show the ratio of two figures of one round, and
-the quartiles of all rounds.
+A benchmark is a function that measures alternatives and returns tables. It takes several rounds and measures each
+alternative once per round. On a shared machine a single time proves little, so tables show the ratio of two figures of
+the same round, and the quartiles over all rounds.
 """
 
 import json
@@ -27,10 +27,10 @@ from rich.console import Console
 from rich.table import Table
 
 ROOT = Path(__file__).resolve().parent.parent
-# Elements of float32.
+# Number of float32 elements.
 SIZES = {"1 KB": 256, "600 KB": 3 * 224 * 224, "64 MB": 16 << 20}
 ROUNDS, RUNS = 30, 100
-# Selects the clock of all threads of a process, in user and kernel mode, as clock_getcpuclockid(3) does.
+# Clock ID bits for a process' user and kernel time over all threads, see clock_getcpuclockid(3).
 _OF_ALL_THREADS = 2
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ is_brief = False
 
 
 def at_most(count: N, brief: N) -> N:
-    """Return how many rounds, runs or seconds to measure: `count`, or at most `brief` where `is_brief`."""
+    """Return `count` rounds, runs or seconds, or at most `brief` if `is_brief`."""
     return min(count, brief) if is_brief else count
 
 
@@ -51,7 +51,7 @@ def at_most(count: N, brief: N) -> N:
 
 @dataclass
 class Report:
-    """Table of figures, with a title and a text that says what was measured."""
+    """Table of figures with a title and a text that says what was measured."""
 
     title: str
     about: str
@@ -59,13 +59,12 @@ class Report:
     rows: list[Sequence[str]] = field(default_factory=list)
 
     def add(self, *cells: str) -> None:
-        """Add a row."""
         self.rows.append(cells)
 
     def add_ways(self, case: Sequence[str], rounds: Mapping[str, Sequence[float]], base: str, scale: float = 1) -> None:
-        """Add a row for each way: its figure and its ratio to the figure of `base`, in the round with the median ratio.
+        """Add a row per alternative: its figure and its ratio to `base`, from the round with the median ratio.
 
-        `case` are the first cells of each row. Figures are shown multiplied by `scale`.
+        `case` has the first cells of each row. Figures are multiplied by `scale`.
         """
         for name, figures in rounds.items():
             self.add(*case, name, *pair_cells(zip(rounds[base], figures, strict=True), scale=scale)[1:])
@@ -78,11 +77,11 @@ class Report:
         Console(width=None if sys.stdout.isatty() else 180).print(table)
 
     def markdown(self) -> str:
-        """Return the title, the text and the table as Markdown."""
+        """Return title, text and table as Markdown."""
         return "\n".join([f"## {self.title}", "", self.about, "", self.table()])
 
     def table(self) -> str:
-        """Return the rows alone, as Markdown."""
+        """Return only the table as Markdown."""
         rows = (self.columns, ["---"] * len(self.columns), *self.rows)
         return "\n".join([*("| " + " | ".join(row) + " |" for row in rows), ""])
 
@@ -90,10 +89,11 @@ class Report:
 def pair_cells(
     pairs: Iterable[tuple[float, float]], ratios: str = ".2f", scale: float = 1
 ) -> tuple[str, str, str, str]:
-    """Return four cells about pairs of figures, one pair a round.
+    """Return four cells for pairs of figures, one pair per round.
 
-    They are both figures of the round with the median ratio, this ratio (second to first), and the quartiles of all.
-    The median of each column would be of another round, and their quotient a ratio that nobody measured.
+    The cells are both figures of the round with the median ratio, this ratio (second to first), and the quartiles of
+    all ratios. The figures are not the columns' medians: these would come from different rounds, and their quotient
+    would not be a measured ratio.
     """
     rounds = sorted(pairs, key=lambda pair: pair[1] / pair[0])
     first, second = rounds[(len(rounds) - 1) // 2]
@@ -108,7 +108,7 @@ def spread(figures: Iterable[float], digits: str = ".2f") -> tuple[str, str]:
 
 
 def machine() -> str:
-    """Describe the machine that the figures were taken on."""
+    """Return a description of the machine."""
     return (
         f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()},"
         f" grpcio {version('grpcio')}, protobuf {version('protobuf')}, numpy {version('numpy')}"
@@ -116,7 +116,7 @@ def machine() -> str:
 
 
 def _figure(number: float) -> str:
-    """Write three digits or more: a reader who divides two such figures gets their ratio."""
+    """Return a number with at least three digits, so that readers who divide two figures get their ratio."""
     return f"{number:.0f}" if number >= 100 else f"{number:.3g}"
 
 
@@ -124,9 +124,9 @@ def _figure(number: float) -> str:
 
 
 def in_rounds(ways: Mapping[str, Callable[[], T]], rounds: int = ROUNDS) -> dict[str, list[T]]:
-    """Measure each way once in every round; return its figures by its name.
+    """Measure each alternative once per round and return its figures by name.
 
-    Each round has another order. A round before the first warms up and is not counted.
+    The order changes randomly from round to round. A warm-up before the first round is not counted.
     """
     figures: dict[str, list[T]] = {name: [] for name in ways}
     order = random.Random(0)  # noqa: S311  (no secret)
@@ -138,26 +138,26 @@ def in_rounds(ways: Mapping[str, Callable[[], T]], rounds: int = ROUNDS) -> dict
     return figures
 
 
-def in_turns(one: Run, other: Run, runs: int = RUNS, rounds: int = ROUNDS) -> list[tuple[float, float]]:
-    """Measure two functions in rounds; return for each round the median µs of a call of one and of the other."""
+def alternate(one: Run, other: Run, runs: int = RUNS, rounds: int = ROUNDS) -> list[tuple[float, float]]:
+    """Measure two functions in rounds and return each round's median µs per call of both."""
     figures = in_rounds({name: partial(median_us, run, runs) for name, run in (("one", one), ("other", other))}, rounds)
     return list(zip(figures["one"], figures["other"], strict=True))
 
 
 def median_us(run: Run, runs: int = RUNS) -> float:
-    """Call a function some times; return the median of the times in µs."""
+    """Call a function `runs` times and return the median duration in µs."""
     return statistics.median(seconds(run) for _ in range(at_most(runs, 5))) * 1e6
 
 
 def seconds(run: Run) -> float:
-    """Call a function; return the seconds that it took."""
+    """Call a function and return its duration in seconds."""
     began = time.perf_counter()
     run()
     return time.perf_counter() - began
 
 
-def processor_s(pids: Iterable[int]) -> float:
-    """Return the processor time that these processes have taken, in seconds."""
+def cpu_seconds(pids: Iterable[int]) -> float:
+    """Return the CPU time that these processes have used, in seconds."""
     return sum(time.clock_gettime(~pid << 3 | _OF_ALL_THREADS) for pid in pids)
 
 
@@ -165,14 +165,14 @@ def processor_s(pids: Iterable[int]) -> float:
 
 
 class Daemon(NamedTuple):
-    """A daemon in a process of its own."""
+    """Daemon process."""
 
     address: str
     pid: int
 
 
 def environment(checkout: Path = ROOT) -> dict[str, str]:
-    """Return the environment for a process that is to run the code of a checkout and find the backends of the tests."""
+    """Return the environment of a process that runs a checkout's code and finds the tests' backends."""
     tests = [ROOT / "tests" / "plugins", ROOT / "tests"]
     folders = [checkout, *sorted(path for path in (checkout / "backends").iterdir() if path.is_dir()), *tests]
     return {**os.environ, "PYTHONPATH": ":".join(map(str, folders))}
@@ -180,7 +180,10 @@ def environment(checkout: Path = ROOT) -> dict[str, str]:
 
 @contextmanager
 def device_daemon(listen: str = "127.0.0.1:0", *arguments: str, checkout: Path = ROOT) -> Iterator[Daemon]:
-    """Start a daemon of a checkout, of the reference backend unless the arguments say otherwise; kill it afterwards."""
+    """Start a daemon of a checkout, and kill it afterwards.
+
+    Its backend is the reference unless the arguments name another.
+    """
     command = [sys.executable, "-m", "nnrt_device_service", "serve", "--listen", listen, *arguments]
     where: Any = {"cwd": checkout, "env": environment(checkout)}  # With -m the working directory comes first.
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, **where) as process:
@@ -192,7 +195,7 @@ def device_daemon(listen: str = "127.0.0.1:0", *arguments: str, checkout: Path =
 
 
 class Work(NamedTuple):
-    """Report of a client process: how many runs ended, the median time of one, and the time that all took."""
+    """Report of a client process: completed runs, their median latency, and the elapsed time."""
 
     runs: int
     median_us: float
@@ -200,7 +203,7 @@ class Work(NamedTuple):
 
 
 class Client:
-    """A client in a process of its own (see working_client.py). Made by `clients`."""
+    """Client process (see working_client.py). Created by `clients`."""
 
     def __init__(self, command: Sequence[str], checkout: Path) -> None:
         self._process = subprocess.Popen(
@@ -213,23 +216,23 @@ class Client:
         self._line()
 
     def begin(self, seconds: float) -> None:
-        """Tell the client to work for so long."""
+        """Ask the client to work for some seconds."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{seconds}\n")
         self._process.stdin.flush()
 
     def end(self) -> Work:
-        """Wait until the client has worked; return its report."""
+        """Wait until the client has finished its work and return its report."""
         return Work(*json.loads(self._line()))
 
     def close(self) -> None:
-        """End the client: it reads the end of its input."""
+        """Close the client's standard input, which ends it."""
         self._process.communicate()
 
     def _line(self) -> str:
         assert self._process.stdout is not None
         if not (line := self._process.stdout.readline()):
-            raise RuntimeError(f"a client ended before it wrote anything: {self._process.args!r}")
+            raise RuntimeError(f"a client ended without output: {self._process.args!r}")
         return line
 
 
@@ -241,7 +244,7 @@ def clients(
     command: Sequence[str] = (sys.executable, str(ROOT / "benchmarks" / "working_client.py")),
     checkout: Path = ROOT,
 ) -> Iterator[list[Client]]:
-    """Start client processes, and wait until all are ready to work; `options` are those of working_client.py."""
+    """Start client processes and wait until all are ready; `options` are those of working_client.py."""
     with ExitStack() as stack:
         crowd = []
         for _ in range(count):
@@ -253,7 +256,7 @@ def clients(
 
 
 def work(crowd: Sequence[Client], window_s: float) -> list[Work]:
-    """Let all clients work at the same time, for `window_s` seconds. Returns their reports."""
+    """Let all clients work at the same time for `window_s` seconds and return their reports."""
     window_s = at_most(window_s, 0.2)
     for client in crowd:
         client.begin(window_s)
@@ -261,15 +264,15 @@ def work(crowd: Sequence[Client], window_s: float) -> list[Work]:
 
 
 def per_second(works: Iterable[Work]) -> float:
-    """Add up the runs per second of clients that worked at the same time."""
+    """Return the total runs per second of clients that worked at the same time."""
     return sum(each.runs / each.seconds for each in works)
 
 
 @contextmanager
-def served(serve: Callable[..., None], *arguments: Any) -> Iterator[Connection]:
-    """Call a function in another process with one end of a pipe; gives the other end.
+def call_in_process(serve: Callable[..., None], *arguments: Any) -> Iterator[Connection]:
+    """Call a function with one end of a pipe in another process, and yield the other end.
 
-    The function returns when the pipe is closed, which happens at the end of the block.
+    The function must return when the pipe is closed, which happens at the end of the block.
     """
     context = mp.get_context("spawn")
     pipe, there = context.Pipe()

@@ -1,7 +1,7 @@
-"""How fast the reference kernels are, per operator, beside ONNX Runtime with one thread.
+"""Speed of the reference kernels per operator, compared with ONNX Runtime with one thread.
 
-Each operator computes float32 tensors of a realistic size; images are NCHW for both. The ONNX models are those of the
-tests' oracles. Both sides run in this process, in turns.
+Each operator computes float32 tensors of a realistic size; images are NCHW on both sides. The ONNX models are those of
+the tests' oracles. Both sides run in this process, alternately.
 """
 
 import statistics
@@ -32,7 +32,10 @@ Case = tuple[NodeType, Sequence[Any], dict[str, Any]]
 
 
 def cases() -> Iterator[Case]:
-    """Node types with the shapes of their operands (an array is a constant) and attributes, family by family."""
+    """Yield node types, their operands and attributes, family by family.
+
+    An operand is a shape, or an array if the operand is constant.
+    """
     yield from (
         (N.ACTIVATION, [TOKENS], {"activation_type": kind}) for kind in (ActivationType.RELU, ActivationType.GELU)
     )
@@ -76,9 +79,9 @@ def cases() -> Iterator[Case]:
 
 def measure() -> Iterator[Report]:
     report = Report(
-        "Reference kernels beside ONNX Runtime",
-        "float32, both sides with one thread, in one process in turns: the round with the median ratio of"
-        f" {ROUNDS}. The ratio says how many times slower the reference backend is.",
+        "Reference kernels compared with ONNX Runtime",
+        f"float32, both sides with one thread in one process, in {ROUNDS} alternating rounds; shown is the round with"
+        " the median ratio. ratio: time of the reference backend divided by time of ONNX Runtime.",
         ("family", "operator", "operands", "reference ms", "ONNX Runtime ms", "ratio"),
     )
     for node_type, operands, attrs in cases():
@@ -99,7 +102,7 @@ def _is_constant(operand: Any) -> bool:
 
 
 def _runs(node_type: NodeType, operands: Sequence[Any], attrs: dict[str, Any]) -> dict[str, Run]:
-    """Make what runs the node there, and what runs it here."""
+    """Return functions that run the node in ONNX Runtime and in the reference backend."""
     random = np.random.default_rng(0)
     arrays = [given if _is_constant(given) else random.uniform(0.5, 2, given).astype(np.float32) for given in operands]
     layouts = [Format.NCHW if array.ndim == 4 else Format.NONE for array in arrays]

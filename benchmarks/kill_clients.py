@@ -1,8 +1,8 @@
-"""Kills clients of one daemon at random moments, and looks at what it still holds of them.
+"""Stress test that kills clients of one daemon at random moments and checks that it frees all their memory.
 
     PYTHONPATH=tests python benchmarks/kill_clients.py
 
-What the clients are doing: tests/killed_clients.py.
+tests/killed_clients.py says what the clients do.
 """
 
 import argparse
@@ -13,14 +13,14 @@ from killed_clients import BACK_S, LEASE_S, Aftermath, Holdings, kill_clients
 from observer import Observer
 
 MIB = 1 << 20
-# Pools of threads and of memory grow while the first ones come.
+# Clients killed before the measurement, while thread and memory pools still grow.
 WARM_UP = 60
 
 
 def table(count: int, aftermath: Aftermath) -> Report:
     back_s = max(aftermath.back_after_s, 0.0)
-    title = f"{count} clients killed: back {back_s:.1f} s after the lease of the last ({BACK_S:g} are allowed)"
-    report = Report(title, "", ("what the daemon holds", "before", "at most", "after"))
+    title = f"{count} clients killed: all freed {back_s:.1f} s after the last lease (limit: {BACK_S:g} s)"
+    report = Report(title, "", ("resource in use", "before", "maximum", "after"))
     for name, *numbers in zip(Holdings._fields, aftermath.before, aftermath.most, aftermath.after, strict=True):
         if name.endswith("_bytes"):
             report.add(name.removesuffix("_bytes").replace("_", " ") + " MiB", *(f"{n / MIB:.1f}" for n in numbers))
@@ -32,7 +32,7 @@ def table(count: int, aftermath: Aftermath) -> Report:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--clients", type=int, default=1000, help="how many clients to kill (default 1000)")
-    parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills (default 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the moments of the kills (default 0)")
     options = parser.parse_args()
     daemon = DaemonProcess("--lease-s", str(LEASE_S))
     try:

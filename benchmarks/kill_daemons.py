@@ -1,10 +1,10 @@
-"""Kills daemons in the middle of runs, and counts the runs that hang or end wrongly.
+"""Stress test that kills daemons during runs, and counts the runs that hang or end wrongly.
 
     python benchmarks/kill_daemons.py [--kills 200]
 
-At each kill a client has RUNS asynchronous runs of several executors under way or waiting, and one thread in
-`run_sync`. A run hangs that has not ended HANG_S later. It counts as crashed if it ends twice, or with anything but a
-result or the death of its daemon.
+At each kill a client has RUNS asynchronous runs of several executors in flight or queued, and one thread in `run_sync`.
+A run that has not ended HANG_S later hangs. A run counts as crashed if it ends twice, or with anything but a result or
+its daemon's death.
 """
 
 import argparse
@@ -30,7 +30,7 @@ SIZE = 256
 
 
 class Kill(NamedTuple):
-    """Outcome of one kill: how many runs ended in which way, and the seconds from the kill to the last end."""
+    """Result of one kill: runs by outcome, and the seconds from the kill to the end of the last run."""
 
     hung: int
     crashed: int
@@ -40,10 +40,7 @@ class Kill(NamedTuple):
 
 
 class Ends:
-    """Record of how each run ended, by its number, and when the last one did.
-
-    The thread in `run_sync` has the number RUNS.
-    """
+    """Record of how each run ended, keyed by the run's number. The run in `run_sync` has the number RUNS."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -51,22 +48,22 @@ class Ends:
         self.last_at = 0.0
 
     def on_run_done(self, run: int, _: Any, error: NnrtError | None) -> None:
-        """Take the callback of a run that ended with its daemon alive."""
+        """Record a run that ended while its daemon was alive. Callback of executors."""
         self.add(run, "done" if error is None else "crashed")
 
     def on_service_died(self, run: int) -> None:
-        """Take the callback of a run whose daemon has died."""
+        """Record a run whose daemon has died. Callback of executors."""
         self.add(run, "died")
 
     def add(self, run: int, way: str) -> None:
-        """Note that a run has ended: "done", "died" or "crashed"."""
+        """Record that a run has ended: "done", "died" or "crashed"."""
         with self._changed:
             self.ways[run].append(way)
             self.last_at = time.monotonic()
             self._changed.notify_all()
 
     def wait(self) -> bool:
-        """Wait until all runs have ended, HANG_S at most; false if some have not."""
+        """Wait up to HANG_S until all runs have ended; return whether they have."""
         with self._changed:
             return self._changed.wait_for(lambda: all(self.ways.values()), HANG_S)
 
@@ -81,7 +78,7 @@ def model() -> Model:
 
 
 def kill_once(graph: Model, after_s: float) -> Kill:
-    """Start a daemon and runs on it, kill it so much later, and wait for the ends of the runs."""
+    """Start a daemon and runs on it, kill it after `after_s`, and wait until the runs have ended."""
     x = [np.ones((SIZE, SIZE), np.float32)]
     ends = Ends()
     with (
@@ -122,7 +119,7 @@ def kill_once(graph: Model, after_s: float) -> Kill:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--kills", type=int, default=200, help="how many daemons to kill (default 200)")
-    parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills (default 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the moments of the kills (default 0)")
     options = parser.parse_args()
     moments = np.random.default_rng(options.seed)
     kills = [kill_once(model(), float(moments.uniform(0.0, 0.05))) for _ in range(options.kills)]

@@ -1,9 +1,9 @@
-"""KServe's server, or a client of it, in a process of its own, by the interpreter that has KServe.
+"""KServe's server or client in a process of its own, started with a Python that has KServe.
 
     python benchmarks/kserve_peer.py ADDRESS OPTIONS
 
-A client does what working_client.py does. Without arguments it is a server, which says where it is reached, and ends
-with its standard input.
+The client does what working_client.py does. Without arguments the process is a server, which prints its address and
+ends with its standard input.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from working_client import obey
+from working_client import work_on_request
 
 PEER = __file__
 MODEL = "identity"
@@ -27,7 +27,7 @@ ANY_LENGTH = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_l
 
 @contextmanager
 def kserve_server(python: str) -> Iterator[str]:
-    """Start KServe's server; gives its address."""
+    """Start KServe's server and yield its address."""
     with subprocess.Popen([python, PEER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield process.stdout.readline().strip()
@@ -35,7 +35,7 @@ def kserve_server(python: str) -> Iterator[str]:
 
 
 async def serve() -> None:
-    """Serve as `kserve.ModelServer` does for gRPC, but on the loopback alone and with no HTTP beside."""
+    """Serve gRPC like `kserve.ModelServer`, but only on the loopback and without HTTP."""
     import grpc
     from kserve import InferOutput, InferRequest, InferResponse, Model, ModelRepository, logging
     from kserve.protocol.dataplane import DataPlane
@@ -68,7 +68,7 @@ async def serve() -> None:
 
 
 def ask(address: str, elements: int) -> None:
-    """Ask by KServe's own client."""
+    """Send requests with KServe's own client."""
     from kserve import InferenceGRPCClient, InferInput, InferRequest
 
     x = np.ones(elements, np.float32)
@@ -89,7 +89,7 @@ def ask(address: str, elements: int) -> None:
             stamps.append(time.perf_counter())
         return [end - begin for begin, end in pairwise(stamps)]
 
-    obey(lambda window_s: loop.run_until_complete(work(window_s)))
+    work_on_request(lambda window_s: loop.run_until_complete(work(window_s)))
     loop.run_until_complete(client.close())
 
 

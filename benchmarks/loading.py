@@ -44,8 +44,8 @@ def build_at_once(model: Model, backend: str, count: int) -> tuple[float, int, i
 def measure() -> Iterator[Report]:
     report = Report(
         f"One model, {CLIENTS} clients at once",
-        f"A model of {LAYERS} matrices (104 MB) is built in a new daemon: by one client, and by {CLIENTS} in one process"
-        " at the same time. The time ends when the last client has the model.",
+        f"A model of {LAYERS} matrices (104 MB) is built in a new daemon: by one client, and by {CLIENTS} at the same"
+        " time, in one process. The time ends when the last client has the model.",
         ("backend", "1 client ms", f"{CLIENTS} clients ms", "ratio", "quartiles", "compilations", "MB sent"),
     )
     model = from_onnx(matrices().SerializeToString())

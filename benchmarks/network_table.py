@@ -1,9 +1,9 @@
-"""Networks of all families beside ONNX Runtime in this process: how each comes in, how equal, how fast.
+"""Table of networks of all families compared with ONNX Runtime in this process: import, accuracy, speed.
 
     python benchmarks/export_networks.py            writes them to build/networks, once; needs torch
     PYTHONPATH=tests:tests/onnx_import python benchmarks/network_table.py --write
 
-`make networks` does both. `--only resnet` takes some of them, `--check` measures nothing.
+`make networks` does both. `--only resnet` selects networks, `--check` measures nothing.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from harness import ROOT, Report, device_daemon, in_rounds, in_turns, machine, median_us, pair_cells, seconds
+from harness import ROOT, Report, alternate, device_daemon, in_rounds, machine, median_us, pair_cells, seconds
 from numpy.typing import NDArray
 from onnx import numpy_helper
 from onnx_networks import in_process_session
@@ -28,7 +28,7 @@ from nnrt_client import ModelSession, NnrtError, load
 
 FOLDER = Path("build/networks")
 PAGE = ROOT / "docs/reference/networks.md"
-COLUMNS = ("network", "exporter", "format", "came in", "equal within", "in process ms", "ms", "ratio", "load ratio")
+COLUMNS = ("network", "exporter", "format", "imported as", "equal within", "in process ms", "ms", "ratio", "load ratio")
 FAMILIES = (
     "classification",
     "vision transformers",
@@ -42,19 +42,20 @@ FAMILIES = (
 FORMATS = ("fp32", "fp16", "QDQ", "QOperator", "dynamic int8")
 ABOUT = """\
 Networks of all families, defined in [benchmarks/families](../../benchmarks/families) with random weights, exported from
-torch by both of its exporters, and written in other formats by ONNX Runtime's own tools. Each file is given to
-`nnrt_client.load` as it is, with the dimensions open that an application would leave open, on a daemon of this host
-with the onnxruntime backend, and run in two sizes beside ONNX Runtime in the client's process: the same file, as many
-threads, which don't spin while they wait (the backend's default).
+torch by both of its exporters, and written in other formats by ONNX Runtime's own tools. `nnrt_client.load` loads each
+file unchanged, with the dimensions open that an application would leave open, on a daemon of this host with the
+onnxruntime backend. Each network runs in two sizes, compared with ONNX Runtime in the client's process: the same file
+and the same number of threads, which don't spin while they wait (the backend's default).
 
-- **came in**: as NNRt's operators, which every device may run; as a program, the file as it is, which ONNX Runtime
-  runs; or why not.
-- **equal within**: the largest difference to ONNX Runtime in process, as a part of the largest element of the output;
-  of integers behind an output in their steps.
-- **in process ms**, **ms**, **ratio**: of the round whose ratio is the median, of rounds taken in turns. Where a
-  run takes less than a millisecond, the way to another process and back is most of it.
-- **load ratio**: `load` without any cache to a session of ONNX Runtime in process, the median of rounds taken in
-  turns.
+- **imported as**: NNRt's operators, which any device may run; a program, which is the unchanged file and runs on ONNX
+  Runtime; or the reason why not.
+- **equal within**: largest difference to ONNX Runtime in process, relative to the largest element of the output; in
+  quantization steps for outputs that are dequantized from integers.
+- **in process ms**, **ms**, **ratio**: latency in process, latency on the daemon, and the second divided by the first,
+  of the round with the median ratio of several alternating rounds. In runs below a millisecond the way to another
+  process and back takes most of the time.
+- **load ratio**: time of `load` without a cache divided by the time to open an ONNX Runtime session in process, median
+  of alternating rounds.
 
 `make networks` measures it again.
 """
@@ -63,7 +64,7 @@ ROUNDS = 7
 LOAD_ROUNDS = 3
 ROUND_S = 0.03
 MOST_RUNS = 30
-# Of the largest element; int8 that is multiplied out by other kernels differs in single steps, which add up.
+# Relative to the largest element. With other int8 kernels results differ by single steps, which add up.
 TOLERANCES = {"fp32": 1e-3, "fp16": 2e-2}
 INT8_TOLERANCE = 0.1
 
@@ -72,31 +73,31 @@ Arrays = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Exported:
-    """An ONNX file that export_networks.py wrote, with what lies beside it."""
+    """ONNX file that export_networks.py wrote, with its .npz file."""
 
     path: Path
 
     @cached_property
     def about(self) -> dict[str, str]:
-        """Say what it is: family, network, exporter, format."""
+        """Family, network, exporter and format."""
         return {name: str(array) for name, array in self._under("about").items()}
 
     @cached_property
     def feeds(self) -> list[Arrays]:
-        """The inputs of each run."""
+        """Inputs of each run."""
         runs = [self._under(str(run)) for run in range(2)]
         return [run for run in runs if run]
 
     @cached_property
     def constants(self) -> dict[str, int]:
-        """The inputs that an application always gives alike."""
+        """Inputs for which an application always gives the same value."""
         return {
             name.partition(" ")[2]: int(value) for name, value in self.about.items() if name.startswith("constant ")
         }
 
     @cached_property
     def steps(self) -> dict[str, float]:
-        """The size of a step of those outputs that are made of integers."""
+        """Quantization step of each output that is dequantized from integers."""
         graph = onnx.load(self.path).graph
         scales = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
         outputs = {info.name for info in graph.output}
@@ -112,11 +113,14 @@ class Exported:
 
 
 class Different(Exception):
-    """The two sides don't agree."""
+    """The two sides compute different results."""
 
 
-def compared(network: Exported, ours: Arrays, theirs: Sequence[NDArray[Any]]) -> tuple[float, float]:
-    """Return the largest difference, relative to the largest element and in steps of integers. Raises Different."""
+def compare(network: Exported, ours: Arrays, theirs: Sequence[NDArray[Any]]) -> tuple[float, float]:
+    """Return the largest difference, relative to its output's largest element and in quantization steps.
+
+    Raises Different if it exceeds the tolerance.
+    """
     tolerance = TOLERANCES.get(network.about["format"], INT8_TOLERANCE)
     largest = steps = 0.0
     for (name, mine), other in zip(ours.items(), theirs, strict=True):
@@ -133,14 +137,14 @@ def compared(network: Exported, ours: Arrays, theirs: Sequence[NDArray[Any]]) ->
     return largest, steps
 
 
-def row_of(network: Exported, address: str, *, is_measured: bool) -> list[str]:
-    """Return the cells of a network. Raises NnrtError if it can't be imported, and Different."""
+def network_cells(network: Exported, address: str, *, is_measured: bool) -> list[str]:
+    """Return the cells of a network after its name. Raises NnrtError if the import fails, and Different."""
     local = in_process_session(network.path, THREADS)
     open_remote = partial(load, network.path, address, constants=network.constants, cache=False)
     with open_remote() as remote:
         varying = [{name: run[name] for name in run if name not in network.constants} for run in network.feeds]
         both = zip(varying, network.feeds, strict=True)
-        differences = [compared(network, remote.run(ours), local.run(None, dict(theirs))) for ours, theirs in both]
+        differences = [compare(network, remote.run(ours), local.run(None, dict(theirs))) for ours, theirs in both]
         largest, steps = (max(values) for values in zip(*differences, strict=True))
         equal = (
             f"{steps:.0f} step{'s' * (round(steps) != 1)}"
@@ -154,7 +158,7 @@ def row_of(network: Exported, address: str, *, is_measured: bool) -> list[str]:
         here = partial(local.run, None, dict(network.feeds[0]))
         there = partial(remote.run, varying[0])
         count = max(1, min(MOST_RUNS, int(ROUND_S / (median_us(here, 3) / 1e6))))
-        cells = pair_cells(in_turns(here, there, count, ROUNDS), scale=1e-3)
+        cells = pair_cells(alternate(here, there, count, ROUNDS), scale=1e-3)
         way = _way(remote)
     loads = in_rounds(
         {
@@ -171,7 +175,7 @@ def _way(session: ModelSession) -> str:
 
 
 def measure(networks: Sequence[Exported], *, is_measured: bool = True) -> list[Report]:
-    """One table per family."""
+    """Return one table per family."""
     reports: dict[str, Report] = {}
     with device_daemon("127.0.0.1:0", "--backend", "onnxruntime", "--option", f"threads={THREADS}") as (address, _):
         for network in networks:
@@ -179,7 +183,7 @@ def measure(networks: Sequence[Exported], *, is_measured: bool = True) -> list[R
             family = about["family"]
             report = reports.setdefault(family, Report(family[0].upper() + family[1:], "", COLUMNS))
             try:
-                cells = row_of(network, address, is_measured=is_measured)
+                cells = network_cells(network, address, is_measured=is_measured)
             except (NnrtError, Different) as error:
                 kind = "**differs**" if isinstance(error, Different) else "refused"
                 first, *rest = str(error).replace(f"{str(network.path)!r}: ", "").split("\n")
@@ -191,7 +195,7 @@ def measure(networks: Sequence[Exported], *, is_measured: bool = True) -> list[R
 
 
 def summary(rows: Sequence[Sequence[str]]) -> Report:
-    """How many files of each format came in, and how."""
+    """Return a table of how many files of each format were imported as operators or as programs, refused, or differ."""
     kinds = list(dict.fromkeys(_kind(row) for row in rows))
     report = Report("Summary", "", ("format", "files", *kinds))
     for form in FORMATS:
@@ -222,9 +226,9 @@ def write(reports: Sequence[Report]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="where export_networks.py has put them")
-    parser.add_argument("--only", default="", help="a part of the file names of those to take")
-    parser.add_argument("--check", action="store_true", help="compare only, and measure nothing")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where export_networks.py has written the networks")
+    parser.add_argument("--only", default="", help="take only files whose names contain this text")
+    parser.add_argument("--check", action="store_true", help="compare the results, and measure no times")
     parser.add_argument("--write", action="store_true", help=f"write docs/reference/{PAGE.name}")
     given = parser.parse_args()
     paths = [path.with_suffix(".onnx") for path in sorted(given.folder.glob("*.npz")) if given.only in path.name]

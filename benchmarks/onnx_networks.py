@@ -1,6 +1,7 @@
-"""Whole networks through the onnxruntime backend, beside ONNX Runtime in this process.
+"""Whole networks on the onnxruntime backend, compared with ONNX Runtime in this process.
 
-Both sides compute the same ONNX file with as many threads, which don't spin while they wait (the backend's default).
+Both sides compute the same ONNX file with the same number of threads, which don't spin while they wait (the backend's
+default).
 """
 
 import os
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 import onnxruntime
-from harness import Daemon, Report, Run, at_most, device_daemon, in_rounds, in_turns, pair_cells, processor_s, spread
+from harness import Daemon, Report, Run, alternate, at_most, cpu_seconds, device_daemon, in_rounds, pair_cells, spread
 from onnx_models import LIGHT, AnyArray, Graph, with_weights
 from working_client import executor_of, repeat
 
@@ -24,20 +25,20 @@ from nnrt_client import Settings, from_onnx
 
 ROUNDS, RUNS_PER_ROUND = 11, 4
 CLIENTS, CROWD_ROUNDS, WINDOW_S = 8, 4, 1.5
-# To a daemon on this host.
+# Transports to a daemon on this host.
 TRANSPORTS = {"shared memory": Settings(), "gRPC over TCP": Settings(share_memory=False)}
 
 
 # ---- networks
 
 
-def of_onnx(name: str) -> onnx.ModelProto:
-    """One of the networks that onnx brings along, with random weights."""
+def onnx_network(name: str) -> onnx.ModelProto:
+    """Return a network from the package onnx, with random weights."""
     return with_weights(onnx.load(LIGHT / f"light_{name}.onnx"))
 
 
 def encoder(blocks: int = 4, tokens: int = 128, width: int = 512, heads: int = 8) -> onnx.ModelProto:
-    """Build transformer encoder blocks, as BERT has them."""
+    """Return transformer encoder blocks as in BERT."""
     rng = np.random.default_rng(1)
     g = Graph()
 
@@ -75,8 +76,8 @@ def perceptron(layers: int = 4, batch: int = 64, width: int = 2048) -> onnx.Mode
 
 
 NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
-    "SqueezeNet": partial(of_onnx, "squeezenet"),
-    "ResNet-50": partial(of_onnx, "resnet50"),
+    "SqueezeNet": partial(onnx_network, "squeezenet"),
+    "ResNet-50": partial(onnx_network, "resnet50"),
     "encoder, 4 blocks": encoder,
     "perceptron, 4 layers": perceptron,
 }
@@ -92,14 +93,14 @@ def in_process_session(path: Path, threads: int) -> Any:
 
 
 def example(path: Path) -> dict[str, AnyArray]:
-    """Random inputs of a network."""
+    """Return random inputs of a network."""
     rng = np.random.default_rng(3)
     tensors = from_onnx(path).inputs
     return {tensor.desc.name: rng.normal(size=tensor.desc.shape or ()).astype("f4") for tensor in tensors}
 
 
 def require_equal(ours: Sequence[AnyArray], theirs: Sequence[AnyArray]) -> None:
-    """Two sides that compute different things are not compared."""
+    """Raise AssertionError unless both sides compute the same: otherwise the comparison would be void."""
     for mine, other in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-2, atol=1e-3 * np.abs(other).max())
 
@@ -109,22 +110,22 @@ def require_equal(ours: Sequence[AnyArray], theirs: Sequence[AnyArray]) -> None:
 
 def measure() -> Iterator[Report]:
     latency = Report(
-        "Networks beside ONNX Runtime in process",
-        "One run at a time through the onnxruntime backend, and in ONNX Runtime in the client's process:"
-        f" {ROUNDS} rounds of {RUNS_PER_ROUND} runs taken in turns; the ratio is the median of the rounds' ratios, with"
-        " their quartiles.",
+        "Networks compared with ONNX Runtime in process",
+        "One run at a time on the onnxruntime backend, and in ONNX Runtime in the client's process: p50 of"
+        f" {RUNS_PER_ROUND} runs, in {ROUNDS} alternating rounds. ratio: remote divided by in process, median over the"
+        " rounds, with quartiles.",
         ("network", "threads", "transport", "in process ms", "remote ms", "ratio", "quartiles"),
     )
     throughput = Report(
         f"Networks with {CLIENTS} clients",
-        f"Runs per second of {CLIENTS} sessions, each with a thread that runs, through the onnxruntime backend in"
-        f" shared memory, and of {CLIENTS} threads that share a session of ONNX Runtime in the client process:"
-        f" {CROWD_ROUNDS} rounds of {WINDOW_S} s taken in turns; the ratio is remote to in process. Then the"
-        " processor time of a run, in process, and of client and daemon, and the ratio that it would allow where no"
-        " processor ever waits.",
+        f"Runs per second of {CLIENTS} sessions with one thread each on the onnxruntime backend over shared memory, and"
+        f" of {CLIENTS} threads that share one ONNX Runtime session in the client process, in {CROWD_ROUNDS}"
+        f" alternating rounds of {WINDOW_S} s. ratio: remote divided by in process. Then CPU time per run in process,"
+        " in the client and in the daemon; CPU ratio: in process divided by client + daemon, which is the throughput"
+        " ratio that the CPU time would allow.",
         (
-            *("network", "threads", "in process /s", "remote /s", "ratio", "quartiles"),
-            *("in process ms", "client ms", "daemon ms", "ratio", "quartiles"),
+            *("network", "threads", "in process runs/s", "remote runs/s", "ratio", "quartiles"),
+            *("in process CPU ms", "client CPU ms", "daemon CPU ms", "CPU ratio", "quartiles"),
         ),
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -147,11 +148,11 @@ def _latency(here: Run, address: str, settings: Settings, path: Path) -> Sequenc
     with executor_of(from_onnx(path), address, settings) as executor:
         there = partial(executor.run_sync, list(example(path).values()))
         require_equal(there(), here())
-        return pair_cells(in_turns(here, there, RUNS_PER_ROUND, ROUNDS), ".3f", 1e-3)
+        return pair_cells(alternate(here, there, RUNS_PER_ROUND, ROUNDS), ".3f", 1e-3)
 
 
 class Work(NamedTuple):
-    """Work of a round: runs per second, and the processor time of each."""
+    """Result of a round: runs per second, and CPU time per run in the client and in the daemon."""
 
     per_s: float
     client_ms: float
@@ -162,7 +163,7 @@ def _throughput(here: Run, daemon: Daemon, path: Path) -> Sequence[str]:
     with ExitStack() as stack:
         executors = [stack.enter_context(executor_of(from_onnx(path), daemon.address)) for _ in range(CLIENTS)]
         there = [partial(executor.run_sync, list(example(path).values())) for executor in executors]
-        ways = {"here": partial(_work_of, [here] * CLIENTS, daemon.pid), "there": partial(_work_of, there, daemon.pid)}
+        ways = {"here": partial(_measure, [here] * CLIENTS, daemon.pid), "there": partial(_measure, there, daemon.pid)}
         local, remote = in_rounds(ways, CROWD_ROUNDS).values()
     pairs = list(zip(local, remote, strict=True))
     return (
@@ -174,11 +175,11 @@ def _throughput(here: Run, daemon: Daemon, path: Path) -> Sequence[str]:
     )
 
 
-def _work_of(runs: Sequence[Run], daemon: int) -> Work:
-    """Measure all of them together, each in a thread of its own, and the daemon of this pid."""
-    before = processor_s([os.getpid()]), processor_s([daemon])
+def _measure(runs: Sequence[Run], daemon: int) -> Work:
+    """Measure all runs together, each in a thread of its own, and the CPU time of this process and the daemon."""
+    before = cpu_seconds([os.getpid()]), cpu_seconds([daemon])
     with ThreadPoolExecutor(len(runs)) as threads:
         times = list(threads.map(lambda run: repeat(run, at_most(WINDOW_S, 0.1)), runs))
     count = sum(map(len, times))
-    client_s, daemon_s = processor_s([os.getpid()]) - before[0], processor_s([daemon]) - before[1]
+    client_s, daemon_s = cpu_seconds([os.getpid()]) - before[0], cpu_seconds([daemon]) - before[1]
     return Work(sum(len(each) / sum(each) for each in times), client_s / count * 1e3, daemon_s / count * 1e3)

@@ -1,4 +1,4 @@
-"""Measures what a canary, TLS and tracing cost a run."""
+"""Cost of a canary, TLS and tracing per run."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ HOST = "127.0.0.1"
 COLUMNS = ("option", "run", "without µs", "with µs", "ratio", "quartiles")
 
 
-class _Nowhere(SpanExporter):
+class _NullExporter(SpanExporter):
     """Exporter that drops all spans."""
 
     def export(self, spans: Sequence[Any]) -> SpanExportResult:
@@ -31,19 +31,19 @@ class _Nowhere(SpanExporter):
 
 
 def measure() -> Iterator[Report]:
-    """Measure runs with each option beside runs without it."""
+    """Measure runs with each option against runs without it."""
     report = Report(
         "What options cost a run",
-        f"Medians of up to {RUNS} runs of x + 0 without and with an option, in {ROUNDS} rounds taken in turns; and the"
-        " median of the rounds' ratios with its quartiles. In the first row neither side has one, which is the noise."
-        " The canary looks every second. With TLS a client shows a token as well; it is looked up when the session"
-        " opens, so a run costs what encryption costs. To have each of them traced, all runs are part of a sampled"
-        " span of the application, whose process has nothing else to do.",
+        f"p50 of up to {RUNS} runs of x + 0 without and with an option, in {ROUNDS} alternating rounds. ratio: with the"
+        " option divided by without, median over the rounds, with quartiles. In the first row neither side has an"
+        " option: it shows the noise. The canary runs every second. With TLS the client also has a token, which the"
+        " daemon checks when the session opens: a run pays only for encryption. In the last row of traces every run is"
+        " part of a sampled span of the application, in an otherwise idle process.",
         COLUMNS,
     )
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         provider = TracerProvider()
-        provider.add_span_processor(BatchSpanProcessor(_Nowhere()))
+        provider.add_span_processor(BatchSpanProcessor(_NullExporter()))
         set_tracer_provider(provider)
         stack.callback(provider.shutdown)
         plain, other, watched = (
@@ -54,11 +54,11 @@ def measure() -> Iterator[Report]:
         for option, address, settings, span in (
             ("none", other, Settings(), nullcontext),
             ("canary", watched, Settings(), nullcontext),
-            ("traces, part of no span", plain, Settings(trace=True), nullcontext),
-            ("traces, each of them", plain, Settings(trace=True), application),
+            ("tracing, no sampled span", plain, Settings(trace=True), nullcontext),
+            ("tracing, every run sampled", plain, Settings(trace=True), application),
         ):
             _add(report, (option, "1 KB, local socket"), (plain, Settings()), (address, settings), "1 KB", RUNS, span)
-        flags, secured = _secured(Path(folder))
+        flags, secured = _secure(Path(folder))
         tcp, tls = (stack.enter_context(device_daemon(f"{HOST}:0", *each)).address for each in ((), flags))
         for size, runs in (("1 KB", RUNS), ("600 KB", 20), ("64 MB", 1)):
             _add(report, ("TLS", f"{size}, TCP"), (tcp, Settings(share_memory=False)), (tls, secured), size, runs)
@@ -69,17 +69,17 @@ def _add(
     report: Report,
     case: Sequence[str],
     without: tuple[str, Settings],
-    with_it: tuple[str, Settings],
+    with_option: tuple[str, Settings],
     size: str,
     runs: int,
     span: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> None:
-    """Add a row: runs without an option beside runs with it, each with an address and settings of its own.
+    """Add a row: runs with an option against runs without it, each with an address and settings of its own.
 
     `span` is entered for each round of runs with the option.
     """
 
-    def spanned(run: Run) -> float:
+    def measure_in_span(run: Run) -> float:
         with span():
             return median_us(run, runs)
 
@@ -87,14 +87,14 @@ def _add(
     with ExitStack() as stack:
         off, on = (
             partial(stack.enter_context(executor_of(identity(SIZES[size]), address, settings)).run_sync, x)
-            for address, settings in (without, with_it)
+            for address, settings in (without, with_option)
         )
-        rounds = in_rounds({"off": partial(median_us, off, runs), "on": partial(spanned, on)})
+        rounds = in_rounds({"off": partial(median_us, off, runs), "on": partial(measure_in_span, on)})
     report.add(*case, *pair_cells(zip(rounds["off"], rounds["on"], strict=True)))
 
 
-def _secured(folder: Path) -> tuple[Sequence[str], Settings]:
-    """Make certificates and a token; return the daemon's flags and the client's settings that use them."""
+def _secure(folder: Path) -> tuple[Sequence[str], Settings]:
+    """Create certificates and a token; return the daemon's flags and the client's settings that use them."""
     certificate, key = Authority(folder / "keys").issue_server("daemon", [HOST], days=1)
     access = folder / "access"
     token = issue_token(folder, access, Identity("name", "alice", Role.COMPILE))

@@ -5,29 +5,30 @@
 
 | group | what its tables say |
 |---|---|
-| small | 1 KB and 600 KB on one host beside a Connection and a gRPC echo; 1 KB over TCP beside a unary call and beside
-          bare streams; 600 KB and 64 MB with Tensors and with arrays; 64 MB over TCP beside transfers by hand |
-| memory | a daemon with one model in one session and in eight, and after they have closed it |
-| loading | fifty clients that load the same model at once beside one |
-| crowds | 8 clients x 16 in flight beside one; 60 clients beside 8; batching; beside KServe's server (`make peers`
+| small | 1 KB and 600 KB on one host, compared with a Connection and a gRPC echo; 1 KB over TCP, compared with a unary
+          call and bare streams; 600 KB and 64 MB with Tensors and with arrays; 64 MB over TCP, compared with manual
+          transfers |
+| memory | a daemon with one model in eight sessions, compared with one session, and after all have closed it |
+| loading | fifty clients that load the same model at once, compared with one |
+| crowds | 8 clients x 16 in flight compared with one client; 60 clients with 8; batching; KServe's server (`make peers`
            installs it) |
-| shapes | runs of 10 and of 200 nodes with shapes that were never seen; a decoder with a growing cache |
+| shapes | runs of 10 and of 200 nodes with unseen shapes; a decoder with a growing cache |
 | stateful | a recurrent network, step by step |
 | options | what a canary, TLS and traces cost a run |
-| kernels | kernels of the reference backend, reductions among them, beside ONNX Runtime |
-| onnx_networks | ResNet-50 and other networks beside ONNX Runtime in process, for one client and for eight |
+| kernels | kernels of the reference backend, compared with ONNX Runtime |
+| onnx_networks | ResNet-50 and other networks, compared with ONNX Runtime in process, for one client and for eight |
 
-Some things have commands of their own:
+Other measurements have commands of their own:
 
 | command | prints |
 |---|---|
-| `make bench-fleet` (fleets.py) | pools of daemons under restarts and deaths |
-| `make networks` (network_table.py) | networks of all families beside ONNX Runtime in process |
-| frames.py | the Python frames of a small run |
-| kill_daemons.py, kill_clients.py | what goes wrong and what is left where processes are killed |
-| soak.py | what goes wrong where everything is done at once for minutes |
+| `make bench-fleet` (fleets.py) | pools of daemons during restarts and crashes |
+| `make networks` (network_table.py) | networks of all families, compared with ONNX Runtime in process |
+| frames.py | the number of Python frames of a small run |
+| kill_daemons.py, kill_clients.py | hangs, crashes and leaks after processes are killed |
+| soak.py | errors and memory of a daemon under mixed use for minutes |
 
-With --only nothing is written. With --brief a few rounds are made, which shows that a benchmark works, and no more.
+With --only, nothing is written. With --brief, few rounds are measured, which only shows that a benchmark works.
 """
 
 import argparse
@@ -36,13 +37,13 @@ import importlib
 import os
 from pathlib import Path
 
-# Before numpy is imported: the reference kernels are compared with one thread of ONNX Runtime.
+# Set before NumPy is imported: the reference kernels are compared with ONNX Runtime on one thread.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import harness
 
 PAGES = harness.ROOT / "docs/reference/performance"
-# The title of each group's page.
+# Title of each group's page.
 GROUPS = {
     "small": "Small and large runs",
     "memory": "Memory",
@@ -59,10 +60,10 @@ GROUPS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--only", nargs="+", choices=GROUPS, default=[*GROUPS], help="some of the groups; writes nothing"
+        "--only", nargs="+", choices=GROUPS, default=[*GROUPS], help="measure only these groups; write nothing"
     )
-    parser.add_argument("--brief", action="store_true", help="make a few rounds; writes nothing")
-    parser.add_argument("--against", type=Path, help="compare the small runs with those of another checkout")
+    parser.add_argument("--brief", action="store_true", help="measure few rounds; write nothing")
+    parser.add_argument("--against", type=Path, help="compare small runs with another checkout's")
     given = parser.parse_args()
     harness.is_brief = given.brief
     if given.against:

@@ -1,4 +1,4 @@
-"""Runs of shapes that were never seen: beside runs of one that was, and step by step in a decoder whose cache grows."""
+"""Runs of unseen shapes, compared with runs of a seen shape, and steps of a decoder with a growing cache."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from harness import ROUNDS, Report, Run, at_most, device_daemon, in_rounds, in_turns, pair_cells, seconds
+from harness import ROUNDS, Report, Run, alternate, at_most, device_daemon, in_rounds, pair_cells, seconds
 from onnx_models import AnyArray, Graph
 from onnx_networks import in_process_session
 from working_client import executor_of, finished
@@ -18,7 +18,7 @@ from nnrt_client import Model, OperationType, Way, load
 
 NODES = (10, 200)
 RUNS = 20
-# Shapes have at most so many columns, so that tensors stay small.
+# Maximum number of columns, which keeps tensors small.
 COLUMNS = 40
 TOKENS, DECODER_ROUNDS = 300, 5
 LAYERS, WIDTH, HEADS = 2, 128, 4
@@ -33,11 +33,11 @@ def measure() -> Iterator[Report]:
 
 def _chains() -> Report:
     report = Report(
-        "A shape that was never seen",
-        "A chain of ADDs of a small float32 matrix, both of whose dimensions vary, over the local socket: p50 of"
-        f" {RUNS} runs, of the same shape again and of shapes that neither side has seen; {ROUNDS} rounds taken in"
-        " turns, and the median of their ratios with its quartiles.",
-        ("backend", "nodes", "seen µs", "never seen µs", "ratio", "quartiles"),
+        "Unseen shapes",
+        f"A chain of ADDs of a small float32 matrix with two dynamic dimensions, over the local socket: p50 of {RUNS}"
+        f" runs with one seen shape, and with shapes that are new to client and daemon, in {ROUNDS} alternating rounds."
+        " ratio: unseen divided by seen, median over the rounds, with quartiles.",
+        ("backend", "nodes", "seen µs", "unseen µs", "ratio", "quartiles"),
     )
     with tempfile.TemporaryDirectory() as folder:
         for backend in ("reference", "onnxruntime"):
@@ -45,13 +45,13 @@ def _chains() -> Report:
                 for nodes in NODES:
                     with executor_of(chain(nodes), at) as executor:
                         seen = partial(executor.run_sync, [np.ones((COLUMNS // 2, COLUMNS // 2), np.float32)])
-                        pairs = in_turns(seen, _unseen(executor.run_sync), RUNS)
+                        pairs = alternate(seen, _unseen(executor.run_sync), RUNS)
                     report.add(backend, str(nodes), *pair_cells(pairs))
     return report
 
 
 def chain(nodes: int) -> Model:
-    """x + 1 + 1 + ... for a matrix of any size."""
+    """Build x + 1 + 1 + ... for a matrix of any size."""
     model = Model()
     x = y = model.input((-1, -1), name="x")
     for _ in range(nodes):
@@ -75,10 +75,10 @@ def _unseen(run: Callable[[list[AnyArray]], object]) -> Run:
 def _decoder() -> Report:
     report = Report(
         "A decoder with a growing cache",
-        f"A step of {LAYERS} layers of attention, whose keys and values of earlier steps come in and go out longer:"
-        f" ms a step of {TOKENS}, each of a shape of its own, twice in a row, beside ONNX Runtime in the client's"
-        f" process with one thread. {DECODER_ROUNDS} rounds taken in turns, each with sessions of its own; a ratio is"
-        " the median of the rounds' ratios, with their quartiles.",
+        f"{LAYERS} layers of attention with the keys and values of earlier steps as inputs: mean time per step of"
+        f" {TOKENS} steps, each with a new shape, for two texts in a row, compared with ONNX Runtime in the client's"
+        f" process with one thread. {DECODER_ROUNDS} alternating rounds with new sessions. ratio: daemon divided by in"
+        " process, median over the rounds, with quartiles.",
         ("way", "text", "in process ms", "ms", "ratio", "quartiles"),
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -89,10 +89,10 @@ def _decoder() -> Report:
 
             def there(ways: Sequence[Way]) -> list[float]:
                 with load(path, at, cache=False, ways=ways) as session:
-                    return _twice(lambda feeds: list(session.run(feeds).values()))
+                    return _decode_twice(lambda feeds: list(session.run(feeds).values()))
 
             ways: dict[str, Callable[[], list[float]]] = {
-                "in process": lambda: _twice(partial(in_process_session(path, 1).run, None)),
+                "in process": lambda: _decode_twice(partial(in_process_session(path, 1).run, None)),
                 "operators": partial(there, [Way.OPERATORS]),
                 "program": partial(there, [Way.PROGRAM]),
                 "as load chooses": partial(there, [Way.OPERATORS, Way.PROGRAM]),
@@ -107,7 +107,7 @@ def _decoder() -> Report:
 
 
 def decoder() -> onnx.ModelProto:
-    """x, keys and values of each layer = f(x, those of the steps before)."""
+    """Build attention layers: x, keys and values = f(x, earlier keys and values)."""
     rng = np.random.default_rng(7)
     g = Graph()
 
@@ -134,8 +134,8 @@ def decoder() -> onnx.ModelProto:
     return g.model(g.op("Tanh", x), *kept)
 
 
-def _twice(step: Callable[[Mapping[str, Any]], Outputs]) -> list[float]:
-    """Decode two texts; the seconds of a step of each."""
+def _decode_twice(step: Callable[[Mapping[str, Any]], Outputs]) -> list[float]:
+    """Decode two texts and return the seconds per step of each."""
     tokens = at_most(TOKENS, 30)
     names = ["x", *(f"{kind}{layer}" for layer in range(LAYERS) for kind in "kv")]
 

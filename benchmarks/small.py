@@ -1,4 +1,4 @@
-"""A run beside bare echoes of the same bytes, and large tensors beside copies and transfers written by hand."""
+"""Runs compared with bare echoes of the same bytes, and large tensors compared with copies and manual transfers."""
 
 import statistics
 import tempfile
@@ -15,10 +15,10 @@ from harness import (
     SIZES,
     Report,
     Run,
+    alternate,
     at_most,
     device_daemon,
     in_rounds,
-    in_turns,
     median_us,
     pair_cells,
     seconds,
@@ -34,20 +34,20 @@ LARGE_ROUNDS = 25
 
 
 def measure() -> Iterator[Report]:
-    yield _beside_echoes()
-    yield _beside_streams()
+    yield _compare_echoes()
+    yield _compare_streams()
     yield _on_one_host()
     yield _over_tcp()
 
 
-def _beside_echoes() -> Report:
+def _compare_echoes() -> Report:
     report = Report(
-        "A run beside bare echoes",
-        f"As many bytes in as out, p50 of {RUNS} calls, {ROUNDS} rounds taken in turns; a ratio is the"
-        " median of the rounds' ratios, with their quartiles. The gRPC echo is a unary call of gRPC-Python on the same"
-        " transport, whose handler returns its request; the Connection is one of `multiprocessing`, whose other end"
-        " sends back what it receives. With the local socket packets and shared memory carry the run, without it a"
-        " stream of gRPC does.",
+        "A run compared with bare echoes",
+        f"Equally large input and output: p50 of {RUNS} calls, in {ROUNDS} alternating rounds. ratio: run divided by"
+        " echo, median over the rounds, with quartiles. The gRPC echo is a unary call of gRPC-Python on the same"
+        " transport, whose handler returns its request. The Connection is one of `multiprocessing`, whose other end"
+        " returns what it receives. Over the local socket a run uses packets and shared memory, otherwise a gRPC"
+        " stream.",
         ("tensor", "transport", "run over", "echo", "echo µs", "run µs", "ratio", "quartiles"),
     )
     for tensor, transport in (("1 KB", "Unix socket"), ("1 KB", "TCP loopback"), ("600 KB", "Unix socket")):
@@ -64,20 +64,20 @@ def _beside_echoes() -> Report:
             at, _ = stack.enter_context(device_daemon(device_at))
             executor = stack.enter_context(executor_of(identity(x.size), at, None if is_unix else OVER_GRPC))
             for echo, call in echoes.items():
-                cells = pair_cells(in_turns(call, partial(executor.run_sync, [x])))
+                cells = pair_cells(alternate(call, partial(executor.run_sync, [x])))
                 report.add(tensor, transport, "local socket" if is_unix else "gRPC", echo, *cells)
     return report
 
 
-def _beside_streams() -> Report:
+def _compare_streams() -> Report:
     report = Report(
-        "A run over gRPC beside bare streams",
-        "1 KB in and out over TCP loopback, in one process: a run, which is a message each way on a stream, and streams"
-        " of gRPC-Python whose handler returns what it gets: no run over gRPC-Python can take less. On a stream that a"
-        f" thread reads the caller waits for that thread. p50 of {ROUNDS} rounds of {RUNS} calls in turns; a ratio is"
-        " the median of the rounds' ratios, with their quartiles. The processor time is that of all threads of the"
-        " client.",
-        ("what", "µs", "of a unary call", "quartiles", "client's processor µs"),
+        "A run over gRPC compared with bare streams",
+        "1 KB in and out over TCP loopback: a run, which is one message each way on a stream, and gRPC-Python streams"
+        " whose handler returns its request, which are the lower bound of a run over gRPC-Python. If a thread reads the"
+        f" stream, the caller waits for that thread. p50 of {RUNS} calls, in {ROUNDS} alternating rounds. ratio: time"
+        " divided by that of a unary call, median over the rounds, with quartiles. CPU time is that of all threads of"
+        " the client.",
+        ("call", "µs", "ratio", "quartiles", "client's CPU µs"),
     )
     x = np.ones(SIZES["1 KB"], np.float32)
     data = x.tobytes()
@@ -88,7 +88,7 @@ def _beside_streams() -> Report:
             "stream, read by a thread": bare.stream_read_by_thread(channel, data),
             "run": partial(executor.run_sync, [x]),
         }
-        rounds = in_rounds({name: partial(_latency_and_processor_us, run) for name, run in ways.items()})
+        rounds = in_rounds({name: partial(_latency_and_cpu_us, run) for name, run in ways.items()})
     report.add_ways((), {name: [us for us, _ in each] for name, each in rounds.items()}, "unary call")
     report.rows = [
         (*row, f"{statistics.median(us for _, us in each):.0f}")
@@ -97,7 +97,7 @@ def _beside_streams() -> Report:
     return report
 
 
-def _latency_and_processor_us(run: Run) -> tuple[float, float]:
+def _latency_and_cpu_us(run: Run) -> tuple[float, float]:
     runs = at_most(RUNS, 5)
     began = time.process_time()
     latency = median_us(run, runs)
@@ -106,11 +106,12 @@ def _latency_and_processor_us(run: Run) -> tuple[float, float]:
 
 def _on_one_host() -> Report:
     report = Report(
-        "An identity on the same host",
-        "A RESHAPE from one Tensor into another, both in memory that the daemon has too, or of arrays, which pass"
-        " through such memory; and one copy of as many bytes by numpy in this process, between arrays that are in"
-        f" memory already: {LARGE_ROUNDS} rounds taken in turns, and the median of their ratios with its quartiles.",
-        ("tensor", "backend", "given as", "copy µs", "run µs", "ratio", "quartiles"),
+        "A RESHAPE on the same host",
+        "A RESHAPE from one Tensor to another, both in shared memory, or of arrays, which the client copies through"
+        " shared memory; compared with one copy of as many bytes by NumPy in this process, between arrays that are"
+        f" already in memory. {LARGE_ROUNDS} alternating rounds. ratio: run divided by copy, median over the rounds,"
+        " with quartiles.",
+        ("tensor", "backend", "inputs and outputs", "copy µs", "run µs", "ratio", "quartiles"),
     )
     for tensor in ("600 KB", "64 MB"):
         count, runs = SIZES[tensor], 50 if tensor == "600 KB" else 1
@@ -134,18 +135,18 @@ def _on_one_host() -> Report:
                     ("Tensors", partial(executor.run_sync, tensors[:1], tensors[1:])),
                     ("arrays", partial(executor.run_sync, [source])),
                 ):
-                    report.add(tensor, backend, given, *pair_cells(in_turns(copy, run, runs, LARGE_ROUNDS)))
+                    report.add(tensor, backend, given, *pair_cells(alternate(copy, run, runs, LARGE_ROUNDS)))
     return report
 
 
 def _over_tcp() -> Report:
     report = Report(
         "Large tensors over TCP",
-        "64 MB in, 4 bytes out, over TCP loopback: a run, and streams of gRPC-Python written by hand, with raw bytes"
-        " and a server that copies them into the same buffer each time, as a run's daemon does, and has malloc set as"
-        f" one; by the size of their chunks. {LARGE_ROUNDS} rounds, each in another order; the ratio is that of the"
-        " bandwidth to that of the stream whose median is best, the median of the rounds' ratios with their quartiles.",
-        ("carrier", "GiB/s", "of the best by hand", "quartiles"),
+        "64 MB in, 4 bytes out, over TCP loopback: a run, and bare gRPC-Python streams of several chunk sizes with raw"
+        " bytes, whose server copies them into one buffer and configures malloc like the daemon."
+        f" {LARGE_ROUNDS} rounds in random order. ratio: bandwidth divided by that of the bare stream with the best"
+        " median, median over the rounds, with quartiles.",
+        ("carrier", "GiB/s", "ratio", "quartiles"),
     )
     data = np.random.default_rng(0).random(SIZES["64 MB"], np.float32)
     model = Model()
@@ -157,7 +158,7 @@ def _over_tcp() -> Report:
         executor_of(model, at) as executor,
     ):
         raw = flat_bytes(data)
-        ways: dict[str, Run] = {f"by hand, {kib} KiB": bare.sender(channel, raw, kib << 10) for kib in CHUNKS_KIB}
+        ways: dict[str, Run] = {f"bare, {kib} KiB chunks": bare.sender(channel, raw, kib << 10) for kib in CHUNKS_KIB}
         ways["run"] = partial(executor.run_sync, [data])
         rounds = in_rounds({name: partial(_gib_per_s, send, raw.nbytes) for name, send in ways.items()}, LARGE_ROUNDS)
     best = max(list(rounds)[:-1], key=lambda name: statistics.median(rounds[name]))

@@ -1,4 +1,4 @@
-"""Everything at once with one daemon, from many threads, for minutes: what was done, what went wrong, the memory.
+"""Soak test: mixed use of one daemon from many threads for minutes; reports work done, errors and memory.
 
 PYTHONPATH=tests python benchmarks/soak.py [--seconds 180]
 """
@@ -15,12 +15,12 @@ from mixed_use import THREADS, MixedUse
 from nnrt_client import Runtime
 
 MIB = 1 << 20
-# Memory counts from here on, when every cache and pool has been filled.
+# Fraction of the time after which memory is recorded: caches and pools are full by then.
 WARM = 0.25
 
 
 def soak(daemon: DaemonProcess, work: MixedUse, seconds: float) -> list[str]:
-    """Do it, print what came of it, and return what went wrong."""
+    """Run the load, print a report, and return the errors found."""
     sizes: list[tuple[int, int]] = []
 
     def watch(fraction: float) -> None:
@@ -42,7 +42,7 @@ def soak(daemon: DaemonProcess, work: MixedUse, seconds: float) -> list[str]:
 
 
 def resident_bytes() -> int:
-    """Memory of this process."""
+    """Return the resident memory of this process."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS"))
     return int(line.split()[1]) * 1024
 

@@ -1,11 +1,11 @@
-"""Steps of networks with a state beside ONNX Runtime in this process, and runs of shapes that were never seen.
+"""Stateful networks compared with ONNX Runtime in this process, and runs of unseen shapes.
 
     PYTHONPATH=tests:tests/onnx_import python benchmarks/stateful.py
 
-Small convolutions and an LSTM whose state goes in and comes out, as networks that find speech have them: it lies in
-arrays, shared memory, or the daemon. A decoder whose cache grows with each token, so that each step has new shapes.
-Both sides compute the same ONNX file with one thread. Each way takes its own state from step to step, and all must
-agree.
+The first network has small convolutions and an LSTM whose state is an input and an output, like networks that detect
+speech; the state is in arrays, in shared memory, or on the device. The second is a decoder whose cache grows with each
+token, so that each step has new shapes. Both sides compute the same ONNX file with one thread. Each alternative carries
+its own state from step to step, and all results must agree.
 """
 
 import itertools
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from harness import Report, device_daemon, in_turns, pair_cells
+from harness import Report, alternate, device_daemon, pair_cells
 from numpy.typing import NDArray
 from onnx_models import Graph
 from onnx_networks import in_process_session
@@ -29,21 +29,21 @@ from nnrt_client import ModelSession, ResidentTensor, Tensor, load
 
 SAMPLES = 576
 WIDTH = 128
-# Filters of the first convolution, a frame of samples each.
+# First convolution: number of filters, their length and stride in samples.
 FILTERS, FRAME, HOP = 258, 256, 12
-# A decoder, the tokens of a text, and how many texts there are.
+# Decoder sizes, tokens per text, and number of texts.
 LAYERS, HEADS, HEAD, WORDS = 4, 4, 16, 256
 TOKENS, TEXTS = 300, 2
-# Networks whose shapes vary: their nodes, and what is measured.
+# Networks with varying shapes: numbers of nodes, rounds, and shapes per round.
 NODES, SHAPE_ROUNDS, SHAPES_PER_ROUND = (10, 200), 8, 30
-# Steps after which states are compared.
+# Number of steps that are compared.
 COMPARED_STEPS = 20
 
 Step = Callable[[NDArray[np.float32]], Sequence[Any]]
 
 
 def recurrent_network() -> onnx.ModelProto:
-    """y, new state = f(x, state): one step takes about 0.2 ms."""
+    """Build score, new state = f(x, state); one step takes about 0.2 ms."""
     rng = np.random.default_rng(5)
     g = Graph()
 
@@ -67,7 +67,7 @@ def recurrent_network() -> onnx.ModelProto:
 
 
 def decoder() -> onnx.ModelProto:
-    """scores, keys and values = f(token, keys and values of those before it): one step takes about 0.2 ms."""
+    """Build scores, keys and values = f(token, earlier keys and values); one step takes about 0.2 ms."""
     rng, width = np.random.default_rng(4), HEADS * HEAD
     g = Graph()
 
@@ -99,7 +99,7 @@ def decoder() -> onnx.ModelProto:
 
 
 def attentive_network(nodes: int) -> onnx.ModelProto:
-    """y [n, t, 16] = f(x): ten nodes, again and again, all of whose shapes follow from n and t."""
+    """Build y [n, t, 16] = f(x) from blocks of ten nodes whose shapes all depend on n and t."""
     rng = np.random.default_rng(3)
     g = Graph()
     y = g.input("x", ["n", "t", 16])
@@ -139,7 +139,7 @@ def with_arrays(session: ModelSession) -> Step:
 
 
 def with_tensors(session: ModelSession, tensors: Sequence[Tensor | ResidentTensor]) -> Step:
-    """Read the state in one tensor and write it to the next, in turn."""
+    """Return a step that reads the state from one tensor and writes it to the next, in a ring."""
     score, name = (output.name for output in session.outputs)
     _write(tensors[0], np.zeros((2, 1, WIDTH), np.float32))
     at = 0
@@ -167,9 +167,9 @@ def measure() -> list[Report]:
 def _recurrent() -> Report:
     report = Report(
         "A recurrent network, step by step",
-        f"Convolutions over {SAMPLES} samples and an LSTM of {WIDTH} cells, whose state each step takes from the one"
-        " before; p50 of runs, rounds taken in turns with ONNX Runtime in the client's process, one thread each; a"
-        " ratio is the median of the rounds' ratios, with their quartiles.",
+        f"Convolutions over {SAMPLES} samples and an LSTM of {WIDTH} cells; each step takes its state from the step"
+        " before. p50 of runs, in rounds that alternate with ONNX Runtime in the client's process, one thread each."
+        " ratio: daemon divided by in process, median over the rounds, with quartiles.",
         ("state", "in process µs", "µs", "ratio", "quartiles"),
     )
     with tempfile.TemporaryDirectory() as folder, ExitStack() as resources:
@@ -183,23 +183,23 @@ def _recurrent() -> Report:
         resident = [resources.enter_context(ResidentTensor(session.device, desc)) for _ in range(2)]
         for way, there in (
             ("arrays", with_arrays(session)),
-            ("two Tensors in turns", with_tensors(session, shared)),
-            ("two ResidentTensors in turns", with_tensors(session, resident)),
+            ("two alternating Tensors", with_tensors(session, shared)),
+            ("two alternating ResidentTensors", with_tensors(session, resident)),
             ("one ResidentTensor, in place", with_tensors(session, resident[:1])),
         ):
             here = in_process(path)
             require_agreement(here, there)
             x = np.zeros((1, 1, SAMPLES), np.float32)
-            report.add(way, *pair_cells(in_turns(partial(here, x), partial(there, x))))
+            report.add(way, *pair_cells(alternate(partial(here, x), partial(there, x))))
     return report
 
 
 def _growing() -> Report:
     report = Report(
         "A decoder whose cache grows",
-        f"{TOKENS} tokens, {LAYERS} layers of {HEADS} heads of {HEAD}, whose keys and values each step makes longer by"
-        " one, as arrays: each step has new shapes. p50 of the steps of a text on the ONNX Runtime backend, in turns"
-        " with ONNX Runtime in the client's process, one thread each; the first text of a session, and the next.",
+        f"{TOKENS} tokens, {LAYERS} layers of {HEADS} heads of {HEAD}; each step extends the keys and values, which are"
+        " arrays, by one: each step has new shapes. p50 of a text's steps on the onnxruntime backend, alternating with"
+        " ONNX Runtime in the client's process, one thread each; for the first text of a session and the next.",
         ("way", "text", "in process µs", "µs", "ratio"),
     )
     with tempfile.TemporaryDirectory() as folder, ExitStack() as resources:
@@ -212,7 +212,7 @@ def _growing() -> Report:
         for way in ("operators", "program"):
             session = resources.enter_context(load(path, at, cache=False, ways=way))
             for text in range(1, TEXTS + 1):
-                here, there = _decoding(partial(local.run, None), names), _decoding(partial(_values, session), names)
+                here, there = _decode(partial(local.run, None), names), _decode(partial(_values, session), names)
                 steps = [(next(here), next(there)) for _ in range(TOKENS)]
                 for (_, scores), (_, same) in steps:
                     np.testing.assert_allclose(same, scores, rtol=1e-3, atol=1e-3)
@@ -225,8 +225,8 @@ def _values(session: ModelSession, inputs: dict[str, NDArray[Any]]) -> list[Any]
     return list(session.run(inputs).values())
 
 
-def _decoding(run: Callable[[dict[str, NDArray[Any]]], list[Any]], names: Sequence[str]) -> Iterator[tuple[float, Any]]:
-    """Seconds and scores of each step."""
+def _decode(run: Callable[[dict[str, NDArray[Any]]], list[Any]], names: Sequence[str]) -> Iterator[tuple[float, Any]]:
+    """Yield the seconds and scores of each step."""
     token, caches = np.zeros((1, 1), np.int64), [np.zeros((1, HEADS, 1, HEAD), np.float32)] * (2 * LAYERS)
     while True:
         began = time.perf_counter()
@@ -237,10 +237,10 @@ def _decoding(run: Callable[[dict[str, NDArray[Any]]], list[Any]], names: Sequen
 
 def _unseen() -> Report:
     report = Report(
-        "A run of shapes that were never seen",
-        "x of [n, t, 16], 0.2 to 20 KB, over the local socket: p50 of first runs with shapes beside that of third runs"
-        f" with the same ones, {SHAPE_ROUNDS} rounds of {SHAPES_PER_ROUND} shapes; a ratio is the median of the rounds'"
-        " ratios, with their quartiles.",
+        "Unseen shapes of attention networks",
+        "x of [n, t, 16], 0.2 to 20 KB, over the local socket: p50 of the first run with a shape (unseen) and of the"
+        f" third (seen), in {SHAPE_ROUNDS} rounds of {SHAPES_PER_ROUND} shapes. ratio: unseen divided by seen, median"
+        " over the rounds, with quartiles.",
         ("backend", "way", "nodes", "seen µs", "unseen µs", "ratio", "quartiles"),
     )
     shapes = [(n, t) for n in range(2, 10) for t in range(2, 36)]
@@ -253,13 +253,13 @@ def _unseen() -> Report:
                 onnx.save(attentive_network(nodes), path)
                 session = resources.enter_context(load(path, at, cache=False, ways=way))
                 left = iter(shapes)
-                rounds = [_unseen_and_seen(session, left) for _ in range(SHAPE_ROUNDS)]
+                rounds = [_measure_shapes(session, left) for _ in range(SHAPE_ROUNDS)]
                 report.add(backend, way, str(nodes), *pair_cells(rounds))
     return report
 
 
-def _unseen_and_seen(session: ModelSession, shapes: Iterator[tuple[int, int]]) -> tuple[float, float]:
-    """Median microseconds of runs of shapes that were seen, and of those that weren't."""
+def _measure_shapes(session: ModelSession, shapes: Iterator[tuple[int, int]]) -> tuple[float, float]:
+    """Return the median µs of runs with seen shapes and of runs with unseen shapes."""
     times: list[list[float]] = [[], [], []]
     for n, t in itertools.islice(shapes, SHAPES_PER_ROUND):
         x = np.ones((n, t, 16), np.float32)
@@ -272,7 +272,7 @@ def _unseen_and_seen(session: ModelSession, shapes: Iterator[tuple[int, int]]) -
 
 
 def require_agreement(here: Step, there: Step) -> None:
-    """Two sides that compute different things are not compared."""
+    """Raise AssertionError unless both sides compute the same: otherwise the comparison would be void."""
     rng = np.random.default_rng(6)
     for _ in range(COMPARED_STEPS):
         x = rng.normal(size=(1, 1, SAMPLES)).astype("f4")

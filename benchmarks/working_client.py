@@ -1,11 +1,11 @@
-"""A client that a benchmark starts as a process, and tells when to run its model and for how long.
+"""Client process of a benchmark, which runs its model on request for a given time.
 
     python benchmarks/working_client.py ADDRESS OPTIONS
 
 OPTIONS is a JSON object with fields of `Options`. The client writes the line "ready" when it has built its model. Then
-it reads numbers of seconds, one a line. For each it runs its model for so long, and writes a JSON list: the runs that
-ended, the median µs of one, and the seconds that passed. It uses public names only, so it can measure any version of
-the packages: the one that PYTHONPATH leads to.
+it reads numbers of seconds, one per line. For each it runs its model for that long and writes a JSON list: the number
+of completed runs, their median µs, and the elapsed seconds. The client uses public names only, so that it can measure
+any version of the packages that PYTHONPATH selects.
 """
 
 import json
@@ -37,17 +37,17 @@ from nnrt_client import (
     TensorDesc,
 )
 
-# Widths of the layers of the dense network, from input to output.
+# Layer widths of the dense network, from input to output.
 WIDTHS = (256, 512, 512, 10)
 
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a client: its model, "identity" or "dense", and how it runs it.
+    """Model of a client, "identity" or "dense", and how the client runs it.
 
-    `elements` are those of the identity's input, `tensors` has it run on Tensors in place of arrays, `batching` is the
-    largest batch (0: none). Each of `threads` keeps `in_flight` runs under way. With one in flight only the main thread
-    runs the model, by `run_sync`.
+    `elements` is the input size of the identity, `tensors` selects Tensors instead of arrays, and `batching` is the
+    maximum batch size (0: none). Each of `threads` keeps `in_flight` runs in flight. With one in flight, only the main
+    thread runs the model, with `run_sync`.
     """
 
     model: str = "identity"
@@ -67,14 +67,14 @@ def finished(model: Model, x: Any, y: Any) -> Model:
 
 
 def identity(elements: int = 256) -> Model:
-    """Make a model of y = x + 0 for so many float32: as little work as a model can be."""
+    """Build y = x + 0 for float32, the model with the least work."""
     model = Model()
     x = model.input((elements,), name="x")
     return finished(model, x, model.apply(OperationType.ADD, x, np.zeros(1, np.float32)))
 
 
 def dense(*widths: int, rows: int = -1) -> Model:
-    """Make a network of dense layers of these widths, with RELU between them."""
+    """Build a network of dense layers of these widths, with RELU between them."""
     rng = np.random.default_rng(0)
     model = Model()
     x = y = model.input((rows, widths[0]), name="x")
@@ -92,7 +92,7 @@ def executor_of(
     settings: Settings | None = None,
     batching: Batching | None = None,
 ) -> Iterator[Executor]:
-    """Build a model on a device, or on that of the daemon at an address; gives an executor of it."""
+    """Build a model on a device, or on the device of the daemon at an address, and yield its executor."""
     with ExitStack() as stack:
         device = at if isinstance(at, Device) else stack.enter_context(Runtime([at], settings)).device()
         compilation = stack.enter_context(Compilation(model, device))
@@ -102,7 +102,7 @@ def executor_of(
 
 
 def repeat(run: Callable[[], object], window_s: float) -> list[float]:
-    """Call `run` until so many seconds have passed, at least once; return the seconds of each call."""
+    """Call `run` for `window_s` seconds, at least once, and return the seconds of each call."""
     stamps = [time.perf_counter()]
     while len(stamps) == 1 or stamps[-1] < stamps[0] + window_s:
         run()
@@ -111,7 +111,7 @@ def repeat(run: Callable[[], object], window_s: float) -> list[float]:
 
 
 def repeat_in_flight(executor: Executor, x: Sequence[Any], in_flight: int, window_s: float) -> list[float]:
-    """Keep `in_flight` runs under way for `window_s` seconds; return the seconds between the ends of runs."""
+    """Keep `in_flight` runs in flight for `window_s` seconds and return the seconds between the ends of runs."""
     under_way = deque(executor.submit(x) for _ in range(in_flight))
 
     def one_more() -> None:
@@ -124,10 +124,10 @@ def repeat_in_flight(executor: Executor, x: Sequence[Any], in_flight: int, windo
     return times
 
 
-def obey(work: Callable[[float], Sequence[float]]) -> None:
-    """Read from standard input for how long to work, do so, and write the report; again until the input ends.
+def work_on_request(work: Callable[[float], Sequence[float]]) -> None:
+    """Read durations from standard input, work for each and write a report, until the input ends.
 
-    `work` gets the seconds, and returns those of each run.
+    `work` gets the seconds and returns the seconds of each run.
     """
     work(0)
     print("ready", flush=True)
@@ -139,10 +139,11 @@ def obey(work: Callable[[float], Sequence[float]]) -> None:
 
 
 def main(address: str, options: Options) -> None:
-    """Build the model that the options name at the daemon's address, and work when told to."""
+    """Build the model at the daemon's address, and run it on request."""
     shape = (1, WIDTHS[0]) if options.model == "dense" else (options.elements,)
     model = dense(*WIDTHS) if options.model == "dense" else identity(options.elements)
-    settings = Settings(share_memory=options.share_memory, connect_timeout_s=60)  # Many start at the same time.
+    # Many clients connect at the same time.
+    settings = Settings(share_memory=options.share_memory, connect_timeout_s=60)
     batching = Batching(options.batching) if options.batching else None
     with (
         Runtime([address], settings) as runtime,
@@ -163,7 +164,7 @@ def main(address: str, options: Options) -> None:
             working = [threads.submit(repeat_in_flight, *arguments) for _ in range(options.threads)]
             return [seconds for each in working for seconds in each.result()]
 
-        obey(work)
+        work_on_request(work)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Sphinx's configuration of the site: `make docs` builds it into build/site, offline, and fails on any warning."""
+"""Sphinx configuration of the site. `make docs` builds the site into build/site, offline, and fails on any warning."""
 
 import sys
 from pathlib import Path

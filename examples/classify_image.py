@@ -14,7 +14,7 @@ import nnrt_client
 
 
 def pixels(path: Path, height: int, width: int) -> Any:
-    """Return an array file as it is, or an image scaled and normalized as such networks expect it, in NCHW."""
+    """Return the network's input: an array from a .npy file, or an image, scaled and normalized in NCHW."""
     if path.suffix == ".npy":
         return np.load(path, allow_pickle=False)
     with Image.open(path) as image:

@@ -13,7 +13,7 @@ import nnrt_client
 
 
 def pieces(word: str, vocabulary: dict[str, int], behind: str = "") -> list[str]:
-    """Split a word by WordPiece: the longest known prefix, then the same for the rest, whose pieces begin with ##."""
+    """Split a word by WordPiece: its longest known prefix, then the rest likewise, in pieces that begin with ##."""
     for end in range(len(word), 0, -1):
         if behind + word[:end] in vocabulary:
             rest = pieces(word[end:], vocabulary, "##") if word[end:] else []

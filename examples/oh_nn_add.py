@@ -1,4 +1,4 @@
-"""Computation of relu(a + b) with NNRt's C functions. NNRT_DEVICES has the addresses of the devices."""
+"""Compute relu(a + b) with NNRt's C functions. NNRT_DEVICES has the addresses of the devices."""
 
 import sys
 

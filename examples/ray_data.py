@@ -1,4 +1,4 @@
-"""Runs of an ImageNet network over a folder of images, on all devices of a Ray cluster.
+"""Run an ImageNet network over a folder of images, on all devices of a Ray cluster.
 
 ray start --head --resources '{"nnrt_device": 2}'
 python examples/ray_data.py resnet50.onnx data s3://bucket/images scores

@@ -7,7 +7,7 @@ from nnrt_hdi.errors import InvalidParameter
 # In Welcome.features: the daemon can batch runs.
 FEATURE = "batching"
 
-# More rows gain nothing, and a wait of a second is a mistake.
+# Largest settings: more rows gain nothing, and a wait of a second is a mistake.
 MOST_ROWS = 1 << 16
 MOST_DELAY_US = 1_000_000
 

@@ -27,7 +27,7 @@ def beyond_inline(sizes: Iterable[int], message_bytes: int) -> set[int]:
 
 
 def cut(data: memoryview, message_bytes: int, start: int = 0) -> Iterator[tuple[int, memoryview]]:
-    """Yield the bytes from `start` on in pieces for messages of at most that size (0: no limit), with offsets."""
+    """Yield pieces of the bytes from `start` on with their offsets, each of at most `message_bytes` (0: no limit)."""
     return ((begin, data[begin : begin + size]) for begin, size in cut_sizes(data.nbytes, message_bytes, start))
 
 
@@ -44,7 +44,7 @@ def pieces(arrays: Iterable[Array], message_bytes: int) -> Iterator[memoryview]:
             yield piece
 
 
-def room_for(spec: TensorSpec) -> Array:
+def allocate_array(spec: TensorSpec) -> Array:
     """Allocate an array for a tensor. Raise OutOfMemory if the host has no memory."""
     try:
         return np.empty(spec.shape, spec.numpy_dtype)
@@ -52,16 +52,16 @@ def room_for(spec: TensorSpec) -> Array:
         raise OutOfMemory(f"this host has no {spec.byte_size} bytes left for {spec}; ask for less") from error
 
 
-def outline(spec: TensorSpec) -> Array:
-    """Return an array of the tensor's type, shape and size that takes up no memory."""
+def array_stub(spec: TensorSpec) -> Array:
+    """Return a read-only array of the tensor's type, shape and size that takes up no memory."""
     return np.broadcast_to(np.empty((), spec.numpy_dtype), spec.shape)
 
 
 class Assembly:
-    """Assembly of arrays from pieces, in order."""
+    """Arrays that are assembled from pieces, in order."""
 
     def __init__(self, arrays: Sequence[Array]) -> None:
-        # Outlines count by size only: their pieces are dropped.
+        # Read-only arrays are placeholders: their pieces are counted and dropped.
         self._sizes = [array.nbytes for array in arrays]
         self._views = [flat_bytes(array) if array.flags.writeable else None for array in arrays]
         self._at = self._index = 0
@@ -71,7 +71,7 @@ class Assembly:
     def is_complete(self) -> bool:
         return self._index == len(self._sizes)
 
-    def throw_away(self) -> None:
+    def drop_rest(self) -> None:
         """Drop all further pieces."""
         self._views = [None] * len(self._sizes)
 
@@ -79,7 +79,7 @@ class Assembly:
         """Write the next piece.
 
         Raises:
-            InvalidParameter: The piece is empty, or longer than what its array lacks.
+            InvalidParameter: The piece is empty, or longer than the rest of its array.
         """
         end = self._at + len(piece)
         if self.is_complete or not self._at < end <= self._sizes[self._index]:

@@ -1,4 +1,4 @@
-"""Base class of what `close` or `with` closes."""
+"""Base class of objects that `close` or a `with` block closes."""
 
 from abc import ABC, abstractmethod
 from types import TracebackType

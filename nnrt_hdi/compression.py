@@ -23,7 +23,7 @@ def expanded(data: memoryview | bytes, expanded_bytes: int) -> memoryview | byte
     """Return the content of a chunk; `expanded_bytes` is its length without compression, 0 if it isn't compressed.
 
     Raises:
-        InvalidParameter: It is no zlib stream of that length. No more memory is allocated.
+        InvalidParameter: The data is no zlib stream of that length. No more memory than that is allocated.
     """
     if not expanded_bytes:
         return data

@@ -14,13 +14,13 @@ RUN_RESULTS = ("done", "failed", "cancelled", "timed_out", "refused")
 
 @dataclass(frozen=True, slots=True)
 class Durations:
-    """Histogram of durations: `counts[n]` took from 2**(n-1) up to 2**n nanoseconds, `counts[0]` took 0."""
+    """Histogram of durations: `counts[n]` runs took from 2**(n-1) up to 2**n nanoseconds, `counts[0]` took 0."""
 
     counts: tuple[int, ...] = ()
     total_s: float = 0.0
 
     def __add__(self, more: "Durations") -> "Durations":
-        """Return the durations of both."""
+        """Return the sum of both histograms."""
         pairs = zip_longest(self.counts, more.counts, fillvalue=0)
         return Durations(tuple(mine + its for mine, its in pairs), self.total_s + more.total_s)
 
@@ -60,7 +60,10 @@ class Durations:
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """Histogram of batches of `runs` with `rows`: `counts[n]` had more than 2**(n-1), at most 2**n rows."""
+    """Histogram of batches by their number of rows, with the total `runs` and `rows`.
+
+    `counts[n]` batches had more than 2**(n-1) and at most 2**n rows.
+    """
 
     runs: int = 0
     rows: int = 0

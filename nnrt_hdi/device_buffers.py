@@ -10,9 +10,9 @@ from nnrt_hdi.tensor import Array, TensorSpec, flat_bytes
 class DeviceBuffer(ABC):
     """Buffer of a client on the device.
 
-    Any thread may call `read` and `write`, also while a run uses the buffer: the bytes are then old or new ones,
-    nothing worse. The thread that calls `on_end` of a run may be used for `write`, if the run returns an array for an
-    output in this buffer. An exception other than an NnrtError is a fault of the device.
+    Any thread may call `read` and `write`, also while a run uses the buffer: each byte is then an old or a new one.
+    If a run returns an array for an output in this buffer, the thread that calls the run's `on_end` may call `write`.
+    An exception other than an NnrtError is a fault of the device.
     """
 
     size_bytes: int
@@ -42,7 +42,7 @@ class DeviceRegion:
         self.buffer = buffer
         self.offset = offset
         self.spec = spec
-        # As of an array.
+        # As an array has them.
         self.shape = spec.shape
         self.dtype = spec.numpy_dtype
         self.nbytes = spec.byte_size

@@ -133,7 +133,7 @@ class UnavailableDevice(NnrtError, code=ReturnCode.UNAVAILABLE_DEVICE, status="U
 
 
 class UnknownHandle(UnavailableDevice, code=ReturnCode.UNAVAILABLE_DEVICE, status="NOT_FOUND"):
-    """The daemon doesn't know this session, model or buffer, or no longer."""
+    """The daemon doesn't know this session, model or buffer, or has forgotten it."""
 
 
 def too_much(what: str, most_bytes: int, setting: str = "--tensor-bytes", *, place: str = "") -> OutOfMemory:

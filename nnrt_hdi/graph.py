@@ -37,7 +37,7 @@ _QUOTED_LENGTH = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constant:
-    """Elements of a constant tensor: digest and size, and the data if they are here.
+    """Elements of a constant tensor: their digest and size, and the data if they are loaded.
 
     Constants up to 1 KiB always have data; they may decide shapes. Larger ones have none in `Backend.supported`.
     """
@@ -90,8 +90,8 @@ class Graph:
     outputs: tuple[int, ...]
     constants: Mapping[int, Constant] = field(default_factory=dict)
     name: str = ""
-    # Nodes with output dimensions that at most a declaration knows. Only `nnrt_hdi.ops.infer_graph` sets it, for a
-    # graph without problems; None otherwise, and for a copy with other parts.
+    # Nodes with output dimensions that inference doesn't know, even if they are declared. `nnrt_hdi.ops.infer_graph`
+    # alone sets it, for a graph without problems; None otherwise, and for a copy with other parts.
     undecided: frozenset[int] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -183,7 +183,7 @@ class Graph:
         return self._with(constants=MappingProxyType(dict(constants)))
 
     def _with(self, **parts: Any) -> Self:
-        """Return a copy with other tensors or constants; it is as sound if their sizes agree."""
+        """Return a copy with other tensors or constants, of which it checks only that their sizes agree."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__, **parts)
         copy.__dict__.pop("shape_values", None)

@@ -29,7 +29,7 @@ PreparedT = TypeVar("PreparedT")
 
 
 class OpenGraphModel(PreparedModel, Generic[PreparedT]):
-    """Model of a library that takes open dimensions, with something kept for each kind of run.
+    """Model of a library that takes open dimensions. It keeps what the library prepares for each kind of run.
 
     Runs are of one kind if their inputs have the same shapes, and the same elements where these are shapes.
     """
@@ -48,10 +48,10 @@ class OpenGraphModel(PreparedModel, Generic[PreparedT]):
         Args:
             graph: The graph.
             max_tensor_bytes: Limit of a tensor.
-            prepare: Makes what is kept for a kind, from the tensors as known before such a run. Called at once if there
-                is only one kind, else by the first run of each kind; other runs of that kind wait.
-            most_kinds: The number of latest kinds that are kept. Others are dropped when no run uses them.
-            input_count: The number of the graph's inputs that are a run's; the others stand for constants.
+            prepare: Returns what is kept for a kind, given the tensors as known before a run. If there is only one
+                kind, the constructor calls it, else the first run of each kind; other runs of that kind wait.
+            most_kinds: The number of kinds to keep, the latest ones. Others are dropped when no run uses them.
+            input_count: The number of the graph's inputs that each run gets; the others stand for constants.
 
         Raises:
             OutOfMemory: A tensor is above `max_tensor_bytes`.
@@ -81,19 +81,19 @@ class OpenGraphModel(PreparedModel, Generic[PreparedT]):
             self.prepared(())
 
     def prepared(self, inputs: Sequence[Array], cancellation: Cancellation | None = None) -> PreparedT:
-        """Return what was prepared for runs with such inputs; prepare it if needed.
+        """Return what `prepare` returned for this kind of run, after calling it if no earlier run did.
 
         Args:
             inputs: Inputs of a run.
-            cancellation: The run's cancellation: preparing then counts as a compilation.
+            cancellation: The run's cancellation, with which preparing counts as a compilation.
 
         Returns:
-            What `prepare` returned.
+            What is kept for the kind.
 
         Raises:
-            NnrtError: As `sizes`, `prepare`, and `cancellation.check`.
+            NnrtError: What `sizes`, `prepare` or `cancellation.check` raises.
         """
-        kind = self._kinds.always or self._kinds.of(inputs)
+        kind = self._kinds.always or self._kinds.value_for(inputs)
         if kind.is_ready:
             return kind.made
         with cancellation.compiling() if cancellation is not None else nullcontext():
@@ -112,7 +112,7 @@ class OpenGraphModel(PreparedModel, Generic[PreparedT]):
             OutOfMemory: A tensor would be too large.
             NnrtError: A node is wrong with these shapes.
         """
-        return (self._kinds.always or self._kinds.of(inputs)).sizes
+        return (self._kinds.always or self._kinds.value_for(inputs)).sizes
 
     def input_ranges(self) -> list[DimRange]:
         """Return the declared shapes; an open dimension takes any length."""
@@ -137,7 +137,7 @@ class GraphModel(OpenGraphModel[PreparedT]):
         most_kinds: int = MOST_REMEMBERED,
         input_count: int | None = None,
     ) -> None:
-        """Create the model, as OpenGraphModel; but `prepare` gets the graph with the shapes of the kind.
+        """Create the model as OpenGraphModel does, but `prepare` gets the graph with the shapes of the kind.
 
         All shapes are known then (`nnrt_hdi.ops.decided_graph`), except those of `nnrt_hdi.ops.late_nodes` and of nodes
         after them.
@@ -152,7 +152,7 @@ class GraphModel(OpenGraphModel[PreparedT]):
 
 
 class Kind(Generic[PreparedT]):
-    """Kind of run. `made` is what was prepared for it, once it `is_ready`."""
+    """Kind of run. `made` is what `prepare` returned, once `is_ready`."""
 
     __slots__ = ("_lock", "_prepare", "is_ready", "made", "sizes")
     made: PreparedT
@@ -164,7 +164,7 @@ class Kind(Generic[PreparedT]):
         self._lock = threading.Lock()
 
     def prepared(self) -> PreparedT:
-        """Prepare it, unless another run has done that meanwhile."""
+        """Call `prepare` unless another run has done so, and return its result."""
         with self._lock:
             if self._prepare is not None:
                 self.made = self._prepare()

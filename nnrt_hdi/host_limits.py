@@ -18,14 +18,14 @@ _LEAST_UNLIMITED = 1 << 62
 
 
 class Limit(NamedTuple):
-    """Limit, and what sets it."""
+    """Limit of a resource, and the file or setting that imposes it."""
 
     value: int
     source: str
 
 
 class CoreLimit(NamedTuple):
-    """Limit of cores, and what sets it."""
+    """Limit of cores, and the file or setting that imposes it."""
 
     value: float
     source: str
@@ -46,7 +46,7 @@ def thread_limit(process: Path = _PROC) -> Limit | None:
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit of descriptors to the hard one, and return it."""
+    """Raise the soft limit of file descriptors to the hard one, and return it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):  # Even root gets no more than fs.nr_open.
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -55,7 +55,7 @@ def raise_descriptor_limit() -> int:
 
 
 def memory_limit(process: Path = _PROC) -> Limit:
-    """Return how many bytes the process may use at most, not counting what others use."""
+    """Return how many bytes the process may use if other processes use none."""
     machine = Limit(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), "the machine's memory")
     limits = [machine]
     for group in _groups("memory", process):

@@ -16,6 +16,6 @@ class OperatorTime(NamedTuple):
 
 
 class Besides(OperatorTime):
-    """Time that profiling itself took and no operator, such as opening a session that records."""
+    """Time of work that the device did only to profile, such as opening a session that records."""
 
     __slots__ = ()

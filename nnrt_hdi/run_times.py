@@ -9,13 +9,13 @@ TRACES_FEATURE = "traces"
 class RunTimes(NamedTuple):
     """Nanoseconds of the parts of a run, in their order. They add up to the time that the caller waited."""
 
-    # The client checks the inputs; the run waits for a link.
+    # The client checks the inputs, and the run waits for a link to the daemon.
     waited_ns: int
     # The client makes the frame.
     packed_ns: int
     # The request travels to the daemon.
     outbound_ns: int
-    # The daemon reads the request and makes the reply, and whatever belongs to no other part.
+    # The daemon reads the request, makes the reply, and does what belongs to no other part.
     handled_ns: int
     # The run waits in the queue of the device.
     queued_ns: int

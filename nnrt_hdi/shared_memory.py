@@ -26,16 +26,16 @@ _SHARABLE = 0.75
 
 
 class _Closer(weakref.ref["SharedMemory"]):
-    """Reference that closes the descriptor of freed memory.
+    """Weak reference to a SharedMemory that closes its descriptor when it is freed.
 
-    Python drops what a signal handler raises in a finalizer, so no Python code runs there.
+    It runs no Python code: Python could call a signal handler there, and would drop the exception that it raises.
     """
 
     # Does nothing: each instance has its own function, which is removed when it is called.
     close: Callable[[], object] = dict
 
 
-# By descriptor, until the number is used again.
+# By descriptor, until its number is used again.
 _closers: dict[int, _Closer] = {}
 
 
@@ -81,13 +81,13 @@ class SharedMemory:
 
     @classmethod
     def of_descriptor(cls, fd: int, size_bytes: int, offset: int = 0) -> Self:
-        """Map the file of another descriptor, which stays its owner's.
+        """Map the file of a descriptor that the caller still owns.
 
         Raises:
             InvalidParameter: The file can't be mapped for writing up to `size_bytes`, or the region is empty.
         """
         size_bytes = checked_size(size_bytes)
-        fd, offset = _whole(fd, "the descriptor"), _whole(offset, "the offset")
+        fd, offset = _integer(fd, "the descriptor"), _integer(offset, "the offset")
         if not 0 <= offset < size_bytes:
             raise InvalidParameter(f"the offset is {offset} of {size_bytes} bytes; use 0..{size_bytes - 1}")
         try:
@@ -106,7 +106,7 @@ class SharedMemory:
     def is_sealed(self) -> bool:
         """True if the memory is sealed against shrinking, so that a daemon maps it."""
         if self._is_sealed is None:
-            self._is_sealed = _lasting(self.fd) is not None
+            self._is_sealed = _unshrinkable(self.fd) is not None
         return self._is_sealed
 
     @property
@@ -141,7 +141,7 @@ class SharedMemory:
 
 def checked_size(size_bytes: int) -> int:
     """Return a valid size. Raise InvalidParameter below 1, OutOfMemory above 1 GiB."""
-    size_bytes = _whole(size_bytes, "the size")
+    size_bytes = _integer(size_bytes, "the size")
     if size_bytes < 1:
         raise InvalidParameter(f"the size is {size_bytes}; use 1..{MAX_BUFFER_BYTES} bytes")
     if size_bytes > MAX_BUFFER_BYTES:
@@ -173,16 +173,16 @@ def allocated(size_bytes: int, name: str) -> tuple[int, memoryview]:
 
 
 def mapped(fd: int, size_bytes: int) -> memoryview:
-    """Map the first bytes of a memfd that a peer has sent; read-only if it is sealed against writing.
+    """Map the first bytes of a memfd that a peer sent; read-only if the memfd is sealed against writing.
 
-    Touching a mapping behind the end of its file ends the process with SIGBUS, so the file must be unable to shrink.
+    Access behind the end of a mapped file ends the process with SIGBUS, so the file must be sealed against shrinking.
     The descriptor stays the caller's.
 
     Raises:
         InvalidParameter: It is no memfd sealed against shrinking.
         OutOfMemory: It can't be mapped.
     """
-    found = _lasting(fd)
+    found = _unshrinkable(fd)
     if found is None:
         raise InvalidParameter(
             "the descriptor is not of memory that is sure to stay; give one of memfd_create, of normal pages, sealed"
@@ -195,7 +195,7 @@ def mapped(fd: int, size_bytes: int) -> memoryview:
     except OSError as error:
         raise OutOfMemory(f"{size_bytes} bytes could not be mapped: {error.strerror}") from error
     os.close(mapping_fd)
-    if has_few_left(mapping_fd):
+    if has_few_descriptors(mapping_fd):
         raise OutOfMemory("the daemon has few descriptors left; release buffers, or raise its limit of open files")
     try:
         return memoryview(_mapping(fd, size_bytes))
@@ -203,10 +203,10 @@ def mapped(fd: int, size_bytes: int) -> memoryview:
         raise OutOfMemory(f"{size_bytes} bytes could not be mapped: {error.strerror}") from error
 
 
-def has_few_left(fd: int) -> bool:
-    """Return whether the process has few descriptors left, judged by a new one, which is the lowest free number.
+def has_few_descriptors(fd: int) -> bool:
+    """Return whether the process has few file descriptors left, which it needs for calls and for files of models.
 
-    The rest is for calls and files of models, which can't do without.
+    `fd` is a new descriptor. Such a descriptor gets the lowest free number, so a high number means that few are left.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return limit != resource.RLIM_INFINITY and fd >= limit * _SHARABLE
@@ -222,8 +222,8 @@ def _mapping(fd: int, size_bytes: int) -> mmap.mmap:
 # ---- files
 
 
-def _lasting(fd: int) -> os.stat_result | None:
-    """Return the status of a file that can't shrink under its mappings, or None."""
+def _unshrinkable(fd: int) -> os.stat_result | None:
+    """Return the status of a file that is sealed against shrinking, or None."""
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
         found = os.fstat(fd)  # After reading the seals: before, it could still shrink.
@@ -236,7 +236,7 @@ def _lasting(fd: int) -> os.stat_result | None:
     return found if stays else None
 
 
-def _whole(number: int, what: str) -> int:
+def _integer(number: int, what: str) -> int:
     try:
         return operator.index(number)
     except TypeError as error:

@@ -38,7 +38,7 @@ class suppressed(suppress):  # noqa: N801  # Named as what it extends.
 
 
 def _code_of(handler: object) -> CodeType | None:
-    """Return the code that Python runs first when it calls a handler, whose frame may be gone."""
+    """Return the code that Python runs first when it calls a handler, or None if the handler has no Python code."""
     while isinstance(handler, partial):
         handler = handler.func
     function = handler if hasattr(handler, "__code__") or not callable(handler) else type(handler).__call__

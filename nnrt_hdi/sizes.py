@@ -7,7 +7,7 @@ from nnrt_hdi.tensor import TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Outputs of a run, and most bytes that it makes at a time, both as far as known."""
+    """Outputs of a run and its peak memory in bytes, both as far as known before it starts."""
 
     outputs: tuple[TensorSpec, ...]
     peak_bytes: int

@@ -53,7 +53,7 @@ def add_error(span: Span, failure: Failure, at_ns: int) -> None:
 
 
 def wall_ns(counter_ns: int) -> int:
-    """Return a recent time of time.perf_counter_ns() as a time of time.time_ns()."""
+    """Convert a recent time of time.perf_counter_ns() to a time of time.time_ns()."""
     return time.time_ns() - (time.perf_counter_ns() - counter_ns)
 
 
@@ -64,7 +64,7 @@ class Backlog:
     """
 
     def __init__(self, name: str, most_per_s: float = math.inf) -> None:
-        """Start the thread, which takes at most `most_per_s` runs per second. Not for a client's main thread."""
+        """Start the thread, which takes at most `most_per_s` runs per second. Not called in a client's main thread."""
         self._most_at_once = most_per_s * _PAUSE_S
         self._waiting: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._is_ending = threading.Event()
@@ -74,7 +74,7 @@ class Backlog:
         self._thread.start()
 
     def put(self, make: Callable[[], object]) -> None:
-        """Let the thread call a function soon, unless too many wait. Takes no lock; from any thread."""
+        """Let the thread call a function soon, unless too many wait. Takes no lock; any thread may call this."""
         if self._waiting.qsize() < _MOST_WAITING:
             self._waiting.put(make)
         else:

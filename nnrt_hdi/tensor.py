@@ -59,7 +59,7 @@ def data_type_from_number(number: int) -> DataType:
     overlap.
 
     Raises:
-        InvalidParameter: It is another number.
+        InvalidParameter: The number is no data type.
     """
     if number in ApiDataType.__members__.values() and number != ApiDataType.UNKNOWN:
         return DataType[ApiDataType(number).name]
@@ -81,9 +81,9 @@ class QuantParam:
 class TensorSpec:
     """Description of a tensor without its elements.
 
-    A dimension of -1 is open: only the run knows it. A dimension of 0 has no elements; `()` is a scalar. What isn't
-    NCHW has its channels last. `quant` has parameters for the whole tensor or for each channel. `name` is for messages,
-    and may be empty or not unique.
+    A dimension of -1 is open: only the run knows it. A dimension of 0 has no elements; `()` is a scalar. In NCHW
+    the channels are dimension 1, in every other format the last. `quant` has parameters for the whole tensor or for
+    each channel. `name` is for messages, and may be empty or not unique.
     """
 
     data_type: DataType
@@ -204,7 +204,7 @@ class TensorForm:
         self.dtype = NUMPY_DTYPES.get(spec.data_type)
         # -1 if a dimension is open.
         self.size_bytes = -1 if UNKNOWN_DIM in spec.shape else spec.known_bytes
-        # The form in the latest run, if dimensions are open; None before the first run.
+        # Form in the latest run, if dimensions are open; None before the first run.
         self.latest: TensorForm | None = None if self.size_bytes < 0 else self
 
     def of_run(self, shape: Shape) -> "TensorForm | None":
@@ -225,7 +225,7 @@ class TensorForm:
         return latest
 
 
-class _Lent:
+class _WritableInterface:
     """Array interface of writable memory, which keeps the memory's owner alive."""
 
     __slots__ = ("__array_interface__", "owner")
@@ -248,7 +248,7 @@ def writable_view(array: Array) -> Array:
     Returns:
         The array itself if it is writable, else a view.
     """
-    return array if array.flags.writeable else np.asarray(_Lent(array))
+    return array if array.flags.writeable else np.asarray(_WritableInterface(array))
 
 
 def format_shape(shape: Sequence[int]) -> str:

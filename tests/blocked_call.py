@@ -1,4 +1,4 @@
-"""A call in a thread of its own, to see how and when it ends."""
+"""A call in its own thread, for tests of calls that block."""
 
 import threading
 import time
@@ -13,7 +13,10 @@ DEADLINE_S = 20.0
 
 
 class BlockedCall:
-    """Starts the call at once. Its NnrtError is kept; any other exception is the thread's, and fails the test."""
+    """Call in its own thread, begun by the constructor.
+
+    `wait` keeps an NnrtError in `error`. Any other exception ends the thread, and fails the test.
+    """
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self._call = call

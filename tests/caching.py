@@ -1,4 +1,4 @@
-"""Compilations with caches, for the test backend `restoring`, which exports and restores for real."""
+"""Helpers for compilations with caches, on the test backend `restoring`, which exports and restores models."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ def other_device(start_daemon: StartDaemon, *arguments: str) -> Iterator[Device]
 
 
 def cached(directory: Path, version: int = 1, model: Model | None = None) -> Callable[[Device], Compilation]:
-    """A compilation with a cache, that is to be built."""
+    """Return a function that creates a compilation with a cache on a device, and doesn't build it."""
 
     def on(device: Device) -> Compilation:
         compilation = Compilation(model or convolution_model(), device)
@@ -32,14 +32,14 @@ def cached(directory: Path, version: int = 1, model: Model | None = None) -> Cal
 
 
 def origin(compilation: Compilation) -> Origin | None:
-    """Build; how it got its model."""
+    """Build a compilation, and return whether it was compiled or restored."""
     with compilation:
         compilation.build()
         return compilation.origin
 
 
 def outputs(compilation: Compilation) -> bytes:
-    """Run the built compilation on the images."""
+    """Run the built compilation on the images, and return the outputs' bytes."""
     with Executor(compilation) as executor:
         return b"".join(output.tobytes() for output in executor.run_sync([IMAGES]))
 

@@ -1,4 +1,4 @@
-"""A control group of its own for a process, where the host lets tests make one."""
+"""A control group for a process of a test, if the host lets tests create one."""
 
 import os
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _ROOT = Path("/sys/fs/cgroup")
 
 
 class Cgroup:
-    """A group that limits one resource, in either version of cgroups."""
+    """Control group (version 1 or 2) that limits one resource."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -30,7 +30,10 @@ class Cgroup:
 
 @contextmanager
 def cgroup(controller: str) -> Iterator[Cgroup]:
-    """A group that goes with the block, after its processes. Skips the test where there can be none."""
+    """Create a cgroup, and remove it after its processes have ended.
+
+    Skips the test if the host forbids it.
+    """
     parent = _ROOT / controller if (_ROOT / controller).is_dir() else _ROOT
     path = parent / f"nnrt-test-{os.getpid()}"
     try:

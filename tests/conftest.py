@@ -1,4 +1,4 @@
-"""Real daemons as processes, and the watch over what a test leaves behind."""
+"""Fixtures for all tests: daemons as processes, and a check for what a test leaves behind."""
 
 import gc
 import os
@@ -20,11 +20,11 @@ from nnrt_client import DataType, Device, Format, Runtime, Settings, Tensor, Ten
 
 pytest_plugins = ["figures", "part", "quick"]
 
-# gRPC's and our own background threads end shortly after what they served; a test may not outlive them by more.
+# How long background threads of gRPC and nnrt may run on after a test.
 _THREAD_GRACE_S = 20.0
 
 
-# The same examples each time, however long each takes on a busy machine.
+# Hypothesis generates the same examples each time, and accepts slow ones: machines may be busy.
 settings.register_profile(
     "nnrt", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -32,28 +32,28 @@ settings.load_profile("nnrt")
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Two more than there are processors: for a third of their time and more tests wait for daemons, asleep."""
+    """Return two more workers than processors: tests spend a third of their time or more waiting for daemons."""
     return (os.cpu_count() or 1) + 2
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C work in the tests and in what they start, also where a shell has started them in its background."""
+    """Restore Ctrl-C in the tests and their child processes, also if a shell started pytest in the background."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:
-    """Have collections of garbage in tests look at what tests make, not at the tests themselves."""
+    """Exclude the collected tests from garbage collections, which then take less time."""
     gc.freeze()
 
 
 def _threads() -> set[threading.Thread]:
-    """The threads that there are, but for the client's loop, which lasts as long as the process."""
+    """Return the running threads, except the client's loop, which lasts as long as the process."""
     return {thread for thread in threading.enumerate() if thread.name != "nnrt-io"}
 
 
 @pytest.fixture(autouse=True)
 def leaves_nothing_behind() -> Iterator[None]:
-    """Fails a test that leaves a thread, a child process or the memory of a tensor behind."""
+    """Fail a test that leaves a thread, a child process or a tensor's memory behind."""
     threads_before = _threads()
     held_before = held_descriptors()
     children_before = _children()
@@ -61,20 +61,20 @@ def leaves_nothing_behind() -> Iterator[None]:
     deadline = time.monotonic() + _THREAD_GRACE_S
     while (threads := _threads() - threads_before) and time.monotonic() < deadline:
         for thread in threads:
-            if thread.is_alive():  # Else it is just being started.
+            if thread.is_alive():  # Otherwise the thread is still starting.
                 thread.join(max(deadline - time.monotonic(), 0.0))
     left = [thread.name for thread in threads]
     assert not left, f"the test left threads behind: {left}"
     orphans = _children() - children_before
     assert not orphans, f"the test left processes behind: {orphans}"
     if held_descriptors() > held_before:
-        gc.collect()  # What nobody refers to any more is freed.
+        gc.collect()  # Frees tensors without references.
         assert held_descriptors() <= held_before, "the test left memory of tensors behind"
 
 
 @pytest.fixture
 def gives_all_memory_back() -> Iterator[None]:
-    """Tests that use this close their tensors; nothing of them may be left then."""
+    """Fail a test after which the client still has shared memory. Such a test must close its tensors."""
     before = held()
     yield
     wait_until_held(before)
@@ -90,7 +90,7 @@ StartDaemon = Callable[..., DaemonProcess]
 
 @pytest.fixture
 def start_daemon() -> Iterator[StartDaemon]:
-    """Starts daemons, and kills those that still live when the test ends."""
+    """Yield a function that starts daemons; kill those that still run after the test."""
     daemons: list[DaemonProcess] = []
 
     def start(*arguments: str, listen: str = "127.0.0.1:0") -> DaemonProcess:
@@ -104,7 +104,7 @@ def start_daemon() -> Iterator[StartDaemon]:
 
 @pytest.fixture(scope="session")
 def shared_daemon() -> Iterator[DaemonProcess]:
-    """One reference daemon for all tests that only talk to it."""
+    """Daemon with the reference backend, shared by all tests that don't change it."""
     daemon = DaemonProcess()
     yield daemon
     daemon.kill()
@@ -112,7 +112,7 @@ def shared_daemon() -> Iterator[DaemonProcess]:
 
 @pytest.fixture(scope="session")
 def onnxruntime_daemon() -> Iterator[DaemonProcess]:
-    """A daemon like that, on ONNX Runtime."""
+    """Daemon with the ONNX Runtime backend, shared likewise."""
     daemon = DaemonProcess("--backend", "onnxruntime")
     yield daemon
     daemon.kill()
@@ -120,7 +120,10 @@ def onnxruntime_daemon() -> Iterator[DaemonProcess]:
 
 @pytest.fixture(scope="session")
 def restoring_daemon() -> Iterator[DaemonProcess]:
-    """One for all tests of caches and offline models: it exports and restores for real, and has every capability."""
+    """Daemon with the backend `restoring`, shared by tests of caches and offline models.
+
+    The backend exports and restores models, and has every capability.
+    """
     daemon = DaemonProcess("--backend", "restoring")
     yield daemon
     daemon.kill()
@@ -134,7 +137,7 @@ def runtime(shared_daemon: DaemonProcess) -> Iterator[Runtime]:
 
 @pytest.fixture(scope="session", params=["shared_daemon", "onnxruntime_daemon"], ids=["reference", "onnxruntime"])
 def each_daemon(request: pytest.FixtureRequest) -> DaemonProcess:
-    """That of one backend, and then that of the other."""
+    """The shared daemon of each backend in turn."""
     daemon = request.getfixturevalue(request.param)
     assert isinstance(daemon, DaemonProcess)
     return daemon
@@ -148,7 +151,7 @@ def each_runtime(each_daemon: DaemonProcess) -> Iterator[Runtime]:
 
 @pytest.fixture(scope="session")
 def cached_daemon() -> Iterator[DaemonProcess]:
-    """The identity; unknown dimensions may be 1 to 64."""
+    """Daemon with the backend `cached`: it computes the identity, and its dynamic dimensions range from 1 to 64."""
     daemon = DaemonProcess("--backend", "cached")
     yield daemon
     daemon.kill()
@@ -156,7 +159,7 @@ def cached_daemon() -> Iterator[DaemonProcess]:
 
 @pytest.fixture
 def closing() -> Iterator[ExitStack]:
-    """Things that are closed when the test ends."""
+    """ExitStack that is closed after the test."""
     with ExitStack() as stack:
         yield stack
 
@@ -166,7 +169,10 @@ MakeTensor = Callable[..., Tensor]
 
 @pytest.fixture
 def tensor(closing: ExitStack) -> MakeTensor:
-    """Makes float tensors of a shape, or of a size as well, which hold a number; they are closed with the test."""
+    """Return a function that creates a tensor filled with a number, of a shape or of a larger size.
+
+    The tensors are closed after the test.
+    """
 
     def make(
         device: Device,

@@ -1,4 +1,4 @@
-"""A daemon as a process of its own, as an operator starts it."""
+"""A daemon as a process, started like an operator starts it."""
 
 import os
 import signal
@@ -15,10 +15,10 @@ _EXIT_S = 30.0
 
 
 class DaemonProcess:
-    """`nnrt-device serve` on free addresses. Ready when the constructor returns."""
+    """Process of `nnrt-device serve` on free addresses, ready when the constructor returns."""
 
     def __init__(self, *arguments: str, listen: str = "127.0.0.1:0", through: Sequence[str] = ()) -> None:
-        """`through` is a command that ends by executing what follows it."""
+        """Start the daemon; `through` is a command that executes the command that follows it."""
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # `kill` closes it.
         self._written = ""
         self.process = warm.Popen(
@@ -29,7 +29,7 @@ class DaemonProcess:
             env={**os.environ, "PYTHONPATH": f"{_PLUGINS}:{_PLUGINS.parent}"},
         )
         assert self.process.stdout is not None
-        # The line comes when the daemon is ready, the end of file if it dies before: nothing to time out.
+        # The daemon writes this line when it is ready. If it dies before, the pipe ends: no timeout is needed.
         ready = self.process.stdout.readline().split()
         if ready[:2] != ["listening", "on"]:
             self.kill()
@@ -45,9 +45,9 @@ class DaemonProcess:
         return self.process.pid
 
     def log(self) -> str:
-        """Read what it wrote to its standard error so far."""
+        """Return what the daemon has written to its standard error so far."""
         if not self._log.closed:
-            # From a position of its own: where the file stands is where the daemon writes next.
+            # pread leaves the file position, which is shared with the daemon, unchanged.
             self._written = os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size, 0).decode()
         return self._written
 
@@ -55,16 +55,16 @@ class DaemonProcess:
         self.process.send_signal(number)
 
     def stop(self) -> None:
-        """SIGSTOP; none of its threads runs when this returns."""
+        """Send SIGSTOP, and wait until no thread of the daemon runs."""
         self.send(signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED)
 
     def wait(self) -> int:
-        """Wait for its end; the exit code."""
+        """Wait until the daemon ends, and return its exit code."""
         return self.process.wait(_EXIT_S)
 
     def kill(self) -> None:
-        """End it at once. Idempotent."""
+        """Kill the daemon. Idempotent."""
         self.process.kill()
         self.process.wait(_EXIT_S)
         if self.process.stdout is not None:
@@ -73,12 +73,12 @@ class DaemonProcess:
         self._log.close()
 
     def memory_bytes(self) -> int:
-        """Resident memory."""
+        """Return the daemon's resident memory."""
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 
     def peak_memory_bytes(self) -> int:
-        """Resident memory at its highest so far."""
+        """Return the daemon's peak resident memory."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
         return int(line.split()[1]) * 1024

@@ -1,4 +1,4 @@
-"""Runs of a device in this process, which no client asks for."""
+"""Runs of a `Device` in this process, without a client."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,10 @@ from nnrt_hdi.tensor import Array
 
 
 def outputs_of(device: Device, session: Session, model: LoadedModel, inputs: Sequence[Array]) -> Sequence[Array]:
-    """Run a model of a session. Raises what the run failed with."""
+    """Run a session's model, and return the outputs.
+
+    Raises the run's error.
+    """
     run = Run(session, 0, Cancellation())
     run.model, run.inputs = model, list(inputs)
     device.executing.execute(run)

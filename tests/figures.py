@@ -1,6 +1,6 @@
-"""Figures of the comparison with oracles, shown at the end of a test run.
+"""Pytest plugin that collects the errors of kernels against their oracles, and shows them after the tests.
 
-A plug-in, so that those of all processes that run tests come together.
+As a plugin it also collects the figures of pytest-xdist's worker processes.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +16,10 @@ STEPS = pytest.StashKey[Steps]()
 
 @pytest.fixture
 def record_error(request: pytest.FixtureRequest) -> Iterator[Callable[[str, str, str, float], None]]:
-    """Takes operator, data type, oracle and relative error of a case; types that don't round count as one."""
+    """Yield a function that records a case's operator, data type, oracle and relative error.
+
+    All types that don't round count as one type, "exact".
+    """
     figures = request.config.stash.setdefault(FIGURES, {})
 
     def record(operator: str, dtype: str, oracle: str, error: float) -> None:
@@ -28,7 +31,10 @@ def record_error(request: pytest.FixtureRequest) -> Iterator[Callable[[str, str,
 
 @pytest.fixture
 def record_steps(request: pytest.FixtureRequest) -> Callable[[str, str, float, float], None]:
-    """Takes operator and oracle of a quantized case, the largest difference in steps, and the share that is equal."""
+    """Return a function that records a quantized case.
+
+    It takes the operator, the oracle, the largest difference in steps, and the fraction of equal elements.
+    """
     steps = request.config.stash.setdefault(STEPS, {})
 
     def record(operator: str, oracle: str, most: float, equal: float) -> None:
@@ -38,20 +44,20 @@ def record_steps(request: pytest.FixtureRequest) -> Callable[[str, str, float, f
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Of a process that runs tests for another: tell it."""
-    told = getattr(session.config, "workeroutput", None)
-    if told is not None:
-        told["figures"] = list(session.config.stash.get(FIGURES, {}).items())
-        told["steps"] = list(session.config.stash.get(STEPS, {}).items())
+    """In a worker process, send the figures to the main process."""
+    worker_output = getattr(session.config, "workeroutput", None)
+    if worker_output is not None:
+        worker_output["figures"] = list(session.config.stash.get(FIGURES, {}).items())
+        worker_output["steps"] = list(session.config.stash.get(STEPS, {}).items())
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    told = getattr(node, "workeroutput", {})
+    worker_output = getattr(node, "workeroutput", {})
     figures, steps = node.config.stash.setdefault(FIGURES, {}), node.config.stash.setdefault(STEPS, {})
-    for key, errors in told.get("figures", ()):
+    for key, errors in worker_output.get("figures", ()):
         figures.setdefault(tuple(key), []).extend(errors)
-    for key, cases in told.get("steps", ()):
+    for key, cases in worker_output.get("steps", ()):
         steps.setdefault(tuple(key), []).extend(cases)
 
 

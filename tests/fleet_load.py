@@ -1,4 +1,4 @@
-"""A load that never lets up, on a session of any number of devices, and what became of its runs."""
+"""Continuous load on a session of one or more devices, with a record of each run's outcome."""
 
 import math
 import statistics
@@ -16,18 +16,18 @@ from nnrt_client import Model, ModelSession, OperationType
 from nnrt_hdi.closable import Closable
 
 Array = NDArray[Any]
-# The input of a run, and the answer that it must get, bit by bit.
+# Input of a run, and the expected answer, compared bit by bit.
 Question = tuple[Array, Array]
 Run = Callable[[Array], Array]
 
 ELEMENTS = 64
 WRONG = "wrong answer"
-# A worker whose run has failed lets others go on.
+# Pause of a worker after a failed run.
 _AFTER_FAILURE_S = 0.01
 
 
 def affine_model() -> Model:
-    """y = 3x + 1, exact for whole numbers below five million."""
+    """Build y = 3x + 1, which is exact for whole numbers below five million."""
     model = Model(name="affine")
     x = model.input((ELEMENTS,), name="x")
     y = model.apply(OperationType.MUL, x, np.full(1, 3, np.float32))
@@ -38,22 +38,22 @@ def affine_model() -> Model:
 
 
 def affine_questions(count: int = 256) -> list[Question]:
-    """Inputs that all differ, with their right answers by arithmetic in integers."""
+    """Return inputs that all differ, with the right answers, computed with integers."""
     numbers = np.arange(count * ELEMENTS).reshape(count, ELEMENTS)
     return list(zip(numbers.astype(np.float32), (3 * numbers + 1).astype(np.float32), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A run that has ended."""
+    """Record of a run that has ended."""
 
-    at: float  # On the clock of time.monotonic.
+    at: float  # In time.monotonic's seconds.
     took_s: float
     failure: str = ""
 
 
 class Outcome:
-    """What became of the runs that ended in a span of time."""
+    """Outcomes of the runs that ended within a period."""
 
     def __init__(self, runs: Sequence[Ended], start: float, end: float) -> None:
         self.seconds = end - start
@@ -87,12 +87,12 @@ class Outcome:
         return [counts[window] / window_s for window in range(int(self.seconds / window_s))]
 
     def percentile_s(self, percent: int) -> float:
-        """The seconds that so many percent of the right answers took at most."""
+        """Return a percentile of the durations of runs with right answers, in seconds."""
         return statistics.quantiles([run.took_s for run in self._good], n=100)[percent - 1]
 
 
 class Load(Closable):
-    """So many workers that each have one run under way, from the constructor until `close`."""
+    """Workers that run the questions one after another, from the constructor until `close`."""
 
     def __init__(self, run: Run, questions: Sequence[Question], workers: int) -> None:
         self._run = run
@@ -106,22 +106,22 @@ class Load(Closable):
             thread.start()
 
     def close(self) -> None:
-        """Begin no further run, and wait for the last ones."""
+        """Start no further run, and wait for the running ones."""
         self._over.set()
         for thread in self._threads:
             thread.join()
 
     @property
     def runs(self) -> int:
-        """Number of runs that have ended so far, however they did."""
+        """Number of runs that have ended so far, including failures."""
         return sum(map(len, self._ended))
 
     def outcome(self, start: float = 0.0, end: float = math.inf) -> Outcome:
-        """What became of the runs that ended between two moments on the clock of time.monotonic."""
+        """Return the outcomes of runs that ended between two times of time.monotonic."""
         return Outcome([run for ended in self._ended for run in list(ended) if start <= run.at < end], start, end)
 
     def during(self, work: Callable[[], object]) -> Outcome:
-        """What becomes of the runs while this is done."""
+        """Call `work`, and return the outcomes of runs that ended meanwhile."""
         start = time.monotonic()
         work()
         return self.outcome(start, time.monotonic())
@@ -136,7 +136,7 @@ class Load(Closable):
             began = time.monotonic()
             try:
                 answer = self._run(array)
-            except Exception as error:  # Whatever it is, the run has failed.
+            except Exception as error:  # Any exception is a failed run.
                 failure = f"{type(error).__name__}: {error}"
             now = time.monotonic()
             if not failure and not np.array_equal(answer, right):
@@ -147,5 +147,5 @@ class Load(Closable):
 
 
 def affine_load(session: ModelSession, workers: int) -> Load:
-    """A load on a session of `affine_model`."""
+    """Start a load on a session of `affine_model`."""
     return Load(lambda array: session.run([array])["y"], affine_questions(), workers)

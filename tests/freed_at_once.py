@@ -1,4 +1,4 @@
-"""For tests of what is freed and when, not of who does it."""
+"""Freeing without threads, for tests of what is freed and when."""
 
 from collections.abc import Callable
 
@@ -12,5 +12,5 @@ class _NoThreads(Threads):
 
 
 def freed_at_once() -> Freeing:
-    """Frees things in the thread that gives them up."""
+    """Return a `Freeing` that frees objects in the calling thread."""
     return Freeing(_NoThreads("none"))

@@ -1,4 +1,4 @@
-"""What holds runs of the backend `gated` up."""
+"""Gate that blocks runs of the backend `gated`."""
 
 import os
 from collections.abc import Callable
@@ -10,7 +10,10 @@ from waiting import until
 
 
 class Gate:
-    """What runs of the backend `gated` wait for, unless it stands open."""
+    """Gate at which runs of the backend `gated` wait while it is shut.
+
+    The gate's path is a hard link: to a regular file while the gate is open, to a FIFO while it is shut.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.path, self._pipe, self._numbers = folder / "gate", folder / "pipe", count()
@@ -25,22 +28,22 @@ class Gate:
         link.replace(self.path)
 
     def open(self) -> None:
-        """Let later runs through."""
+        """Let later runs pass."""
         self._put(self._open_file)
 
     def shut(self) -> None:
         self._put(self._pipe)
 
     def let_through(self) -> None:
-        """Let the next ones through that wait, or one that is about to."""
+        """Let the waiting runs pass, or the next run if none waits yet."""
         self._pipe.write_bytes(b"")
 
     def release(self, are_through: Callable[[], object]) -> None:
-        """Let all through, now and later, and wait until that is so."""
+        """Open the gate, let the waiting runs pass, and wait until `are_through` is true."""
         self.open()
 
         def are_released() -> object:
-            with suppress(OSError):  # Nobody waits there.
+            with suppress(OSError):  # No run waits.
                 os.close(os.open(self._pipe, os.O_WRONLY | os.O_NONBLOCK))
             return are_through()
 

@@ -1,4 +1,7 @@
-"""A daemon of which steps of its watch hang: `python hanging_steps.py work,log PYTHON -m nnrt_device_service serve`."""
+"""Program that starts a daemon in whose watch loop some steps hang.
+
+Usage: `python hanging_steps.py work,log PYTHON -m nnrt_device_service serve`
+"""
 
 import sys
 import threading

@@ -1,7 +1,7 @@
-"""Counts what makes the house hard to keep, and bounds it: `make house`.
+"""Check of code structure against limits: import cycles, threads, sizes of classes and modules: `make house`.
 
-The bounds are in pyproject.toml, under `[tool.nnrt.house]`. What was above one when it was written stands in
-tests/house_exceptions.toml with a number of its own, which only goes down: `python tests/house.py --lower` writes it.
+The limits are in pyproject.toml, under `[tool.nnrt.house]`. tests/house_exceptions.toml lists what exceeded its limit
+when the limit was introduced, with a number that may only decrease: `python tests/house.py --lower` writes it.
 """
 
 import ast
@@ -25,26 +25,29 @@ else:
 _EXCEPTIONS = ROOT / "tests" / "house_exceptions.toml"
 _STARTS_THREAD = {"Thread", "Timer", "ThreadPoolExecutor", "start_thread"}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-Sources = Mapping[str, str]  # The text of each module, by its path from the root.
+Sources = Mapping[str, str]  # Text of each module by its path from the root.
 Graph = Mapping[str, set[str]]
 
 
 def sources(*packages: str) -> Sources:
-    """Return the modules of packages in this tree, without what is generated and what a command writes."""
+    """Return the texts of the packages' modules, without generated code."""
     paths = [path.relative_to(ROOT) for path in source_files() if path.suffix == ".py"]
     kept = [path for path in paths if path.parts[0] in packages and not NOT_COUNTED.intersection(path.parts)]
     return {path.as_posix(): (ROOT / path).read_text() for path in sorted(kept)}
 
 
 def module_name(path: str) -> str:
-    """Return the name by which a module is imported: each folder of backends/ is a root of its own."""
+    """Return the name by which a module is imported.
+
+    Each folder of backends/ is its own root.
+    """
     parts = Path(path).with_suffix("").parts
     parts = parts[2:] if parts[0] == "backends" else parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def import_graph(texts: Sources) -> Graph:
-    """Return which modules each module imports by name, for types only and within functions too."""
+    """Return the modules that each module imports, including imports for types only and within functions."""
     paths = {module_name(path): path for path in texts}
     return {name: set(_imported(name, path, texts[path], paths)) - {name} for name, path in paths.items()}
 
@@ -62,7 +65,7 @@ def _imported(name: str, path: str, text: str, known: Mapping[str, str]) -> Iter
 
 
 def circles(graph: Graph) -> list[list[str]]:
-    """Return the sets of modules each of which reaches all others of its set, the largest first."""
+    """Return the import cycles: sets of modules that all reach each other, the largest first."""
     reached = {start: _reached(graph, start) for start in graph}
     found = {frozenset({start, *(end for end in reached[start] if start in reached[end])}) for start in graph}
     return sorted((sorted(circle) for circle in found if len(circle) > 1), key=lambda circle: (-len(circle), circle))
@@ -78,7 +81,7 @@ def _reached(graph: Graph, start: str) -> set[str]:
 
 
 def methods(texts: Sources) -> Counter[str]:
-    """Return the number of methods of each class; a property is one, whatever can be done with it."""
+    """Return the number of methods of each class. A property with a setter counts once."""
     return Counter(
         {
             f"{path} {kind.name}": len({each.name for each in kind.body if isinstance(each, _FUNCTIONS)})
@@ -90,7 +93,7 @@ def methods(texts: Sources) -> Counter[str]:
 
 
 def starts_of_threads(texts: Sources) -> Counter[str]:
-    """Return the number of places in each module that start a thread or make a pool of them."""
+    """Return the number of calls in each module that start a thread or create a thread pool."""
     called = ((path, _called(node)) for path, text in texts.items() for node in ast.walk(ast.parse(text)))
     return Counter(path for path, name in called if name in _STARTS_THREAD)
 
@@ -103,7 +106,7 @@ def _called(node: ast.AST) -> str | None:
 
 
 def private_uses(folder: str) -> Counter[str]:
-    """Return the number of places in each module of a folder that use a private attribute of something else."""
+    """Return the number of uses of other objects' private attributes, for each module of a folder."""
     ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--ignore-noqa", "--exit-zero", "-q", "--no-cache"]
     found = subprocess.run(
         [*ruff, "--select", "SLF001", "--output-format", "json", folder],
@@ -116,10 +119,10 @@ def private_uses(folder: str) -> Counter[str]:
 
 
 class House:
-    """The numbers, each beside its bound."""
+    """Measured numbers with their limits."""
 
     def __init__(self, bounds: Mapping[str, int], exceptions: Mapping[str, Mapping[str, int]]) -> None:
-        """Bound numbers by their names; an exception has the name of its number, and of the module or class."""
+        """Take the limits by name, and the exceptions by name and by module or class."""
         self.table = Table("number", "today", "at most", "where", title="the house")
         self.excesses: list[str] = []
         self.exceptions: dict[str, dict[str, int]] = {}
@@ -127,13 +130,13 @@ class House:
         self._granted = exceptions
 
     def row(self, name: str, number: int, where: str = "") -> None:
-        """Add a number that is the whole house's."""
+        """Add a number of the whole product."""
         self.table.add_row(name, f"{number:,}", f"{self._bounds[name]:,}", where)
         if number > self._bounds[name]:
             self.excesses.append(f"{name}: {number:,}, at most {self._bounds[name]:,}: {where}")
 
     def rows(self, name: str, numbers: Counter[str]) -> None:
-        """Add a number that each module or class has, of which those above the bound need an exception."""
+        """Add a number of each module or class; numbers above the limit need an exception."""
         bound, granted = self._bounds[name], self._granted.get(name, {})
         above = {where: number for where, number in numbers.most_common() if number > bound}
         where, largest = max(numbers.items(), key=lambda item: item[1], default=("", 0))
@@ -151,7 +154,7 @@ class House:
 
 
 def counted(bounds: Mapping[str, int], exceptions: Mapping[str, Mapping[str, int]]) -> House:
-    """Return the numbers of this tree."""
+    """Measure this tree."""
     house = House(bounds, exceptions)
     product = sources(*PRODUCT)
     graph = import_graph(product)
@@ -170,7 +173,7 @@ def counted(bounds: Mapping[str, int], exceptions: Mapping[str, Mapping[str, int
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the table, and return 1 where a bound is exceeded."""
+    """Print the table, and return 1 if a limit is exceeded."""
     bounds = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["nnrt"]["house"]
     exceptions = tomllib.loads(_EXCEPTIONS.read_text())
     house = counted(bounds, exceptions)

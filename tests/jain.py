@@ -1,8 +1,8 @@
-"""How even shares are."""
+"""Measure of fairness."""
 
 from collections.abc import Sequence
 
 
 def jain_index(amounts: Sequence[float]) -> float:
-    """1 where all are equal, 1/n where one has everything (Jain, Chiu, Hawe 1984)."""
+    """Return Jain's fairness index: 1 if all amounts are equal, 1/n if one has everything (Jain, Chiu, Hawe 1984)."""
     return sum(amounts) ** 2 / (len(amounts) * sum(amount**2 for amount in amounts))

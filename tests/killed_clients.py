@@ -1,7 +1,7 @@
-"""Clients that are killed at random moments, and what their daemon holds afterwards.
+"""Clients that are killed at random moments, and a check that their daemon frees all they used.
 
-A few dozen of them are a test; `benchmarks/kill_clients.py` kills a thousand. Run as a script it makes and kills them:
-they are forked from a process that has everything imported and nothing of gRPC begun, so each costs little.
+A test kills a few dozen; `benchmarks/kill_clients.py` kills a thousand. Run as a script, this module forks the clients
+from a process that has imported everything and started nothing of gRPC, so that each client costs little.
 """
 
 import os
@@ -27,25 +27,25 @@ from nnrt_client import Compilation, DataType, Device, Executor, ResidentTensor,
 from nnrt_client.session.device import session_of
 from nnrt_hdi.v2 import device_pb2, local_socket_pb2
 
-# How long a client lives at most; it takes about half of that until it has all that it holds.
+# Longest life of a client; it needs about half of this to allocate everything.
 LIFE_S = 0.8
 AT_A_TIME = 6
 ELEMENTS = 1 << 18
 WEIGHTS = 1 << 18
 IN_FLIGHT = 16
 LEASE_S = 1.0
-# When the lease of the last client is over everything is back within this.
+# Time after the last client's lease within which the daemon must have freed everything.
 BACK_S = 5.0
-# Between two counts while clients are killed.
+# Time between two measurements while clients are killed.
 LOOK_S = 0.01
-# What the threads and caches of a daemon that has served many may differ by.
+# Threads that a daemon may keep after many clients.
 SPARE_THREADS = 8
-# Each of malloc's arenas keeps some MiB for the next message (nnrt_device_service/host/allocator.py).
+# Memory that it may keep: each of malloc's arenas keeps some MiB (nnrt_device_service/host/allocator.py).
 SPARE_BYTES = 64 << 20
 
 
 class Holdings(NamedTuple):
-    """Counts of what a daemon holds."""
+    """Resources that a daemon uses."""
 
     sessions: int
     held_bytes: int
@@ -68,7 +68,7 @@ class Holdings(NamedTuple):
         )
 
     def is_back_at(self, before: "Holdings") -> bool:
-        """Tell if nothing is left of those that came since; threads and memory may be about the same."""
+        """Return whether the daemon uses no more than before; threads and memory may have grown a little."""
         return (
             all(now <= then for now, then in zip(self[:4], before[:4], strict=True))
             and self.threads <= before.threads + SPARE_THREADS
@@ -78,7 +78,7 @@ class Holdings(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Aftermath:
-    """Counts of a daemon before so many clients were killed, right after the last of them, and in the end."""
+    """Resources of a daemon before clients were killed, their maximum meanwhile, and after the last lease."""
 
     before: Holdings
     most: Holdings
@@ -91,7 +91,7 @@ class Aftermath:
 
 
 def kill_clients(daemon: DaemonProcess, observer: Observer, count: int, seed: int = 0) -> Aftermath:
-    """Kill so many clients of a daemon with a lease of LEASE_S; raises where one ended by itself."""
+    """Kill `count` clients of a daemon with a lease of LEASE_S. Raises RuntimeError if a client ends by itself."""
     before = Holdings.of(daemon, observer)
     with warm.Popen([sys.executable, __file__, daemon.address, str(count), str(seed)], env=_environment()) as zygote:
         most = before
@@ -114,11 +114,11 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
 
 
-# ---- what they are doing when they are killed; none of these returns
+# ---- what clients do when they are killed; none of these functions returns
 
 
 def with_tensors(device: Device) -> None:
-    """Runs between Tensors, one after another."""
+    """Run the model between Tensors, again and again."""
     x, y = (Tensor(device, TensorDesc(DataType.FLOAT32, (ELEMENTS,))) for _ in range(2))
     executor = _built(device)
     while True:
@@ -126,7 +126,7 @@ def with_tensors(device: Device) -> None:
 
 
 def with_many_runs(device: Device) -> None:
-    """Has many runs under way, of arrays that go through shared memory."""
+    """Keep many runs in flight, with arrays that go through shared memory."""
     x, executor = [np.ones(ELEMENTS, np.float32)], _built(device)
     under_way = deque(executor.submit(x) for _ in range(IN_FLIGHT))
     while True:
@@ -135,7 +135,7 @@ def with_many_runs(device: Device) -> None:
 
 
 def with_resident_tensors(device: Device) -> None:
-    """Runs between tensors in the daemon, and makes more of them."""
+    """Run the model on ResidentTensors, and allocate more of them."""
     executor, kept = _built(device), []
     while True:
         kept += [ResidentTensor(device, TensorDesc(DataType.FLOAT32, (ELEMENTS,))) for _ in range(2)]
@@ -146,7 +146,7 @@ def with_resident_tensors(device: Device) -> None:
 
 
 def half_attached(device: Device) -> None:
-    """Has buffers of the daemon, and connections to the local socket that have said nothing, or whose they are."""
+    """Allocate buffers, and open connections to the local socket that send nothing, or only the session's id."""
     connection = session_of(device)
     sockets = []
     for says_whose in (False, True, True):
@@ -162,7 +162,7 @@ def half_attached(device: Device) -> None:
 
 
 def building(device: Device) -> None:
-    """Uploads constants and compiles, again and again."""
+    """Upload constants and compile, again and again."""
     seed = 0
     while True:
         seed += 1
@@ -182,10 +182,10 @@ def _built(device: Device) -> Executor:
 
 
 def kill_many(address: str, count: int, seed: int) -> bool:
-    """Fork clients of each kind in turn, each with a moment at which it is killed; whether all lived until then."""
+    """Fork clients of each kind in turn; return whether each lived until it was killed at its moment."""
     moments, living, is_well = np.random.default_rng(seed), 0, True
     for number in range(count):
-        # By the kernel, with a signal that nobody handles: no line of the client's runs after it, as with SIGKILL.
+        # The kernel kills the client by a signal without a handler: as with SIGKILL, no more of its code runs.
         life_s = moments.uniform(0.001, LIFE_S)
         if not os.fork():
             signal.setitimer(signal.ITIMER_REAL, life_s)

@@ -1,4 +1,4 @@
-"""Counts the lines of code of each room: `make sz`.
+"""Count of the lines of code of each room: `make sz`.
 
 A line counts if it has a token that is neither a comment nor part of a docstring. The budgets are in pyproject.toml,
 under `[tool.nnrt.lines-of-code]`. They go down, or up with a reason in the commit that raises them.
@@ -21,13 +21,13 @@ else:
     import tomli as tomllib
 
 PRODUCT = ("nnrt_client", "nnrt_device_service", "nnrt_hdi", "backends")
-# The rooms that runs and models go through.
+# Packages that handle runs and models.
 CORE = {
     *(f"nnrt_client/{name}" for name in ("pool", "run", "session", "tensors")),
     *(f"nnrt_device_service/{name}" for name in ("memory", "models", "runs", "scheduling", "sessions", "transport")),
     "nnrt_hdi/wire",
 }
-# Generated code, and the package that `nnrt-device new-backend` writes.
+# Generated code, and the template of `nnrt-device new-backend`.
 NOT_COUNTED = {"v2", "skeleton"}
 _NO_CODE = {token.NEWLINE, token.NL, token.COMMENT, token.INDENT, token.DEDENT, token.ENDMARKER}
 
@@ -58,7 +58,7 @@ def rooms() -> Mapping[str, int]:
 
 
 def main() -> int:
-    """Print the table, and return 1 where a budget is exceeded."""
+    """Print the table, and return 1 if a budget is exceeded."""
     budgets = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["nnrt"]["lines-of-code"]
     counted = rooms()
     totals = {"core": sum(lines for room, lines in counted.items() if room in CORE), "product": sum(counted.values())}

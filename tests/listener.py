@@ -1,4 +1,4 @@
-"""The socket of a supervisor, which daemons tell how they are."""
+"""Socket of a supervisor, to which daemons send their state."""
 
 import socket
 from contextlib import suppress
@@ -7,14 +7,14 @@ from waiting import DEADLINE_S
 
 
 class Listener:
-    """Takes what daemons say, from the first on."""
+    """Receiver of the messages that daemons send to their supervisor."""
 
     def __init__(self, path: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(path)
 
     def next(self, with_field: str, patience_s: float = DEADLINE_S) -> dict[str, str]:
-        """Wait for what has this field. Raises TimeoutError."""
+        """Wait for a message that has this field, and return its fields. Raises TimeoutError."""
         self._socket.settimeout(patience_s)
         while True:
             lines = self._socket.recv(4096).decode().splitlines()
@@ -23,7 +23,7 @@ class Listener:
                 return fields
 
     def drain(self) -> None:
-        """Read what has come."""
+        """Discard the messages that have arrived."""
         self._socket.setblocking(False)
         with suppress(BlockingIOError):
             while True:

@@ -1,4 +1,4 @@
-"""The backends in the process of the tests, each made once: to look for plug-ins takes longer than many a test."""
+"""Backends in the tests' process, each loaded once: finding plugins takes longer than many tests."""
 
 from functools import cache
 
@@ -7,5 +7,5 @@ from nnrt_hdi.backend import Backend, load_backend
 
 @cache
 def loaded(name: str) -> Backend:
-    """The backend of that name, without options."""
+    """Return the backend of that name, without options."""
     return load_backend(name)

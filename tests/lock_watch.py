@@ -1,6 +1,6 @@
-"""Locks that know who holds what: they tell of an order that may deadlock, and of what must not be done under a lock.
+"""Locks that report an order of locking that may deadlock, and blocking calls under a lock.
 
-As a program it becomes a daemon whose locks are such ones: `python lock_watch.py PYTHON -m nnrt_device_service serve`.
+As a program it becomes a daemon with such locks: `python lock_watch.py PYTHON -m nnrt_device_service serve`.
 """
 
 import concurrent.futures
@@ -20,11 +20,11 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-# What a watch says, at the begin of a line.
+# Beginnings of a watch's lines.
 PROBLEM, ORDER = "LOCK PROBLEM: ", "LOCK ORDER: "
 
 _ROOMS = ("nnrt_device_service", "nnrt_hdi", "grpc")
-# Starting a thread waits until it has begun, for which it needs no lock of ours.
+# Starting a thread waits until it has begun, which needs none of our locks.
 _STARTS_THREAD = threading.Thread.start.__code__
 _real_lock, _real_rlock, _real_condition = threading.Lock, threading.RLock, threading.Condition
 _WAITS: tuple[tuple[Any, tuple[str, ...]], ...] = (
@@ -42,26 +42,26 @@ _WAITS: tuple[tuple[Any, tuple[str, ...]], ...] = (
 
 
 class Watch:
-    """Knows which locks each thread holds, and in which order locks have been taken, by their names."""
+    """Record of the locks that each thread holds, and of the order in which locks were taken, by their names."""
 
     def __init__(self, tell: Callable[[str], object]) -> None:
         self._tell = tell
         self._thread = threading.local()
         self._lock = _real_lock()
-        # For each name those that have been taken under it, each with where that was first.
+        # By lock name: the locks taken under it, each with the stack of the first time.
         self._under: dict[str, dict[str, str]] = {}
         self._told: set[str] = set()
 
     @property
     def held(self) -> list["WatchedLock"]:
-        """The locks of this thread, the latest last."""
+        """Locks that this thread holds, the latest last."""
         if not hasattr(self._thread, "held"):
             self._thread.held = []
         held: list[WatchedLock] = self._thread.held
         return held
 
     def before(self, lock: "WatchedLock") -> None:
-        """This thread is about to wait for a lock."""
+        """Check the lock order when this thread is about to take a lock."""
         for outer in self.held:
             if outer is lock:
                 self._problem(f"{lock.name} is taken again by the thread that has it")
@@ -71,7 +71,7 @@ class Watch:
                 self._learn(outer.name, lock.name)
 
     def forbid(self, what: str) -> None:
-        """This thread is about to do what must not be done under a lock."""
+        """Report a problem if this thread holds a lock while it does what is forbidden under locks."""
         if self.held:
             self._problem(f"{what} under {', '.join(lock.name for lock in self.held)}")
 
@@ -85,7 +85,10 @@ class Watch:
             self._problem(f"{' > '.join([outer, *way])} may deadlock\n{others}")
 
     def _way(self, start: str, end: str, seen: tuple[str, ...] = ()) -> list[str]:
-        """The names on the way from one lock to another that has been taken under it; none where there is no way."""
+        """Return the lock names on a path from `start` to `end`, or an empty list.
+
+        Each lock on the path has been taken under the one before.
+        """
         if start == end:
             return [end]
         for inner in self._under.get(start, {}):
@@ -100,7 +103,7 @@ class Watch:
 
 
 class WatchedLock:
-    """A Lock, or an RLock, under a watch."""
+    """Lock, or RLock, that reports to a watch."""
 
     def __init__(self, watch: Watch, name: str, *, is_reentrant: bool = False) -> None:
         self.name = name
@@ -145,7 +148,7 @@ class WatchedLock:
 
 
 class WatchedCondition(threading.Condition):
-    """A Condition under a watch: who waits for it may hold its own lock, and no other."""
+    """Condition that reports to a watch: a waiting thread may hold the condition's own lock, but no other."""
 
     def __init__(self, watch: Watch, lock: WatchedLock) -> None:
         super().__init__(lock)  # type: ignore[arg-type]
@@ -158,8 +161,11 @@ class WatchedCondition(threading.Condition):
 
 
 def watch_all(watch: Watch) -> None:
-    """Have all locks that the rooms of the daemon make in this process be watched ones, and nothing waited for, sent,
-    or called of a backend under them. For the begin of a process: there is no way back."""
+    """Replace the locks that the daemon's modules create in this process by watched ones.
+
+    Also forbid blocking calls, sends, and calls of a backend under them. Must be called at the start of a process, and
+    can't be undone.
+    """
     from nnrt_hdi import backend
 
     def lock() -> Any:
@@ -193,12 +199,12 @@ def watch_all(watch: Watch) -> None:
 
     from nnrt_device_service.memory.memory_budget import MemoryBudget
 
-    # It may call whoever has memory to give back.
+    # It may call code that frees memory.
     MemoryBudget.reserve = _forbidden(watch, "MemoryBudget.reserve", MemoryBudget.reserve)  # type: ignore[method-assign]
 
 
 def _guarded(watch: Watch, thing: Any) -> Any:
-    """Something of a backend's, whose methods, and those of what they make, nobody is to call under a lock."""
+    """Forbid calls of a backend's object under a lock, and calls of the objects that its methods return."""
     from nnrt_hdi.backend import Backend, PreparedModel
     from nnrt_hdi.device_buffers import DeviceBuffer
 
@@ -223,7 +229,7 @@ def _forbidden(watch: Watch, what: str, function: Callable[..., Any]) -> Callabl
 
 
 def _caller() -> FrameType:
-    """The frame of who has called the function that asks."""
+    """Return the frame of the caller's caller."""
     here = inspect.currentframe()
     assert here is not None and here.f_back is not None and here.f_back.f_back is not None
     return here.f_back.f_back
@@ -234,7 +240,7 @@ def _is_ours(frame: FrameType) -> bool:
 
 
 def _name(frame: FrameType) -> str:
-    """The name of the class in whose constructor a lock is made; else the place."""
+    """Return the name of the class whose constructor creates the lock, else the code location."""
     made = frame.f_locals.get("self")
     for kind in type(made).__mro__:
         if getattr(vars(kind).get("__init__"), "__code__", None) is frame.f_code:
@@ -251,7 +257,10 @@ def _tell(said: str) -> None:
 
 
 def become(command: Sequence[str]) -> None:
-    """Run the module that a command of Python's names, in this process. The folder of this file is a package's, too."""
+    """Run the module that a `python -m` command names in this process.
+
+    Removes this file's folder from sys.path, because it is also the folder of a package.
+    """
     sys.path.remove(str(Path(__file__).parent))
     sys.argv = list(command[command.index("-m") + 1 :])
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -1,6 +1,6 @@
-"""Many threads that do everything at once with one device, and account for every run.
+"""Load of many threads that use one device in all ways at once, and check every run.
 
-A few seconds of it are a test; `benchmarks/soak.py` goes on for minutes and watches the memory.
+A test takes a few seconds of it; `benchmarks/soak.py` goes on for minutes and watches the memory.
 """
 
 import threading
@@ -19,12 +19,12 @@ from nnrt_client import Compilation, DataType, Device, Executor, NnrtError, Runt
 
 THREADS = 8
 BATCHES = 4
-# No call may take longer, on however busy a machine.
+# Time limit of every call, also on a busy machine.
 HANG_S = 60.0
 
 
 class MixedUse:
-    """One model, one executor that all threads share, and executors and compilations that they make and close."""
+    """Threads with one model and one shared executor, which also create and close executors and compilations."""
 
     def __init__(self, runtime: Runtime, cache: Path, seed: int = 0) -> None:
         self._device: Device = runtime.device()
@@ -48,7 +48,7 @@ class MixedUse:
         self.wrong: list[str] = []
 
     def run(self, seconds: float, watch: Callable[[float], None] | None = None) -> None:
-        """Keep all threads busy for that long; `watch` is called now and then with the fraction that is over."""
+        """Keep all threads busy for `seconds`; call `watch` now and then with the elapsed fraction."""
         threads = [
             threading.Thread(target=self._work, args=(number,), name=f"user {number}", daemon=True)
             for number in range(THREADS)
@@ -88,7 +88,7 @@ class MixedUse:
             self._build_from_cache,
         ]
         chances = np.array([20, 20, 10, 20, 5, 5, 10, 5, 5], float)
-        first = ways[number::THREADS]  # So that each way is gone, however short the time.
+        first = ways[number::THREADS]  # Each way is used at least once, even in a short time.
         while first or not self._stop.is_set():
             way = first.pop() if first else ways[rng.choice(len(ways), p=chances / chances.sum())]
             try:
@@ -109,7 +109,7 @@ class MixedUse:
     def _run_tensors(self, rng: np.random.Generator) -> None:
         which = int(rng.integers(BATCHES))
         image = self._images[which]
-        # The input has room to spare, the output is of any size: descs say what is used and what has come.
+        # The tensors are larger than needed: the input's desc gives its shape, and the output's desc gets it.
         with (
             Tensor.with_size(self._device, TensorDesc(DataType.FLOAT32, (-1, 8, 8, 1)), 2 * image.nbytes) as x,
             Tensor.with_size(self._device, TensorDesc(DataType.FLOAT32, (-1, 10)), 4096) as y,

@@ -7,7 +7,7 @@ from nnrt_client import DataType, FuseType, Model, OperationType, PadMode
 
 
 def identity_model(data_type: DataType = DataType.FLOAT32, elements: int = -1) -> Model:
-    """y = x + 0."""
+    """Build y = x + 0."""
     model = Model()
     x = model.input((elements,), data_type, name="x")
     zero = np.zeros(1, data_type.name.lower())
@@ -18,7 +18,7 @@ def identity_model(data_type: DataType = DataType.FLOAT32, elements: int = -1) -
 
 
 def weighted_model(elements: int, seed: int = 0) -> Model:
-    """y = x + w for one number x and that many weights, which a seed gives."""
+    """Build y = x + w for one number x and `elements` random weights."""
     model = Model()
     x = model.input((1,), name="x")
     y = model.apply(OperationType.ADD, x, np.random.default_rng(seed).standard_normal(elements, np.float32))
@@ -28,7 +28,7 @@ def weighted_model(elements: int, seed: int = 0) -> Model:
 
 
 def convolution_model(channels: int = 8, seed: int = 0) -> Model:
-    """A convolution, a pooling and a dense layer over 8x8 images, with weights that a seed gives."""
+    """Build a convolution, a pooling and a dense layer for 8x8 images, with random weights."""
     rng = np.random.default_rng(seed)
 
     def weights(*shape: int) -> NDArray[np.float32]:

@@ -1,4 +1,4 @@
-"""What can't be the outputs of an identity, by name, for the backend `faulty` to give."""
+"""Invalid outputs of an identity, by name, which the backend `faulty` returns."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from nnrt_hdi.tensor import Array, TensorSpec
 
 
 class Nonsense(NamedTuple):
-    """What a backend gives for an input, and how an error names it."""
+    """Function that makes an invalid output from an input, and the words of the error about it."""
 
     make: Callable[[Array], Any]
     named: str
@@ -19,7 +19,7 @@ class Nonsense(NamedTuple):
 
 
 class _Bogus(DeviceBuffer):
-    """Memory that nobody has asked for."""
+    """Memory that no run was given."""
 
     size_bytes = 1 << 20
 

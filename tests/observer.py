@@ -1,4 +1,4 @@
-"""Watching a daemon from outside: a session of its own that does nothing but ask how the device is."""
+"""Session that only asks a daemon for its device's state."""
 
 import queue
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from nnrt_hdi.v2 import session_pb2, session_pb2_grpc
 
 
 class Observer:
-    """A raw session with a daemon, which hangs it up when it asks nothing for too long. A context manager."""
+    """Raw session with a daemon, which closes it if it asks nothing for too long. A context manager."""
 
     def __init__(self, address: str) -> None:
         self._channel = grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
@@ -33,17 +33,17 @@ class Observer:
         self._requests.put(session_pb2.SessionRequest(goodbye=session_pb2.Goodbye()))
         self._requests.put(None)
         with suppress(grpc.RpcError):  # The daemon may be gone.
-            for _ in self._call:  # To its end, so that the daemon has heard it.
+            for _ in self._call:  # Reads to the end, so that the daemon has received the goodbye.
                 pass
         self._channel.close()
 
     def state(self) -> Any:
-        """The DeviceState now."""
+        """Return the current DeviceState."""
         self._requests.put(session_pb2.SessionRequest(beat=session_pb2.Beat()))
         return next(self._call).beat.state
 
     def wait_for(self, wanted: Callable[[Any], bool]) -> Any:
-        """Ask until the DeviceState is as wanted; that state."""
+        """Ask until `wanted` is true of the DeviceState, and return that state."""
         states: list[Any] = []
 
         def is_wanted() -> bool:
@@ -54,5 +54,5 @@ class Observer:
         return states[-1]
 
     def wait_until_empty(self) -> None:
-        """Wait until the daemon holds nothing for anybody but this observer."""
+        """Wait until no other session, run or memory is left."""
         self.wait_for(lambda state: (state.sessions, state.running, state.queued, state.held_bytes) == (1, 0, 0, 0))

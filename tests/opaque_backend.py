@@ -1,4 +1,4 @@
-"""A backend with memory of its own, which nobody reaches but by its handles. It computes with the reference."""
+"""Backend whose memory is reachable through handles only. It computes with the reference backend."""
 
 import builtins
 import os
@@ -30,16 +30,16 @@ from nnrt_hdi.part import Part
 from nnrt_hdi.sizes import Sizes
 from nnrt_hdi.tensor import Array
 
-# Extension configs of a model whose runs take arrays only, and of one whose runs are started.
+# Extension configs of models that take arrays only, and of models with asynchronous runs.
 ARRAYS_ONLY, STARTED = "arrays_only", "started"
-# Of the names of other things in the backend's folder.
+# Names of files in the backend's folder.
 JOURNAL, FAULT, GATE = "journal", "fault", "gate"
 
 Tensor = Array | DeviceRegion
 
 
 class _Chip:
-    """The hidden memory, and the journal of what the host copies to and from it."""
+    """The device's memory, and a journal of its operations."""
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
         self._folder = folder
@@ -53,7 +53,10 @@ class _Chip:
         os.write(self._journal, (" ".join(map(str, words)) + "\n").encode())
 
     def act(self, what: str, size_bytes: int = 0) -> None:
-        """Do something that the journal tells of, unless the file `fault` names it, perhaps "with" what it raises."""
+        """Write an operation into the journal, or fail if the file `fault` names it.
+
+        The file may add "with" and the exception to raise.
+        """
         self.note(what, size_bytes)
         fault = self._folder / FAULT
         said = fault.read_text() if fault.exists() else ""
@@ -90,7 +93,7 @@ class _Buffer(DeviceBuffer):
 
     @property
     def hidden(self) -> memoryview:
-        """The bytes, as the chip alone sees them."""
+        """The bytes, which only the device can access."""
         if self._bytes is None:
             self._chip.note("freed memory was used", 0)
             raise RuntimeError("the buffer is closed")
@@ -135,7 +138,7 @@ class _Model(WrappedModel):
 
 
 class _OpaqueModel(_Model):
-    """Computes where the tensors are."""
+    """Model that computes on tensors in the device's memory."""
 
     def __init__(self, chip: _Chip, right: PreparedModel) -> None:
         super().__init__(chip, right)
@@ -148,9 +151,9 @@ class _OpaqueModel(_Model):
         targets = [_hidden(target) if isinstance(target, DeviceRegion) else target for target in outputs]
         results = super().run(given, cancellation, targets)
         if not outputs:
-            return [result.copy() for result in results]  # No array of the host's shares the chip's memory.
+            return [result.copy() for result in results]  # The host's arrays don't share the device's memory.
         for index, target in enumerate(outputs):
-            if isinstance(target, DeviceRegion):  # Where the reference has put it.
+            if isinstance(target, DeviceRegion):  # The reference backend has written it there.
                 results[index] = target
             elif target is None:
                 results[index] = results[index].copy()
@@ -161,7 +164,7 @@ class _OpaqueModel(_Model):
 
 
 class _StartedModel(StartableModel, WrappedModel):
-    """Has a thread make each run of another model."""
+    """Model that runs another model in its own threads."""
 
     def __init__(self, right: _Model) -> None:
         super().__init__(right)
@@ -184,7 +187,7 @@ class _StartedModel(StartableModel, WrappedModel):
 
 
 def _seen(tensor: Tensor, outputs: Sequence[Tensor | None] = ()) -> Array:
-    """An input as the chip sees it: in memory of its own where an output goes there."""
+    """Return an input as the device sees it: as a copy if an output overlaps it."""
     if not isinstance(tensor, DeviceRegion):
         return tensor
     array = _hidden(tensor)
@@ -196,7 +199,7 @@ def _seen(tensor: Tensor, outputs: Sequence[Tensor | None] = ()) -> Array:
 
 class _OpaqueBackend(WrappedBackend):
     def __init__(self, options: Mapping[str, str]) -> None:
-        """Options: the `folder` of its journal, and `limit`, the bytes of its memory."""
+        """Create the backend with the options `folder`, of the journal, and `limit`, the memory's size in bytes."""
         super().__init__(create_reference({}))
         self._chip = _Chip(Path(options["folder"]), int(options.get("limit", 1 << 30)))
 

@@ -1,4 +1,4 @@
-"""Daemons of the backend `opaque`, and what its journal tells."""
+"""Daemon with the backend `opaque`, and its journal."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from waiting import until
 
 
 class OpaqueDevice:
-    """A daemon whose device has memory of its own."""
+    """Daemon whose device has its own memory."""
 
     def __init__(self, folder: Path, *flags: str, limit_bytes: int = 1 << 30) -> None:
         self.folder = folder
@@ -25,30 +25,30 @@ class OpaqueDevice:
         return self.daemon.address
 
     def mark(self) -> None:
-        """Forget what the journal has so far."""
+        """Ignore the journal's entries so far."""
         self._marked += len(self.journal())
 
     def journal(self) -> list[tuple[str, int]]:
-        """What has been done since `mark`, with its number."""
+        """Return the operations since `mark`, each with its number of bytes."""
         lines = (self.folder / JOURNAL).read_text().splitlines()[self._marked :]
         return [(what, int(number)) for what, number in (line.rsplit(" ", 1) for line in lines)]
 
     def bytes_of(self, what: str) -> int:
-        """Sum of the numbers of all that was done of that kind."""
+        """Return the sum of the bytes of all operations of this kind."""
         return sum(number for done, number in self.journal() if done == what)
 
     def copied(self) -> tuple[int, int]:
-        """How often bytes were read from the device, and written to it."""
+        """Return the numbers of reads from the device and of writes to it."""
         counts = Counter(what for what, _ in self.journal())
         return counts["read"], counts["write"]
 
     def wait_for(self, what: str, count: int = 1) -> None:
-        """Wait until it has been done so many times."""
+        """Wait until the device has done an operation `count` times."""
         until(lambda: [done for done, _ in self.journal()].count(what) >= count, self.journal)
 
     @contextmanager
     def failing(self, what: str) -> Iterator[None]:
-        """Have the device fail at something while the block lasts."""
+        """Make an operation fail until the block ends."""
         self._fault.write_text(what)
         try:
             yield
@@ -56,6 +56,6 @@ class OpaqueDevice:
             self._fault.unlink()
 
     def kill(self) -> None:
-        """End the daemon. Nobody has used memory that was freed."""
+        """Kill the daemon, and check that it has never used freed memory."""
         self.daemon.kill()
         assert "freed memory was used" not in (self.folder / JOURNAL).read_text()

@@ -1,8 +1,8 @@
-"""The part of long tables of cases that `make test` takes; `pytest --whole`, and so `make nightly`, takes all.
+"""Pytest plugin that runs a sample of long tables of cases; `pytest --whole` and `make nightly` run all.
 
-A module marked `table` has tests with many cases that are alike. A seed chooses one in so many of them, and as many
-more as it takes to meet every subject: each operator, each C function, each family of files or names, and each value
-that many cases share, such as a backend or a data type. A test that goes through a table itself calls `part`.
+A module marked `table` has tests with many similar cases. The plugin chooses one in ONE_IN of them from a seed, and as
+many more as needed to cover every subject: each operator, each C function, each family of files or names, and each
+value that many cases share, such as a backend or a data type. A test that loops over a table itself calls `part`.
 """
 
 from collections import Counter
@@ -17,14 +17,14 @@ from hypothesis import settings
 
 from nnrt_hdi.enums import NodeType
 
-# Another seed is another part.
+# Another seed gives another sample.
 SEED = 1
 ONE_IN = 5
-# A value that so many cases share is a subject.
+# A value that this many cases share is a subject.
 _MANY = 2 * ONE_IN
-# Of a test of properties that doesn't say it.
+# Number of examples of a property test that sets none.
 _EXAMPLES = 100
-# A test with fewer cases is no table.
+# A test with fewer cases runs them all.
 _LONG = 5 * ONE_IN
 
 CaseT = TypeVar("CaseT")
@@ -34,7 +34,7 @@ _is_whole = False
 def part(
     cases: Iterable[CaseT], name: Callable[[CaseT], str], subjects: Callable[[CaseT], Iterable[Hashable]]
 ) -> list[CaseT]:
-    """Choose the part of a table. The names of its cases decide, so it is the same in every process."""
+    """Choose the sample of a table. It depends on the cases' names only, so it is the same in every process."""
     cases = list(cases)
     if _is_whole:
         return cases
@@ -48,12 +48,12 @@ def part(
 
 
 def examples(whole: int) -> int:
-    """Scale the examples of a test of properties that says itself how many they are."""
+    """Return the number of examples for a property test that sets it itself."""
     return whole if _is_whole else whole // ONE_IN
 
 
 def subject_of(value: object) -> str:
-    """The operator or the C function that a parameter stands for. Cases of the same ones are alike."""
+    """Return the operator or C function that a parameter stands for, or an empty string."""
     if isinstance(value, NodeType):
         return value.name
     for name in ("node_type", "op_type", "function"):
@@ -63,7 +63,7 @@ def subject_of(value: object) -> str:
 
 
 def calls_of(metafunc: pytest.Metafunc) -> list[Any]:
-    """The cases that a test has, before they become items: the list itself, of which some may be left out."""
+    """Return pytest's list of a test's cases before they become items, from which a caller may remove some."""
     calls: list[Any] = metafunc._calls
     return calls
 
@@ -82,7 +82,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
-    """Leave out cases before they become items."""
+    """Remove the cases outside the sample before they become items."""
     yield
     calls = calls_of(metafunc)
     if metafunc.definition.get_closest_marker("table") is not None and len(calls) >= _LONG:

@@ -1,4 +1,4 @@
-"""A TCP proxy that does to connections what networks do: breaks them, swallows their bytes, refuses new ones."""
+"""TCP proxy that simulates network failures: it resets connections, withholds bytes, and refuses connections."""
 
 import socket
 import struct
@@ -13,7 +13,7 @@ _JOIN_S = 10.0
 
 
 class _Pair:
-    """A client's connection and the one to the daemon that belongs to it."""
+    """Client's connection, and the proxy's connection to the daemon for it."""
 
     def __init__(self, proxy: "Proxy", client: socket.socket, daemon: socket.socket) -> None:
         self._proxy = proxy
@@ -30,7 +30,7 @@ class _Pair:
             thread.start()
 
     def cut(self) -> None:
-        """Reset both connections; what was on its way is lost."""
+        """Reset both connections; data in transit is lost."""
         with self._lock:
             if not self._is_open:
                 return
@@ -50,7 +50,7 @@ class _Pair:
                 self.flows.wait()
                 if not self._is_open:
                     break
-                if is_reply:  # Before the client has them and looks here.
+                if is_reply:  # Counted before the client receives the data and a test reads the counter.
                     self._proxy.received_bytes += len(data)
                 else:
                     self._proxy.sent_bytes += len(data)
@@ -68,7 +68,7 @@ class Proxy:
         self._pairs: list[_Pair] = []
         self._new_flow = True
         self._cuts_at_reply = False
-        # How many bytes of the client still go through before all are held.
+        # Number of the client's bytes to forward before all data is withheld, or None.
         self._until_hold: int | None = None
         self.sent_bytes = self.received_bytes = 0
         self._port = 0
@@ -91,47 +91,47 @@ class Proxy:
         return f"127.0.0.1:{self._port}"
 
     def accept(self) -> None:
-        """Take new connections."""
+        """Accept new connections."""
         self._listener = socket.create_server(("127.0.0.1", self._port))
         self._port = self._listener.getsockname()[1]
         self._accepting = threading.Thread(target=self._accept, args=(self._listener,), name="proxy")
         self._accepting.start()
 
     def refuse(self) -> None:
-        """Take no new connections; those that stand go on."""
+        """Refuse new connections; existing ones stay open."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._accepting.join(_JOIN_S)
 
     def cut(self) -> None:
-        """Break every connection; those that come are not held."""
+        """Reset all connections, and withhold nothing on later ones."""
         self._until_hold = None
         for pair in list(self._pairs):
             pair.cut()
 
     def cut_at_reply(self) -> None:
-        """Break every connection when the daemon says something next, which is lost."""
+        """Reset all connections at the daemon's next data, which is lost."""
         self._cuts_at_reply = True
 
     def hold_after(self, sent_bytes: int) -> None:
-        """Let nothing through any more when the client has sent so many bytes, on the connections that stand then."""
+        """Withhold all data on the existing connections after the client has sent `sent_bytes` more bytes."""
         self._until_hold = sent_bytes
 
     def swallow(self, *, new: bool) -> None:
-        """Let nothing through any more on the connections that stand; with `new` on later ones neither."""
+        """Withhold all data on the existing connections, and with `new` also on later ones."""
         self._new_flow = not new
         for pair in list(self._pairs):
             pair.flows.clear()
 
     def flow(self) -> None:
-        """Let through what was held back, and everything else."""
+        """Forward the withheld data, and all later data."""
         self._new_flow = True
         for pair in list(self._pairs):
             pair.flows.set()
 
     def takes_for_cut(self, size_bytes: int, is_reply: bool) -> bool:
-        """Break every connection, or hold it, if it is time to, at these bytes of one side; true if it is broken."""
+        """Reset or hold all connections if it is time to; return whether they were reset."""
         cuts = False
         with self._lock:
             if is_reply:

@@ -1,8 +1,8 @@
-"""`pytest --quick`: the tests that catch most, for those who edit (`make quick`).
+"""Plugin for `pytest --quick` (`make quick`): the most useful tests, in well under a minute.
 
-Of each test function it runs one case, or one per operator and per C function where a case stands for one. It leaves
-out those that start daemons of their own, which is what tests of deaths, limits and lost connections do, and those
-that say that they take their time: `@pytest.mark.slow`. Of random examples it takes fewer.
+It runs one case of each test function, or one per operator or C function if the cases are about these. It skips tests
+that start their own daemons, such as tests of crashes, limits and lost connections, and tests marked `slow`. Property
+tests try fewer examples.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 from part import calls_of, subject_of
 
-# Of those that a test of properties tries; 100 otherwise.
+# Number of examples of a property test, instead of 100.
 _EXAMPLES = 20
 
 
@@ -28,7 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
-    """Leave out cases before they become items, of which there are ten times as many."""
+    """Remove most cases before they become items, which makes collection faster."""
     yield
     if metafunc.config.getoption("--quick"):
         first: dict[object, Any] = {}
@@ -41,9 +41,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--quick"):
-        config.hook.pytest_deselected(items=[item for item in items if _takes_its_time(item)])
-        items[:] = [item for item in items if not _takes_its_time(item)]
+        config.hook.pytest_deselected(items=[item for item in items if _is_slow(item)])
+        items[:] = [item for item in items if not _is_slow(item)]
 
 
-def _takes_its_time(item: pytest.Item) -> bool:
+def _is_slow(item: pytest.Item) -> bool:
     return "start_daemon" in getattr(item, "fixturenames", ()) or item.get_closest_marker("slow") is not None

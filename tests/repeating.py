@@ -1,4 +1,4 @@
-"""Threads that do the same all the time."""
+"""Threads that repeat a step."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -9,8 +9,10 @@ _JOIN_S = 60.0
 
 @contextmanager
 def repeating(steps: Sequence[Callable[[], object]]) -> Iterator[None]:
-    """Take each step again and again, in a thread of its own, until the end of the block; all threads have ended
-    then."""
+    """Call each step again and again in its own thread, until the block ends.
+
+    Waits for the threads.
+    """
     is_over = threading.Event()
 
     def repeat(step: Callable[[], object]) -> None:

@@ -1,4 +1,4 @@
-"""The runs of this process that have not ended."""
+"""Runs of this process that have not ended."""
 
 import gc
 
@@ -6,5 +6,5 @@ from nnrt_client.run.run import Run
 
 
 def runs_left() -> list[Run]:
-    """Find the runs, of one executor or of several, that somebody still keeps as under way."""
+    """Return all runs in this process that are still registered as in flight."""
     return [each for each in gc.get_objects() if isinstance(each, Run) and each in each.registry]

@@ -1,4 +1,4 @@
-"""Counts of what a process holds of the memory of tensors."""
+"""Counts of this process' descriptors and mappings of tensors."""
 
 import os
 from pathlib import Path
@@ -9,28 +9,28 @@ _NAME = "/memfd:nnrt-tensor"
 
 
 def held() -> tuple[int, int]:
-    """How many descriptors and how many mappings of tensors this process has."""
+    """Return this process' numbers of descriptors and of mappings of tensors."""
     return held_descriptors(), Path("/proc/self/maps").read_text().count(_NAME)
 
 
 def held_descriptors() -> int:
-    """The first of both, which costs less."""
+    """Return only the number of descriptors, which is faster."""
     return descriptors_of(_NAME)
 
 
 def descriptors_of(name: str) -> int:
-    """How many descriptors this process has of files with that in their names."""
+    """Return this process' number of descriptors of files with `name` in their names."""
     with os.scandir("/proc/self/fd") as descriptors:
         return sum(name in _target(fd) for fd in descriptors)
 
 
 def wait_until_held(wanted: tuple[int, int]) -> None:
-    """Wait until that many are left: a run lets go of its tensors just after its result is there."""
+    """Wait until these numbers are left: a run frees its tensors shortly after it has returned its result."""
     until(lambda: held() == wanted, held)
 
 
 def _target(fd: os.DirEntry[str]) -> str:
     try:
         return os.readlink(fd)  # noqa: PTH115  # Asked for twice a test; a Path takes twice as long.
-    except OSError:  # The one that lists them, or one that another thread has closed.
+    except OSError:  # The descriptor of this listing, or one that another thread has closed.
         return ""

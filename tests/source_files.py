@@ -1,4 +1,4 @@
-"""The files of the project: not what lies beside them on somebody's machine, such as virtual environments."""
+"""Files of the project, without other files in its folder, such as virtual environments."""
 
 import subprocess
 from pathlib import Path
@@ -7,7 +7,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def source_files() -> list[Path]:
-    """Those that git has or would take; without git, those in folders that are not hidden."""
+    """Return the files that git tracks or would add; without git, those outside hidden folders."""
     try:
         listed = subprocess.run(
             ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -16,7 +16,7 @@ def source_files() -> list[Path]:
             capture_output=True,
             text=True,
         ).stdout
-    except (OSError, subprocess.CalledProcessError):  # There is no git, or what was unpacked is no clone.
+    except (OSError, subprocess.CalledProcessError):  # Git isn't installed, or this is no clone.
         found = (path.relative_to(ROOT) for path in ROOT.rglob("*"))
         names = [str(path) for path in found if not any(part.startswith(".") for part in path.parts)]
     else:

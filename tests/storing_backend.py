@@ -1,4 +1,4 @@
-"""A backend whose compiled models can be stored: it exports a graph file, and computes with what is in there."""
+"""Backend whose compiled models can be stored: it exports its graph, and runs what it has restored."""
 
 import logging
 import threading
@@ -30,7 +30,7 @@ INFO = DeviceInfo("storing", "test", DeviceType.OTHER, Capabilities(True, True, 
 
 
 class StoringModel(PreparedModel):
-    """The sum of the input and all constants, whatever the nodes say."""
+    """Model that computes the sum of the input and all constants, whatever its nodes are."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -53,10 +53,13 @@ class StoringModel(PreparedModel):
 
 
 class StoringBackend(Backend):
-    """Remembers what it compiled and restored."""
+    """Backend that records its compilations and restorations."""
 
     def __init__(self, gate: Path | None = None, **about: str) -> None:
-        """Compiles when somebody has opened and closed the FIFO `gate` for writing. `about` replaces parts of INFO."""
+        """Create the backend; `about` replaces parts of INFO.
+
+        With `gate`, a compilation waits until a test has opened and closed this FIFO for writing.
+        """
         self.gate = gate
         self._info = replace(INFO, **about)  # type: ignore[arg-type]
         self._lock = threading.Lock()
@@ -89,6 +92,6 @@ class StoringBackend(Backend):
 
 
 def create(options: Mapping[str, str]) -> Backend:
-    """The option `gate` is a FIFO, see StoringBackend."""
+    """Create the backend with the option `gate`, a FIFO (see StoringBackend)."""
     gate = options.get("gate")
     return StoringBackend(Path(gate) if gate else None)

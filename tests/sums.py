@@ -1,4 +1,4 @@
-"""Times that a backend adds up itself, for a test to compare with what its daemon says."""
+"""Durations that a backend measures itself, for tests to compare with the daemon's."""
 
 import threading
 import time
@@ -10,7 +10,7 @@ import numpy as np
 
 
 class Sums:
-    """Seconds and numbers of runs, and of compilations, in a file that others map as well."""
+    """Seconds and numbers of runs and of compilations, in a file that several processes map."""
 
     RUNS, COMPILATIONS = 0, 1
 
@@ -28,7 +28,7 @@ class Sums:
 
     @contextmanager
     def of(self, what: int) -> Iterator[None]:
-        """Add the time of a block."""
+        """Add the duration of the block."""
         began = time.perf_counter()
         try:
             yield

@@ -1,12 +1,12 @@
-"""Processes of Python that start at once: forked from one that has imported what most of them need.
+"""Python processes that start fast: forked from a process that has imported what most of them need.
 
-`warm.Popen` and `warm.run` are those of `subprocess`. A command that is this interpreter with a module, a script or a
-program (`-m`, a path, `-c`) isn't executed: a warm process forks, and the child runs it as its main program. The child
-is one of the test's process, like any other. There is a warm process for each setting below, started when it is first
-needed. No warm process has a thread of Python or has used gRPC, so a fork is as good as a fresh start.
+`warm.Popen` and `warm.run` replace those of `subprocess`. A command that runs a module, a script or a program in this
+interpreter (`-m`, a path, `-c`) isn't executed: a warm process forks, and the child runs it as its main program. The
+child belongs to the tests' process, like any other. There is a warm process for each setting below, started when it is
+first needed. A warm process has no threads and has not used gRPC, so a fork is equivalent to a fresh start.
 
-A fork can't change what is read while Python starts and libraries are loaded: a command with such variables of its own,
-or with a `sitecustomize`, is executed.
+A fork can't change what is read while Python starts and libraries are loaded: a command with such environment variables
+or with a `sitecustomize` is executed normally.
 """
 
 import atexit
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, AnyStr
 
 _DAEMON = ("nnrt_device_service.cli.serve", "nnrt_backend_reference")
-# What the warm process of each setting imports.
+# Modules that the warm process of each setting imports.
 _SETTINGS = {
     "client": ("nnrt_client.cli",),
     "daemon": _DAEMON,
@@ -44,7 +44,7 @@ _turn = threading.Lock()
 
 
 class Popen(subprocess.Popen[AnyStr]):
-    """`subprocess.Popen`, whose child is forked from a warm process where that can be."""
+    """`subprocess.Popen` whose child is forked from a warm process if possible."""
 
     def _execute_child(self, *arguments: Any) -> None:
         given = _EXECUTE_CHILD.bind(self, *arguments).arguments
@@ -77,7 +77,7 @@ def run(
     capture_output: bool = False,
     **options: Any,
 ) -> "subprocess.CompletedProcess[str]":
-    """Run a command until it ends, as `subprocess.run` does for text."""
+    """Run a command until it ends, like `subprocess.run` in text mode."""
     if capture_output:
         options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process: Popen[str]
@@ -94,7 +94,7 @@ def run(
 
 
 def pids() -> set[int]:
-    """List the warm processes, which live as long as this one."""
+    """Return the process ids of the warm processes, which live as long as this process."""
     return {process.pid for process in _processes.values()}
 
 
@@ -116,9 +116,9 @@ def _read_by_libraries(environment: Mapping[str, str]) -> dict[str, str]:
 
 @cache
 def _environment() -> Mapping[str, str]:
-    """That of the warm processes: as it is when the first of them starts.
+    """Return the environment of the warm processes.
 
-    Without the thread by which ONNX Runtime tells its makers how it is used.
+    It is this process' environment when the first of them starts, without ONNX Runtime's telemetry.
     """
     return {**os.environ, "PYTHONPATH": "", "ORT_DISABLE_TELEMETRY": "1"}
 
@@ -134,7 +134,7 @@ def _fork(command: Sequence[str], request: Mapping[str, Any], standard: Sequence
 
 
 class _WarmProcess:
-    """A process that has imported some modules, and ends when this one does."""
+    """Process that has imported some modules, and ends with this process."""
 
     def __init__(self, modules: Sequence[str]) -> None:
         self._socket, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -145,9 +145,10 @@ class _WarmProcess:
         atexit.register(self._end)
 
     def fork(self, request: Mapping[str, Any], standard: Sequence[int]) -> int:
-        """Have it start a child of this process with these standard streams; return the child's pid.
+        """Start a child of this process with these standard streams, and return its process id.
 
-        The warm process forks twice, and what comes in between ends. This process takes the orphan.
+        The warm process forks twice, and the process between ends. This process, as the child subreaper, adopts the
+        orphan.
         """
         _take_orphans(True)
         try:

@@ -1,4 +1,4 @@
-"""The process behind `warm`: it imports what it is told, and forks a child for each request on a socket."""
+"""Program of a warm process (see `warm`): it imports modules, and forks a child for each request on a socket."""
 
 import gc
 import json
@@ -22,7 +22,7 @@ _MAX_REQUEST_BYTES = 1 << 18
 
 
 def child(end: socket.socket) -> dict[str, Any]:
-    """Fork a child for each request; return in the child, with its request."""
+    """Fork a child for each request; return, in the child only, the request."""
     while True:
         message, standard, _, _ = socket.recv_fds(end, _MAX_REQUEST_BYTES, 3)
         if not message:
@@ -31,7 +31,7 @@ def child(end: socket.socket) -> dict[str, Any]:
         if (parent := os.fork()) == 0:
             ended = os.pidfd_open(os.getpid())
             if (pid := os.fork()) == 0:
-                select.select([ended], [], [])  # Then its parent is the one that asked for it.
+                select.select([ended], [], [])  # Until then the parent is the intermediate process.
                 for number, stream in enumerate(standard):
                     os.dup2(stream, number)
                 os.closerange(3, max(end.detach(), ended, writer, *standard) + 1)
@@ -46,7 +46,7 @@ def child(end: socket.socket) -> dict[str, Any]:
 
 
 def prepare(arguments: list[str], environment: dict[str, str], directory: str, limits: dict[str, list[int]]) -> None:
-    """Make this process what it would be if it had been executed."""
+    """Set up this process as if the command had been executed."""
     for name, (soft, hard) in limits.items():
         resource.setrlimit(getattr(resource, name), (soft, hard))
     os.chdir(directory)
@@ -88,7 +88,7 @@ def program(main: ModuleType, arguments: list[str]) -> CodeType:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)  # OpenBLAS knows forks.
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)  # OpenBLAS can fork.
     for module in sys.argv[2:]:
         import_module(module)
     gc.freeze()

@@ -1,4 +1,4 @@
-"""A backend, and models, that leave everything to another one: backends of tests override what is to be otherwise."""
+"""Wrappers of a backend and its models, which tests' backends override in part."""
 
 from collections.abc import Callable, Sequence
 
@@ -23,7 +23,7 @@ Progress = Callable[[float], None]
 
 
 def outcome_of(compute: Callable[[], list[Array]]) -> RunEnd:
-    """Compute, and give what a started run ends with."""
+    """Call `compute`, and return the result or the exception, as the end of an asynchronous run."""
     try:
         return compute()
     except Exception as error:
@@ -31,8 +31,10 @@ def outcome_of(compute: Callable[[], list[Array]]) -> RunEnd:
 
 
 class WrappedModel(PreparedModel):
-    """A model that leaves everything to the `right` one. `graph` is that of one that was compiled, None of one that was
-    restored."""
+    """Wrapper of a model; it delegates everything to `right`.
+
+    `graph` is the compiled graph, or None for a restored model.
+    """
 
     def __init__(self, right: PreparedModel, graph: Graph | None = None) -> None:
         self.right = right
@@ -67,7 +69,7 @@ class WrappedModel(PreparedModel):
 
 
 class WrappedBackend(Backend):
-    """A backend that leaves everything to the `right` one, and whose models are wrapped in a class if there is one."""
+    """Wrapper of a backend; it delegates everything to `right`, and wraps its models in `model` if given."""
 
     def __init__(self, right: Backend, model: type[WrappedModel] | None = None) -> None:
         self.right = right
@@ -97,5 +99,5 @@ class WrappedBackend(Backend):
         self.right.close()
 
     def wrapped(self, prepared: PreparedModel, graph: Graph | None) -> PreparedModel:
-        """The model as clients of the backend get it."""
+        """Return the model as clients of the backend get it."""
         return self._model(prepared, graph) if self._model else prepared

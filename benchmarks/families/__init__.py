@@ -1,1 +1,1 @@
-"""Networks as torch has them, by family, to be exported to ONNX. All weights are random; needs torch."""
+"""Networks of several families in torch, to be exported to ONNX. All weights are random; needs torch."""

@@ -1,4 +1,4 @@
-"""Networks that say what is in an image."""
+"""Image classification networks."""
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ FAMILY = "classification"
 
 
 def resnet() -> nn.Module:
-    """Bottlenecks (He et al. 2015)."""
+    """Build a ResNet with bottlenecks (He et al. 2015)."""
 
     def block(inputs: int, outputs: int, stride: int) -> nn.Module:
         inner = outputs // 4
@@ -24,7 +24,7 @@ def resnet() -> nn.Module:
 
 
 def inverted(act: type[nn.Module], gate: type[nn.Module]) -> nn.Module:
-    """Inverted residuals with squeeze and excitation: MobileNetV3 or, with SiLU, EfficientNet."""
+    """Build inverted residuals with squeeze and excitation: MobileNetV3 or, with SiLU, EfficientNet."""
 
     def block(inputs: int, outputs: int, stride: int, size: int) -> nn.Module:
         inner = 4 * inputs
@@ -43,7 +43,7 @@ def inverted(act: type[nn.Module], gate: type[nn.Module]) -> nn.Module:
 
 
 class Shuffle(nn.Module):
-    """Half of the channels is computed, then the halves are shuffled (Ma et al. 2018)."""
+    """ShuffleNet unit: compute half of the channels, then shuffle both halves (Ma et al. 2018)."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ def shufflenet() -> nn.Module:
 
 
 class Inception(nn.Module):
-    """Branches with windows of different sizes (Szegedy et al. 2014)."""
+    """Inception block: branches with different kernel sizes (Szegedy et al. 2014)."""
 
     def __init__(self, inputs: int, each: int) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ def inception() -> nn.Module:
 
 
 class ConvNext(nn.Module):
-    """Depthwise windows of 7, LayerNorm with the channels last (Liu et al. 2022)."""
+    """ConvNeXt block: depthwise 7x7 convolution and LayerNorm in channels-last layout (Liu et al. 2022)."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Networks that find things and letters in images."""
+"""Networks that detect objects and text in images."""
 
 from typing import Any
 
@@ -13,13 +13,13 @@ FAMILY = "detection"
 
 
 def backbone(channels: tuple[int, ...] = (16, 32, 64, 96, 128), act: type[nn.Module] = nn.SiLU) -> nn.ModuleList:
-    """Build maps of half the size each."""
+    """Build a backbone whose feature maps halve in size from stage to stage."""
     pairs = zip((3, *channels), channels, strict=False)
     return nn.ModuleList([nn.Sequential(conv(n, m, 3, 2, act=act), conv(m, m, 3, act=act)) for n, m in pairs])
 
 
 class Ssd(nn.Module):
-    """Boxes around anchors of a fixed size (Liu et al. 2015)."""
+    """SSD: boxes around fixed-size anchors (Liu et al. 2015)."""
 
     def __init__(self, classes: int = 10, anchors: int = 3) -> None:
         super().__init__()
@@ -43,7 +43,10 @@ class Ssd(nn.Module):
 
 
 class Yolo(nn.Module):
-    """Boxes of the cells of three maps, in images of any size; anchors are made of their shapes."""
+    """YOLO: one box per cell of three feature maps.
+
+    The anchors follow from the maps' shapes, so that images may have any size.
+    """
 
     def __init__(self, classes: int = 10) -> None:
         super().__init__()
@@ -78,7 +81,7 @@ class Yolo(nn.Module):
 
 
 class Suppress(torch.autograd.Function):
-    """ONNX's NonMaxSuppression; torch itself has none."""
+    """ONNX's NonMaxSuppression, which torch lacks."""
 
     @staticmethod
     def forward(context: Any, boxes: Tensor, scores: Tensor) -> Tensor:
@@ -91,7 +94,7 @@ class Suppress(torch.autograd.Function):
 
 
 class Suppressed(nn.Module):
-    """A detector whose boxes are chosen in the graph: how many there are depends on the image."""
+    """Detector with non-maximum suppression in the graph: the number of boxes depends on the image."""
 
     def __init__(self, detector: nn.Module) -> None:
         super().__init__()
@@ -106,7 +109,7 @@ class Suppressed(nn.Module):
 
 
 class TextDetector(nn.Module):
-    """Says where the letters are: maps of all sizes together, then twice as large twice (Liao et al. 2019)."""
+    """DBNet text detector: merges all feature maps, then upsamples twice (Liao et al. 2019)."""
 
     def __init__(self, width: int = 64) -> None:
         super().__init__()
@@ -132,7 +135,7 @@ class TextDetector(nn.Module):
 
 
 class Crnn(nn.Module):
-    """Reads the letters, in lines of any width: convolutions, then LSTM both ways (Shi et al. 2015)."""
+    """CRNN text reader for lines of any width: convolutions, then a bidirectional LSTM (Shi et al. 2015)."""
 
     def __init__(self, letters: int = 80) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The same network in other number formats, as ONNX Runtime's own tools make them."""
+"""Conversion of networks to other number formats with ONNX Runtime's tools."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ Feeds = Mapping[str, NDArray[np.generic]]
 
 
 class Examples(CalibrationDataReader):
-    """Inputs for calibrating a network."""
+    """Calibration data of a network."""
 
     def __init__(self, feeds: Sequence[Feeds]) -> None:
         self.feeds = iter(feeds)
@@ -25,7 +25,7 @@ class Examples(CalibrationDataReader):
         return next(self.feeds, None)
 
 
-def converted(path: Path, into: Path, name: str, feeds: Sequence[Feeds]) -> None:
+def convert(path: Path, into: Path, name: str, feeds: Sequence[Feeds]) -> None:
     """Write a network in another format."""
     if name == FP16:
         onnx.save(convert_float_to_float16(onnx.load(path), keep_io_types=True), into)

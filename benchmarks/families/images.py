@@ -1,4 +1,4 @@
-"""Networks that make images of images."""
+"""Image-to-image networks."""
 
 import math
 
@@ -13,7 +13,7 @@ FAMILY = "images"
 
 
 class UNet(nn.Module):
-    """Down and up again, to the size of what is kept from the way down (Ronneberger et al. 2015)."""
+    """U-Net: downsample, then upsample to the sizes of the saved maps (Ronneberger et al. 2015)."""
 
     def __init__(self, channels: tuple[int, ...] = (16, 32, 64, 128)) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class UNet(nn.Module):
 
 
 class DeepLab(nn.Module):
-    """Windows with holes of several sizes, and the mean of the image (Chen et al. 2017)."""
+    """DeepLab head: atrous convolutions with several rates, and the mean of the image (Chen et al. 2017)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,13 +54,13 @@ class DeepLab(nn.Module):
 
 
 def super_resolution() -> nn.Module:
-    """Pixels out of channels (Shi et al. 2016)."""
+    """Build a network that rearranges channels to pixels (Shi et al. 2016)."""
     convs = nn.Conv2d(3, 48, 5, 1, 2), nn.PReLU(48), nn.Conv2d(48, 32, 3, 1, 1), nn.PReLU()
     return nn.Sequential(*convs, nn.Conv2d(32, 27, 3, 1, 1), nn.PixelShuffle(3), nn.Hardtanh(0, 1))
 
 
 class Style(nn.Module):
-    """Another style: normalization of each image, and pixels at the border mirrored (Johnson et al. 2016)."""
+    """Style transfer: instance normalization, and reflection padding (Johnson et al. 2016)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class Style(nn.Module):
 
 
 class Diffusion(nn.Module):
-    """A part of a diffusion network: the step as waves, GroupNorm, and attention to a text."""
+    """Part of a diffusion network: sinusoidal step embedding, GroupNorm, and cross-attention to a text."""
 
     def __init__(self, width: int = 64) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Layers that several families use."""
+"""Layers that several families share."""
 
 import torch
 from torch import Tensor, nn
@@ -8,13 +8,13 @@ from torch.nn import functional
 def conv(
     inputs: int, outputs: int, size: int = 3, stride: int = 1, groups: int = 1, act: type[nn.Module] | None = nn.ReLU
 ) -> nn.Sequential:
-    """Build a convolution that keeps the size, with batch normalization and activation."""
+    """Build a size-preserving convolution with batch normalization and activation."""
     layers = [nn.Conv2d(inputs, outputs, size, stride, size // 2, groups=groups, bias=False), nn.BatchNorm2d(outputs)]
     return nn.Sequential(*layers, *([act()] if act else []))
 
 
 class SqueezeExcite(nn.Module):
-    """Weights for channels, from the mean of each."""
+    """Squeeze and excitation: channel weights from the channels' means."""
 
     def __init__(self, channels: int, act: type[nn.Module] = nn.ReLU, gate: type[nn.Module] = nn.Sigmoid) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class SqueezeExcite(nn.Module):
 
 
 class Residual(nn.Module):
-    """x + f(x), or f(x) where the shapes differ."""
+    """x + f(x), or f(x) if the shapes differ."""
 
     def __init__(self, *layers: nn.Module, adds: bool = True, shortcut: nn.Module | None = None) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Residual(nn.Module):
 
 
 class Head(nn.Module):
-    """Classes from the mean of a map."""
+    """Classifier on the mean of a feature map."""
 
     def __init__(self, channels: int, classes: int = 100) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Head(nn.Module):
 
 
 class Attention(nn.Module):
-    """Attention with heads, of matrix products. `bias` is added to the scores."""
+    """Multi-head attention made of matrix products. `bias` is added to the scores."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class Attention(nn.Module):
 
 
 class RmsNorm(nn.Module):
-    """x / sqrt(mean(x^2)), with weights."""
+    """RMSNorm: x / sqrt(mean(x^2)), with weights."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

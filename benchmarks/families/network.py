@@ -1,4 +1,4 @@
-"""Description of a network that is not exported yet."""
+"""Description of a network before its export."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,22 +15,25 @@ Sizes = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Input:
-    """An input of a network: dimensions that may vary have names. Without `below` it holds real numbers."""
+    """Input of a network; dynamic dimensions are names.
+
+    It holds integers from 0 up to `below`, excluded, or float32 numbers without `below`.
+    """
 
     dims: Sequence[int | str]
     below: int | None = None
     make: Callable[[Sequence[int]], Tensor] | None = None
 
     def example(self, sizes: Sizes) -> Tensor:
-        """Make a tensor with these sizes in place of the names."""
+        """Return a random tensor, with `sizes` for the named dimensions."""
         shape = [sizes[dim] if isinstance(dim, str) else dim for dim in self.dims]
         if self.make is not None:
             return self.make(shape)
         return torch.randn(shape) if self.below is None else torch.randint(self.below, shape)
 
     @property
-    def free(self) -> dict[int, str]:
-        """The dimensions that may vary, by axis."""
+    def dynamic_dims(self) -> dict[int, str]:
+        """Dynamic dimensions by axis."""
         return {axis: dim for axis, dim in enumerate(self.dims) if isinstance(dim, str)}
 
 
@@ -43,7 +46,7 @@ def numbers(*dims: int | str, below: int) -> Input:
 
 
 def mask(*dims: int | str) -> Input:
-    """Ones, with zeros at the end of the last row, as tokenizers pad texts."""
+    """Return an input of ones with zeros at the end of the last row, like a tokenizer's padding mask."""
 
     def padded(shape: Sequence[int]) -> Tensor:
         ones = torch.ones(list(shape), dtype=torch.int64)
@@ -54,15 +57,16 @@ def mask(*dims: int | str) -> Input:
 
 
 def constant(value: int) -> Input:
-    """Return a number that every application gives alike."""
+    """Return an input for which the application always gives the same number."""
     return Input((), make=lambda _: torch.tensor(value))
 
 
 @dataclass(frozen=True)
 class Network:
-    """A network with its inputs; it is traced with the first of `sizes` and compared with all of them.
+    """Network with its inputs.
 
-    `forward` has its parameters in the order of the inputs, and by their names.
+    The exporter traces it with the first of `sizes`; the comparison runs it with all of them. The parameters of
+    `forward` have the names and the order of the inputs.
     """
 
     family: str
@@ -77,11 +81,11 @@ class Network:
 
     @property
     def slug(self) -> str:
-        """The name as a part of file names."""
+        """Name as part of file names."""
         return "".join(letter if letter.isalnum() else "-" for letter in self.name.lower()).strip("-")
 
 
 IMAGES: Sequence[Sizes] = ({"height": 192, "width": 256}, {"height": 64, "width": 96})
-"""Sizes of images that networks take in any size."""
+"""Image sizes for networks that accept any."""
 TEXTS: Sequence[Sizes] = ({"batch": 2, "length": 64}, {"batch": 1, "length": 47})
-"""Sizes of texts."""
+"""Batch sizes and lengths of texts."""

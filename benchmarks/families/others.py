@@ -1,4 +1,4 @@
-"""Networks for tables, graphs, points and the like."""
+"""Networks for tables, graphs, point clouds and other data."""
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ def perceptron() -> nn.Module:
 
 
 class Recommender(nn.Module):
-    """Products of all pairs of vectors (Naumov et al. 2019)."""
+    """Recommender: dot products of all pairs of embeddings (Naumov et al. 2019)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Recommender(nn.Module):
 
 
 class Messages(nn.Module):
-    """Messages along edges, added up where they arrive."""
+    """Graph network: messages along edges, summed at their target nodes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Messages(nn.Module):
 
 
 class Points(nn.Module):
-    """Points in any order: each by itself, then the largest (Qi et al. 2016)."""
+    """PointNet: an MLP for each point, then the maximum over points (Qi et al. 2016)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Points(nn.Module):
 
 
 class Chosen(nn.Module):
-    """Only the rows that count: how many there are is known in a run."""
+    """Selection of rows; how many is known only at run time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class Chosen(nn.Module):
 
 
 class Writer(nn.Module):
-    """A step of a decoder that looks back at what was read (Bahdanau et al. 2014)."""
+    """Decoder step with attention to the input (Bahdanau et al. 2014)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ NETWORKS = [
         Messages,
         {"x": real("nodes", 16), "edges": numbers(2, "edges", below=25)},
         GRAPHS,
-        exporters=(DYNAMO,),  # The other one leaves open what becomes of several messages to one node.
+        exporters=(DYNAMO,),  # The other exporter leaves the result of several messages to one node undefined.
     ),
     Network(
         FAMILY,

@@ -1,4 +1,4 @@
-"""Networks that listen, and others for series."""
+"""Networks for speech and time series."""
 
 from functools import partial
 
@@ -13,7 +13,7 @@ FAMILY = "speech and series"
 
 
 class Recurrent(nn.Module):
-    """Convolutions, then GRU, LSTM or RNN over as many steps as there are, then letters."""
+    """Speech recognizer: convolutions, then GRU, LSTM or RNN over any number of steps, then letters."""
 
     def __init__(self, kind: type[nn.RNNBase], *, both_ways: bool, layers: int = 2) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Recurrent(nn.Module):
 
 
 class OneRate(nn.Module):
-    """Speech activity of sound at one rate: a spectrum by convolution, then LSTM with its state."""
+    """Voice activity detector for one sampling rate: a spectrum by convolution, then an LSTM with its state."""
 
     def __init__(self, window: int) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class OneRate(nn.Module):
 
 
 class SpeechActivity(nn.Module):
-    """Two networks in one: the rate, which is an input, says which."""
+    """Two detectors in one network, selected by the sampling rate, which is an input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class SpeechActivity(nn.Module):
 
 
 def vocoder() -> nn.Module:
-    """Sound out of a spectrogram, longer and longer by transposed convolutions (Kong et al. 2020)."""
+    """Build a vocoder: transposed convolutions expand a spectrogram to sound (Kong et al. 2020)."""
     layers: list[nn.Module] = [nn.Conv1d(40, 64, 7, 1, 3)]
     for inputs, outputs, times in ((64, 32, 8), (32, 16, 8)):
         layers += [nn.LeakyReLU(0.1), nn.ConvTranspose1d(inputs, outputs, 2 * times, times, times // 2)]
@@ -67,7 +67,7 @@ def vocoder() -> nn.Module:
 
 
 class Conformer(nn.Module):
-    """Attention and gated depthwise convolutions in turn (Gulati et al. 2020)."""
+    """Conformer block: attention, then gated depthwise convolutions (Gulati et al. 2020)."""
 
     def __init__(self, width: int = 96) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class Conformer(nn.Module):
 
 
 class Spectrum(nn.Module):
-    """The loudness of tones, from sound."""
+    """Logarithmic spectrogram of sound, by a short-time Fourier transform."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ SOUND = {"x": real("batch", 40, "length")}
 LENGTHS = ({"batch": 2, "length": 50}, {"batch": 1, "length": 80})
 
 NETWORKS = [
-    # torch.export knows no recurrent layer with an unknown number of steps.
+    # torch.export supports no recurrent layer with a dynamic number of steps.
     *(
         Network(
             FAMILY,

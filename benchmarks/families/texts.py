@@ -1,4 +1,4 @@
-"""Transformers that read and write texts."""
+"""Transformers for text."""
 
 import math
 
@@ -14,7 +14,7 @@ WORDS, WIDTH, HEADS = 2000, 256, 4
 
 
 class BertLayer(nn.Module):
-    """Attention and a perceptron, each before a normalization."""
+    """Transformer encoder layer: attention and MLP, each followed by a normalization."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class BertLayer(nn.Module):
 
 
 class Bert(nn.Module):
-    """An encoder (Devlin et al. 2018): positions are a slice of a buffer, as long as the text."""
+    """BERT encoder (Devlin et al. 2018); the position embeddings are sliced to the length of the text."""
 
     def __init__(self, depth: int = 4) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Bert(nn.Module):
 
 
 class SentenceEncoder(nn.Module):
-    """The normalized mean of what an encoder makes of the words that are not masked."""
+    """Sentence embedding: normalized mean of the encoder's outputs at unmasked words."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class SentenceEncoder(nn.Module):
 
 
 class GptLayer(nn.Module):
-    """A layer that continues keys and values of earlier steps."""
+    """Decoder layer that appends to the keys and values of earlier steps."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class GptLayer(nn.Module):
 
 
 class GptStep(nn.Module):
-    """One step of a decoder: keys and values of what was before come in, and go out longer."""
+    """Decoder step with a key-value cache: earlier keys and values are inputs, the extended ones outputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class GptStep(nn.Module):
 
 
 class LlamaStep(nn.Module):
-    """One step of a decoder with rotary positions, fewer keys than queries, and a gated perceptron."""
+    """Llama decoder step with rotary positions, grouped queries and a gated MLP."""
 
     def __init__(self, keys: int = 2) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ class LlamaStep(nn.Module):
 
 
 class T5Bias(nn.Module):
-    """What is added to scores by how far apart two words are (Raffel et al. 2019)."""
+    """Relative position bias of T5, added to attention scores (Raffel et al. 2019)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ class T5Bias(nn.Module):
 
 
 class T5Decoder(nn.Module):
-    """A decoder that looks at itself and at what an encoder made, with biases by how far apart words are."""
+    """T5 decoder: self-attention and cross-attention with relative position biases."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -186,7 +186,7 @@ class T5Decoder(nn.Module):
 
 
 class Clip(nn.Module):
-    """The text half of CLIP: the vector is where the word with the largest number is."""
+    """CLIP text encoder: it returns the vector at the largest token id, which ends the text."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -209,7 +209,7 @@ def generated() -> nn.Module:
 
 
 class Greedy(nn.Module):
-    """Words written one after the other in a loop of the graph, until the network ends the text."""
+    """Greedy decoding in a loop within the graph, for at most `limit` steps."""
 
     def __init__(self) -> None:
         super().__init__()

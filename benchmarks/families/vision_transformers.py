@@ -1,4 +1,4 @@
-"""Transformers that look at images."""
+"""Vision transformers."""
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ FAMILY = "vision transformers"
 
 
 class Block(nn.Module):
-    """Attention and a perceptron, each behind a normalization."""
+    """Transformer block: attention and MLP, each preceded by a normalization."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class Block(nn.Module):
 
 
 class Vit(nn.Module):
-    """A token per patch and one for the class (Dosovitskiy et al. 2020)."""
+    """ViT: one token per patch and one for the class (Dosovitskiy et al. 2020)."""
 
     def __init__(self, width: int = 192, patch: int = 16, patches: int = 64, depth: int = 4) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Vit(nn.Module):
 
 
 class Swin(nn.Module):
-    """Attention in windows, shifted in every other block (Liu et al. 2021)."""
+    """Swin: attention within windows, shifted in every other block (Liu et al. 2021)."""
 
     def __init__(self, width: int = 64, window: int = 8) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Sections of the commands, from the parsers of `nnrt` and `nnrt-device`."""
+"""Reference sections of the commands, made from the parsers of `nnrt` and `nnrt-device`."""
 
 import inspect
 from collections.abc import Iterator

@@ -1,10 +1,10 @@
-"""Draw deploy/monitoring/dashboard.json from a real run, as docs/assets/dashboard.svg.
+"""Script that draws deploy/monitoring/dashboard.json from real measurements, as docs/assets/dashboard.svg.
 
     pip install -e '.[test,pictures]'
     PYTHONPATH=tests python docs/site/dashboard_picture.py
 
-Three daemons are used by three people for a minute and a half, and scraped by a Prometheus, which must be on PATH. Half
-way one of the devices computes wrong numbers for a while: its canary takes it out.
+Three users run models on three daemons for a minute and a half, and a Prometheus, which must be on PATH, scrapes the
+daemons. Halfway, one device computes wrong numbers for a while, and its canary takes it out of service.
 """
 
 import json
@@ -34,8 +34,8 @@ from nnrt_hdi.backend import Telemetry
 
 PICTURE = ROOT / "docs/assets/dashboard.svg"
 SECONDS, STEP_S, TICK_S, INTERVAL = 90.0, 2.0, 30.0, "10s"
-# When, in parts of the whole, a device is ill.
-ILL = (0.5, 0.75)
+# Fractions of the time between which one device computes wrong numbers.
+FAULTY = (0.5, 0.75)
 COLUMNS, WIDTH_IN, ROW_IN = 24, 15.0, 0.36
 UNITS = {
     "s": EngFormatter("s"),
@@ -56,18 +56,18 @@ def main() -> None:
         prometheus = PrometheusProcess(folder, [metrics_address(daemon) for daemon in daemons])
         closing.callback(prometheus.close)
         began = time.time()
-        use(daemons, faulty, people)
+        use_daemons(daemons, faulty, people)
         draw(prometheus, began, time.time())
 
 
 def start_fleet(folder: Path, closing: ExitStack) -> tuple[list[DaemonProcess], FaultyDaemon, dict[str, Settings]]:
-    """Daemons, one whose device may become ill, and the settings of people who may use them."""
+    """Start the daemons, and return them, the one with the faulty device, and the settings of each user."""
     access = Access(folder)
     people = {name: access.add(name, "compile") for name in ("ada", "bob", "eve")}
     work = ("--queued-runs", "6", "--batch", "64")
     flags = (*LISTEN, "--metrics-identities", "--access", str(access.path), *work, "--name")
     store = ("--store-dir", str(folder / "store"))
-    named = {name: ("--canary", "1", *store, *measuring(folder / name)) for name in ("npu0", "npu1")}
+    named = {name: ("--canary", "1", *store, *telemetry_flags(folder / name)) for name in ("npu0", "npu1")}
     daemons = [DaemonProcess(*more, *flags, name) for name, more in named.items()]
     faulty = FaultyDaemon(DaemonProcess, folder, *flags, "npu2", options={"ms": 8})
     daemons.append(faulty.process)
@@ -76,26 +76,26 @@ def start_fleet(folder: Path, closing: ExitStack) -> tuple[list[DaemonProcess], 
     return daemons, faulty, people
 
 
-def measuring(folder: Path) -> tuple[str, ...]:
-    """Return the flags of a daemon whose device reports made-up figures."""
+def telemetry_flags(folder: Path) -> tuple[str, ...]:
+    """Return the flags of a daemon whose device reports made-up telemetry."""
     folder.mkdir()
     figures, (warm, power, used) = folder / "figures", np.random.default_rng(ord(folder.name[-1])).uniform(1, 2, 3)
-    told = Telemetry(40 * warm, 9 * power, int(used * 2**31), 2**33, 1.2e9, power / 2)
-    figures.write_text(json.dumps(asdict(told)))
+    telemetry = Telemetry(40 * warm, 9 * power, int(used * 2**31), 2**33, 1.2e9, power / 2)
+    figures.write_text(json.dumps(asdict(telemetry)))
     return ("--backend", "measuring", "--option", f"figures={figures}")
 
 
-def use(daemons: Sequence[DaemonProcess], faulty: FaultyDaemon, people: dict[str, Settings]) -> None:
-    """Have each of them use each daemon, each at a pace of their own."""
+def use_daemons(daemons: Sequence[DaemonProcess], faulty: FaultyDaemon, people: dict[str, Settings]) -> None:
+    """Let each user run models on each daemon at a pace of their own, and switch the fault on and off."""
     is_over = threading.Event()
     threads = [
-        threading.Thread(target=work, args=(daemon, settings, 2.0 ** (index - 4), is_over))
+        threading.Thread(target=use_daemon, args=(daemon, settings, 2.0 ** (index - 4), is_over))
         for daemon in daemons
         for index, settings in enumerate(people.values())
     ]
     for thread in threads:
         thread.start()
-    for part, fault in zip((ILL[0], ILL[1] - ILL[0], 1 - ILL[1]), ("wrong", "", ""), strict=True):
+    for part, fault in zip((FAULTY[0], FAULTY[1] - FAULTY[0], 1 - FAULTY[1]), ("wrong", "", ""), strict=True):
         is_over.wait(part * SECONDS)
         faulty.switch(fault)
     is_over.set()
@@ -103,8 +103,8 @@ def use(daemons: Sequence[DaemonProcess], faulty: FaultyDaemon, people: dict[str
         thread.join()
 
 
-def work(daemon: DaemonProcess, settings: Settings, pause_s: float, is_over: threading.Event) -> None:
-    """Load one model after another, and run images on it now and then: at times more at once than may wait."""
+def use_daemon(daemon: DaemonProcess, settings: Settings, pause_s: float, is_over: threading.Event) -> None:
+    """Build one model after another and run images on it, sometimes more at once than the daemon's queue takes."""
     random = np.random.default_rng(int(1 / pause_s))
     with Runtime([daemon.address], settings) as runtime:
         while not is_over.is_set():
@@ -129,7 +129,7 @@ def run_some(executor: Executor, random: np.random.Generator) -> None:
 
 
 def draw(prometheus: PrometheusProcess, start: float, end: float) -> None:
-    """Draw each panel where the dashboard has it."""
+    """Draw the panels in the layout of the dashboard."""
     every = panels()
     rows = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in every)
     figure = Figure(figsize=(WIDTH_IN, rows * ROW_IN))

@@ -1,4 +1,4 @@
-"""Sphinx's directive `mermaid`: a diagram from text, drawn as SVG when the site is built, in the colors of the page."""
+"""Sphinx directive `mermaid`: draws a Mermaid diagram as SVG when the site is built, in the colors of the page."""
 
 import re
 from typing import Any
@@ -8,7 +8,7 @@ from docutils.parsers.rst import Directive
 from mmdr import _mmdr as mermaid
 
 _DRAWER = "mermaid-rs-renderer"
-# The drawer's colors, and the variables of assets/diagrams.css that stand for them in light and in dark.
+# Colors of the renderer, and the variables of assets/diagrams.css that replace them in light and dark mode.
 _COLORS = {
     "#0F172A": "text",
     "#64748B": "line",
@@ -24,12 +24,12 @@ _COLOR = re.compile("|".join(_COLORS))
 
 
 class Mermaid(Directive):  # type: ignore[misc]
-    """Diagram of Mermaid's text."""
+    """Directive whose content is the text of a Mermaid diagram."""
 
     has_content = True
 
     def run(self) -> list[nodes.Node]:
-        """Return the drawing as HTML; a text that is no diagram is an error of the page."""
+        """Return the drawing as HTML. Raises an error of the page if the text is no diagram."""
         try:
             svg = mermaid.render("\n".join(self.content), _DRAWER)
         except ValueError as error:

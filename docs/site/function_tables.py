@@ -1,6 +1,6 @@
-"""Tables of NNRt's functions, from what `nnrt_client.oh_nn` declares.
+"""Tables of NNRt's C functions, made from the declarations in `nnrt_client.oh_nn`.
 
-A row comes from a function's signature, its docstring, and the part of the object API that it names as its counterpart.
+A row has a function's signature, its counterpart in the object API, and its docstring.
 """
 
 import inspect
@@ -10,7 +10,7 @@ from itertools import groupby
 from nnrt_client import oh_nn  # noqa: F401  (it declares the functions)
 from nnrt_client.c_interface.adapter import FUNCTIONS, Function
 
-# What the names of the functions begin with, in the order they are declared.
+# Prefixes of the functions' names, each with the title of its table, in the order of the declarations.
 GROUPS = {
     "OH_NNDevice": "Device",
     "OH_NNTensorDesc": "Tensor description",

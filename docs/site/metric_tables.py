@@ -1,4 +1,4 @@
-"""Table of a daemon's metrics, from what its collector exports."""
+"""Table of a daemon's metrics, made from what its collector exports."""
 
 import tempfile
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def _row(metric: Metric) -> str:
 
 
 def _families() -> Iterator[Metric]:
-    """Yield the metrics of a device, and those that only some devices have."""
+    """Yield the metrics of all devices, and then those that only some devices have."""
     with tempfile.TemporaryDirectory() as folder:
         CliRunner().invoke(nnrt_device, ["keys", "server", folder, "--host", "localhost"], catch_exceptions=False)
         device = Device(create({}), Settings())

@@ -1,7 +1,7 @@
-"""Tables of ONNX's operators: what of them is imported, and what becomes of it.
+"""Tables of ONNX's operators: which are imported, as which NNRt operators, and which are not.
 
-What is imported comes from `nnrt_client.onnx_import`, which operators there are from onnx, and how many of ONNX's node
-tests pass from tests/onnx_import/node_tests.json.
+The importer's declarations come from `nnrt_client.onnx_import`, the list of all operators from onnx, and the counts of
+passing node tests from the JSON files in tests/onnx_import.
 """
 
 import json
@@ -20,7 +20,7 @@ PROGRAM_TESTS = ROOT / "tests/onnx_import/program_node_tests.json"
 
 
 def counts() -> str:
-    """Return how many of ONNX's node tests pass, as NNRt's operators and as the file is."""
+    """Return a table of how many of ONNX's node tests pass, imported as NNRt's operators and run as files."""
     imported, programs = json.loads(NODE_TESTS.read_text()), json.loads(PROGRAM_TESTS.read_text())
     rows = (
         ("imported as NNRt's operators", imported["mapped"], NODE_TESTS),
@@ -37,18 +37,18 @@ def counts() -> str:
 
 
 def operators() -> str:
-    """Return the operators of ONNX that are imported, and what each becomes."""
+    """Return a table of the ONNX operators that are imported, and of the NNRt operators that they become."""
     rows = (row for name, versions in sorted(_mapped()) for row in _rows(name, versions))
     return "\n".join(["| operator | operator sets | becomes | family |", "|---|---|---|---|", *rows])
 
 
 def by_body() -> str:
-    """Return the names of the operators that ONNX defines by other operators, which are imported in their place."""
+    """Return the names of the ONNX operators that are imported by their definition in terms of other operators."""
     return ", ".join(sorted(_by_body())) + "."
 
 
 def not_imported() -> str:
-    """Return the operators that are not imported, with the reason."""
+    """Return a table of the ONNX operators that are not imported, with the reasons."""
     return "\n".join(["| operators | reason |", "|---|---|", *_unmapped()])
 
 
@@ -58,7 +58,7 @@ def _mapped() -> Iterator[tuple[str, list[OnnxOperator]]]:
 
 
 def _rows(name: str, versions: list[OnnxOperator]) -> Iterator[str]:
-    """Return a row for each way; forms of a signature that become the same are one."""
+    """Yield the table rows of an operator. Consecutive versions that are imported in the same way share one row."""
     first = max(versions[0].since, _introduced().get(name, 0))
     for version, following in zip(versions, [*versions[1:], None], strict=True):
         if following is not None and following.doc == version.doc and following.since == version.until + 1:
@@ -72,7 +72,7 @@ def _rows(name: str, versions: list[OnnxOperator]) -> Iterator[str]:
 
 @cache
 def _introduced() -> dict[str, int]:
-    """Return the first operator set of each operator."""
+    """Return the first operator set that has each operator, by name."""
     first: dict[str, int] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
         if schema.domain == "":
@@ -81,7 +81,7 @@ def _introduced() -> dict[str, int]:
 
 
 def _schemas() -> Iterator[onnx.defs.OpSchema]:
-    """Return the operators of ONNX that are not supported, as the newest operator set has them."""
+    """Yield the operators of the newest ONNX operator set that the importer doesn't declare."""
     for schema in onnx.defs.get_all_schemas():
         if schema.domain == "" and not schema.deprecated and ("", schema.name) not in OPERATORS:
             yield schema

@@ -1,4 +1,4 @@
-"""Pages of the operators, one for each family.
+"""Pages of the operators, one per family, as Markdown.
 
 Everything on them comes from the operation tables of the client, the operator declarations of the contract, and the
 answers of the installed backends.
@@ -26,10 +26,10 @@ from nnrt_hdi.ops.rows_apart import rows_apart_condition
 from nnrt_hdi.ops.signature import DeclaredAttribute
 from nnrt_hdi.tensor import QuantParam, TensorSpec
 
-# The page of node types that no operation becomes.
+# Name of the page of node types that no NNRt operation is lowered to.
 _OTHERS = "others"
 
-# Sets of data types that have a name.
+# Names of sets of data types.
 _NAMED_SETS = {
     ANY: "any",
     NUMBERS: "numbers",
@@ -42,7 +42,7 @@ _NAMED_SETS = {
 
 
 def pages() -> dict[str, str]:
-    """Return the Markdown of each family's page."""
+    """Return the Markdown of each page by the family's name."""
     return {family: "\n".join(_page(family, declared)) + "\n" for family, declared in _families()}
 
 
@@ -65,7 +65,7 @@ def enums() -> str:
 
 
 def _families() -> Iterator[tuple[str, Sequence[Operation]]]:
-    """Yield each family that has operations, and last the node types that no operation becomes."""
+    """Yield each family with its operations, and last the name of the page for node types without an operation."""
     for family, declared in sorted(FAMILIES.items()):
         if declared:
             yield family, declared
@@ -89,7 +89,7 @@ def _link(family: str, operation: Operation) -> str:
 
 
 def _section(node_type: NodeType, operations: list[Operation]) -> Iterator[str]:
-    """Return the operations of a family that become the same node."""
+    """Yield the section of consecutive operations of a family that are lowered to the same node type."""
     yield ""
     yield from (f"(operation-{operation.type.name.lower()})=" for operation in operations)
     yield f"## {', '.join(operation.type.name for operation in operations)}"
@@ -118,7 +118,7 @@ def _outputs(operation: Operation) -> str:
 def _node(operator: Operator) -> Iterator[str]:
     yield f"(node-{operator.node_type.name.lower()})="
     yield ""
-    # A docstring is prose with its formula first; line breaks in it mean nothing.
+    # A docstring is prose that begins with the formula; its line breaks mean nothing.
     yield " ".join(operator.doc.split())
     yield ""
     yield "| operand | data types | rank |"
@@ -150,11 +150,11 @@ def _attribute(attribute: DeclaredAttribute) -> str:
 def _type_name(declared: Any) -> str:
     if get_origin(declared) is tuple:
         return f"tuple of {_type_name(get_args(declared)[0])}"
-    return declared.__name__ if isinstance(declared, type) else _type_name(_without_none(declared)) + " or none"
+    return declared.__name__ if isinstance(declared, type) else _type_name(_required_type(declared)) + " or none"
 
 
-def _without_none(declared: Any) -> Any:
-    """Return the type of an attribute that is present."""
+def _required_type(declared: Any) -> Any:
+    """Return the type in an optional attribute's annotation, without None."""
     return next(kind for kind in get_args(declared) if kind is not NoneType)
 
 
@@ -163,7 +163,7 @@ def _is_enum(declared: Any) -> bool:
 
 
 def _enums() -> list[type[IntEnum]]:
-    """Return the enums of attributes, by name."""
+    """Return the enums that attributes have as types, sorted by name."""
     kinds = {attribute.type for operator in OPERATORS.values() for attribute in operator.attributes.values()}
     return sorted(filter(_is_enum, kinds), key=lambda enum: enum.__name__)
 
@@ -200,16 +200,16 @@ def _value(value: Any) -> str:
 
 
 def _backends(node_type: NodeType) -> Iterator[str]:
-    """Return the backends that say they run a node of this type: its first sample, or a conversion."""
+    """Yield the names of the installed backends that support an example node of this type."""
     sample = next((sample for sample in SAMPLES if sample.node_type is node_type), None)
-    graph = graph_of(node_type, pairs(sample, sample.arrays()), sample.attrs) if sample else _conversion(node_type)
+    graph = graph_of(node_type, pairs(sample, sample.arrays()), sample.attrs) if sample else _cast_graph(node_type)
     for name in backend_names():
         if all(support.supported for support in load_backend(name).supported(graph)):
             yield name
 
 
-def _conversion(node_type: NodeType) -> Graph:
-    """Of a real number; the parameters of its result are part of the graph, so that there are no samples."""
+def _cast_graph(node_type: NodeType) -> Graph:
+    """Return a graph of one cast to INT8. Casts have no samples, because samples have no quantization parameters."""
     x, y = TensorSpec(DataType.FLOAT32, ()), TensorSpec(DataType.INT8, (), quant=(QuantParam(1.0, 0),))
     attrs = {"src_t": int(x.data_type), "dst_t": int(y.data_type)}
     return Graph((x, y), (Node(node_type, (0,), (1,), attrs),), (0,), (1,))

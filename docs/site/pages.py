@@ -1,8 +1,8 @@
-"""Sphinx's extension that makes pages and tables from declarations, and shows files from outside of `docs/`.
+"""Sphinx extension that generates pages and tables from declarations, and includes files from outside of `docs/`.
 
-A page asks for a table with a line `<!-- generate: NAME -->`, which `TABLES` makes, and for another file of the
-repository with a line `<!-- include: PATH -->`. A line `<!-- pages: GLOB -->` makes pages part of the navigation; the
-lists under "All pages" in index.md are its top.
+In a page the extension replaces a line `<!-- generate: NAME -->` by the table that `TABLES` has for the name, and a
+line `<!-- include: PATH -->` by that file of the repository. A line `<!-- pages: GLOB -->` adds pages to the navigation
+below the page; the lists under "All pages" in index.md are the top of the navigation.
 """
 
 import os
@@ -16,7 +16,7 @@ from sphinx.util.logging import getLogger
 
 SITE = Path(__file__).resolve().parent
 DOCS, ROOT = SITE.parent, SITE.parents[1]
-sys.path.insert(0, str(ROOT / "tests"))  # The operators' samples.
+sys.path.insert(0, str(ROOT / "tests"))  # For the operators' samples.
 
 import command_tables  # noqa: E402  (the path comes first)
 import function_tables  # noqa: E402
@@ -50,7 +50,7 @@ _LINK = re.compile(r"(!?)\[([^\]]+)\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)]*)?\
 
 
 def write_operator_pages(app: Any) -> None:
-    """Write one page for each family of operators, where its text has changed."""
+    """Write the pages of the operator families, except those that are unchanged."""
     OPERATORS.mkdir(exist_ok=True)
     for family, text in operator_pages.pages().items():
         page = OPERATORS / f"{family}.md"
@@ -58,8 +58,8 @@ def write_operator_pages(app: Any) -> None:
             page.write_text(text)
 
 
-def complete(app: Any, name: str, source: list[str]) -> None:
-    """Put tables and files in the place of their marks, and show links that leave the site as paths."""
+def expand_marks(app: Any, name: str, source: list[str]) -> None:
+    """Replace the marks of a page by tables, files and navigation, and its links to files outside the site by paths."""
     text = _INCLUDE.sub(lambda mark: _included(ROOT / mark[1], name), source[0])
     text = _PAGES.sub(lambda mark: _toctree("glob", [mark[1]]), text)
     if name == app.config.root_doc:
@@ -69,7 +69,7 @@ def complete(app: Any, name: str, source: list[str]) -> None:
 
 
 def _navigation(lists: str) -> str:
-    """Return the navigation of the site: a section for each list of links."""
+    """Return the navigation of the site, with a section for each list of links."""
     return "".join(
         _toctree(f"caption: {title}", [f"{link[2]} <{link[3].removesuffix('.md')}>" for link in _LINK.finditer(links)])
         for title, links in _SECTION.findall(lists)
@@ -88,7 +88,7 @@ def _table(table: str, name: str) -> str:
 
 
 def _included(file: Path, name: str) -> str:
-    """Return the file's text, with its links made relative to the page of that name."""
+    """Return a file's text, with its links relative to the page that includes the file."""
     folder = (DOCS / name).parent
 
     def moved(link: re.Match[str]) -> str:
@@ -98,7 +98,7 @@ def _included(file: Path, name: str) -> str:
 
 
 def _link(link: re.Match[str], name: str) -> str:
-    """Return a link within the site as it is, and one to another file of the repository as its path."""
+    """Return a link to a page of the site unchanged, and a link to another file as its path in the repository."""
     found = ((DOCS / name).parent / link[3]).resolve()
     if not found.exists():
         _log.warning("the link %r leads to no file of the repository", link[3], location=name)
@@ -110,7 +110,7 @@ def _link(link: re.Match[str], name: str) -> str:
 
 
 def setup(app: Any) -> dict[str, bool]:
-    """Register what happens before the build and when a page is read."""
+    """Register the functions that Sphinx calls before the build, and when it has read a page."""
     app.connect("builder-inited", write_operator_pages)
-    app.connect("source-read", complete)
+    app.connect("source-read", expand_marks)
     return {"parallel_read_safe": True}

@@ -1,4 +1,4 @@
-"""Sphinx's extension that tells names without a page from names that don't exist: only the latter are warnings."""
+"""Sphinx extension that suppresses warnings about references to names that exist but have no page."""
 
 import pkgutil
 from typing import Any
@@ -10,7 +10,7 @@ _OURS = ("nnrt_client", "nnrt_hdi", "nnrt_device_service", "nnrt_backend", "nnrt
 
 
 def keep_plain(app: Any, environment: BuildEnvironment, node: Any, content: nodes.Node) -> nodes.Node | None:
-    """Return the name without a link where it is other people's or exists; None leaves Sphinx its warning."""
+    """Return the name as plain text if it exists or isn't ours, or None to let Sphinx warn."""
     target = node.get("reftarget", "")
     if node.get("refdomain") != "py":
         return None
@@ -25,6 +25,6 @@ def _exists(path: str) -> bool:
 
 
 def setup(app: Any) -> dict[str, bool]:
-    """Register what happens to a reference that Sphinx doesn't find."""
+    """Register the function that Sphinx calls for references without a target."""
     app.connect("missing-reference", keep_plain)
     return {"parallel_read_safe": True}

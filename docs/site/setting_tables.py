@@ -1,4 +1,4 @@
-"""Tables of settings, from the dataclasses that declare them."""
+"""Tables of settings, made from the dataclasses that declare them."""
 
 from dataclasses import MISSING, fields
 

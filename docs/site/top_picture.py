@@ -1,4 +1,4 @@
-"""Draw docs/assets/top.svg and top-users.svg: `nnrt top` on four daemons under load, of which two are in trouble.
+"""Script that draws docs/assets/top.svg and top-users.svg: `nnrt top` on four daemons, of which two have failed.
 
 PYTHONPATH=tests python docs/site/top_picture.py
 """
@@ -27,8 +27,7 @@ from nnrt_client.cli.top_view import NO_SESSION, OUT, View
 ASSETS = Path(__file__).resolve().parents[1] / "assets"
 INTERVAL_S = 2.0
 COLUMNS = 150
-# Users, which of the daemons that work each uses, the images of its runs, how many it has in flight, and how long they
-# may take.
+# Of each user: name, index of a working daemon, images per run, number of concurrent runs, and timeout in ms.
 USERS = (
     ("search", 0, 64, 6, 10_000),
     ("camera-7", 0, 1, 1, 10_000),
@@ -39,8 +38,8 @@ USERS = (
 
 
 @contextmanager
-def loaded(device: Device, images: int, in_flight: int, timeout_ms: int) -> Iterator[None]:
-    """Have so many runs under way there, again and again, until the end."""
+def keep_busy(device: Device, images: int, in_flight: int, timeout_ms: int) -> Iterator[None]:
+    """Keep this number of runs under way on a device until the block ends."""
     batch = np.ones((images, 8, 8, 1), np.float32)
 
     with Compilation(convolution_model(), device) as compilation:
@@ -48,7 +47,7 @@ def loaded(device: Device, images: int, in_flight: int, timeout_ms: int) -> Iter
         with Executor(compilation) as executor:
 
             def run() -> None:
-                with suppress(NnrtError):  # It was too late, or refused.
+                with suppress(NnrtError):  # The run was late or refused.
                     executor.run_sync([batch], timeout_ms=timeout_ms)
 
             with repeating([run] * in_flight):
@@ -56,7 +55,7 @@ def loaded(device: Device, images: int, in_flight: int, timeout_ms: int) -> Iter
 
 
 def draw(page: RenderableType, path: Path) -> None:
-    """Write a page as a drawing that loads nothing from elsewhere."""
+    """Write a page of `nnrt top` as an SVG without web fonts."""
     console = Console(record=True, width=COLUMNS, force_terminal=True, color_system="truecolor", file=io.StringIO())
     console.print(page)
     drawing = console.export_svg(title="nnrt top")
@@ -64,7 +63,7 @@ def draw(page: RenderableType, path: Path) -> None:
 
 
 def main() -> None:
-    """Start the daemons and their users, look twice, and draw what is seen."""
+    """Start four daemons, put load on two, let the others fail, and draw both pages of `nnrt top`."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         access = Access(folder)
@@ -84,7 +83,7 @@ def main() -> None:
         runtime.devices()
         for user, at, *load in USERS:
             own = stack.enter_context(Runtime([daemons[at].address], settings[user]))
-            stack.enter_context(loaded(own.device(), *load))
+            stack.enter_context(keep_busy(own.device(), *load))
         sampler = stack.enter_context(Sampler(runtime, INTERVAL_S))
         faulty.switch("wrong")
         gone.kill()

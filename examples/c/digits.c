@@ -1,15 +1,15 @@
-/* Handwritten digits, classified by a small convolutional network that is built operation by operation.
+/* Classifies handwritten digits with a small convolutional network that it builds operation by operation.
  *
  *     digits digits.bin [CACHE]
  *
  * demo.py writes digits.bin: the trained weights, images of 8 x 8 pixels, and their labels. With the directory
- * CACHE the network is compiled once, and loaded from there the next time.
+ * CACHE the network is compiled once, and loaded from the cache the next time.
  */
 #include "checks.h"
 
 enum { PIXELS = 64, CLASSES = 10 };
 
-/* The file: the number of images, the weights in the order in which they are read here, images, labels. */
+/* The file has the number of images, the weights in the order in which they are read here, the images, the labels. */
 static void *take(FILE *file, size_t size) {
     void *bytes = malloc(size);
     if (!bytes || fread(bytes, size, 1, file) != 1) {
@@ -19,7 +19,7 @@ static void *take(FILE *file, size_t size) {
     return bytes;
 }
 
-/* A model while it is built. */
+/* Model under construction. */
 struct network {
     OH_NNModel *model;
     uint32_t tensors;

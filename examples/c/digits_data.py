@@ -1,4 +1,4 @@
-"""Writer of the file that digits.c reads: `python digits_data.py FILE`.
+"""Write the file that digits.c reads: `python digits_data.py FILE`.
 
 The file has the number of images (int32), the weights (float32) in the order of the network's layers, the held-out
 images (float32 [n, 8, 8, 1]) and their labels (int32 [n]); all little-endian.

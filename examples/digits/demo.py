@@ -26,9 +26,9 @@ from rich.text import Text
 
 from nnrt_client import Compilation, Device, Executor, Model, NnrtError, Runtime
 
-# The images per run.
+# Images per run.
 BATCH = 25
-# The number of times that all images are sent to the daemon that is killed, and of results before the kill.
+# How often all images are sent to the daemon, and after how many results it is killed.
 ROUNDS = 40
 KILL_AFTER = 60
 

@@ -40,7 +40,7 @@ BATCH_SIZE = 64
 LEARNING_RATE = 6e-3
 WEIGHT_DECAY = 0.1
 MAX_SHIFT = 0.7  # pixels
-MAX_DISTORTION = 0.2  # how far rotation, shear and zoom may bend the sampling grid
+MAX_DISTORTION = 0.2  # maximum change of each coefficient of the sampling grid's matrix
 ADAM_BETA1, ADAM_BETA2, ADAM_EPSILON = 0.9, 0.999, 1e-8
 DEFAULT_OUTPUT = Path(__file__).resolve().parent / "weights.npz"
 

@@ -24,16 +24,16 @@ from nnrt_client import Member, MemberState, Model, Pool, load
 
 CAMERAS = 8
 PICTURES_PER_S = 25.0
-# The pause in which users can look at the screen.
+# Pause for the user to look at the screen.
 LOOK_S = 2.0
-# The longest time that a device may take to come back.
+# Time limit for a device to come back.
 BACK_S = 30.0
 
 console = Console(highlight=False)
 
 
 def main() -> None:
-    # The screen shows what the client would log about daemons.
+    # Not logged, because the screen shows the state of daemons.
     logging.getLogger("nnrt_client").setLevel(logging.ERROR)
     # Ctrl-C and SIGTERM both leave the `with` below, which ends the daemons.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def ask_device(model: Model, address: str) -> list[Question]:
-    """Return held-out pictures with the answers of one device."""
+    """Return held-out pictures with one device's answers, against which the pool's answers are checked."""
     pictures = load_digits().test_images[:, np.newaxis]
     with load(model, device=address) as session:
         return [(picture, session.run([picture])["probabilities"]) for picture in pictures]

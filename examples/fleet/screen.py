@@ -40,7 +40,7 @@ class View:
 
 
 class Screen:
-    """Screen that shows the current view repeatedly until it is left, and messages above it."""
+    """Live display of the current view, with messages above it. A context manager."""
 
     def __init__(self, console: Console, look: Callable[[], View], most_per_s: float) -> None:
         """Create a screen; `most_per_s` is the rate of runs that fills a bar."""
@@ -96,7 +96,10 @@ class Screen:
 
 
 class _Rates:
-    """Runs per second, over about the last second. A device that has come back counts from zero."""
+    """Runs per second of each device over the last second.
+
+    The count of a restarted device begins at zero again.
+    """
 
     def __init__(self) -> None:
         self._counts: dict[str, deque[tuple[float, int]]] = defaultdict(deque)

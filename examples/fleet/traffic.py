@@ -13,7 +13,7 @@ from typing_extensions import Self
 from nnrt_client import NnrtError
 
 Pictures = NDArray[np.float32]
-# A picture, and the answer that it must get, bit by bit.
+# A picture and the expected answer, compared bit by bit.
 Question = tuple[Pictures, NDArray[Any]]
 
 
@@ -36,7 +36,7 @@ class Traffic:
         self.answered = 0
         self.failed = 0
         self.wrong = 0
-        # The seconds that the latest runs took.
+        # Durations of the latest runs, in seconds.
         self.latest_s: deque[float] = deque(maxlen=1000)
 
     def __enter__(self) -> Self:

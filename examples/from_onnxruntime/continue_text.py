@@ -22,7 +22,7 @@ def main(text: str, count: int, device: str, models: Path) -> None:
     letters = session.get_modelmeta().custom_metadata_map["letters"]
     if not text or not set(text) <= set(letters):
         raise click.BadParameter(f"{text!r} is no text of the letters {letters!r}", param_hint="TEXT")
-    # The memory is empty at first: its named dimension is 0.
+    # Keys and values are empty at first: their named dimension is 0.
     memory = {
         given.name.removeprefix("past_"): onnxruntime.OrtValue.ortvalue_from_numpy(
             np.zeros([dim if isinstance(dim, int) else 0 for dim in given.shape], np.float32)

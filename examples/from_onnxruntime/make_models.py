@@ -32,7 +32,7 @@ LETTERS = " abcdefghijklmnopqrstuvwxyz.,'"
 
 
 def model(text: str, **weights: AnyArray) -> onnx.ModelProto:
-    """Return the model that a text describes. The text refers to the given weights by name."""
+    """Return the model that an ONNX text describes. The text refers to `weights` by name."""
     made = parser.parse_model(f'<ir_version: 9, opset_import: ["": 17], producer_name: "make_models">\n{text}')
     made.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in weights.items())
     onnx.checker.check_model(made)
@@ -83,7 +83,7 @@ def detector() -> onnx.ModelProto:
 
 
 def reader() -> onnx.ModelProto:
-    """Return a model that scores each digit at each column.
+    """Return a model that scores each digit at each column of a line.
 
     The filter of a digit gives 1 where the digit is, and 0 or less where a pixel differs. The first score stands for no
     digit.
@@ -157,9 +157,9 @@ def activity() -> onnx.ModelProto:
 
 
 def attention(layer: int, past: str = "") -> str:
-    """Return the nodes of one layer, from `x` to the next layer's `x`.
+    """Return the nodes of one transformer layer as ONNX text; they compute `x{layer + 1}` from `x{layer}`.
 
-    With `past`, the layer reads earlier keys and values and returns all of them.
+    With `past`, the layer reads earlier keys and values, and returns them with the new ones.
     """
     keys, values = (f"k{layer}", f"v{layer}") if past else (f"nk{layer}", f"nv{layer}")
     cached = f"""
@@ -219,7 +219,7 @@ def weights() -> dict[str, AnyArray]:
 def encoder() -> onnx.ModelProto:
     """Return a model that computes vectors of sentences, as the mean of their words' vectors.
 
-    Number and length of the sentences are open.
+    Number and length of the sentences are dynamic.
     """
     text = f"""
     encoder (int64[batch, length] input_ids, int64[batch, length] attention_mask) => (float[batch, {WIDTH}] vectors) {{
@@ -256,7 +256,7 @@ def encoder() -> onnx.ModelProto:
 
 
 def decoder() -> onnx.ModelProto:
-    """Return a model that scores the letter after the given one, and reads the keys and values of earlier letters."""
+    """Return a model that scores the next letter, given a letter and the keys and values of earlier letters."""
     size = f"1, {HEADS}"
     names = [f"{kind}_{layer}" for layer in range(LAYERS) for kind in ("keys", "values")]
     past = ", ".join(f"float[{size}, past, {WIDTH // HEADS}] past_{name}" for name in names)

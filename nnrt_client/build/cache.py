@@ -18,7 +18,7 @@ from nnrt_client.session.device import Device
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, InvalidPath, NnrtError
 from nnrt_hdi.files import container
 from nnrt_hdi.files.compiled import MAX_VERSION, CompiledModel, Target
-from nnrt_hdi.files.directory_lock import only_writer
+from nnrt_hdi.files.directory_lock import writer_lock
 from nnrt_hdi.files.fingerprint import Fingerprint
 
 FILE_NAME = "model.nnrtcache"
@@ -121,7 +121,7 @@ class CacheDirectory:
         file = self.file(device)
         file.parent.mkdir(exist_ok=True)
         lock = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
-        with only_writer(file.parent, _OWNER, lock, remaining_s):
+        with writer_lock(file.parent, _OWNER, lock, remaining_s):
             container.write(file, compiled.packed(), owner=_OWNER, is_private=True)
 
     def file(self, device: Device) -> Path:

@@ -11,7 +11,7 @@ import click
 from nnrt_client.cli.options import json_option
 from nnrt_client.cli.printing import format_bytes, print_json, print_line, print_table, step_bar
 from nnrt_client.model_session.model_cache import cache_directory
-from nnrt_hdi.files.store_contents import described, remove, used_bytes
+from nnrt_hdi.files.store_contents import describe, remove, used_bytes
 from nnrt_hdi.files.store_directory import SHOWN_KEY, Entry, StoreDirectory
 
 
@@ -44,7 +44,7 @@ def _cache_command(function: Callable[..., None]) -> Callable[..., None]:
 @_cache_command
 def ls(directory: StoreDirectory, entries: list[Entry], as_json: bool) -> None:
     """List the models, last used first."""
-    rows = [described(entry) for entry in entries]
+    rows = [describe(entry) for entry in entries]
     if as_json:
         print_json(rows)
         return

@@ -176,7 +176,7 @@ def _add_start_delay(latency_s: float, times: RunTimes | None) -> RunTimes | Non
 
 
 class Loop(ABC):
-    """Load on a session that `measure` keeps up and measures."""
+    """Load on a session, which `measure` keeps up and measures."""
 
     def __init__(self, runs: Runs, load: float) -> None:
         self._runs = runs

@@ -1,4 +1,4 @@
-"""Conformance kit: tests a daemon against the contract, given only its address."""
+"""Conformance kit: tests whether a daemon keeps the contract, given only its address."""
 
 from nnrt_client.conformance.case import Case, Distance, Level, Mark, Run
 from nnrt_client.conformance.cases import cases

@@ -69,11 +69,11 @@ def advice(result: Result) -> str:
         case Verdict.FAILED:
             return _UNREADABLE if outcome.code is None else _ERRORS.get(outcome.code, _REFUSED_LATE)
         case Verdict.WRONG:
-            return _BEHAVIOUR.get(level) or _of_answers(outcome, level)
+            return _BEHAVIOUR.get(level) or _answer_advice(outcome, level)
     return ""
 
 
-def _of_answers(outcome: Outcome, level: Level) -> str:
+def _answer_advice(outcome: Outcome, level: Level) -> str:
     if outcome.error is None:
         return _CLAIMS
     return _FORM if math.isinf(outcome.error) else _NUMBERS.get(level, _FORMULA)

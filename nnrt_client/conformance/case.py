@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from nnrt_client.conformance.answers import Answer, Outputs, answer_of, inputs_digest
+from nnrt_client.conformance.answers import Answer, Outputs, inputs_digest, load_answer
 from nnrt_client.conformance.tolerance import SUMS_IN_ANOTHER_ORDER, Tolerance, output_error
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.graph import Graph
@@ -20,7 +20,7 @@ BY_HAND = "worked out by hand"
 
 
 class Level(Enum):
-    """Level of the kit. Some levels consist of cases, which are data; the others are code."""
+    """Level of the kit. Some levels consist of cases, which are data; the others consist of checks, which are code."""
 
     CONTRACT = "contract"
     OPERATORS = "operators"
@@ -40,7 +40,7 @@ class Mark(Enum):
     QUICK = "quick"
     # Some dimensions are known only at run time.
     DYNAMIC = "dynamic"
-    # Code without checks ends the process, by a signal or by exhausting memory.
+    # A backend without checks crashes, by a signal or by exhausting memory.
     MAY_END_PROCESS = "may end process"
 
 
@@ -48,8 +48,8 @@ class Mark(Enum):
 class Run:
     """Run of a case: its inputs and the wanted outputs.
 
-    `wanted` is None where the right answer is a typed error of NNRt; the device, its session and the prepared model
-    must keep working after it.
+    `wanted` is None if the run must end with an error of NNRt, after which the device, the session and the prepared
+    model must keep working.
     """
 
     inputs: tuple[AnyArray, ...]
@@ -58,7 +58,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """Distance of an output from the wanted one. `reason` is empty if the tolerance allows it.
+    """Error of an output relative to the wanted one. `reason` is empty if the tolerance allows the error.
 
     `error` has the unit of `allowed`: steps for a quantized output, otherwise relative (see `Tolerance`). It is
     infinite if the shape, the type, or elements that must be equal differ.
@@ -74,7 +74,7 @@ class Case:
     """Model with its runs. Graph, inputs and answers are made on first use.
 
     The runner prepares `graph` (with `enable_float16`), makes all `runs` on this one prepared model in order, and
-    passes their outputs to `distances`. A device that refuses the graph covers less but commits no fault.
+    passes their outputs to `distances`. A refusal of the graph lowers the device's coverage but is no fault.
 
     `name` is unique and begins with the level: "operators/SOFTMAX-3-float32". `data_type` is the type that the case
     tests and under which tables list it: FLOAT16 for FLOAT32 models that allow half precision. `answer` is the name of
@@ -91,7 +91,7 @@ class Case:
     tolerance: Tolerance = SUMS_IN_ANOTHER_ORDER
     enable_float16: bool = False
     marks: frozenset[Mark] = field(default_factory=frozenset)
-    # Outputs of each run that were worked out by hand, instead of answers that ship as data.
+    # Outputs of each run, worked out by hand, instead of shipped answers.
     by_hand: tuple[Outputs | None, ...] | None = None
 
     @property
@@ -154,4 +154,4 @@ class Case:
     def _answer(self) -> Answer:
         if self.by_hand is not None:
             return Answer(self.answer, BY_HAND, inputs_digest(self.graph, self.inputs), self.by_hand)
-        return answer_of(self.level.value, self.answer)
+        return load_answer(self.level.value, self.answer)

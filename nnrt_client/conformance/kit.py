@@ -33,7 +33,7 @@ _QUICK_DATA_TYPES = {Level.VALUES: (DataType.FLOAT32, DataType.INT32), Level.QUA
 
 
 def trials(levels: Collection[Level] = (), only: Sequence[str] = (), *, quick: bool = False) -> list[Trial]:
-    """Return the trials of these levels (all, if none is named) in order.
+    """Return the trials of these levels, or of all levels if none is given, in order.
 
     Args:
         levels: Levels to select.
@@ -86,7 +86,7 @@ class Kit:
     _is_stopped: bool = field(default=False, init=False)
 
     def results(self, wanted: Sequence[Trial]) -> Iterator[Result]:
-        """Run the trials in order and yield their results. Once the daemon is gone, all others are UNTRIED."""
+        """Run the trials in order and yield their results. Once the daemon is gone, the other trials are UNTRIED."""
         for trial in wanted:
             if self._is_stopped:
                 return
@@ -107,7 +107,7 @@ class Kit:
             outcome = trial.run(self.target)
         except NnrtError as error:
             outcome = outcome_from_error(error)
-        except Exception as error:  # Such as a reply that no client can read.
+        except Exception as error:  # For example, a reply that the client can't parse.
             _log.exception("%s raised an unexpected error", trial.name)
             outcome = Outcome(Verdict.FAILED, f"it can't be tried: {error!r}")
         try:
@@ -116,17 +116,17 @@ class Kit:
                 self._require_free()
         except DaemonGone as gone:
             self.gone = str(gone)
-            return Outcome(Verdict.CRASHED, _after(outcome, self.gone))
+            return Outcome(Verdict.CRASHED, _add_reason(outcome, self.gone))
         if survived:
             return outcome
-        return Outcome(Verdict.CRASHED, _after(outcome, "the daemon ended, and came back as another instance"))
+        return Outcome(Verdict.CRASHED, _add_reason(outcome, "the daemon ended, and came back as another instance"))
 
     def _require_free(self) -> None:
-        """Raise DaemonGone if the device is stuck on a late run, as then all other trials would be late too."""
+        """Raise DaemonGone if the device is stuck on a late run, because then all other trials would be late too."""
         check = Check(Level.CONTRACT, "contract/computes_small_models", contract.computes_small_models)
         if check.run(self.target).code is ReturnCode.TIMEOUT:
             raise DaemonGone("the device is stuck: it runs nothing any more")
 
 
-def _after(outcome: Outcome, what: str) -> str:
+def _add_reason(outcome: Outcome, what: str) -> str:
     return f"{what} ({outcome.reason})" if outcome.reason else what

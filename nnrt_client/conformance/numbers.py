@@ -26,7 +26,7 @@ def i8(*values: Any) -> Any:
 
 
 class Numbers:
-    """SplitMix64 stream, seeded with the CRC-32 of a text, as in Java and in JAX's tests.
+    """Stream of pseudorandom numbers of the generator SplitMix64, seeded with the CRC-32 of a text.
 
     Sebastiano Vigna's reference: https://prng.di.unimi.it/splitmix64.c.
     """

@@ -9,7 +9,7 @@ from nnrt_hdi.errors import NnrtError
 
 
 class Verdict(Enum):
-    """Judgement of a trial."""
+    """Result of a trial: right, refused, or a kind of fault."""
 
     RIGHT = "right"
     # The device says that it doesn't support this: less coverage, but no fault.
@@ -25,7 +25,7 @@ class Verdict(Enum):
 
     @property
     def is_fault(self) -> bool:
-        """True if the backend or the daemon needs a fix."""
+        """True if the backend or the daemon must be fixed."""
         return self in (Verdict.WRONG, Verdict.FAILED, Verdict.CRASHED)
 
 

@@ -23,7 +23,7 @@ Counts = Mapping[Verdict, int]
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Level of conformance and what a device lacks to reach it; `missing` is empty if it has."""
+    """Level of conformance. `missing` says what a device lacks to reach it; empty if it has reached it."""
 
     name: str
     missing: str
@@ -67,7 +67,7 @@ class Report:
     def by_operator(self) -> dict[str, dict[DataType, Counts]]:
         """Return the number of outcomes per node type, data type and verdict.
 
-        Levels that are code count only with their faults: a daemon that survives a trial has given no answer.
+        Of levels that consist of checks only faults count: a daemon that survives a check has given no answer.
         """
         cells: dict[str, dict[DataType, Counter[Verdict]]] = defaultdict(lambda: defaultdict(Counter))
         for result in self.results:
@@ -111,7 +111,7 @@ class Report:
         return [*missing, self._missing(Level.GRAPHS, data_types, may_refuse=False)]
 
     def _missing(self, level: Level, data_types: Collection[DataType] = (), *, may_refuse: bool = True) -> str:
-        """Return what a level lacks in these data types, or in all if none is given; empty if nothing."""
+        """Return what the device lacks for a level in these data types (all, if none is given); empty if nothing."""
         outcomes = [
             result.outcome
             for result in self.results

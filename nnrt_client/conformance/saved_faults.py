@@ -31,25 +31,25 @@ _NOT_IN_FILE_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 def save_faults(report: Report, directory: Path, address: str, target: Target) -> Iterator[Path]:
     """Write the first fault of each operator and check to a directory of its own, and yield that directory.
 
-    For a model of several nodes the directory also has the smallest part found that still goes wrong. Raises OSError.
+    For a wrong model of several nodes it also has the smallest part found that is still wrong. Raises OSError.
     """
     for result in report.first_faults().values():
-        place = directory / _NOT_IN_FILE_NAMES.sub("-", result.trial.name)
-        place.mkdir(parents=True, exist_ok=True)
+        folder = directory / _NOT_IN_FILE_NAMES.sub("-", result.trial.name)
+        folder.mkdir(parents=True, exist_ok=True)
         where, name = shlex.quote(address), shlex.quote(result.trial.name)
         lines = [*_fault_lines(result), "", f"nnrt conformance {where} --only {name}"]
         if isinstance(result.trial, Answers):
             case = result.trial.case
             for number, run in enumerate(case.runs, 1):
-                lines += _save_run(place, str(number), case.graph, run.inputs, run.wanted, address)
+                lines += _save_run(folder, str(number), case.graph, run.inputs, run.wanted, address)
             if result.outcome.verdict is Verdict.WRONG:
-                lines += _save_part(case, place, address, target)
-        container.write(place / "fault.txt", ["\n".join([*lines, ""]).encode()])
-        yield place
+                lines += _save_part(case, folder, address, target)
+        container.write(folder / "fault.txt", ["\n".join([*lines, ""]).encode()])
+        yield folder
 
 
-def _save_part(case: Case, place: Path, address: str, target: Target) -> list[str]:
-    """Write the smallest part of a case that still goes wrong, and return the lines about it for fault.txt."""
+def _save_part(case: Case, folder: Path, address: str, target: Target) -> list[str]:
+    """Write the smallest part of a case that is still wrong, and return the lines about it for fault.txt."""
     try:
         with target.session() as connection:
             found = next(filter(None, (shrink(case, run, connection) for run in case.runs)), None)
@@ -58,32 +58,32 @@ def _save_part(case: Case, place: Path, address: str, target: Target) -> list[st
     if found is None:
         return []
     nodes = ", ".join(map(found.graph.place, range(len(found.graph.nodes))))
-    kept = _save_run(place, "part", found.graph, found.inputs, found.right, address)
+    kept = _save_run(folder, "part", found.graph, found.inputs, found.right, address)
     return ["", f"one by one the device computes all nodes rightly, and these together wrongly: {nodes}", *kept]
 
 
 def _save_run(
-    place: Path,
-    which: str,
+    folder: Path,
+    suffix: str,
     graph: Graph,
     inputs: Sequence[NDArray[Any]],
-    right: Sequence[NDArray[Any]] | None,
+    expected: Sequence[NDArray[Any]] | None,
     address: str,
 ) -> list[str]:
-    """Write a model, its inputs and its right outputs.
+    """Write a model, its inputs, and the expected outputs, if there are any, to files with this suffix.
 
-    Returns the command that runs the model, or nothing if applications can't build it.
+    Returns the command that runs the model, in a list; an empty list if applications can't build such a model.
     """
-    model, given = place / f"model-{which}.nnrt", place / f"inputs-{which}.npz"
+    model, given = folder / f"model-{suffix}.nnrt", folder / f"inputs-{suffix}.npz"
     model_file.write(model, graph)
     _write_arrays(given, distinct_names("input", [spec.name for spec in graph.input_specs]), inputs)
-    if right is not None:
-        _write_arrays(place / f"right-{which}.npz", [f"output{at}" for at in range(len(right))], right)
+    if expected is not None:
+        _write_arrays(folder / f"right-{suffix}.npz", [f"output{at}" for at in range(len(expected))], expected)
     try:
         Model.load(model)
     except NnrtError:  # Some nodes are no operations that an application can add.
         return []
-    paths = (shlex.quote(str(path)) for path in (model, given, place / f"answers-{which}"))
+    paths = (shlex.quote(str(path)) for path in (model, given, folder / f"answers-{suffix}"))
     return ["nnrt run {} --device {where} --input {} -o {}".format(*paths, where=shlex.quote(address))]
 
 
@@ -96,7 +96,7 @@ def _write_arrays(path: Path, names: Sequence[str], arrays: Sequence[NDArray[Any
 
 def _fault_lines(result: Result) -> list[str]:
     outcome = result.outcome
-    told = [f"{result.trial.name}: {outcome.verdict.value}", outcome.reason, advice(result)]
+    lines = [f"{result.trial.name}: {outcome.verdict.value}", outcome.reason, advice(result)]
     if isinstance(result.trial, Answers):
-        told.append(f"right is what {result.trial.case.oracle} gives; tolerance: {result.trial.case.tolerance.reason}")
-    return told
+        lines.append(f"right is what {result.trial.case.oracle} gives; tolerance: {result.trial.case.tolerance.reason}")
+    return lines

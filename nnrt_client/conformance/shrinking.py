@@ -1,4 +1,4 @@
-"""Reduction of a wrongly computed model to a few nodes that go wrong only together."""
+"""Reduction of a model that a device computes wrongly to a few nodes that it computes wrongly only together."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _MOST_NODES = 200
 class SmallestPart:
     """Part of a model, with the right values of its inputs and outputs.
 
-    The values come from the device itself, node by node, which gives the whole model's right answer.
+    The right values are the device's own: node by node the device computes the whole model rightly.
     """
 
     graph: Graph
@@ -33,7 +33,7 @@ class SmallestPart:
 
 
 def shrink(case: Case, run: Run, connection: Connection) -> SmallestPart | None:
-    """Return the smallest part found of a case that still goes wrong.
+    """Return the smallest part found of a case that the device still computes wrongly.
 
     Returns None if the device gives an error, or is also wrong node by node. Raises UnavailableDevice and
     ConnectionFailed if the daemon has ended.
@@ -100,7 +100,7 @@ def _goes_wrong(case: Case, nodes: Sequence[int], values: Mapping[int, AnyArray]
 def _part(
     graph: Graph, nodes: Sequence[int], values: Mapping[int, AnyArray]
 ) -> tuple[Graph, Sequence[int], Sequence[int]]:
-    """Return a model of these nodes alone, and the tensors that are its inputs and its outputs.
+    """Return a graph of these nodes alone, and the tensors that are its inputs and its outputs.
 
     Its outputs are the tensors that other nodes read or that the graph outputs.
     """
@@ -109,7 +109,7 @@ def _part(
     taken = [tensor for tensor in read if tensor not in made and tensor not in graph.constants]
     elsewhere = {tensor for at, node in enumerate(graph.nodes) if at not in nodes for tensor in node.inputs}
     given = [tensor for tensor in made if tensor in elsewhere or tensor in graph.outputs] or list(made)
-    # A device needs definite shapes: take those of the computed values.
+    # The device may need known shapes: take those of the computed values.
     known = [tensor for tensor in taken if tensor not in graph.inputs]
     tensors = list(graph.tensors)
     for tensor in known:

@@ -32,7 +32,7 @@ _CALLBACK_THREADS = 2
 
 
 class Breach(Exception):
-    """The daemon broke the contract. The message says what was asked, what came, and what would be right."""
+    """The daemon broke the contract. The message says what the kit asked, what came, and what would be right."""
 
 
 class DaemonGone(Exception):
@@ -96,7 +96,7 @@ class Connection(Closable):
     def supported(self, graph: Graph) -> list[Support]:
         """Ask for each node whether the device runs it.
 
-        Raises Breach for a refusal without a reason, and unless there is one answer per node.
+        Raises Breach if a refusal has no reason, or if there isn't one answer per node.
         """
         request = device_pb2.GetSupportedOperationRequest(model=wire.model_message(graph))
         reply = self.call("NnrtDevice.GetSupportedOperation", request)
@@ -212,7 +212,7 @@ class Target(Closable):
         connection.close()
 
     def close(self) -> None:
-        """End all sessions and everything under way in them. Any thread may call it."""
+        """End all sessions with their calls and runs. Any thread may call it."""
         with self._lock:
             self._closed.set()
             connections, self._open = self._open, set()

@@ -1,4 +1,4 @@
-"""Tolerances: how far a right answer may be from the oracle's, and why."""
+"""Tolerances: how much a right answer may differ from the oracle's, and why."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

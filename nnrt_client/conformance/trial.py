@@ -9,7 +9,7 @@ from nnrt_hdi.enums import DataType, NodeType
 
 
 class Trial(Protocol):
-    """Case with its answers, or a check that is code. Its name begins with the level."""
+    """Case with its answers, or a check. The name begins with the level."""
 
     @property
     def name(self) -> str: ...

@@ -74,7 +74,7 @@ class Fleet(LockOwner):
 
     @property
     def candidates(self) -> list[Candidate]:
-        """Daemons whose addresses the runtime lists, or that still have a replica."""
+        """Daemons whose addresses the pool's runtime lists, or that still have a replica."""
         return list(self._candidates.values())
 
     def members(self) -> list[Member]:

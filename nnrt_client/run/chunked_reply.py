@@ -12,7 +12,7 @@ from nnrt_client.run.run import Run
 from nnrt_client.session.broken_call import BrokenCall, CutOff
 from nnrt_client.session.compression import Compressor
 from nnrt_client.tensors.device_buffer import Elements, Stored
-from nnrt_hdi.chunks import Assembly, outline, room_for
+from nnrt_hdi.chunks import Assembly, allocate_array, array_stub
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
 from nnrt_hdi.shared_memory import SharedMemory
 from nnrt_hdi.tensor import Array, TensorSpec
@@ -76,13 +76,13 @@ class ChunkedReply:
         """Return arrays for the outputs that come in chunks."""
         tensors = self._run.tensors
         if tensors is None or tensors.targets is None:
-            return {index: room_for(spec) for index, spec in specs.items()}
+            return {index: allocate_array(spec) for index, spec in specs.items()}
         tensors.require_fit([self._outlined(index) for index in range(len(self._outputs))])
         arrays = {}
         for index, spec in specs.items():
             target = tensors.targets[index]
             if target is None:
-                arrays[index] = room_for(spec)
+                arrays[index] = allocate_array(spec)
             else:
                 assert isinstance(target, SharedMemory)
                 arrays[index] = target.array(spec.numpy_dtype, spec.shape)
@@ -93,7 +93,7 @@ class ChunkedReply:
         spec = self._run.signature.result_form(index, self._outputs[index]).spec
         if self._outputs[index].place == REGION:
             return Stored(spec.numpy_dtype, spec.shape, spec.byte_size, region_of(None))
-        return outline(spec)
+        return array_stub(spec)
 
     def _chunk(self) -> Chunk:
         message: Bytes | Chunk | None

@@ -39,7 +39,7 @@ Kind = tuple[Any, ...]
 
 
 class Describable(Protocol):
-    """Run, as far as its description depends on it."""
+    """Part of a run on which its description depends."""
 
     signature: Signature
     inputs: Sequence[Elements]
@@ -203,7 +203,7 @@ class Kinds:
     def learn(self, run: Describable, description: Description, results: Sequence[Elements]) -> None:
         """Make a description for later runs of this kind, with the output shapes of this run.
 
-        If the description already had other shapes, the outputs differ from run to run: the kind keeps open outputs.
+        If the description already had other shapes, they differ from run to run: later descriptions leave them open.
         """
         kind = _kind_of(run)
         if kind is None or kind in self._varied:

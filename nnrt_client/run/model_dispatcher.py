@@ -18,10 +18,10 @@ class ModelDispatcher(Dispatcher):
     kind = "executor"
 
     def __init__(self, prepared: PreparedHandle) -> None:
-        """Take over one use of the model, and release it in `close`.
+        """Take over the handle of the model. `close` releases it.
 
         Raises:
-            UnavailableDevice: The daemon has died. The use is released.
+            UnavailableDevice: The daemon has died. The handle is released.
         """
         self._prepared = prepared
         try:

@@ -234,7 +234,7 @@ class Packet:
         return target.array(dtype, form.shape)
 
     def _with_staged(self, results: list[Any], staged: Mapping[int, tuple[Any, Form]]) -> list[Elements]:
-        """Set the outputs in the staging pool as arrays, and give back memory that no output uses."""
+        """Insert arrays for the outputs in the staging pool, and give back memory that no output uses."""
         by_memory: dict[SharedMemory, list[int]] = {}
         for at, (room, _) in staged.items():
             by_memory.setdefault(room.memory, []).append(at)

@@ -41,7 +41,7 @@ class RunResult(list[OutputT]):
         return self._stamps.reply_times[1] / 1e9 if self._stamps is not None else 0.0
 
     def _hand_on(self, began_ns: int) -> None:
-        """Extend the run's times to `began_ns`, when the first of several attempts began, and to now."""
+        """Extend the run's times: they begin with the first of several attempts, at `began_ns`, and end now."""
         if (stamps := self._stamps) is not None:
             stamps.began_ns = began_ns
             if stamps.woken_ns:
@@ -64,7 +64,7 @@ class RunResult(list[OutputT]):
 
 
 def never_sent(death: NnrtError) -> NnrtError:
-    """Return a copy of the session's death, marked as the error of a run that the daemon never got."""
+    """Return a copy of the error that ended the session, marked as the error of a run that the daemon never got."""
     error = death.copy()
     error.__dict__["_is_of_unsent"] = True
     return error

@@ -216,7 +216,7 @@ class Run:
         """
         with self._lock:
             if not self._is_wanted:
-                assembly.throw_away()
+                assembly.drop_rest()
             assembly.take(piece)
 
     def fail(self, error: NnrtError) -> None:

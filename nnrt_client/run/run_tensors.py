@@ -26,7 +26,7 @@ class NewArray:
 
 
 class _Known(NamedTuple):
-    """Facts about tensors of kinds that were checked and fit the model."""
+    """Results of earlier checks, which hold for all runs whose tensors have the same kinds."""
 
     # Index, data type, shape and size of each input that is a tensor.
     reads: list[tuple[int, np.dtype[np.generic], Shape, int]]
@@ -83,7 +83,10 @@ class RunTensors:
             self.kinds = kinds
 
     def _retain_known(self, known: _Known, inputs: Sequence[Any]) -> bool:
-        """Retain tensors of known kinds. Return False if one can't be used; `_retain_checked` then raises why."""
+        """Retain tensors whose kinds an earlier run has checked.
+
+        Return False if one of them can't be used. `_retain_checked` then raises the reason.
+        """
         self.inputs, self.sources = list(inputs), [None] * len(inputs)
         for at, dtype, shape, size_bytes in known.reads:
             memory = self._usable(inputs[at], size_bytes)
@@ -117,7 +120,7 @@ class RunTensors:
         return None if is_elsewhere or memory.room_bytes < size_bytes else memory
 
     def _retain_checked(self, inputs: Sequence[Any], kinds: Sequence[Any]) -> _Known:
-        """Check tensors of new kinds and retain them. Raise the errors of `retain`."""
+        """Check the tensors and retain them. Raise the errors of `retain`."""
         signature, outputs = self._signature, self.outputs
         _require_inputs(signature, inputs)
         reads = {

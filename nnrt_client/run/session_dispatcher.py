@@ -56,7 +56,7 @@ class SessionDispatcher(LockOwner):
             self._shared = SharedWay(session, self, socket)
         self._ways: Sequence[Way] = [way for way in (self._shared, self._local, self._remote) if way is not None]
         self._run_ids = count(1)
-        # Whether the ways have ended, with the runs that wait there. Until then nothing is over: a way may have no link.
+        # Whether the ways and the runs that wait there have ended. Until then nothing is over: a way may have no link.
         self._are_ways_ended = False
         self._over = Latch()
         # The daemon allows as many AwaitRun and CancelRuns calls as streams. Use half of that, because it counts each
@@ -78,7 +78,7 @@ class SessionDispatcher(LockOwner):
         self._over.set()
 
     def _message_failed(self, error: Exception, arguments: Sequence[object]) -> None:
-        """End the runs and openings that depend on a message whose function raised."""
+        """End the runs and openings among the arguments of a message whose function raised an error."""
         runs: list[Run] = []
         for one in arguments:
             if isinstance(one, Run):
@@ -96,7 +96,7 @@ class SessionDispatcher(LockOwner):
     # ---- for executors, in any thread
 
     def run_sync(self, run: Run) -> None:
-        """Send a run and wait until it ends. Raise the session's death, if it has ended."""
+        """Send a run and wait until it ends. If the session has ended, raise the error that ended it."""
         run.id = next(self._run_ids)
         if self.death is not None:
             raise never_sent(self.death)
@@ -113,7 +113,7 @@ class SessionDispatcher(LockOwner):
         run.ended.wait()
 
     def start(self, run: Run) -> None:
-        """Send a run and return. Raise the session's death, if it has ended."""
+        """Send a run and return. If the session has ended, raise the error that ended it."""
         run.id = next(self._run_ids)
         if self.death is not None:
             raise never_sent(self.death)

@@ -46,9 +46,10 @@ def listed(inputs: Iterable[ArrayLike | RunTensor[Any]]) -> list[Any]:
 
 
 class _RecentSizes:
-    """Largest size of an open output in the last 32 to 64 runs.
+    """Largest recent size of an output whose shape is known only after a run.
 
-    So much memory is reserved for the next run. An output that doesn't fit costs an additional call.
+    It is the largest of the last 32 to 64 runs. The next run reserves so many bytes for the output. An output that
+    doesn't fit costs an additional call.
     """
 
     __slots__ = ("_before", "_largest", "_left")
@@ -199,11 +200,14 @@ class Signature:
             raise error(f"the reply has {count} outputs; the model has {len(self.outputs)}")
 
     def expected_bytes(self, index: int) -> int:
-        """Return the size of an output. For an open one, return the largest recent size, or 0 before the first run."""
+        """Return the size of an output, or the largest recent size if only a run shows it.
+
+        Before the first run, the latter is 0.
+        """
         return self._expected_bytes[index]
 
     def expect(self, index: int, size_bytes: int) -> None:
-        """Record the size of an open output."""
+        """Record the size that an output has in a run, unless the model fixes the size."""
         if self.output_forms[index].size_bytes < 0:
             self._expected_bytes[index] = self._recent_sizes[index].largest_with(size_bytes)
 
@@ -308,5 +312,5 @@ def _place(what: str, index: int, spec: TensorSpec) -> str:
 
 
 def _described_bytes(spec: TensorSpec) -> int:
-    """Return the most bytes that a frame has for a tensor without its elements: dimensions, numbers, a region."""
+    """Return an upper bound of the bytes that a frame needs for a tensor, apart from its elements."""
     return 5 * len(spec.shape) + 60

@@ -149,7 +149,10 @@ class ConnectionState(fork.LockOwner):
         return self.death.copy() if self.death else None
 
     def _await_attached(self, name: str) -> int:
-        """Wait until the session is attached, and return the attachment's number. Raise the session's death."""
+        """Wait until the session is attached, and return the attachment's number.
+
+        Raise ConnectionFailed if that takes too long, or the error that ended the session.
+        """
         if not self.is_attached:
             self._changes.wait_for(lambda: self.death is not None or self.is_attached, self._patience_s)
             self.require_alive()

@@ -1,4 +1,4 @@
-"""Choice of the tracer: OpenTelemetry's, which needs the extra `tracing`, or one that a block sets."""
+"""Choice of the tracer: OpenTelemetry's, which needs the extra `tracing`, or that of a `use_tracer` block."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -37,7 +37,7 @@ class _Slice(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """Slices of one process, all within the first one."""
+    """Slices of one process. The first slice contains the others."""
 
     process: str
     slices: Sequence[_Slice]

@@ -32,7 +32,7 @@ class Tally:
         self.reported_ns = 0
 
     def add(self, other: "Tally") -> None:
-        """Add the time of another tally, at least what its last snapshot reported."""
+        """Add the time of another tally, but no less than its last snapshot reported."""
         self.busy_ns += max(other.busy_ns, other.reported_ns)
 
     def snapshot_s(self, under_way_ns: int) -> float:
@@ -224,7 +224,7 @@ class Counters:
             return usage
 
     def close(self, usage: Usage) -> None:
-        """Count the end of a session, which `open` returned these counters for."""
+        """Count the end of a session for which `open` returned these counters."""
         with self._lock:
             usage.sessions -= 1
             if usage.sessions:

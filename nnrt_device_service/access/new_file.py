@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nnrt_hdi.errors import InvalidPath
 from nnrt_hdi.files.atomic_write import atomic_write
-from nnrt_hdi.files.directory_lock import only_writer
+from nnrt_hdi.files.directory_lock import writer_lock
 
 _PUBLIC, _PRIVATE = 0o644, 0o600
 _OWNER = "keys"
@@ -29,7 +29,7 @@ def only_writer_of(folder: Path) -> Iterator[None]:
             return remaining
         raise InvalidPath(f"another process has had it locked for {_LOCK_TIMEOUT_S:g} s", place=str(folder))
 
-    with only_writer(folder, _OWNER, os.open(folder, os.O_RDONLY | os.O_DIRECTORY), remaining_s):
+    with writer_lock(folder, _OWNER, os.open(folder, os.O_RDONLY | os.O_DIRECTORY), remaining_s):
         yield
 
 

@@ -17,7 +17,7 @@ from rich.progress import track
 from nnrt_device_service.cli.table import new_table, print_table
 from nnrt_device_service.settings import setting_option, variable_of
 from nnrt_hdi.errors import InvalidPath
-from nnrt_hdi.files.store_contents import described, remove
+from nnrt_hdi.files.store_contents import describe, remove
 from nnrt_hdi.files.store_directory import SHOWN_KEY, Entry, StoreDirectory
 from nnrt_hdi.text import escape_for_terminal
 
@@ -50,7 +50,7 @@ def _store_command(function: Callable[..., None]) -> Callable[..., None]:
 @_store_command
 def ls(directory: StoreDirectory, as_json: bool) -> None:
     """List the models, most recently used first."""
-    rows = [described(entry) for entry in reversed(directory.entries())]
+    rows = [describe(entry) for entry in reversed(directory.entries())]
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return

@@ -78,7 +78,8 @@ class Roster:
     def _add(self, spec: DeviceSpec, former: Record | None) -> None:
         """Add a daemon for the device.
 
-        It takes over the former daemon's drained flag and, if both listen on the same addresses, its actual ones.
+        It takes over the former daemon's drained flag and, if both specs name the same addresses, the ports that the
+        former daemon really got.
         """
         is_drained = former is not None and former.is_drained
         record = Record(spec, State.DRAINED if is_drained else State.STARTING, is_drained=is_drained)

@@ -113,9 +113,9 @@ class Canary:
     """Canary that runs trials on a device, suspends a faulty device and resumes it.
 
     The device is suspended as soon as an answer is wrong, fails, doesn't come or is late twice in a row, and resumes
-    after two right answers in a row. Earlier trials define late. Other runs can delay a healthy device's answer:
-    time in which the run waits for its turn, or shares the device, counts only if it exceeds the time that any run may
-    take.
+    after two right answers in a row. A late answer takes much longer than those of earlier trials. Other runs can delay
+    a healthy device's answer: time in which the run waits for its turn, or shares the device, counts only if it exceeds
+    the time that any run may take.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ _CHOOSING = ("VISIBLE_DEVICES", "_AFFINITY_MASK")
 
 
 def device_key(backend: str, options: Mapping[str, str], environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what selects a daemon's accelerator. Daemons with different keys have different accelerators."""
+    """Return the texts that select a daemon's accelerator. Daemons with different keys have different accelerators."""
     variables = {name: value for name, value in environment.items() if name.endswith(_CHOOSING)}
     return (backend, *(f"{name}={value}" for each in (options, variables) for name, value in sorted(each.items())))
 
@@ -34,8 +34,8 @@ def claim(device_name: str, *details: str) -> None:
     """Claim an accelerator until this process ends. `details` distinguish accelerators of the same name.
 
     Raises OperationForbidden if another process of this user, or of root, has claimed it. Logs a warning, and claims
-    nothing, if another user's process has the name (any user could block a daemon so) or the host allows no such
-    socket.
+    nothing, if the socket can't be bound, or if another user's process has bound its name: otherwise any user could
+    block a daemon.
     """
     if sys.platform != "linux":
         return

@@ -131,7 +131,7 @@ def flush_log() -> None:
 
 
 def _line(level: int, message: str, **fields: object) -> logging.LogRecord:
-    """Return a record of the log's own."""
+    """Return a record about the log itself, such as the number of lines left out."""
     return logging.makeLogRecord(
         {"name": __name__, "levelno": level, "levelname": logging.getLevelName(level), "msg": message, **fields}
     )

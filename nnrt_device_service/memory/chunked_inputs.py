@@ -31,7 +31,7 @@ class _Reception:
 
 
 class ChunkedInputs:
-    """Receives inputs in chunks, in memory that counts in the session's budget.
+    """Receiver of inputs in chunks, in memory that counts in the session's budget.
 
     Memory is used again when no array refers to it any more (outputs may be views of inputs until they are sent): fresh
     pages cost as much time as the copies into them.

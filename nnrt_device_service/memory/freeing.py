@@ -30,7 +30,7 @@ def device_faults(doing: str) -> Iterator[None]:
 
 
 class Freeing:
-    """Frees models and buffers that are no longer used, one after another in a thread of its own.
+    """Freer of models and buffers that are no longer used, one after another in a thread of its own.
 
     The thread that used them last may belong to the backend, which has just ended a run, may watch for stuck devices,
     or may serve other clients: none of these may wait for the backend.
@@ -123,7 +123,7 @@ class Freeing:
 
     @contextmanager
     def await_own(self, timeout_s: float = _PATIENCE_S) -> Iterator[None]:
-        """Wait after the block until what this thread gave to `free` in it is freed, at most `timeout_s`.
+        """Wait after the block, at most `timeout_s`, until the objects are freed that this thread gave to `free` in it.
 
         Objects of other threads may come first, as one thread frees all in order. Without own objects it doesn't wait.
         """

@@ -144,7 +144,10 @@ class MemoryBudget:
             return True
 
     def _collect_from_parts(self) -> None:
-        """Release what ended parts had in use. Called without the lock, as no thread may hold locks of two budgets."""
+        """Release bytes that parts had in use when they were garbage collected.
+
+        Called without the lock, as no thread may hold the locks of two budgets.
+        """
         with suppress(IndexError):
             while True:
                 self._give_back(*self._left_by_parts.popleft())

@@ -18,7 +18,7 @@ from nnrt_device_service.memory.memory_budget import MemoryBudget
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, OutOfMemory, UnavailableDevice, UnknownHandle, Unsupported
 from nnrt_hdi.files.fingerprint import Fingerprint
 from nnrt_hdi.limits import FIRST_CLIENT_BUFFER_ID
-from nnrt_hdi.shared_memory import has_few_left
+from nnrt_hdi.shared_memory import has_few_descriptors
 
 _PLACE = "ShareBuffer"
 # Per session. One build reads one cache file.
@@ -54,7 +54,7 @@ class SharedFile:
         self._user_id = user_id
         # State of the file when `write_back` last wrote it back.
         self._written_back: Hashable = None
-        if has_few_left(self._fd):
+        if has_few_descriptors(self._fd):
             raise OutOfMemory("the daemon has few descriptors left; raise its limit of open files", place=_PLACE)
 
     @property
@@ -78,7 +78,7 @@ class SharedFile:
             ) from error
 
     def write_back(self, state: Hashable) -> None:
-        """Write the file back, so that `state` changes with every later write.
+        """Write the file's dirty pages to storage, so that `state` changes with every later write.
 
         (Writes through a mapping to pages that are already dirty don't change the file's times.) Raises Unsupported if
         the file can't be written back.

@@ -65,7 +65,7 @@ class Upload:
 
 
 class Digester:
-    """Digests uploads of a session in order, in a thread that runs while bytes are left to digest."""
+    """Digester of a session's uploads, in order, in a thread that runs while bytes are left to digest."""
 
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
@@ -73,7 +73,7 @@ class Digester:
         self._undigested: deque[Upload] = deque()
 
     def follow(self, upload: Upload) -> None:
-        """Let the thread digest what has arrived. If it can't be started, the check of the constant digests it."""
+        """Let the thread digest the bytes that have arrived; without a thread `Upload.digest` does all of it later."""
         with self._lock:
             if upload in self._undigested:
                 return

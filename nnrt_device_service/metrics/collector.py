@@ -169,7 +169,7 @@ class DeviceCollector:
         values: Callable[[IdentityCounters], Mapping[str, int]],
         known: Iterable[str],
     ) -> Samples:
-        """Sum up counts by name. `known` names start at 0: Prometheus sees no increase in a first sample."""
+        """Sum up counts by name. `known` names have a 0 at first, as Prometheus sees no increase in a first sample."""
         sums: dict[Labels, float] = {}
         for identity in identities:
             counts = values(identity)

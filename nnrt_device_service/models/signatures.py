@@ -80,8 +80,8 @@ class Signatures:
 def find_secret(settings: Settings, *, is_needed: bool, has_store: bool) -> bytes | None:
     """Return the secret that signs exports, or None.
 
-    --cache-key takes precedence. Without it, if a secret is needed, it is the store's, or a new one if there is no
-    store. Raises InvalidFile.
+    The secret in --cache-key takes precedence. Without that option, and if a secret is needed, the store's secret is
+    used, or a new one if there is no store. Raises InvalidFile.
     """
     if settings.cache_key:
         return read_secret(Path(settings.cache_key), f"--cache-key {settings.cache_key!r}")

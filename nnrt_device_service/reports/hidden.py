@@ -24,7 +24,7 @@ def is_secret(name: str) -> bool:
 
 
 def visible_option(pair: str) -> str:
-    """Return a backend option NAME=VALUE with a value that may be a secret hidden."""
+    """Return a backend option NAME=VALUE, with `HIDDEN` for a value that may be a secret."""
     name, equals, _ = pair.partition("=")
     return f"{name}{equals}{HIDDEN}" if is_secret(name) else pair
 

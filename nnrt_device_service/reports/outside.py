@@ -47,7 +47,7 @@ def request_report(pid: int, timeout_s: float) -> dict[str, str]:
 
 
 def is_daemon(pid: int) -> bool:
-    """Return whether a process gives reports, or has at least the memory file for its stacks."""
+    """Return whether a process gives reports, or at least has the memory file to which a daemon writes its stacks."""
     return any(_sockets(SOCKET_NAME.format(pid=pid))) or _stacks_file(Path("/proc", str(pid))) is not None
 
 

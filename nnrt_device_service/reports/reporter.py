@@ -198,7 +198,7 @@ def _listener() -> socket.socket | None:
 
 
 def _variables() -> Iterator[tuple[str, str]]:
-    """Return the environment without the settings that name files, whose values are no secrets."""
+    """Return the environment variables, except those that set paths (`PATHS`): a path is no secret."""
     paths = set(map(variable_of, PATHS))
     return ((name, value) for name, value in os.environ.items() if name not in paths)
 

@@ -65,9 +65,9 @@ JoinedT = TypeVar("JoinedT", Joined, Run)
 
 
 class Batches:
-    """Computes runs together that wait for the device at the same time.
+    """Batches of runs that wait for the device at the same time.
 
-    The runs have taken their inputs and models, but no slot.
+    These runs have taken their inputs and models, but no slot yet.
     """
 
     def __init__(self, scheduler: Scheduler, counter: BatchCounter) -> None:
@@ -99,7 +99,7 @@ class Batches:
     def settle(self, runs: Sequence[Joined]) -> None:
         """Wait until each of these runs, which are of one bucket, has an outcome.
 
-        This thread computes them, together with runs of the bucket that wait in other threads, or another thread does.
+        This thread or another one computes them, together with runs of the bucket that wait in other threads.
         """
         bucket = runs[0].bucket
         if bucket.batching.max_delay_us:

@@ -38,7 +38,7 @@ class Tracer(Protocol):
 
 
 class Replies:
-    """Makes the replies of runs, and counts the runs for their identities."""
+    """Maker of the replies of runs, which also counts the runs for their identities."""
 
     def __init__(self, message_bytes: int, tracer: Tracer | None = None) -> None:
         self._message_bytes = message_bytes

@@ -104,7 +104,7 @@ class Run(KnownRun):
         return self.model.usual_ns if self.model is not None else None
 
     def take_inputs(self) -> None:
-        """Find the tensors that lie in regions, and reserve what they need.
+        """Find the tensors that lie in regions, reserve their memory, and copy inputs that the client could change.
 
         Raises InvalidParameter or UnknownHandle for a region that doesn't exist or doesn't fit, OutOfMemory, and
         UnavailableDevice if the device fails.
@@ -126,7 +126,7 @@ class Run(KnownRun):
     def take_outputs(self, device_name: str) -> None:
         """Check the outputs of the backend, and copy those for regions there.
 
-        The run fails if these can't be its outputs, if the device fails, or if the run was cancelled.
+        The run fails if the outputs don't fit the model, if the device fails, or if the run was cancelled.
         """
         assert self.model is not None
         targets, tensors, description = self.output_regions, self.region_tensors, self.description
@@ -145,7 +145,7 @@ class Run(KnownRun):
                 self.is_as_expected = description.is_match(self.outputs, is_written=self.is_written)
 
     def release_inputs(self) -> None:
-        """Release the inputs, and what they and the outputs in regions use."""
+        """Release the inputs, and the resources that the inputs and the outputs in regions use."""
         self.inputs = []
         resources, self.resources, self.region_tensors = self.resources, None, None
         if resources is not None:

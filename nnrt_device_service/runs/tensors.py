@@ -135,7 +135,7 @@ def may_stay(model: LoadedModel) -> bool:
 
 
 class RegionTensors(DerivedFromRegions):
-    """Tensors of a run that lie in regions, checked: inputs that are read there, and inputs that are copied first.
+    """Checked tensors of a run that lie in regions: inputs read in place, inputs copied first, and regions for outputs.
 
     Later runs with the same description and regions use the same object.
     """

@@ -106,9 +106,9 @@ class FairQueue(Generic[FlowT]):
             self._active -= 1
 
     def charge(self, flow: FlowT, seconds: float, now: float) -> None:
-        """Add seconds to what the flow has spent, for a run that was computed in the slot of another flow.
+        """Add `seconds` to the time that a flow has spent, for its run in a batch that had another flow's slot.
 
-        For the flow that had the slot the same seconds are negative.
+        The caller charges the other flow the same `seconds`, negated.
         """
         self._advance(now)
         if not (flow.running or flow.waiting):

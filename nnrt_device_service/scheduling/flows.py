@@ -83,7 +83,7 @@ class SessionFlow(Flow):
 
 
 class Account:
-    """Flows on which the device time of a session counts, one for each priority."""
+    """Flows to which the scheduler charges the device time of a session, one for each priority."""
 
     __slots__ = ("flows",)
 
@@ -175,9 +175,9 @@ class Flows:
         self._remember_spending(flow.user)
 
     def charge(self, flow: SessionFlow, seconds: float, now: float) -> None:
-        """Add seconds to what the flow has spent, for a run that was computed in the slot of another flow.
+        """Add `seconds` to the time that a flow has spent, for its run in a batch that had another flow's slot.
 
-        For the flow that had the slot the same seconds are negative.
+        The caller charges the other flow the same `seconds`, negated.
         """
         flow.priority_class.flows.charge(flow, seconds, now)
         flow.user.identity.users.charge(flow.user, seconds, now)

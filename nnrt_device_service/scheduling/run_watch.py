@@ -55,7 +55,7 @@ class RunWatch:
     def end_overdue(self, running: Iterable[Cancellation], what: str = "a run") -> str:
         """Cancel runs that take too long; return why the device counts as stuck, or an empty string.
 
-        `what` is what the returned text calls one of them.
+        The returned text calls a stuck one `what`.
         """
         found = (self._end_if_overdue(cancellation, what) for cancellation in running)
         return next(filter(None, found), "")

@@ -1,1 +1,1 @@
-"""Sessions, and what clients own in the daemon until their sessions end."""
+"""Sessions, and the objects that each client owns in the daemon until its session ends."""

@@ -14,7 +14,7 @@ _STREAMS = "streams open"
 
 
 class Calls:
-    """Counts the calls and connections of a session that are under way, by kind."""
+    """Counter of the calls and connections of a session that are under way, by kind."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -27,7 +27,7 @@ class Calls:
         self._streams_waiting = 0
 
     def count_call(self, end: Callable[[], object]) -> AbstractContextManager[None]:
-        """Count a call that is no stream during the block; if the session ends first, `end` is called.
+        """Count a call other than a stream during the block; call `end` if the session ends first.
 
         Raises OutOfMemory beyond the limit.
         """

@@ -1,4 +1,4 @@
-"""Run descriptions of a session: what runs of one kind have in common, by a number that the client chose."""
+"""Run descriptions of a session: properties that runs of one kind share, by a number that the client chose."""
 
 import threading
 from collections.abc import Sequence

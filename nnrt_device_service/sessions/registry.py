@@ -185,7 +185,7 @@ class SessionRegistry:
             entry.session.touch()
 
     def end_stalled_inputs(self) -> None:
-        """End streams on which the next chunk of an input doesn't arrive, and free unused memory for such inputs."""
+        """End streams on which the next chunk of an input doesn't arrive, and free unused memory for chunked inputs."""
         for entry in list(self._sessions.values()):
             entry.session.chunked_inputs.end_stalled(self._settings.heartbeat_timeout_s)
 

@@ -1,4 +1,4 @@
-"""Session of one client: owns what the client made, and frees it when the session ends."""
+"""Session of one client: owns the objects that the client made, and frees them when the session ends."""
 
 import logging
 import secrets
@@ -59,7 +59,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class CheckedModel:
-    """Graph that the device can run, and the number of its nodes for each note."""
+    """Graph that the device can run, and the device's notes (`Support.note`) with the number of nodes for each."""
 
     graph: Graph
     notes: Mapping[str, int]
@@ -289,10 +289,10 @@ class Session:
         take_each((*endings, *cancels), f"ending the session of client {self.client}")
 
     def close(self, cause: str = "closed") -> None:
-        """End the session and free everything that it owns; another thread frees what the backend made.
+        """End the session and free everything that it owns; another thread frees the backend's objects.
 
-        What runs under way use is freed when they have ended. Idempotent. Raises nothing: an error is logged, and the
-        rest is freed.
+        Objects that runs under way use are freed when those runs have ended. Idempotent. Raises nothing: an error is
+        logged, and the rest is freed.
         """
         self.end()
         with self._lock:

@@ -16,9 +16,9 @@ _GIVE_BACK_S = 35.0
 
 
 class SignsOfLife:
-    """Sends signs of life to the supervisor as long as no step of the daemon's watch hangs.
+    """Sender of signs of life to the supervisor, as long as no step of the daemon's watch hangs.
 
-    The supervisor replaces a daemon that sends none.
+    The supervisor replaces a daemon that sends no signs.
     """
 
     def __init__(self, rounds: Rounds, every_s: float | None, notify: Callable[[], None]) -> None:
@@ -43,7 +43,7 @@ class SignsOfLife:
 
 
 class IdleMemory:
-    """Returns free memory to the host after changes of models, and `_GIVE_BACK_S` after the last session."""
+    """Step that returns free memory to the host, after changes of models and `_GIVE_BACK_S` after the last session."""
 
     def __init__(self) -> None:
         self._idle_since: float | None = None

@@ -14,8 +14,8 @@ A backend for several devices names a function `devices()` that lists those of t
     [project.entry-points."nnrt.devices"]
     acme = "nnrt_backend_acme:devices"
 
-It returns a FoundDevice for each device, quickly: it starts none. Without it, the backend has the device of
-`create({})`.
+It returns a FoundDevice for each device without starting any, so that it is quick. Without this function the backend
+has one device, that of `create({})`.
 """
 
 from nnrt_hdi.backend.cancellation import Cancellation

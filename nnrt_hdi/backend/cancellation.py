@@ -21,7 +21,7 @@ def _nothing() -> None:
 
 
 class Cancellation:
-    """Signal that a run must stop: it was cancelled, or is late. A backend checks it at least between operators."""
+    """Signal that a run was cancelled or is late, and must stop. A backend checks it at least between operators."""
 
     def __init__(self, deadline: float | None = None, reason: NnrtError = _CANCELLED) -> None:
         """Create a signal.
@@ -59,26 +59,26 @@ class Cancellation:
         while listener := self._next_listener():
             try:
                 listener()
-            except BaseException:  # It isn't the fault of the thread that cancels, and others listen, too.
+            except BaseException:  # The thread that cancels isn't at fault, and must call the other listeners too.
                 _log.exception("a listener failed to stop a run that was cancelled")
 
     def on_cancel(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Add a listener, which the canceling thread calls once; at once if the run was cancelled before.
+        """Add a listener that the cancelling thread calls once. A cancelled run's listener is called immediately.
 
         Args:
             listener: Called without arguments.
 
         Returns:
-            A function that removes the listener. Another thread may just be calling the listener then.
+            A function that removes the listener. Another thread may be calling the listener at the same time.
         """
         with self._lock:
             if not self.is_cancelled:
                 self._listeners.append(listener)
-                return partial(self._take_back, listener)
+                return partial(self._remove_listener, listener)
         listener()
         return _nothing
 
-    def _take_back(self, listener: Callable[[], None]) -> None:
+    def _remove_listener(self, listener: Callable[[], None]) -> None:
         with self._lock, suppress(ValueError):  # It was called, or removed before.
             self._listeners.remove(listener)
 
@@ -88,16 +88,16 @@ class Cancellation:
 
     @property
     def remaining(self) -> float | None:
-        """Seconds until the deadline, at most as long as a thread can wait; None without a deadline."""
+        """Seconds until the deadline, at most threading.TIMEOUT_MAX; None without a deadline."""
         if self.deadline is None:
             return None
         return min(max(self.deadline - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
 
     @contextmanager
     def compiling(self) -> Iterator[None]:
-        """Mark a block that compiles something for the run, or waits for that; one block at a time.
+        """Mark a block in which the run compiles something or waits for a compilation. Blocks must not overlap.
 
-        There the daemon's limit of compilations counts, and not that of runs.
+        In the block the daemon applies its time limit of compilations instead of that of runs.
 
         Yields:
             Nothing.
@@ -122,7 +122,10 @@ class Cancellation:
 
     @property
     def overdue_s(self) -> float:
-        """Seconds since the run should have stopped, not counting a compilation; negative before."""
+        """Seconds by which the run is late, negative if it need not stop yet.
+
+        They count from its cancellation or deadline, or from the end of its last compilation if that is later.
+        """
         stops_at = self._cancelled_at if self.deadline is None else min(self._cancelled_at, self.deadline)
         return time.monotonic() - max(stops_at, self._compiled_at)
 

@@ -13,7 +13,7 @@ NumberT = TypeVar("NumberT", int, float)
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """Settings of a ModelConfig that have an effect on a device, and kinds of models that it takes."""
+    """Abilities of a device: settings of a ModelConfig that have an effect on it, and kinds of models that it takes."""
 
     float16_precision: bool = False
     performance_mode: bool = False
@@ -44,25 +44,25 @@ class DeviceInfo:
         if not isinstance(capabilities, Capabilities):
             return f"capabilities is {capabilities!r}; give a Capabilities"
         for name in ("device_name", "vendor_name", "backend_name"):
-            if not _is_shown(text := getattr(self, name)):
+            if not _is_printable(text := getattr(self, name)):
                 return f"{name} is {text!r}; give a name that a person can read"
         version = self.backend_version
-        if not (_is_shown(version) and version[0].isdecimal()):
+        if not (_is_printable(version) and version[0].isdecimal()):
             return f"backend_version is {version!r}; give a text that begins with a number, such as '1.4.2 (driver 7)'"
         if not isinstance(self.device_type, DeviceType):
             return f"device_type is {self.device_type!r}; give one of DeviceType"
         for name in Capabilities.__slots__:
             value = getattr(capabilities, name)
             if name == "program_formats":
-                if not (isinstance(value, tuple) and all(map(_is_shown, value))):
+                if not (isinstance(value, tuple) and all(map(_is_printable, value))):
                     return f"capabilities.{name} is {value!r}; give a tuple of names, such as ('onnx',)"
             elif not isinstance(value, bool):
                 return f"capabilities.{name} is {value!r}; give True or False"
         return ""
 
 
-def _is_shown(text: object) -> bool:
-    """Return whether this is printable text."""
+def _is_printable(text: object) -> bool:
+    """Return whether a value is a printable text."""
     return isinstance(text, str) and text.strip() != "" and text.isprintable()
 
 
@@ -104,7 +104,7 @@ class Telemetry:
     utilization: float | None = None
 
     def plausible(self) -> "Telemetry":
-        """Return a copy without impossible values: not a number, not finite, negative, or above the maximum."""
+        """Return a copy with None for impossible values: no number, not finite, negative, or above the maximum."""
         return Telemetry(
             temperature_celsius=_plausible(self.temperature_celsius, float, least=-273.15),
             power_watts=_plausible(self.power_watts, float),
@@ -126,8 +126,8 @@ class DeviceState:
     """State of a device as of the last heartbeat.
 
     `running` and `queued` are numbers of runs, `held_bytes` are bytes of constants and buffers of all `sessions`. `out`
-    says why the canary has taken the device out; empty if it hasn't. `telemetry` is None if the device measures nothing
-    or has not answered for a while.
+    says why the canary has taken the device out of service; empty if it hasn't. `telemetry` is None if the device
+    measures nothing or has not answered for a while.
     """
 
     status: DeviceStatus = DeviceStatus.AVAILABLE
@@ -144,9 +144,9 @@ class DeviceState:
 class CanaryState:
     """Findings of the canary, which regularly runs a small model with a known answer.
 
-    `why` says why the device is out; `for_s` is for how many seconds it has been out, or in service. Of `runs` trials,
-    `wrong` gave a wrong answer, `late` took too long, `failed` gave no answer; the others were right. `last_ns` is the
-    time of the latest answer on the device, `usual_ns` the usual time; 0 before the first.
+    `why` says why the device is out of service; `for_s` is for how many seconds it has been out of or in service. Of
+    `runs` trials, `wrong` gave a wrong answer, `late` took too long, `failed` gave no answer; the others were right.
+    `last_ns` is the latest answer's time on the device, `usual_ns` the usual time; 0 before the first answer.
     """
 
     is_out: bool = False

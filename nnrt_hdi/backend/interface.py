@@ -74,7 +74,7 @@ class Origin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DimRange:
-    """Smallest and largest shape of an input."""
+    """Smallest and largest shape that an input may have."""
 
     min_dims: Shape
     max_dims: Shape
@@ -86,15 +86,15 @@ class PreparedModel(ABC):
     # Inputs and outputs in the order of a run; -1 for open dimensions.
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    # Inputs, by position, that `run` may get in memory which the client can write to meanwhile, with nothing worse than
-    # wrong numbers (`nnrt_hdi.ops.in_place` tells which). The daemon copies all others.
+    # Positions of inputs that `run` may get in memory to which the client can write during the run, because the worst
+    # effect is wrong outputs (see `nnrt_hdi.ops.in_place`). The daemon copies all other inputs.
     reads_in_place: frozenset[int] = frozenset()
-    # Whether runs take regions of `Backend.allocate`'s buffers (`nnrt_hdi.device_buffers`). Then an output, and an
-    # input in `reads_in_place`, is a DeviceRegion instead of an array if it lies in such a buffer; return an output's
-    # region if the result is there. `sizes` gets the same inputs. An input may overlap an output, and counts as it was
-    # before the run. Models without this get copies.
+    # Whether runs take regions of `Backend.allocate`'s buffers (`nnrt_hdi.device_buffers`). If True, outputs and inputs
+    # in `reads_in_place` are DeviceRegions instead of arrays where they lie in such a buffer, and `run` returns an
+    # output's region if it wrote the result there. `sizes` gets the same inputs. An input may overlap an output; the
+    # run must then read it as it was before. If False, the daemon passes copies.
     takes_device_buffers = False
-    # Most bytes that the model keeps of runs, besides what it was made of. They count as held by the session.
+    # Most bytes that the model keeps for its runs, besides the model itself. They count against the session's limit.
     kept_bytes: int = 0
 
     @abstractmethod
@@ -114,7 +114,7 @@ class PreparedModel(ABC):
             C-contiguous arrays with the declared data types and ranks.
 
         Raises:
-            NnrtError: The client can mend it; or what `cancellation.check` raises.
+            NnrtError: An error that the client can correct, or what `cancellation.check` raises.
             Exception: Anything else is a fault of the device; the client gets UnavailableDevice.
         """
 
@@ -139,23 +139,23 @@ class PreparedModel(ABC):
         raise Unsupported("this device does not profile runs")
 
     def sizes(self, inputs: Sequence[Array]) -> Sizes:
-        """Return the outputs of a run with these inputs, and the memory that it needs, as far as known before.
+        """Return the outputs of a run and the memory that it needs, as far as known before the run.
 
-        The daemon calls `run` when so much memory is free, and may give memory for outputs if all of their shapes are
-        known.
+        The daemon calls `run` once that much memory is free, and may pass memory for the outputs if all their shapes
+        are known.
 
         Args:
             inputs: As for `run`.
 
         Returns:
-            By default what `self.outputs` says.
+            The sizes; by default those that follow from `self.outputs`.
         """
         return Sizes(self.outputs, sum(spec.byte_size for spec in self.outputs if not spec.is_dynamic))
 
     def export(self) -> Sequence[Part]:
         """Return the compiled model for `Backend.restore`.
 
-        Any thread may call this, also during runs; `close` comes after it. Needed only with the capability model_cache.
+        Any thread may call this, also during runs, but not after `close`. Needed only with the capability model_cache.
 
         Returns:
             1 to 100 parts, which may be views of the model's memory. `Part.of` makes a part without a known digest.
@@ -185,12 +185,12 @@ RunEnd = Sequence[Array] | BaseException
 
 
 class FirstEnd:
-    """Filter that passes on the first end of a run, from any thread, and logs another one."""
+    """Callback for ends of a run: passes on the first one, and logs any other. Any thread may call it."""
 
     __slots__ = ("_on_ends",)
 
     def __init__(self, on_end: Callable[[RunEnd], object]) -> None:
-        # In a list, from which one thread can take it. A backend that keeps this object then keeps nothing of the run.
+        # In a list, so that only one thread can take it, and a backend that keeps this object keeps nothing of the run.
         self._on_ends = [on_end]
 
     def __call__(self, end: RunEnd) -> None:
@@ -206,7 +206,7 @@ class FirstEnd:
 class StartableModel(PreparedModel):
     """Compiled model of a device that works on several runs without a thread for each.
 
-    `start` takes the place of `run`; the results of a run come later.
+    The daemon calls `start` instead of `run`, and gets the results of a run later.
     """
 
     @abstractmethod
@@ -219,9 +219,9 @@ class StartableModel(PreparedModel):
     ) -> None:
         """Start a run and return without waiting for the device. Several threads may call this at once.
 
-        A cancelled run must end soon, in whatever way: its results go nowhere. Listen to `cancellation`, which is also
-        cancelled at its deadline, and remove the listener before `on_end` if what it would stop is gone then. A run
-        that doesn't end counts as a stuck device. `close` comes after `on_end` of every run, never from within it.
+        A cancelled run must end soon, with any result: nobody gets it. Listen to `cancellation`, which the daemon also
+        cancels at its deadline, and remove the listener before `on_end` if what it would stop is gone then. A run that
+        doesn't end counts as a stuck device. The daemon calls `close` after `on_end` of every run, never within it.
 
         Args:
             inputs: As for `run`, valid until `on_end` is called.
@@ -249,17 +249,17 @@ class StartableModel(PreparedModel):
             end = ends.get()
         if isinstance(end, BaseException):
             raise end
-        # The daemon checks what else it may be.
+        # The daemon checks that it is a list of arrays.
         return list(end) if isinstance(end, tuple) else cast("list[Array]", end)
 
 
 class Backend(ABC):
-    """Accelerator."""
+    """Backend of one device: describes the device, compiles models for it, and allocates its memory."""
 
-    # How many runs at a time make full use of the device; the daemon's operator may set another number.
+    # Number of concurrent runs that makes full use of the device; the daemon's operator may set another one.
     concurrent_runs = 1
-    # Whether `restore` can't tell its own exports from a client's inventions. The daemon then signs exports, in one of
-    # the 100 parts, and passes only signed or stored ones to `restore`.
+    # Whether `restore` can't distinguish its own exports from bytes that a client made up. If True, the daemon signs
+    # exports, in one of the 100 parts, and passes only signed or stored ones to `restore`.
     has_opaque_exports = False
     # Whether sessions may share a prepared model. Set it to False if a model keeps state of its runs.
     shares_models = True
@@ -289,7 +289,7 @@ class Backend(ABC):
         Args:
             graph: The model, with the data of all constants.
             config: Settings of the compilation.
-            progress: Takes the fraction done, 0 to 1; raises if nobody wants the model any more.
+            progress: Takes the fraction done, 0 to 1; raises if no client wants the model any more.
 
         Returns:
             The compiled model.
@@ -298,12 +298,12 @@ class Backend(ABC):
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
         """Load a model that `PreparedModel.export` returned. Its options stay as they were compiled.
 
-        Each part has the digest that it comes with, or the daemon closes the model before anybody gets it: don't hash
-        parts again. Parts never change, and the model may keep views of them; keep nothing else by a digest.
+        Don't hash the parts: the daemon checks their digests, and if one is wrong, closes the model before any client
+        gets it. So cache nothing by a digest. Parts never change, and the model may keep views of them.
 
         Args:
-            parts: What the export returned, or whatever a client made up.
-            config: Settings; only `priority` and the daemon's own fields count.
+            parts: What the export returned, or any bytes that a client made up.
+            config: Settings, of which only `priority` and those that come from the daemon count.
 
         Returns:
             The model.
@@ -317,12 +317,12 @@ class Backend(ABC):
     def load_program(
         self, format: str, parts: Sequence[Part], config: ModelConfig, progress: Callable[[float], None]
     ) -> PreparedModel:
-        """Load a model file in a format of the device, one of the capability program_formats.
+        """Load a model file in a format that the device itself reads.
 
-        As for `restore`, parts never change, and anybody may have made them.
+        As for `restore`, parts never change, and a client may have made up any bytes.
 
         Args:
-            format: The format.
+            format: One of `Capabilities.program_formats`.
             parts: The file.
             config: Settings of the compilation.
             progress: As for `prepare`.
@@ -331,30 +331,30 @@ class Backend(ABC):
             The model.
 
         Raises:
-            Unsupported: The device doesn't run the model, or takes no files; the default.
-            InvalidFile: It is no such file, or contains what no client may ask for.
-            OutOfMemory: It is beyond a limit.
+            Unsupported: The device doesn't run the model, or takes no model files (the default).
+            InvalidFile: The parts are no file of this format, or ask for something that clients may not do.
+            OutOfMemory: The model is beyond a limit.
         """
         raise Unsupported("this device takes no model files as they are")
 
     def loading_bytes(self, parts: Sequence[Part], config: ModelConfig) -> int:
-        """Return the bytes of the host that `load_program` or `restore` needs besides the parts until it returns.
+        """Return the memory of the host in bytes that `load_program` or `restore` needs besides the parts.
 
-        The daemon reserves them before the call.
+        The daemon reserves it before the call, until the call returns.
 
         Args:
             parts: The parts to load.
             config: Settings of the compilation.
 
         Returns:
-            Bytes, such as of a copy in another process; 0 by default.
+            Bytes, for example of a copy in another process; 0 by default.
         """
         return 0
 
     def allocate(self, size_bytes: int) -> DeviceBuffer | None:
         """Allocate memory of the device for a client. Any thread may call this.
 
-        The daemon counts it in what the client may hold.
+        The daemon counts it against the client's limit.
 
         Args:
             size_bytes: Bytes of the buffer.
@@ -369,11 +369,11 @@ class Backend(ABC):
         return None
 
     def start(self, run_bytes: int, *, accepts_programs: bool) -> None:
-        """Get ready for clients. The daemon calls this once, before anything that takes a model; it must return soon.
+        """Get ready for clients. The daemon calls this once, before it passes any model; it must return soon.
 
         Args:
-            run_bytes: Most bytes that all runs together may make, even where `PreparedModel.sizes` can't tell: end a
-                run that would pass it with OutOfMemory.
+            run_bytes: Most bytes that all runs together may allocate. A run that would exceed it, which
+                `PreparedModel.sizes` can't always foresee, must end with OutOfMemory.
             accepts_programs: Whether clients may send files for `load_program`.
         """
 
@@ -381,7 +381,7 @@ class Backend(ABC):
         """Return what the device measures of itself now.
 
         The daemon asks every few seconds, in a thread of its own, also during compilations and runs. If this raises or
-        hangs, only the telemetry is missing. The daemon never calls the default.
+        hangs, only the telemetry is missing. The daemon calls it only if the backend overrides it.
 
         Returns:
             The measurements, or None if the device can't tell now.

@@ -100,7 +100,7 @@ def backend_states() -> list[BackendState]:
 
 
 def _plugins() -> dict[str, _Plugin]:
-    """Return the installed backends by name; of several factories of one, the newest that this version knows."""
+    """Return the installed backends by name, each with its newest factory that this version can use."""
     plugins: dict[str, _Plugin] = {}
     points = entry_points()
     for group in points.groups:

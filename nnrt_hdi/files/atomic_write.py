@@ -1,4 +1,4 @@
-"""Atomic writing: a file is written beside its place, then moved there."""
+"""Atomic writing: a file is written under a temporary name, then renamed."""
 
 import logging
 import os
@@ -15,10 +15,10 @@ _log = logging.getLogger(__name__)
 def atomic_write(
     path: Path, owner: str, mode: int, put: Callable[[Path, Path], None] = os.replace
 ) -> Iterator[BinaryIO]:
-    """Let the block write a file, sync it, and move it to its place.
+    """Let the block write a temporary file, sync it, and rename it to `path`.
 
     Args:
-        path: The place.
+        path: The path of the finished file.
         owner: Part of the temporary file's name, by which `remove_leftovers` finds what a crash left.
         mode: Permissions, reduced by the umask.
         put: `os.replace`; or `os.link`, which raises FileExistsError if there is a file already.
@@ -47,12 +47,12 @@ def sync(file: BinaryIO) -> None:
 
 
 def temporary_name(owner: str, unique: str) -> str:
-    """Return the name of an owner's file until it is complete."""
+    """Return the name of an owner's unfinished file."""
     return f".nnrt-{owner}-{unique}.tmp"
 
 
 def remove_leftovers(directory: Path, owner: str) -> None:
-    """Remove unfinished files of an owner. The caller knows that nobody is writing one."""
+    """Remove unfinished files of an owner. The caller must know that nobody is writing one."""
     for left in directory.glob(temporary_name(owner, "*")):
         with suppress(OSError):  # Writing works even if this can't be removed.
             left.unlink()

@@ -15,7 +15,7 @@ from typing_extensions import Buffer
 from nnrt_hdi.backend import DeviceInfo, ModelConfig
 from nnrt_hdi.enums import DeviceType, PerformanceMode
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError
-from nnrt_hdi.files.container import Fetch, opened, packed, read_about, require_whole, unpacked
+from nnrt_hdi.files.container import Fetch, packed, read_about, require_whole, unpacked, unpacked_from_file
 from nnrt_hdi.files.graph_file import MAX_QUOTED, described_spec, read_spec
 from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import TensorSpec
@@ -65,7 +65,7 @@ class CompiledModel:
     """Compiled model with its manifest."""
 
     target: Target
-    # SHA-256 of what it was compiled from: in clients of the graph (`graph_digest`), in daemons see the store.
+    # SHA-256 of the source: in clients `graph_digest`, in daemons see `Recipe` in `store_directory`.
     source_digest: bytes
     config: ModelConfig
     inputs: tuple[TensorSpec, ...]
@@ -82,7 +82,7 @@ class CompiledModel:
         """Return the file as consecutive pieces; see `container.packed`.
 
         Raises:
-            InvalidParameter: It could not be read back.
+            InvalidParameter: The file could not be read back.
         """
         target, config = self.target, self.config
         about: dict[str, Any] = {
@@ -92,7 +92,7 @@ class CompiledModel:
             "backend": target.backend,
             "backend_version": target.backend_version,
             "source": self.source_digest.hex(),
-            # Without the priority, which belongs to a use and not to the compiled model.
+            # Without the priority, which each user of the model chooses.
             "float16": config.enable_float16,
             "mode": config.mode.name,
             "extensions": {name: value.hex() for name, value in config.extensions.items()},
@@ -123,8 +123,8 @@ class CompiledModel:
 
     @classmethod
     def in_file(cls, path: Path) -> "CompiledModel":
-        """Return the model in a file, where large parts stay; see `container.opened`. Raise OSError or InvalidFile."""
-        about, parts = opened(KIND, path)
+        """Return the model in a file, with large parts left there, unchecked. Raise OSError or InvalidFile."""
+        about, parts = unpacked_from_file(KIND, path)
         return cls._of(about, _counted(parts))
 
     def require_whole(self) -> None:
@@ -133,7 +133,7 @@ class CompiledModel:
             require_whole(number, part)
 
     @classmethod
-    def described(cls, path: Path) -> "CompiledModel":
+    def without_parts(cls, path: Path) -> "CompiledModel":
         """Return the model in a file without its parts, which aren't read. Raise OSError or InvalidFile."""
         return cls._of(read_about(KIND, path), ())
 

@@ -32,7 +32,7 @@ from nnrt_hdi.tensor import flat_bytes
 MAGIC = b"NNRTPART"
 FORMAT = 1
 ALIGNMENT = 64
-# For parts of this size it matters how often they are read.
+# Size from which it matters how often a part is read.
 LARGE_BYTES = 1 << 20
 # Bytes read at a time.
 _PIECE_BYTES = 1 << 20
@@ -44,7 +44,7 @@ MAX_MANIFEST_BYTES = 64 << 20
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _HEAD_BYTES = len(MAGIC) + 8 + SHA256_BYTES
 
-# Returns the part beside a file by size and digest, or raises OSError or InvalidFile.
+# Function that returns a part beside the file by size and digest, or raises OSError or InvalidFile.
 Fetch = Callable[[int, bytes], Part]
 
 
@@ -53,7 +53,7 @@ def packed(kind: str, about: Mapping[str, Any], parts: Sequence[Part], beside: C
 
     Args:
         kind: The kind of file.
-        about: More entries of the manifest, as JSON.
+        about: The entries that the kind adds to the manifest, as JSON.
         parts: The parts.
         beside: Digests of parts that lie beside the file and are only named.
 
@@ -93,19 +93,19 @@ def packed(kind: str, about: Mapping[str, Any], parts: Sequence[Part], beside: C
 def unpacked(
     kind: str, data: Buffer, fetch: Fetch | None = None, *, checks_large: bool = True
 ) -> tuple[dict[str, Any], tuple[Part, ...]]:
-    """Return the additional entries of a file's manifest, and its parts as views of `data`.
+    """Return the entries that the kind adds to a file's manifest, and the parts as views of `data`.
 
     Args:
         kind: The expected kind.
         data: The file.
         fetch: Returns parts that lie beside the file.
-        checks_large: Whether to check parts of LARGE_BYTES and more. Without it somebody else must; others are copied.
+        checks_large: Whether to check parts of LARGE_BYTES and more. If not, the caller must; smaller ones are copied.
 
     Returns:
         The entries and the parts.
 
     Raises:
-        InvalidFile: It is no complete file of this kind, or a byte has changed.
+        InvalidFile: The data is no complete file of this kind, or a byte has changed.
     """
     view = flat_bytes(data)
 
@@ -118,14 +118,14 @@ def unpacked(
     return about, _parts(manifest, end, view.nbytes, part_at, fetch, checks_large=checks_large)
 
 
-def opened(kind: str, path: Path, fetch: Fetch | None = None) -> tuple[dict[str, Any], tuple[Part, ...]]:
-    """Return the additional entries of a file's manifest, and its parts.
+def unpacked_from_file(kind: str, path: Path, fetch: Fetch | None = None) -> tuple[dict[str, Any], tuple[Part, ...]]:
+    """Return the entries that the kind adds to a file's manifest, and the parts.
 
-    Parts of LARGE_BYTES and more stay in the file and aren't checked; whoever receives them must.
+    Parts of LARGE_BYTES and more stay in the file, unchecked; whoever receives them must check them.
 
     Raises:
         OSError: The file can't be read.
-        InvalidFile: As `unpacked`, for all other bytes.
+        InvalidFile: It is no complete file of this kind, or a byte outside of large parts has changed.
     """
     file = OpenFile(path)
 
@@ -150,7 +150,7 @@ def _parts(
     *,
     checks_large: bool,
 ) -> tuple[Part, ...]:
-    """Return the parts that follow the manifest, which ends at `end`."""
+    """Return the parts of a file of `size_bytes` whose manifest ends at `end`. Raises InvalidFile."""
     parts = []
     for number, (size, sha256, is_beside) in enumerate(_listed(manifest)):
         if is_beside:
@@ -235,7 +235,7 @@ def write(
 
 
 def require_place(path: Path) -> None:
-    """Raise OSError if no file can be written there; called before the work that makes the file."""
+    """Raise OSError if no file can be written at the path; called before the work that makes the file."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "it is a directory; give the name of a file", str(path))
     if path.exists() and not path.is_file():  # Root would replace /dev/null.
@@ -249,7 +249,7 @@ def require_place(path: Path) -> None:
 
 
 def read(path: Path) -> memoryview:
-    """Return the bytes of a file, aligned for any element type. Raise OSError, also for anything but a file.
+    """Return the bytes of a file, aligned for any element type. Raise OSError if it is no regular file.
 
     They are copied, not mapped: later writes to the file must not change what was checked.
     """
@@ -259,7 +259,7 @@ def read(path: Path) -> memoryview:
 
 
 def read_about(kind: str, path: Path) -> dict[str, Any]:
-    """Return the additional entries of a file's manifest, without reading its parts.
+    """Return the entries that the kind adds to a file's manifest, without reading the parts.
 
     Raises:
         OSError: The file can't be read.
@@ -269,7 +269,7 @@ def read_about(kind: str, path: Path) -> dict[str, Any]:
 
 
 def read_beside(path: Path) -> dict[bytes, int]:
-    """Return the sizes of parts beside a file, by digest. Raise OSError or InvalidFile."""
+    """Return the sizes of the parts that lie beside a file, by digest. Raise OSError or InvalidFile."""
     manifest = _read_manifest(path)
     return {sha256: size for size, sha256, is_beside in _listed(manifest) if is_beside}
 

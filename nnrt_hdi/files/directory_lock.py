@@ -13,12 +13,12 @@ _POLL_S = 0.02
 
 
 @contextmanager
-def only_writer(directory: Path, owner: str, lock: int, remaining_s: Callable[[], float]) -> Iterator[None]:
+def writer_lock(directory: Path, owner: str, lock: int, remaining_s: Callable[[], float]) -> Iterator[None]:
     """Hold the lock for writing an owner's files into a directory, and remove what dead writers left.
 
     Args:
         directory: The directory.
-        owner: The owner in names of temporary files.
+        owner: The owner in the names of temporary files; see `atomic_write`.
         lock: Descriptor of the file that all writers lock; closed at the end. A process that dies releases the lock.
         remaining_s: Returns the seconds left to wait; raises when the wait is over.
 

@@ -21,7 +21,7 @@ class OpenFile:
     """File that stays open as long as this object is referred to."""
 
     def __init__(self, path: Path, flags: int = 0) -> None:
-        """Open a regular file. Raise OSError, also for anything else."""
+        """Open a file. Raise OSError if it can't be opened or is no regular file."""
         # Opening a pipe that nobody writes to would wait.
         self.descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | flags)
         weakref.finalize(self, os.close, self.descriptor).atexit = False
@@ -34,7 +34,7 @@ class OpenFile:
         self.size_bytes = status.st_size
 
     def is_in_memory(self, start: int) -> bool:
-        """Return whether the host probably has the byte in memory, if it tells; False behind the end."""
+        """Return whether the host probably has the byte at `start` in memory; False if unknown, or if there is none."""
         try:
             return os.preadv(self.descriptor, [bytearray(1)], start, os.RWF_NOWAIT) == 1
         except (OSError, AttributeError):  # The file system or host can only wait.
@@ -74,7 +74,7 @@ class FilePart(Part):
         return self._size_bytes
 
     def is_in_memory(self, start: int) -> bool:
-        """Return whether it can probably be read from there on without waiting for a disk."""
+        """Return whether the bytes from `start` on can probably be read without waiting for a disk."""
         return all(self.file.is_in_memory(self.start + at) for at in range(start, self._size_bytes, _STEP_BYTES))
 
     def piece(self, start: int, size: int) -> memoryview:

@@ -5,13 +5,13 @@ from typing import NamedTuple
 
 
 class Fingerprint(NamedTuple):
-    """State of a file: another value after each change, and for each other file."""
+    """State of a file, which differs after each change, and between files."""
 
     device: int
     inode: int
     size_bytes: int
     written_ns: int
-    # Also changes with mode and name.
+    # Changes also when mode or name change.
     changed_ns: int
 
     @classmethod

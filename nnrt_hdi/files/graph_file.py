@@ -82,7 +82,7 @@ def unpacked_graph(data: Buffer) -> Graph:
         The graph.
 
     Raises:
-        InvalidFile: It is no such file.
+        InvalidFile: The data is no file of a graph.
     """
     about, listed = unpacked(KIND, data)
     parts = {part.sha256: part for part in listed}

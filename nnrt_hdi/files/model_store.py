@@ -24,7 +24,7 @@ class ModelStore:
     """
 
     def __init__(self, path: Path, quota_bytes: int, *, place: str, quota: str) -> None:
-        """Open a store. `place` and `quota` are how messages call the directory and the setting of its size.
+        """Open a store. `place` and `quota` name the directory and the setting of its size in messages.
 
         Raises:
             InvalidPath: The directory can't be used.
@@ -37,7 +37,7 @@ class ModelStore:
             self._directory.make()
             with self._directory.locked(at_once=True):
                 self._make_room(0, {})
-        except TimeoutError:  # Another process writes a large model; it makes room, too.
+        except TimeoutError:  # Another process writes a large model, and makes room before.
             _log.info("the model store is not tidied up, for somebody writes to it")
         except (OSError, InvalidPath) as error:
             why = error.strerror if isinstance(error, OSError) else str(error)
@@ -52,7 +52,8 @@ class ModelStore:
     def load(self, entry: Entry, *, in_files: bool = False) -> CompiledModel | None:
         """Load a model, which counts as a use; return None if it has gone meanwhile.
 
-        Large parts are those of `WholeParts`, or unchecked: see `Entry.model_in_files`. A damaged model is removed.
+        Large parts are checked and mapped by `WholeParts`; with `in_files` they stay unchecked in their files (see
+        `Entry.model_in_files`). A damaged model is removed.
         """
         try:
             compiled = entry.model_in_files() if in_files else entry.model(self._whole)
@@ -97,7 +98,7 @@ class ModelStore:
                 try:
                     self._directory.write(key, compiled, check)
                 except BaseException:
-                    self._directory.remove_parts_of_none()
+                    self._directory.remove_unused_parts()
                     raise
         except (OSError, InvalidPath) as error:
             _log.warning("model %s is not stored: %s", key[:SHOWN_KEY], error)
@@ -117,7 +118,7 @@ class ModelStore:
 
     def _make_room(self, file_bytes: int, parts: Mapping[bytes, int]) -> None:
         """Evict models until there is room for a file and its new parts."""
-        self._directory.remove_parts_of_none()
+        self._directory.remove_unused_parts()
         entries = self._directory.entries()
         users = Counter(
             sha256 for parts_of_one in (parts, *(entry.parts for entry in entries)) for sha256 in parts_of_one
@@ -135,4 +136,4 @@ class ModelStore:
             used_bytes -= entry.file_bytes + sum(freed)
             _log.info("evicted model %s, %d bytes, from the model store", entry.key[:SHOWN_KEY], entry.size_bytes)
         if evicted:
-            self._directory.remove_parts_of_none()
+            self._directory.remove_unused_parts()

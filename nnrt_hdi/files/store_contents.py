@@ -9,8 +9,8 @@ from nnrt_hdi.files.store_directory import Entry, StoreDirectory
 from nnrt_hdi.tensor import TensorSpec
 
 
-def described(entry: Entry) -> dict[str, Any]:
-    """Return an entry as JSON; of a damaged one little more than that."""
+def describe(entry: Entry) -> dict[str, Any]:
+    """Return an entry as JSON. If its manifest can't be read, device and tensors are missing."""
     row: dict[str, Any] = {
         "key": entry.key,
         "size_bytes": entry.size_bytes,
@@ -18,7 +18,7 @@ def described(entry: Entry) -> dict[str, Any]:
         "damage": "",
     }
     try:
-        compiled = entry.described()
+        compiled = entry.without_parts()
     except (OSError, InvalidFile) as error:
         return row | {"damage": str(error)}
     return row | {
@@ -46,11 +46,11 @@ def remove(directory: StoreDirectory, entries: Sequence[Entry], *, are_damaged: 
     """
     with directory.locked():
         before = used_bytes(directory.entries())
-        removed = sum(entry.remove() for entry in entries)  # Without those that were evicted meanwhile.
+        removed = sum(entry.remove() for entry in entries)  # Entries that were evicted meanwhile don't count.
         if are_damaged:
             for entry in entries:
                 entry.remove_damaged_parts()
-        directory.remove_parts_of_none()
+        directory.remove_unused_parts()
         return removed, before - used_bytes(directory.entries())
 
 

@@ -29,7 +29,7 @@ from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import InvalidFile, InvalidPath
 from nnrt_hdi.files.compiled import CompiledModel, Target
 from nnrt_hdi.files.container import FORMAT, LARGE_BYTES, read, read_beside, write
-from nnrt_hdi.files.directory_lock import only_writer
+from nnrt_hdi.files.directory_lock import writer_lock
 from nnrt_hdi.files.file_part import FilePart, OpenFile
 from nnrt_hdi.files.whole_parts import WholeParts, required
 from nnrt_hdi.part import Part
@@ -89,7 +89,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Entry of the store, as it was found."""
+    """Entry of the store, as it was when the directory was read."""
 
     path: Path
     key: str
@@ -100,7 +100,7 @@ class Entry:
     last_use_ns: int
 
     @classmethod
-    def at(cls, path: Path) -> "Entry | None":
+    def find(cls, path: Path) -> "Entry | None":
         """Return the entry at a path, or None if there is none. Links aren't followed."""
         name = _ENTRY.fullmatch(path.name)
         try:
@@ -122,9 +122,9 @@ class Entry:
         """Bytes of the model, including parts that it shares with others."""
         return self.file_bytes + sum(self.parts.values())
 
-    def described(self) -> CompiledModel:
+    def without_parts(self) -> CompiledModel:
         """Return the model without its parts. Raise OSError or InvalidFile."""
-        return self._checked(CompiledModel.described(self.path))
+        return self._checked(CompiledModel.without_parts(self.path))
 
     def model(self, whole: WholeParts | None = None) -> CompiledModel:
         """Return the model, with large parts read, or mapped by `whole`.
@@ -158,8 +158,8 @@ class Entry:
         return ""
 
     def remove(self) -> bool:
-        """Delete the entry's file, not its parts. Return whether it was there. Raise OSError."""
-        return _removed(self.path)
+        """Delete the entry's file, but not its large parts, and return whether it was there. Raise OSError."""
+        return _remove(self.path)
 
     def remove_damaged_parts(self) -> None:
         """Delete damaged parts. Raise OSError."""
@@ -168,7 +168,7 @@ class Entry:
                 try:
                     self._part(size, sha256)
                 except InvalidFile:
-                    _removed(part_path(self.path.parent, sha256))
+                    _remove(part_path(self.path.parent, sha256))
 
     def _part(self, size: int, sha256: bytes) -> Part:
         return required(Part.of(self._read_part(sha256, read)), size, sha256)
@@ -229,26 +229,26 @@ class StoreDirectory:
             raise InvalidPath(f"it is no model store, for it has no file {MARKER}; name one that was made as such")
 
     def entry(self, key: str) -> Entry | None:
-        return Entry.at(self.path / f"{key}{SUFFIX}")
+        return Entry.find(self.path / f"{key}{SUFFIX}")
 
     def entries(self) -> list[Entry]:
         """Return all entries, least recently used first. Raise OSError."""
-        found = (Entry.at(path) for path in self.path.iterdir())
+        found = (Entry.find(path) for path in self.path.iterdir())
         return sorted((entry for entry in found if entry), key=lambda entry: (entry.last_use_ns, entry.key))
 
     @contextmanager
     def locked(self, check: Callable[[], object] = lambda: None, *, at_once: bool = False) -> Iterator[None]:
-        """Hold the lock for evicting and writing; what a crash left is removed.
+        """Hold the lock for evicting and writing, and remove what a crash left.
 
         Args:
             check: Called while waiting; an exception ends the wait.
-            at_once: Don't wait.
+            at_once: Raise TimeoutError instead of waiting.
 
         Yields:
             Nothing.
 
         Raises:
-            TimeoutError: Another process holds the lock for long, or at all with `at_once`.
+            TimeoutError: Another process holds the lock for too long, or with `at_once`, holds it.
         """
         deadline = time.monotonic() + (0 if at_once else LOCK_TIMEOUT_S)
 
@@ -258,7 +258,7 @@ class StoreDirectory:
                 return remaining
             raise TimeoutError(f"another process has held its lock for {LOCK_TIMEOUT_S:g} s")
 
-        with only_writer(self.path, _OWNER, self._opened_marker(), remaining_s):
+        with writer_lock(self.path, _OWNER, self._opened_marker(), remaining_s):
             yield
 
     def write(self, key: str, compiled: CompiledModel, check: Callable[[], object] = lambda: None) -> None:
@@ -267,17 +267,17 @@ class StoreDirectory:
         Raises:
             OSError: It can't be written.
             InvalidParameter: It could not be read back.
-            Exception: `check`, which is called repeatedly, raised it.
+            Exception: What `check` raises, which is called repeatedly.
         """
         beside = parts_beside(compiled)
         pieces = compiled.packed(beside)
         for part in compiled.parts:
             if part.sha256 in beside and not self.has_part(part.sha256, part.data.nbytes):
                 beside_path = part_path(self.path, part.sha256)
-                _cleared(beside_path)
+                _clear(beside_path)
                 write(beside_path, [part.data], owner=_OWNER, is_private=True, check=check)
         path = self.path / f"{key}{SUFFIX}"
-        _cleared(path)
+        _clear(path)
         write(path, pieces, owner=_OWNER, is_private=True, check=check)
         touch(path)
 
@@ -289,12 +289,12 @@ class StoreDirectory:
             return False
         return stat.S_ISREG(status.st_mode) and status.st_size == size
 
-    def remove_parts_of_none(self) -> None:
+    def remove_unused_parts(self) -> None:
         """Delete parts that no model has. The caller holds the lock. Raise OSError."""
         used = {sha256.hex() for entry in self.entries() for sha256 in entry.parts}
         for path in list(self.path.iterdir()):
             if (name := _PART.fullmatch(path.name)) and name[1] not in used:
-                _removed(path)
+                _remove(path)
 
     def _opened_marker(self, flags: int = 0) -> int:
         return os.open(self.path / MARKER, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | flags, 0o600)
@@ -311,13 +311,13 @@ def part_path(directory: Path, sha256: bytes) -> Path:
 
 
 def touch(path: Path) -> None:
-    """Set the time of the last use; the file system's own clock ticks every few milliseconds only."""
+    """Set the time of the last use to now, more precisely than the clock that the file system itself uses."""
     now = time.time_ns()
     with suppress(OSError):
         os.utime(path, ns=(now, now))
 
 
-def _cleared(path: Path) -> bool:
+def _clear(path: Path) -> bool:
     """Remove a directory that has the name of a store's file, with its contents; return whether there was one.
 
     Raises OSError.
@@ -329,8 +329,8 @@ def _cleared(path: Path) -> bool:
     return True
 
 
-def _removed(path: Path) -> bool:
-    if _cleared(path):
+def _remove(path: Path) -> bool:
+    if _clear(path):
         return True
     try:
         path.unlink()

@@ -90,7 +90,10 @@ def required(part: Part, size: int, sha256: bytes) -> Part:
 
 
 def _require_whole(descriptor: int, size: int, sha256: bytes) -> None:
-    """Read a file through. An unreadable block is an OSError here; in a mapping it would end the process."""
+    """Read a whole file, and raise InvalidFile unless it has this size and digest.
+
+    An unreadable block raises OSError here; in a mapping it would end the process.
+    """
     digest, piece, at = hashlib.sha256(), bytearray(_PIECE_BYTES), 0
     while count := os.preadv(descriptor, [piece], at):
         digest.update(memoryview(piece)[:count])

@@ -56,7 +56,7 @@ def div(a: Logical, b: Logical, *, activation_type: ActivationType = ActivationT
     quantized=True,
 )
 @operator(NodeType.REAL_DIV, "y = a / b; for integers as in DIV_FUSION.", quantized=True)
-def number_of_two(a: Logical, b: Logical) -> TensorSpec:
+def binary_number(a: Logical, b: Logical) -> TensorSpec:
     _refuse_two_bool(a, b)
     return broadcast_spec(a, b, data_type=higher_precision(a, b))
 

@@ -21,13 +21,13 @@ from nnrt_hdi.tensor import TensorSpec, data_type_from_number
 @operator(NodeType.CEIL, "y = x rounded up to an integer.", quantized=True)
 @operator(NodeType.FLOOR, "y = x rounded down to an integer.", quantized=True)
 @operator(NodeType.RECIPROCAL, "y = 1 / x; infinity where x = 0.", quantized=True)
-def of_real(x: Real) -> TensorSpec:
+def unary_real(x: Real) -> TensorSpec:
     return x.spec
 
 
 @operator(NodeType.RSQRT, "y = 1 / sqrt(x); infinity where x = 0, NaN where x < 0.", quantized=True)
 @operator(NodeType.ERF, "y = 2 / sqrt(pi) integral of exp(-t^2) from 0 to x.", quantized=True)
-def of_real_up_to_rank_7(x: Annotated[Operand, Accepts(FLOATS, max_rank=7)]) -> TensorSpec:
+def unary_real_up_to_rank_7(x: Annotated[Operand, Accepts(FLOATS, max_rank=7)]) -> TensorSpec:
     return x.spec
 
 
@@ -35,7 +35,7 @@ def of_real_up_to_rank_7(x: Annotated[Operand, Accepts(FLOATS, max_rank=7)]) -> 
 @operator(NodeType.NEG, "y = -x; integers wrap around, unsigned ones too.", quantized=True)
 @operator(NodeType.ABS, "y = |x|; integers wrap around, so the lowest stays as it is.", quantized=True)
 @operator(NodeType.ROUND, "y = x rounded to the nearest integer, halves to even.", quantized=True)
-def of_number(x: Number) -> TensorSpec:
+def unary_number(x: Number) -> TensorSpec:
     return x.spec
 
 

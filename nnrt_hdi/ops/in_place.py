@@ -136,7 +136,7 @@ FLOATS_ONLY = frozenset({NodeType.DIV_FUSION, NodeType.MOD, NodeType.POW_FUSION,
 
 
 class InPlace(NamedTuple):
-    """Inputs and outputs of a graph that may be in memory to which the client can write, by position."""
+    """Positions of a graph's inputs and outputs that may be in memory to which the client can write."""
 
     inputs: frozenset[int] = frozenset()
     outputs: frozenset[int] = frozenset()
@@ -145,9 +145,9 @@ class InPlace(NamedTuple):
 class MemoryUse(NamedTuple):
     """Tensors that one operator reads and writes.
 
-    `values` says for each tensor that it reads whether only its values matter. `makes_own` says that no result shares
-    memory with an operand. `is_data_dependent` says that the work depends on the elements themselves, so a client must
-    not see results before they are complete.
+    `values` says for each entry of `reads` whether the operator only computes with its elements or moves them.
+    `makes_own` says that no result shares memory with an operand. `is_data_dependent` says that the operator's work
+    depends on the elements, so a client must not see results before they are complete.
     """
 
     reads: Sequence[Hashable]
@@ -158,13 +158,13 @@ class MemoryUse(NamedTuple):
 
 
 def in_place(graph: Graph) -> InPlace:
-    """Return the inputs and outputs of an inferred graph that may be shared."""
+    """Return the inputs and outputs of an inferred graph that may be in memory of a client."""
     return trace_memory([_memory_use(graph, graph.nodes[index]) for index in graph.order], graph.inputs, graph.outputs)
 
 
 def trace_memory(uses: Sequence[MemoryUse], inputs: Sequence[Hashable], outputs: Sequence[Hashable]) -> InPlace:
-    """Return the inputs and outputs that may be shared if operators use memory so, in this order."""
-    deciding: set[Hashable] = set()  # Tensors whose memory, under whatever name, is read for more than its values.
+    """Return the inputs and outputs that may be in memory of a client, given all operators' memory use in order."""
+    deciding: set[Hashable] = set()  # Tensors whose memory is read to decide something, as this tensor or another.
     for use in reversed(uses):
         if not use.makes_own and not deciding.isdisjoint(use.writes):
             deciding.update(use.reads)
@@ -172,7 +172,7 @@ def trace_memory(uses: Sequence[MemoryUse], inputs: Sequence[Hashable], outputs:
     private, written = set(deciding), set[Hashable]()
     for use in uses:
         written.update(use.writes)
-        # A result can share memory only with an operand whose values alone matter.
+        # A result can share memory only with an operand that decides nothing.
         passed = () if use.makes_own else itertools.compress(use.reads, use.values)
         if use.is_data_dependent or not private.isdisjoint(passed):
             private.update(use.writes)
@@ -187,7 +187,7 @@ def _memory_use(graph: Graph, node: Node) -> MemoryUse:
 
 
 def _values(graph: Graph, node: Node) -> list[bool]:
-    """Return for each operand whether only its values matter."""
+    """Return for each operand whether the operator only computes with its elements or moves them."""
     node_type, count = node.type, len(node.inputs)
     if node_type in FLOATS_ONLY:
         is_known = node_type in COMPUTE or node_type in PASS

@@ -142,7 +142,7 @@ def _depth(indices: Operand, rank: int) -> int:
 
 
 def _may_equal(shape: Shape, other: Sequence[int]) -> bool:
-    """Return whether two shapes are equal as far as they are known."""
+    """Return whether two shapes agree in all dimensions that both know."""
     return len(shape) == len(other) and all(
         dim == wanted or UNKNOWN_DIM in (dim, wanted) for dim, wanted in zip(shape, other, strict=True)
     )

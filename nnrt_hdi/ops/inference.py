@@ -22,8 +22,8 @@ ONE: Shape = (1,)
 class Inference:
     """Result of inference: the graph with inferred tensors, and the problems of nodes.
 
-    For each scalar that is declared [1], the graph ends with a RESHAPE from one shape to the other, so that no backend
-    has to know the difference. `added` has these nodes, each with the node that computes its scalar.
+    For each scalar that is declared with shape [1], the graph has a RESHAPE to [1] at its end, so that backends need no
+    special case. `added` maps these RESHAPE nodes to the nodes that compute the scalars.
     """
 
     graph: Graph
@@ -66,22 +66,22 @@ def infer_node(
     Args:
         node: The node.
         operands: The specs of its operands, with the elements of small constants.
-        declared: The specs that the model declares for the outputs. They complete the inferred ones.
+        declared: The specs that the model declares for the outputs. They fill in what inference doesn't know.
 
     Raises:
-        InvalidParameter: The node is wrong, or a declaration contradicts. The error has no place.
+        InvalidParameter: The node is wrong, or contradicts a declaration. The error has no place.
         Unsupported: The node's type is unknown. The error has no place.
     """
     operator = operator_of(node)
     inferred = operator.infer(operands, operator.bind(node.attrs), declared)
-    return agreed(inferred, declared) if declared else inferred
+    return complete_specs(inferred, declared) if declared else inferred
 
 
-def agreed(inferred: tuple[TensorSpec, ...], declared: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
-    """Complete inferred outputs of a node with their declarations. Raises InvalidParameter if they contradict."""
+def complete_specs(inferred: tuple[TensorSpec, ...], declared: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+    """Fill in the inferred specs of outputs from the declared ones. Raises InvalidParameter if they contradict."""
     if len(declared) != len(inferred):
         raise InvalidParameter(f"it has {len(declared)} outputs; give {len(inferred)}")
-    return tuple([_agreed(*pair) for pair in zip(inferred, declared, strict=True)])
+    return tuple([_complete_spec(*pair) for pair in zip(inferred, declared, strict=True)])
 
 
 def infer_graph(graph: Graph) -> Inference:
@@ -101,8 +101,8 @@ def infer_graph(graph: Graph) -> Inference:
 class InferredTensors(NamedTuple):
     """Tensors of a graph, inferred as far as possible, and the problems of nodes.
 
-    `undecided` are the nodes that have an output dimension which at most a declaration knows. `scalars` has the tensors
-    that are declared [1], with the nodes that compute them as scalars.
+    `undecided` are the nodes with an output dimension that inference doesn't know, even if it is declared. `scalars`
+    maps each tensor that is declared [1] but computed as a scalar to its node.
     """
 
     specs: list[TensorSpec]
@@ -112,7 +112,7 @@ class InferredTensors(NamedTuple):
 
 
 def with_known_tensors(graph: Graph, specs: Sequence[TensorSpec], undecided: frozenset[int]) -> Graph:
-    """Return an inferred graph with the tensors of one run."""
+    """Return an inferred graph with the tensor specs of one run."""
     copy = graph.with_tensors(specs)
     object.__setattr__(copy, "undecided", undecided)
     return copy
@@ -130,7 +130,7 @@ def infer_tensors(graph: Graph, tensors: Sequence[TensorSpec], values: Mapping[i
         try:
             operator = operator_of(node)
             inferred = operator.infer(operands, operator.bind(node.attrs), declared)
-            outputs = agreed(inferred, declared)
+            outputs = complete_specs(inferred, declared)
         except NnrtError as error:
             problems[index] = error.at(graph.place(index))
             continue
@@ -144,7 +144,12 @@ def infer_tensors(graph: Graph, tensors: Sequence[TensorSpec], values: Mapping[i
 
 
 def _with_scalars(graph: Graph, scalars: Mapping[int, int]) -> Graph:
-    """Return the graph with a final RESHAPE for each of these tensors, from its node's scalar to [1]."""
+    """Return the graph with a RESHAPE to [1] at its end for each of these scalars.
+
+    Args:
+        graph: The graph.
+        scalars: The tensors that are declared [1] but computed as scalars, each with its node.
+    """
     if not scalars:
         return graph
     nodes, count = list(graph.nodes), len(graph.tensors)
@@ -162,27 +167,27 @@ def _with_scalars(graph: Graph, scalars: Mapping[int, int]) -> Graph:
     )
 
 
-def _agreed(inferred: TensorSpec, declared: TensorSpec) -> TensorSpec:
-    """Complete an inferred spec with its declaration. Raises InvalidParameter if they contradict."""
+def _complete_spec(inferred: TensorSpec, declared: TensorSpec) -> TensorSpec:
+    """Fill in an inferred spec from the declared one. Raises InvalidParameter if they contradict."""
     if declared.data_type is not inferred.data_type and declared.data_type is not DataType.UNKNOWN:
         raise _contradiction(declared, declared.data_type.name, inferred.data_type.name)
     layout = declared.format if inferred.format is Format.NONE else inferred.format
     if layout is not declared.format and declared.format is not Format.NONE:
         raise _contradiction(declared, declared.format.name, inferred.format.name)
-    shape = inferred.shape if inferred.shape == declared.shape else _agreed_shape(inferred.shape, declared.shape)
+    shape = inferred.shape if inferred.shape == declared.shape else _complete_shape(inferred.shape, declared.shape)
     if shape is None:
         raise _contradiction(declared, format_shape(declared.shape), format_shape(inferred.shape))
     known = inferred.data_type, shape, layout, declared.quant or inferred.quant, declared.name
     if known == (declared.data_type, declared.shape, declared.format, declared.quant, declared.name):
-        agreed = declared
+        complete = declared
     else:
-        agreed = TensorSpec(*known)
-    if agreed.is_quantized and not inferred.is_quantized:
+        complete = TensorSpec(*known)
+    if complete.is_quantized and not inferred.is_quantized:
         raise InvalidParameter(
-            f"{_named(declared)} is declared with quantization parameters, but its {agreed.data_type.name} elements"
+            f"{_named(declared)} is declared with quantization parameters, but its {complete.data_type.name} elements"
             " stand for themselves; leave the parameters out"
         )
-    return agreed
+    return complete
 
 
 def _contradiction(declared: TensorSpec, said: str, found: str) -> InvalidParameter:
@@ -193,7 +198,7 @@ def _named(declared: TensorSpec) -> str:
     return repr(declared.name) if declared.name else "output"
 
 
-def _agreed_shape(inferred: Shape, declared: Shape) -> Shape | None:
+def _complete_shape(inferred: Shape, declared: Shape) -> Shape | None:
     if (inferred, declared) in ((SCALAR, ONE), (ONE, SCALAR)):
         return ONE
     if len(inferred) != len(declared):

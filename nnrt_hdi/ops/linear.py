@@ -165,9 +165,10 @@ def _require_fractions(**values: float) -> None:
 
 
 def _match(sizes: dict[str, int], operand: Operand, *dims: str) -> None:
-    """Learn sizes from an operand whose dimensions are multiples of them ("4 hidden"), and refuse contradictory ones.
+    """Read sizes from an operand's dimensions, and add them to `sizes`. Refuses contradictory ones.
 
-    The dimension of the entries may be left out.
+    `dims` describes each dimension by the size's name, or by a multiple of it: "hidden", "4 hidden". The operand may
+    lack the first dimension if it is 1.
     """
     shape = (1, *operand.shape) if operand.rank < len(dims) else operand.shape
     for text, dim in zip(dims, shape, strict=True):
@@ -192,7 +193,7 @@ def _rows(x: Operand, weight: Operand) -> int:
 
 
 def _matrix(operand: Operand, transposed: bool) -> Shape:
-    """Return the last two dimensions as the product reads them."""
+    """Return the last two dimensions, swapped if `transposed`."""
     return operand.shape[:-3:-1] if transposed else operand.shape[-2:]
 
 

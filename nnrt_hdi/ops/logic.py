@@ -14,7 +14,7 @@ from nnrt_hdi.tensor import UNKNOWN_DIM, Shape, TensorSpec, format_shape
 @operator(NodeType.LESS_EQUAL, "y = (a <= b); false if either is NaN.", quantized=True)
 @operator(NodeType.LOGICAL_AND, "y = a and b.")
 @operator(NodeType.LOGICAL_OR, "y = a or b.")
-def truth_of_two(a: Logical, b: Logical) -> TensorSpec:
+def binary_truth(a: Logical, b: Logical) -> TensorSpec:
     return broadcast_spec(a, b, data_type=DataType.BOOL)
 
 
@@ -38,7 +38,7 @@ def select(condition: Logical, a: Logical, b: Logical) -> TensorSpec:
     dimension 0.
     """
     data_type = same_data_type(a, b)
-    shape = _picked(condition, a, b)
+    shape = _selected_shape(condition, a, b)
     return TensorSpec(data_type, shape, common_format(a, b))
 
 
@@ -50,7 +50,7 @@ def assert_(condition: Logical, data: Logical, *, summarize: int = 0) -> TensorS
     return condition.spec
 
 
-def _picked(condition: Operand, a: Operand, b: Operand) -> Shape:
+def _selected_shape(condition: Operand, a: Operand, b: Operand) -> Shape:
     """Return the shape of SELECT's result. Refuses a condition that doesn't fit."""
     if condition.rank > 1:
         return common_shape(condition, a, b)

@@ -1,8 +1,8 @@
-"""Dimensions that only a run knows, as numbers that record what is done with them.
+"""Open dimensions as integers that record the arithmetic on them, so that inference can be replayed for another run.
 
-Inference calculates with `OpenDim`s as with integers. Each has its value in the current run. A `Tape` records the
+Inference calculates with `OpenDim`s as with integers. Each has its value in the recorded run. A `Tape` records the
 arithmetic and the outcome of each comparison. In every run whose dimensions give the same outcomes inference takes the
-same branches, so `Tape.find` computes its results without calling an operator.
+same branches, so `Tape.replay` computes its results without calling an operator.
 """
 
 import operator
@@ -10,42 +10,42 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 _Function = Callable[[Any, Any], Any]
-# Marks a step whose result is a truth value that must equal the recorded outcome.
+# Target of a step whose result is a truth value, which must equal the recorded outcome.
 _IS_CHECK = -1
 
 
 class _Step(NamedTuple):
-    """Step of a tape: applies a function to two values, and stores the result or checks its outcome."""
+    """Step of a tape: applies a function to two values, and stores the result at `target` or compares its outcome."""
 
     function: _Function
     left: int
     right: int
-    place: int
+    target: int
     outcome: bool = True
 
 
 class Tape:
-    """Record of what is done with the open dimensions of one run."""
+    """Recording of the arithmetic on the open dimensions of one run."""
 
     def __init__(self) -> None:
-        # The numbers of this run by index: dimensions first, then constants and results.
+        # Integers of the recorded run: dimensions first, then constants and results.
         self.values: list[int] = []
         self._steps: list[_Step] = []
         self._constants: dict[int, int] = {}
         self._results: dict[tuple[_Function, int, int], Any] = {}
 
     def dims(self, lengths: Sequence[int]) -> "list[OpenDim]":
-        """Return the dimensions of the run, of these lengths. Everything follows from them."""
-        return [OpenDim(self, self._place(length), length) for length in lengths]
+        """Return the open dimensions of the recorded run. Called once, before anything else."""
+        return [OpenDim(self, self._append(length), length) for length in lengths]
 
-    def find(self, lengths: Sequence[int]) -> list[int] | None:
-        """Return the values for a run with these dimensions, or None if inference may take another branch."""
+    def replay(self, lengths: Sequence[int]) -> list[int] | None:
+        """Return `values` of a run with these open dimensions, or None if inference may take another branch."""
         values = [*lengths, *self.values[len(lengths) :]]
         try:
-            for function, left, right, place, outcome in self._steps:
+            for function, left, right, target, outcome in self._steps:
                 result = function(values[left], values[right])
-                if place != _IS_CHECK:
-                    values[place] = result
+                if target != _IS_CHECK:
+                    values[target] = result
                 elif result is not outcome:
                     return None
         except ZeroDivisionError:
@@ -53,35 +53,35 @@ class Tape:
         return values
 
     def apply(self, function: _Function, left: object, right: object) -> Any:
-        """Apply an operation, record it, and return its result."""
+        """Apply a function, record the step, and return the result."""
         if not isinstance(left, OpenDim | int) or not isinstance(right, OpenDim | int):
             return NotImplemented
-        key = function, self.place_of(left), self.place_of(right)
+        key = function, self.index_of(left), self.index_of(right)
         if (known := self._results.get(key)) is not None:
             return known
-        result = function(*[self.values[place] for place in key[1:]])
+        result = function(*[self.values[index] for index in key[1:]])
         if isinstance(result, bool):
             self._steps.append(_Step(*key, _IS_CHECK, result))
         else:
-            result = OpenDim(self, self._place(result), result)
-            self._steps.append(_Step(*key, result.place))
+            result = OpenDim(self, self._append(result), result)
+            self._steps.append(_Step(*key, result.index))
         self._results[key] = result
         return result
 
-    def place_of(self, number: "OpenDim | int") -> int:
+    def index_of(self, number: "OpenDim | int") -> int:
         """Return the index of a number in `values`."""
         if isinstance(number, OpenDim):
-            return number.place
+            return number.index
         if number not in self._constants:
-            self._constants[number] = self._place(number)
+            self._constants[number] = self._append(number)
         return self._constants[number]
 
     def end(self) -> None:
-        """Drop what only recording needs."""
+        """End the recording, and free what only it needs."""
         self._constants.clear()
         self._results.clear()
 
-    def _place(self, number: int) -> int:
+    def _append(self, number: int) -> int:
         self.values.append(number)
         return len(self.values) - 1
 
@@ -95,16 +95,16 @@ def _backward(function: _Function) -> Callable[["OpenDim", object], Any]:
 
 
 class OpenDim:
-    """Integer that follows from open dimensions.
+    """Integer computed from open dimensions.
 
     Converting it to `int`, or hashing it, restricts the tape to runs in which it has this value.
     """
 
-    __slots__ = ("place", "tape", "value")
+    __slots__ = ("index", "tape", "value")
 
-    def __init__(self, tape: Tape, place: int, value: int) -> None:
+    def __init__(self, tape: Tape, index: int, value: int) -> None:
         self.tape = tape
-        self.place = place
+        self.index = index
         self.value = value
 
     __add__, __radd__ = _forward(operator.add), _backward(operator.add)
@@ -137,7 +137,10 @@ class OpenDim:
 
 
 def larger(one: int, other: int) -> int:
-    """Return the larger number, and record it as a number. `max` would record which of both is larger."""
+    """Return the larger number, and record that it is the maximum of both.
+
+    Python's `max` would record which of the numbers is larger, so the tape would only fit runs in which that is so.
+    """
     for number in (one, other):
         if isinstance(number, OpenDim):
             result: int = number.tape.apply(max, one, other)

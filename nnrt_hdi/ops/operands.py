@@ -84,7 +84,7 @@ def broadcast_shape(*operands: Operand) -> Shape:
 
 
 def common_shape(*operands: Operand) -> Shape:
-    """Return the shape that all operands have, known where any of them knows it. Refuses different shapes."""
+    """Return the shape that all operands have; a dimension known in one is known. Refuses different shapes."""
     known = [common_dim(dims) for dims in zip(*(operand.shape for operand in operands), strict=False)]
     if any(operand.rank != operands[0].rank for operand in operands) or None in known:
         shapes = " and ".join(f"{operand.name} {format_shape(operand.shape)}" for operand in operands)
@@ -93,7 +93,7 @@ def common_shape(*operands: Operand) -> Shape:
 
 
 def common_dim(dims: Sequence[int]) -> int | None:
-    """Return the length that all dims have, or -1 if none is known, or None if they differ."""
+    """Return the length that all known dims have; -1 if none is known, None if they differ."""
     found = UNKNOWN_DIM
     for dim in dims:
         if UNKNOWN_DIM not in (dim, found) and dim != found:
@@ -171,7 +171,7 @@ def declared_data_type(declared: Sequence[TensorSpec], default: DataType) -> Dat
 
 
 def require_holds(data_type: DataType, value: float, name: str) -> None:
-    """Refuse a number that integers of this type can't represent."""
+    """Refuse a number that an integer type can't represent."""
     if data_type in FLOATS or data_type is DataType.BOOL:
         return
     limits = np.iinfo(data_type.name.lower())
@@ -197,7 +197,7 @@ def int_values(operand: Operand, why: str) -> tuple[int, ...]:
 def known_ints(operand: Operand) -> tuple[int, ...] | None:
     """Return the elements of an integer operand, or None if they are unknown before the run.
 
-    Such an operand has values for each dimension, so a longer one is refused.
+    Refuses an operand of more than MAX_SHAPE_VALUES elements.
     """
     count = known_product(operand.shape)
     if count > MAX_SHAPE_VALUES:
@@ -227,14 +227,14 @@ def require_one_element(operand: Operand) -> None:
 
 
 def require_length(vector: Operand, count: int, each: str) -> None:
-    """Refuse a vector that doesn't have this number of elements, one for each ..."""
+    """Refuse a vector of another length than `count`; `each` names in the message what its elements belong to."""
     length = known_product(vector.shape)
     if length not in (count, UNKNOWN_DIM):
         refuse(f"{vector} has {length} elements; give one for each of the {count} {each}")
 
 
 def known_rank(vector: Operand) -> int:
-    """Return the length of a vector that has a size for each output dimension. Refuses an unknown length."""
+    """Return the length of a vector with one size per output dimension. Refuses an unknown length."""
     count = known_product(vector.shape)
     if count == UNKNOWN_DIM:
         refuse(f"{vector} decides the output's rank, but has an unknown length; fix it")

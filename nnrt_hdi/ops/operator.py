@@ -26,7 +26,7 @@ index, a set) makes inference run again for each length.
 
     @operator(NodeType.SIN, "y = sin(x), x in radians.")
     @operator(NodeType.COS, "y = cos(x), x in radians.")
-    def of_real(x: Real) -> TensorSpec:
+    def unary_real(x: Real) -> TensorSpec:
         return x.spec
 
 The function is called with what is known: while a model is built, when a device is asked for support, and in dynamic
@@ -62,7 +62,7 @@ IntLists = tuple[tuple[int, ...], ...]
 Infer = Callable[..., TensorSpec | tuple[TensorSpec, ...]]
 InferT = TypeVar("InferT", bound=Infer)
 
-# The name of the parameter that is no attribute.
+# Parameter after `*` that gets the declared specs, and is no attribute.
 _DECLARED = "declared"
 
 
@@ -129,7 +129,7 @@ class Accepts:
 
 @dataclass(frozen=True, slots=True)
 class OperandRule:
-    """Declared operand."""
+    """Operand of an operator, as a parameter declares it."""
 
     name: str
     accepts: Accepts
@@ -139,7 +139,7 @@ class OperandRule:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """Declaration of one NodeType."""
+    """Operator of one NodeType, as a function declares it."""
 
     node_type: NodeType
     family: str
@@ -150,10 +150,10 @@ class Operator:
     quantized: bool
     sees_quantization: bool
     function: Infer
-    # The least and the largest number of operands; None for any number.
+    # Least and largest number of operands; None means no limit.
     _least: int = field(init=False, repr=False)
     _most: int | None = field(init=False, repr=False)
-    # The attributes of a node that sets none; None if one is required.
+    # Attributes of a node that sets none; None if an attribute is required.
     _defaults: Mapping[str, Any] | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -218,7 +218,9 @@ class Operator:
         return self._quantized(self._call(bound, attrs, declared_real), declared, specs, scalings)
 
     def real_view(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> RealView | None:
-        """Return the view of an inferred node for backends that compute real numbers; None if elements stay.
+        """Return the view of an inferred node for backends that compute real numbers, or None.
+
+        None means that the node is not quantized, or only moves elements.
 
         Args:
             inputs: The specs of the inputs.
@@ -248,7 +250,7 @@ class Operator:
         return rule, f"{rule.name}[{position - len(self.operands) + 1}]" if rule.variadic else rule.name
 
     def _operand(self, position: int, spec: TensorSpec, value: Array | None, is_real: bool = False) -> Operand:
-        """Return the operand as inference sees it, after checking it."""
+        """Check an operand and return it as the function gets it."""
         rule, name = self._rule(position)
         operand = Operand(name, real_spec(spec), None, True) if is_real else Operand(name, spec, value)
         rule.accepts.check(operand)
@@ -259,13 +261,13 @@ class Operator:
         return any(rule.accepts.quantized for rule in self.operands)
 
     def _moved(self, specs: Sequence[TensorSpec | None]) -> list[TensorSpec]:
-        """Return the operands that are only moved."""
+        """Return the specs of the operands that the operator only moves."""
         return [spec for at, spec in enumerate(specs) if spec and self._rule(at)[0].accepts.quantized]
 
     def _scalings(self, specs: Sequence[TensorSpec | None]) -> tuple[Scaling | None, ...] | None:
         """Return the scaling of each quantized operand, None for others; or None if no operand is quantized.
 
-        Refuses operands that can't be computed.
+        Refuses quantized operands that the operator doesn't compute, and parameters that are invalid or missing.
         """
         if self.sees_quantization or not any(spec and spec.quant and spec.is_quantized for spec in specs):
             return None
@@ -294,7 +296,10 @@ class Operator:
         specs: Sequence[TensorSpec | None],
         scalings: Sequence[Scaling | None],
     ) -> tuple[TensorSpec, ...]:
-        """Return the outputs, given the outputs for real numbers. If operands are only moved, their parameters stay."""
+        """Return the specs of the quantized outputs, from `results`, their specs for real numbers.
+
+        If the operator only moves its operands, the outputs keep the parameters that the operands share.
+        """
         first = next(spec for spec, scaling in zip(specs, scalings, strict=True) if spec and scaling)
         quant = common_params(self._moved(specs)) if self._is_moved else ()
         said = [*declared, *[None] * (len(results) - len(declared))]

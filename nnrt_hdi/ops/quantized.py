@@ -37,7 +37,7 @@ class Scaling:
 
 @dataclass(frozen=True, slots=True)
 class RealView:
-    """View of a node as one on real numbers: how operands are read and results written; None where elements stay."""
+    """Scalings of a node's operands and outputs, by which it computes real numbers; None for those without one."""
 
     inputs: tuple[Scaling | None, ...]
     outputs: tuple[Scaling | None, ...]
@@ -91,12 +91,12 @@ def bias_scaling(name: str, x: Scaling | None, weight: Scaling | None) -> Scalin
 
 
 def real_spec(spec: TensorSpec) -> TensorSpec:
-    """Return the spec of a tensor's real numbers."""
+    """Return the FLOAT32 spec of the real numbers that a tensor's elements stand for."""
     return replace(spec, data_type=DataType.FLOAT32, quant=())
 
 
 def real_declaration(declared: TensorSpec) -> TensorSpec:
-    """Return the declaration of an output as one of real numbers."""
+    """Return the declaration of an output with FLOAT32 instead of a quantized type."""
     return real_spec(declared) if declared.data_type in QUANTIZED_TYPES else declared
 
 

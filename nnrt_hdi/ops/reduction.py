@@ -33,7 +33,7 @@ def reduce(
         refuse(f"L2 of {x.data_type.name} is not defined; use a floating-point type")
     if x.data_type not in FLOATS and reduction_factor(reduce_to_end, coeff) != 1:
         refuse(f"coeff is {coeff}, which does not scale {x.data_type.name}; use a floating-point type, or 0")
-    return _folded(x, axis, keep_dims, reduce_to_end)
+    return _reduced_spec(x, axis, keep_dims, reduce_to_end)
 
 
 @operator(NodeType.ALL)
@@ -42,7 +42,7 @@ def all_of(x: Annotated[Operand, Accepts(ANY)], axis: IndexVector, *, keep_dims:
 
     The dimensions are removed, or stay with length 1 if keep_dims is not 0.
     """
-    return replace(_folded(x, axis, keep_dims != 0), data_type=DataType.BOOL)
+    return replace(_reduced_spec(x, axis, keep_dims != 0), data_type=DataType.BOOL)
 
 
 def reduced_axes(axes: Sequence[int], rank: int, reduce_to_end: bool) -> Shape:
@@ -54,11 +54,11 @@ def reduced_axes(axes: Sequence[int], rank: int, reduce_to_end: bool) -> Shape:
 
 
 def reduction_factor(reduce_to_end: bool, coeff: float) -> float:
-    """Return the factor of the result. In MindSpore Lite a coeff up to 1e-5 means none."""
+    """Return the factor of the result. As in MindSpore Lite, a coeff up to 1e-5 means 1."""
     return coeff if reduce_to_end and abs(coeff) > 1e-5 else 1.0
 
 
-def _folded(x: Operand, axis: Operand, keep_dims: bool, reduce_to_end: bool = False) -> TensorSpec:
+def _reduced_spec(x: Operand, axis: Operand, keep_dims: bool, reduce_to_end: bool = False) -> TensorSpec:
     """Return the spec of x reduced over the dimensions in axis."""
     axes = known_ints(axis)
     if axes is not None:

@@ -16,22 +16,22 @@ from nnrt_hdi.ops.operator import OPERATORS
 from nnrt_hdi.sizes import Sizes
 from nnrt_hdi.tensor import UNKNOWN_DIM, Array, Shape, TensorSpec
 
-# The number of the latest kinds of inputs of a dynamic model that are remembered.
+# Number of kinds of inputs, the latest ones, that are remembered for a dynamic model.
 MOST_REMEMBERED = 64
-# The number of the latest branches of inference that are remembered for one model, and of their nodes together. If so
-# many have been recorded in a row and none was used for a second kind of inputs, recording stops: it costs as much as
-# inferring twice.
+# Number of branches of inference, the latest ones, that are remembered for one model, and of their nodes in total. If
+# that many were recorded in a row and none served a second kind of inputs, recording stops: it costs as much as a
+# second inference.
 _MOST_BRANCHES = 8
 _BRANCHES_NODES = 1 << 14
-# The approximate size of a branch for each node.
+# Approximate size of a branch in bytes per node.
 BRANCH_BYTES = 1024
-# The shapes of inputs, and the elements of inputs that determine shapes.
+# Kind of inputs: their shapes, and the elements of those inputs that determine shapes.
 _Decided = tuple[tuple[Shape, ...], tuple[bytes, ...]]
 KindT = TypeVar("KindT")
 
 
 class Branch:
-    """Result of inference for all runs whose open dimensions lead inference the same way."""
+    """Result of inference for all runs whose open dimensions make inference take the same branches."""
 
     def __init__(
         self,
@@ -41,13 +41,13 @@ class Branch:
         tape: Tape,
         elements: tuple[bytes, ...] = (),
     ) -> None:
-        """Finish the tape of a run.
+        """Create a branch from one inference, and end the recording on its tape.
 
         Args:
             graph: The graph.
-            specs: The inferred tensors. Some of their dimensions are numbers of the tape.
-            undecided: The nodes that have an output dimension which at most a declaration knows.
-            tape: The tape, which ends here.
+            specs: The inferred tensors. Some of their dimensions are `OpenDim`s of the tape.
+            undecided: The nodes with an output dimension that inference doesn't know, even if it is declared.
+            tape: The tape.
             elements: The elements of the inputs that determine shapes.
         """
         self.graph = graph
@@ -55,22 +55,22 @@ class Branch:
         self.elements = elements
         self._tape = tape
         self._specs = specs
-        # The indices on the tape of what is open: the dimensions of tensors, and the bytes.
+        # Indices on the tape: those of the dimensions of open shapes by tensor, and that of the peak memory.
         self._shapes = {
-            at: tuple([tape.place_of(dim) for dim in spec.shape])
+            at: tuple([tape.index_of(dim) for dim in spec.shape])
             for at, spec in enumerate(specs)
             if any(isinstance(dim, OpenDim) for dim in spec.shape)
         }
-        self._peak_bytes = tape.place_of(peak_bytes(graph, specs))
+        self._peak_bytes = tape.index_of(peak_bytes(graph, specs))
         tape.end()
 
     def known(self, lengths: Sequence[int]) -> "KnownTensors | None":
         """Return the tensors of a run with these open dimensions, or None if inference may take another branch."""
-        values = self._tape.find(lengths)
+        values = self._tape.replay(lengths)
         return None if values is None else KnownTensors(self, values)
 
     def specs(self, tensors: Iterable[int], values: Sequence[int]) -> list[TensorSpec]:
-        """Return the specs of these tensors, given the numbers on the tape."""
+        """Return the specs of these tensors, given the values of the tape."""
         specs, shapes = self._specs, self._shapes
         return [
             specs[at].with_sound_shape(tuple([values[place] for place in shapes[at]])) if at in shapes else specs[at]
@@ -78,7 +78,7 @@ class Branch:
         ]
 
     def peak_bytes(self, values: Sequence[int]) -> int:
-        """Return the most bytes that results take at a time, given the numbers on the tape."""
+        """Return the peak memory of the nodes' results in bytes, given the values of the tape."""
         return values[self._peak_bytes]
 
 
@@ -86,7 +86,7 @@ class KnownTensors:
     """Tensors of a graph in one run, as far as they are known before it starts."""
 
     def __init__(self, branch: Branch, values: Sequence[int]) -> None:
-        """Made by Branch, from the numbers on its tape."""
+        """Create the tensors from the values of a branch's tape; only Branch and RunKinds call this."""
         self.branch = branch
         self._values = values
 
@@ -108,7 +108,7 @@ class KnownTensors:
 
 
 class RunKinds(Generic[KindT]):
-    """Cache of what follows from the inputs of a run, for the latest kinds of inputs.
+    """Cache of a value that depends only on the kind of a run's inputs, for the latest kinds.
 
     Inputs of one kind have the same shapes and, where elements determine shapes, the same elements. Nodes are inferred
     for a kind only if inference takes another branch than for earlier kinds.
@@ -125,11 +125,11 @@ class RunKinds(Generic[KindT]):
         """Prepare the cache for a graph.
 
         Args:
-            graph: An inferred graph. The first `input_count` inputs are those of a run, the others stand for constants.
+            graph: An inferred graph. Its first `input_count` inputs are those of a run, the others stand for constants.
             input_count: The number of inputs of a run.
-            max_tensor_bytes: The most bytes that a tensor may have.
-            work_out: Computes the cached value from the tensors of a run.
-            most: The number of values that are cached.
+            max_tensor_bytes: The limit of a tensor's bytes.
+            work_out: Computes the value of a kind from the tensors of a run.
+            most: The limit of cached values.
 
         Raises:
             OutOfMemory: A tensor is too large whatever the inputs are. Errors of `work_out` are raised too.
@@ -145,10 +145,10 @@ class RunKinds(Generic[KindT]):
             for axis, dim in enumerate(graph.tensors[tensor].shape)
             if dim == UNKNOWN_DIM
         ]
-        # The latest one first.
+        # The latest first.
         self._branches: list[Branch] = []
         self._most_branches = max(1, min(_MOST_BRANCHES, _BRANCHES_NODES // max(len(graph.nodes), 1)))
-        # The number of branches recorded since one was used.
+        # Number of branches recorded since a recorded one was last used.
         self._unused = 0
         self._known: OrderedDict[_Decided, KindT] = OrderedDict()
         self._latest: tuple[_Decided, KindT] | None = None
@@ -156,7 +156,7 @@ class RunKinds(Generic[KindT]):
         require_fits(graph, graph.tensors, max_tensor_bytes)
         self.varies = bool(self._deciding) or any(spec.is_dynamic for spec in graph.tensors)
         self.kept_bytes = self._most_branches * len(graph.nodes) * BRANCH_BYTES if self.varies else 0
-        # The value of every run, if all are of one kind.
+        # The value of all runs, if there is only one kind.
         self.always: KindT | None = None
         if not self.varies:
             tape = Tape()
@@ -164,11 +164,11 @@ class RunKinds(Generic[KindT]):
             self.always = work_out(KnownTensors(always, tape.values))
 
     def __len__(self) -> int:
-        """Return the number of kinds that are cached, for a model with several."""
+        """Return the number of cached kinds; 0 for a model with only one."""
         return len(self._known)
 
-    def of(self, inputs: Sequence[Array]) -> KindT:
-        """Return the value for these inputs.
+    def value_for(self, inputs: Sequence[Array]) -> KindT:
+        """Return the value of the kind of these inputs.
 
         Raises:
             OutOfMemory: A tensor would be too large. Errors of inference and of `work_out` are raised too.
@@ -212,7 +212,7 @@ class RunKinds(Generic[KindT]):
     def _inferred(
         self, inputs: Sequence[Array], dims: Sequence[int | OpenDim], elements: tuple[bytes, ...], tape: Tape
     ) -> Branch:
-        """Infer every node for these inputs, whose open dimensions are `dims`."""
+        """Infer every node for these inputs, with `dims` as their open dimensions."""
         graph = self._graph
         tensors, values = list(graph.tensors), dict(graph.shape_values)
         shapes = [list(array.shape) for array in inputs]
@@ -230,7 +230,7 @@ class RunKinds(Generic[KindT]):
 
 
 def sizes_of(graph: Graph, tensors: Sequence[TensorSpec]) -> Sizes:
-    """Return the sizes of a run in which the graph has these tensors."""
+    """Return the sizes of a run with these tensors."""
     return Sizes(tuple([tensors[at] for at in graph.outputs]), peak_bytes(graph, tensors))
 
 
@@ -244,9 +244,9 @@ def require_fits(graph: Graph, tensors: Sequence[TensorSpec], max_tensor_bytes: 
 
 
 def peak_bytes(graph: Graph, tensors: Sequence[TensorSpec]) -> int:
-    """Return the most bytes that results of nodes take at a time. Results of unknown size count as 0.
+    """Return the peak memory of the nodes' results in bytes. Results of unknown size count as 0.
 
-    Each result is kept until the last node that reads it, and outputs until the end.
+    Each result is kept until the last node that reads it has run, and outputs until the end.
     """
     sizes: dict[int, int] = {}
     live = peak = 0
@@ -266,13 +266,13 @@ def _elements(array: Array) -> bytes:
 
 
 def _deciding(graph: Graph, input_count: int) -> tuple[int, ...]:
-    """Return the inputs whose elements are shapes, axes or positions, and don't only select elements."""
+    """Return the positions of the run's inputs whose elements determine shapes: sizes, axes and positions."""
     found = {tensor for node in graph.nodes for tensor in deciding_operands(node)}
     return tuple(at for at, tensor in enumerate(graph.inputs[:input_count]) if tensor in found)
 
 
 def deciding_operands(node: Node) -> Iterator[int]:
-    """Yield the operands of a node whose elements are shapes, axes or positions."""
+    """Yield the operands of a node whose elements determine shapes: sizes, axes and positions."""
     rules = OPERATORS[node.type].operands
     for position, tensor in enumerate(node.inputs):
         accepts = rules[min(position, len(rules) - 1)].accepts

@@ -53,7 +53,7 @@ def reshape(x: AnyTensor, shape: IndexVector) -> TensorSpec:
 
 
 def reshaped(x: Operand, wanted: Sequence[int]) -> Shape:
-    """Return the shape that RESHAPE gives x. For a known -1, copied dimensions need not be known."""
+    """Return the shape that RESHAPE gives x. A -1 can become known even if copied dimensions are unknown."""
     if any(dim < -1 for dim in wanted) or sum(dim == -1 for dim in wanted) > 1:
         refuse(f"shape is {list(wanted)}; use at most one -1, and 0 or more for the others")
     copied = [at for at, dim in enumerate(wanted) if dim == 0]
@@ -346,7 +346,7 @@ def _first_of_like(parts: Sequence[Operand]) -> Operand:
 
 
 def _output_count(count: int, declared: Sequence[TensorSpec]) -> int:
-    """Return the number of outputs. Refuses a number beyond NNRt's limit, or other than the declared outputs."""
+    """Return the number of outputs. Refuses a number above NNRt's limit, or other than that of declared outputs."""
     if not 1 <= count <= _MOST_OUTPUTS:
         refuse(f"it would have {count} outputs; use 1 to {_MOST_OUTPUTS}")
     if declared and count != len(declared):
@@ -355,7 +355,7 @@ def _output_count(count: int, declared: Sequence[TensorSpec]) -> int:
 
 
 def _moved(x: Operand, shape: Sequence[int], layout: Format = Format.NONE) -> TensorSpec:
-    """Return the spec of the elements of x in other dimensions."""
+    """Return the spec of x with another shape and layout."""
     return replace(x.spec, shape=tuple(shape), format=layout)
 
 

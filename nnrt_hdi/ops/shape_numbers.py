@@ -28,9 +28,10 @@ Function = Callable[..., AnyArray | None]
 
 
 def decided_graph(graph: Graph) -> Graph:
-    """Return the graph with all numbers that follow from its inputs' shapes as constants, and the shapes that follow.
+    """Return the graph with everything known that follows from the shapes of its inputs.
 
-    It has the same inputs and outputs. Raises the problem of a node that is wrong for these shapes.
+    Numbers that follow become constants, and shapes that follow become known. The inputs and outputs stay. Raises the
+    problem of a node that is wrong for these shapes.
     """
     specs, values = list(graph.tensors), dict(graph.shape_values)
     for index in graph.order:
@@ -51,12 +52,12 @@ def decided_graph(graph: Graph) -> Graph:
 
 
 def late_nodes(graph: Graph) -> frozenset[int]:
-    """Return the nodes whose results have shapes that only a run can know.
+    """Return the nodes whose outputs have shapes that only a run can know.
 
-    They depend on other computed numbers than those that `decided_graph` finds. A backend that needs known shapes
-    should report these nodes as unsupported.
+    The shapes depend on computed numbers that `decided_graph` doesn't find. A backend that needs known shapes should
+    report these nodes as unsupported.
     """
-    # Tensors whose shapes are known before a run, and tensors whose numbers are known too.
+    # Tensors whose shapes are known before a run, and tensors whose elements are known too.
     shaped, numbers = {*graph.inputs, *graph.constants}, {*graph.shape_values}
     given = {*graph.inputs, *graph.constants}
     late = set()
@@ -74,7 +75,7 @@ def late_nodes(graph: Graph) -> frozenset[int]:
 
 
 def _follows(node: Node, tensors: Sequence[TensorSpec]) -> bool:
-    """Return whether a node's result follows from numbers, or from the shape of a tensor, once these are known."""
+    """Return whether a node's result can be computed here, once its operands (for SHAPE their shape) are known."""
     if node.type not in FUNCTIONS or node.attrs.get("activation_type", NOTHING) != NOTHING:
         return False
     read = () if node.type is N.SHAPE else node.inputs
@@ -83,7 +84,7 @@ def _follows(node: Node, tensors: Sequence[TensorSpec]) -> bool:
 
 
 def _number(node: Node, operands: Sequence[tuple[TensorSpec, Array | None]], output: TensorSpec) -> Array | None:
-    """Return the result of a node if it follows from known numbers and is small, else None."""
+    """Return the result of a node if its operands are known and the result is small, else None."""
     if output.is_dynamic or output.byte_size > INLINE_CONSTANT_BYTES:
         return None
     if node.type is N.SHAPE:
@@ -128,7 +129,7 @@ def _without(graph: Graph, specs: Sequence[TensorSpec], found: dict[int, Constan
     )
 
 
-# ---- by node type, from the attributes, the output and the operands
+# ---- functions by node type: they get the attributes, the output's spec and the operands
 
 
 def _reshaped(_: SimpleNamespace, output: TensorSpec, x: AnyArray, *__: AnyArray) -> AnyArray:
@@ -136,7 +137,7 @@ def _reshaped(_: SimpleNamespace, output: TensorSpec, x: AnyArray, *__: AnyArray
 
 
 def _gathered(_: SimpleNamespace, __: TensorSpec, x: AnyArray, indices: AnyArray, axis: AnyArray) -> AnyArray | None:
-    """Return the picked entries, or None if the run will refuse an index."""
+    """Return the entries at the indices, or None if the run will refuse an index."""
     along = int(axis.item())
     is_inside = (indices >= 0).all() and (indices < x.shape[along]).all()
     return np.take(x, indices, axis=along) if is_inside else None
@@ -155,7 +156,7 @@ def _strided(attrs: SimpleNamespace, output: TensorSpec, x: AnyArray, *vectors: 
 
 
 def _on(function: Callable[..., AnyArray]) -> Function:
-    """Return a function of two operands that are cast to the type of the result."""
+    """Return `function` as an entry of FUNCTIONS, which casts both operands to the type of the result first."""
     return lambda _, output, a, b: function(a.astype(output.numpy_dtype), b.astype(output.numpy_dtype))
 
 

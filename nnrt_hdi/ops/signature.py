@@ -16,7 +16,7 @@ from typing_extensions import Self
 
 @dataclass(frozen=True, slots=True)
 class DeclaredOperand:
-    """Parameter before `*`. It is optional if it may be None; `is_variadic` takes any number of operands."""
+    """Parameter before `*`. It is optional if it may be None, and takes any number of operands if `is_variadic`."""
 
     name: str
     annotation: Any
@@ -81,9 +81,9 @@ class Signature:
 
 @cache
 def type_check(declared: Any) -> Callable[[object], bool]:
-    """Return a function that says whether a value has the type that an attribute declares.
+    """Return a function that checks whether a value has the type that an attribute declares.
 
-    An integer is accepted as a float. BOOL is accepted as neither.
+    An integer counts as a float; a bool counts as neither.
     """
     if declared is Any:
         return lambda value: True

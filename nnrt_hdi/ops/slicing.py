@@ -10,7 +10,7 @@ from nnrt_hdi.tensor import UNKNOWN_DIM, Shape, format_shape
 def window(
     shape: Shape, along: Sequence[int], starts: Sequence[int], sizes: Sequence[int]
 ) -> tuple[tuple[int, int], ...]:
-    """Return start and length in each dimension of a window cut along some. Refuses one that is out of bounds."""
+    """Return start and length of a window in each dimension. Refuses a window that is out of bounds."""
     result = [(0, dim) for dim in shape]
     for at, start, size in zip(along, starts, sizes, strict=True):
         end = start + max(size, 0)
@@ -21,7 +21,7 @@ def window(
 
 
 def crop_starts(offset: Sequence[int], along: range) -> Sequence[int]:
-    """Return the positions at which CROP begins, in each dimension from its axis on."""
+    """Return the start of CROP's window in each dimension along which it cuts."""
     rank, count = along.stop, len(along)
     if len(offset) in (0, 1):
         return (*offset, 0)[:1] * count
@@ -58,7 +58,7 @@ Entry = tuple[int | None, int | None, int | None]
 def strided_cuts(shape: Shape, entries: Sequence[Entry], masks: Masks) -> list[Cut]:
     """Return the cuts of STRIDED_SLICE, including the dimensions that are shrunk."""
     cuts = []
-    for number, at in strided_places(len(shape), len(entries), masks):
+    for number, at in strided_dims(len(shape), len(entries), masks):
         if at is None:
             cuts.append(Cut(None, 1))
         elif number is None:
@@ -74,10 +74,10 @@ def is_set(mask: int, bit: int) -> bool:
     return bool(mask >> bit & 1)
 
 
-def strided_places(rank: int, count: int, masks: Masks) -> list[tuple[int | None, int | None]]:
-    """Return the dimensions of STRIDED_SLICE's result as pairs of an entry and an input dimension.
+def strided_dims(rank: int, count: int, masks: Masks) -> list[tuple[int | None, int | None]]:
+    """Return the dimensions of STRIDED_SLICE's result, each as an entry and the input dimension that it cuts.
 
-    The entry is None for a whole dimension, and the dimension is None for a new one.
+    The entry is None for a whole dimension, and the input dimension None for a new one. Shrunk ones are included.
     """
     ellipses = [number for number in range(count) if is_set(masks.ellipsis_mask, number)]
     if len(ellipses) > 1:
@@ -93,7 +93,7 @@ def strided_places(rank: int, count: int, masks: Masks) -> list[tuple[int | None
 
 
 def _element(shape: Shape, at: int, number: int, entry: Entry, masks: Masks) -> Cut:
-    """Return the cut of the element at begin."""
+    """Return the cut of a dimension that shrinks to the element at begin."""
     begin, _, stride = entry
     _require_stride(number, stride)
     position, size = 0 if is_set(masks.begin_mask, number) else begin, shape[at]
@@ -106,7 +106,7 @@ def _element(shape: Shape, at: int, number: int, entry: Entry, masks: Masks) -> 
 
 
 def _stretch(size: int, number: int, entry: Entry, masks: Masks) -> Cut:
-    """Return the cut from begin to end, in steps of stride."""
+    """Return the cut of a dimension from begin to end, in steps of stride."""
     begin, end, stride = entry
     _require_stride(number, stride)
     from_edge, to_edge = is_set(masks.begin_mask, number), is_set(masks.end_mask, number)
@@ -117,9 +117,9 @@ def _stretch(size: int, number: int, entry: Entry, masks: Masks) -> Cut:
 
 
 def _length(begin: int | None, end: int | None, stride: int, size: int) -> int:
-    """Return the number of elements from begin to end, of `size` elements; None means the edge.
+    """Return the number of elements of a slice [begin:end:stride] of `size` elements; None means the edge.
 
-    `slice.indices` computes the same, but takes only integers, no `OpenDim`.
+    Python's `slice.indices` would do, but takes only integers, no `OpenDim`.
     """
     first, last = (0, size) if stride > 0 else (size - 1, -1)
     least, most = (first, last) if stride > 0 else (last, first)

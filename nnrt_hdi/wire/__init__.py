@@ -1,8 +1,8 @@
-"""Wire: the only room where messages become values, and values messages.
+"""Wire: conversion between protobuf messages and values, which no other package does.
 
-This room checks what a single message can show: enums are known, sizes agree, shapes fit their bytes. Functions raise
-InvalidParameter with the place. Client and daemon use `wire.x`; only `packet` and `run_messages`, which are imported by
-themselves, write and read bytes.
+This package checks what a single message can show: enums are known, sizes agree, shapes fit their bytes. Functions
+raise InvalidParameter with the place. Client and daemon call `wire.x`; they import only `packet` and `run_messages`,
+which write and read bytes, by name.
 """
 
 from nnrt_hdi.wire.enums import known_enum, number

@@ -1,6 +1,6 @@
-"""Counts of nested messages in a serialized one, without parsing it.
+"""Counts of the messages nested in a serialized message, without parsing it.
 
-Parsed, an empty message of two bytes takes forty times its size.
+Parsing takes too much memory: an empty message of two bytes takes forty times as many when it is parsed.
 """
 
 from collections.abc import Mapping
@@ -33,8 +33,8 @@ _FIXED_BYTES = {_FIXED64: 8, _FIXED32: 4}
 def require_moderate(data: bytes, kind: type[Message]) -> None:
     """Raise InvalidParameter for a serialized message with more parts than any real one has.
 
-    The same goes for anything that can't be read to its end here: nobody knows what protobuf would make of the rest.
-    (It skips groups whose fields are none.)
+    Raises it too for data that this function can't parse to the end, because protobuf might find more in the rest.
+    Groups are such data, although protobuf skips unknown ones.
     """
     if len(data) < UNCOUNTED_BYTES:
         return
@@ -87,7 +87,7 @@ def _nested(kind: Any) -> dict[int, Any]:
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """Return a number and where it ends."""
+    """Return a varint and the index after it."""
     number = data[at]
     at += 1
     if number < 0x80:

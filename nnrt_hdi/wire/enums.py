@@ -27,7 +27,7 @@ def enum_or(fallback: EnumT, number: int) -> EnumT:
 
 
 def number(member: IntEnum) -> Any:
-    """Return a member as messages take it; the type in protobuf's stubs exists nowhere else."""
+    """Return the number of a member for a message field, as Any: only protobuf's stubs know the field's type."""
     return int(member)
 
 

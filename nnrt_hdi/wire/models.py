@@ -112,7 +112,7 @@ def model_message(graph: Graph) -> model_pb2.Model:
 
 
 def _require_moderate(message: model_pb2.Model) -> None:
-    require_moderate(len(message.all_tensors), len(message.nodes), 0, 0)  # Before walking through them.
+    require_moderate(len(message.all_tensors), len(message.nodes), 0, 0)  # Before the loop over them below.
     references = len(message.input_index) + len(message.output_index)
     references += sum(len(node.input_index) + len(node.output_index) for node in message.nodes)
     quant_params = sum(len(tensor.quant_params) for tensor in message.all_tensors)
@@ -247,7 +247,7 @@ def dim_ranges_message(ranges: Sequence[DimRange]) -> prepared_model_pb2.GetInpu
 
 
 def origin(number: int) -> Origin:
-    """Return how a daemon got a model; unknown numbers count as COMPILED."""
+    """Return the Origin of a model for a number in a message; COMPILED for an unknown number."""
     known = device_pb2.PreparedModelInfo.Origin
     return Origin[known.Name(number)] if number in known.values() else Origin.COMPILED
 

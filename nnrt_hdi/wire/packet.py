@@ -103,7 +103,7 @@ class FrameLayout:
         return _joined(head, description, places, tensors)
 
     def reply(self, run_id: int, times: Sequence[int], tensors: Sequence[Array]) -> bytes:
-        """Return the frame of a reply that is as its description promises, with its inline outputs."""
+        """Return the frame of a reply whose outputs are as described, with the inline ones."""
         if self.reply_bytes <= _JOINED_BYTES:
             return self._pack_reply(REPLY_MARK, self.reply_bytes, run_id, *times, 0, *map(_bytes_of, tensors))
         return _joined(reply_head.pack(REPLY_MARK, self.reply_bytes, run_id, *times, 0), b"", b"", tensors)

@@ -42,8 +42,8 @@ def receive_packet(
 ) -> tuple[bytes, int | None]:
     """Receive the next packet.
 
-    The kernel drops descriptors that aren't taken, without calling their file systems. Closing a descriptor of a peer's
-    own file system could make this process wait for ever.
+    Without `takes_descriptor` the kernel drops descriptors. Were they received and closed, the peer's own file system
+    could make this process wait for ever.
 
     Returns:
         The bytes, empty at the end; and a descriptor or None, which the caller must close.

@@ -17,13 +17,13 @@ _BYTES_PER_OPERATOR = 2048
 
 
 def io_spec(message: model_pb2.IOTensor) -> TensorSpec:
-    """Return the spec in an IOTensor; all dimensions are known."""
+    """Return the spec in an IOTensor, whose dimensions are all known."""
     data_type, shape = known_enum(DataType, message.data_type, "data_type"), shape_of(message.dimensions)
     return _of_run(TensorSpec(data_type, shape, format_of(message), (), message.name))
 
 
 def described_spec(message: prepared_model_pb2.TensorDescription) -> TensorSpec:
-    """Return the spec in a TensorDescription; all dimensions are known."""
+    """Return the spec in a TensorDescription, whose dimensions are all known."""
     return _of_run(TensorSpec(known_enum(DataType, message.data_type, "data_type"), shape_of(message.dimensions)))
 
 

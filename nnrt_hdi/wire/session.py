@@ -37,7 +37,7 @@ def device_info(message: session_pb2.DeviceInfo) -> DeviceInfo:
 
 
 def device_status(number: int) -> DeviceStatus:
-    """Return the status of a number; UNKNOWN for one that this version doesn't know."""
+    """Return the DeviceStatus for a number in a message; UNKNOWN for an unknown number."""
     return enum_or(DeviceStatus.UNKNOWN, number)
 
 

@@ -1,4 +1,4 @@
-"""Tensor messages of models, and helpers for all messages of tensors."""
+"""Conversion of a model's Tensor messages, and functions for all messages that contain tensors."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -59,11 +59,11 @@ def format_of(message: model_pb2.Tensor | model_pb2.IOTensor) -> Format:
 
 
 def shape_of(dims: Sequence[int]) -> Shape:
-    """Return the dimensions, counted before they are copied."""
+    """Return the dimensions of a message. Refuses too many before it copies them."""
     require_at_most(MAX_RANK, len(dims), "dimensions")
     return tuple(dims[:])
 
 
 def format_number(spec: TensorSpec) -> Any:
-    """Return the format for a message; absent for NONE, which proto3 can't have as a default."""
+    """Return the number of the format for a message; None for NONE, for which messages leave the field out."""
     return None if spec.format is Format.NONE else number(spec.format)

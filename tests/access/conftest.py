@@ -1,4 +1,4 @@
-"""A fleet with an authority of its own, and files that name who may use a daemon."""
+"""Fixtures: the keys of an organization with its own certificate authority, and access files."""
 
 import os
 from collections.abc import Callable
@@ -19,7 +19,7 @@ DAYS = 30
 
 
 class Fleet:
-    """Files that `nnrt-device keys` would write, and the flags and settings that name them."""
+    """The key files that `nnrt-device keys` writes, and the flags and settings that use them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -32,16 +32,16 @@ class Fleet:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Of a daemon with TLS."""
+        """Flags of a daemon with TLS."""
         return "--tls-cert", str(self.certificate), "--tls-key", str(self.key)
 
     @property
     def client_flags(self) -> tuple[str, ...]:
-        """Of a daemon that asks clients for certificates, too."""
+        """Flags of a daemon with TLS that asks clients for certificates, too."""
         return *self.flags, "--tls-client-ca", self.ca
 
     def settings(self, client: str = "") -> Settings:
-        """Of a client that trusts the fleet, with a certificate if it is to have one."""
+        """Return the settings of a client that trusts the authority, with a certificate if `client` names one."""
         if not client:
             return Settings(tls_ca=self.ca)
         certificate, key = self.authority.issue_client(client, DAYS, replaces=True)
@@ -62,7 +62,7 @@ def fleet(make_fleet: MakeFleet) -> Fleet:
 
 
 def works(address: str, settings: Settings) -> None:
-    """A model is built and run there."""
+    """Build and run a model at an address; fail the test if that fails."""
     with Runtime([address], settings) as runtime, Compilation(identity_model(), runtime.device()) as compilation:
         compilation.build()
         with Executor(compilation) as executor:
@@ -70,20 +70,24 @@ def works(address: str, settings: Settings) -> None:
 
 
 def refusal(address: str, settings: Settings) -> str:
-    """Why no device is had there."""
+    """Return the message of the error with which the daemon refuses to open a session."""
     with Runtime([address], settings) as runtime, pytest.raises(NnrtError) as refused:
         runtime.device()
     return str(refused.value)
 
 
 def move(new: Path, place: Path) -> None:
-    """Move a file that nobody writes to any more, however coarse the host's clock of files is."""
+    """Move a file to a path, with a modification time in the past.
+
+    A daemon that compares modification times then knows that nobody writes the file any more, however coarse the file
+    system's clock is.
+    """
     os.utime(new, (0, 0))
     new.replace(place)
 
 
 class Access:
-    """An access file, and the tokens of those whom it names."""
+    """Access file, and the tokens of the identities that it names."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -91,7 +95,7 @@ class Access:
         self.path.touch()
 
     def add(self, name: str, role: str, token: str = "") -> Settings:
-        """Name an identity; the settings by which its clients are known."""
+        """Add an identity to the access file, and return its client's settings."""
         settings = self.settings(name, token)
         digest = sha256((token or f"token-of-{name}").encode()).hexdigest()
         self.write([*self.path.read_text().splitlines(), f"{name} {role} token {digest}"])
@@ -103,7 +107,7 @@ class Access:
         return Settings(token_file=str(file))
 
     def write(self, lines: list[str]) -> None:
-        """Move a file in its place that was written before."""
+        """Write a new file, and replace the access file by it in one step."""
         new = self.folder / "new"
         new.write_text("\n".join([*lines, ""]))
         move(new, self.path)

@@ -1,4 +1,4 @@
-"""`nnrt-device keys`: three commands from nothing to a daemon that lets in whom it knows."""
+"""`nnrt-device keys`: three commands create the files with which a daemon admits only known clients."""
 
 import re
 import shlex
@@ -20,7 +20,7 @@ from nnrt_device_service.cli import main
 
 
 def keys(*arguments: object, exit_code: int = 0) -> str:
-    """What the command prints."""
+    """Run the command, and return what it prints."""
     result = CliRunner().invoke(main, ["keys", *map(str, arguments)])
     assert result.exit_code == exit_code, result.output
     return result.output
@@ -31,7 +31,7 @@ def mode(path: Path) -> int:
 
 
 def serve_flags(told: str) -> list[str]:
-    """The flags of the `serve` that the command tells to type next, but for the address."""
+    """Return the flags of the `serve` command that `keys` prints as the next step, without the address."""
     (line,) = re.findall(r"nnrt-device serve (.*)", told)
     flags = shlex.split(line)
     assert flags[0] == "--listen"
@@ -92,7 +92,7 @@ def test_mistakes(tmp_path: Path) -> None:
     "flags", [(), ("access",), ("tls",)], ids=["nothing", "authentication without TLS", "TLS without authentication"]
 )
 def test_a_daemon_that_is_open_to_strangers(start_daemon: StartDaemon, tmp_path: Path, flags: tuple[str, ...]) -> None:
-    """It starts only if it is told that this is meant."""
+    """A daemon on a public address starts without TLS or without authentication only with --insecure."""
     given = serve_flags(keys("server", tmp_path, "--host", "127.0.0.1"))
     keys("token", tmp_path, "alice", "--role", "run")
     chosen = [*(given[4:] if "access" in flags else ()), *(given[:4] if "tls" in flags else ())]
@@ -103,7 +103,7 @@ def test_a_daemon_that_is_open_to_strangers(start_daemon: StartDaemon, tmp_path:
 
 @pytest.mark.parametrize("name", ["ca", "ca-key", "alice-key"])
 def test_names_of_other_files(tmp_path: Path, name: str) -> None:
-    """A certificate takes the place of no authority and of no key, whatever may be replaced."""
+    """A certificate never overwrites an authority or a key, even with the option to replace files."""
     for client in ("alice", name):
         written = {path.name: path.read_bytes() for path in tmp_path.glob("*.pem")}
         arguments = ["keys", "client", str(tmp_path), client, "--role", "run", "--replace"]
@@ -132,7 +132,7 @@ with only_writer_of(folder):
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_crash_while_a_token_is_replaced(tmp_path: Path, when: str) -> None:
-    """Whichever token is there is known, and those that may have it go on; the next attempt tidies up."""
+    """After a crash both the old and the new token work, and the next replacement cleans up."""
     keys("token", tmp_path, "alice", "--role", "run")
     keys("token", tmp_path, "bob", "--role", "run")
     former = (tmp_path / "alice.token").read_bytes()
@@ -155,7 +155,7 @@ def identity_of(folder: Path, token: bytes) -> Identity:
 
 @pytest.mark.slow
 def test_many_at_once(tmp_path: Path) -> None:
-    """No line of one process is lost to another."""
+    """Concurrent processes lose no line of each other."""
     names = [f"client-{number}" for number in range(6)]
     command = [sys.executable, "-m", "nnrt_device_service", "keys", "token", str(tmp_path)]
     processes = [

@@ -16,7 +16,7 @@ FLOAT32 = DataType.FLOAT32
 
 
 class Net:
-    """A graph under construction; tensors are numbers."""
+    """Graph under construction; the methods take and return indices of tensors."""
 
     def __init__(self, layout: Format = Format.NHWC, seed: int = 0) -> None:
         self.layout = layout
@@ -43,7 +43,10 @@ class Net:
         return self.constant(self.random.standard_normal(shape).astype(np.float32))
 
     def op(self, node_type: NodeType, *inputs: int, outputs: Sequence[TensorSpec] = (), **attrs: Any) -> int:
-        """A node; its first output, of which only the rank must be known to be given."""
+        """Add a node, and return the index of its first output.
+
+        Without `outputs` the node has one output, whose shape is inferred. A given spec needs the right rank only.
+        """
         declared = outputs or [self._inferred(node_type, inputs, attrs)]
         made = [self._tensor(spec) for spec in declared]
         self.nodes.append(Node(node_type, inputs, tuple(made), attrs))

@@ -1,4 +1,4 @@
-"""The ways in which the tests of the ONNX Runtime backend lower and run graphs."""
+"""Helpers of the ONNX Runtime backend's tests: lower graphs, and run them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -46,18 +46,18 @@ def require_close(actual: Sequence[AnyArray], wanted: Sequence[AnyArray], rtol: 
 
 
 def lowered(graph: Graph, *engine: IntegerTypes, float16: bool = False) -> Lowered:
-    """Of the types of integers that the processor takes, if any are given."""
+    """Lower a graph, for a processor with these integer types if any are given."""
     return lower(inferred_graph(graph), Kernels(CPU, *engine, computes_float16=float16), float16=float16)
 
 
 def optimized(graph: Graph) -> Any:
-    """The ONNX model that ONNX Runtime's optimizations make."""
+    """Return the ONNX model after ONNX Runtime's optimizations."""
     _, _, model, _ = (bytes(part.data) for part in prepare(graph).export())
     return onnx.load_from_string(model)
 
 
 def run_lowered(made: Lowered, *inputs: AnyArray) -> list[AnyArray]:
-    """The outputs of a model that was lowered, as ONNX Runtime computes it exactly on this processor."""
+    """Run a lowered model in ONNX Runtime, with the integer kernels that are exact on this processor."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     for key, value in integer_kernels(features()).entries.items():

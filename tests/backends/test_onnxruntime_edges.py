@@ -11,7 +11,7 @@ from net import Net
 from nnrt_backend_onnxruntime.backend import OnnxRuntimeBackend
 from nnrt_backend_onnxruntime.providers import ProviderDevice
 from numpy.typing import NDArray
-from operators.single_node import Pair, graph_of, of, spec, without_dims
+from operators.single_node import Pair, array_of, graph_of, spec, without_dims
 from operators.tolerances import require_close
 
 from nnrt_client.conformance import Case, Level, cases
@@ -122,10 +122,10 @@ def test_updates_of_the_same_place_are_all_counted() -> None:
     """Many, so that threads would share them."""
     count = 1 << 18
     places = np.arange(count, dtype="i4").reshape(-1, 1) % 4
-    (y,) = compute(N.SCATTER_ND, [places, np.ones((count, 2), "f4"), of(5, 2, dtype="i4")], {}, 0, 1)
+    (y,) = compute(N.SCATTER_ND, [places, np.ones((count, 2), "f4"), array_of(5, 2, dtype="i4")], {}, 0, 1)
     assert y.tolist() == [[count / 4] * 2] * 4 + [[0, 0]]
     places, values = np.zeros((count, 2), "i4"), np.arange(count, dtype="i4")
-    (y,) = compute(N.SPARSE_TO_DENSE, [places, values, of(1, 2, dtype="i4")], {}, 0, 1)
+    (y,) = compute(N.SPARSE_TO_DENSE, [places, values, array_of(1, 2, dtype="i4")], {}, 0, 1)
     assert y.tolist() == [[count - 1, 0]]
 
 
@@ -133,15 +133,15 @@ def test_updates_of_the_same_place_are_all_counted() -> None:
 @pytest.mark.parametrize(
     ("node_type", "arrays", "at"),
     [
-        (N.GATHER, [of([1, 2], [3, 4]), of(0, -1, dtype="i4"), of(0, dtype="i4")], 1),
-        (N.GATHER, [of([1, 2], [3, 4]), of(2, dtype="i8"), of(0, dtype="i4")], 1),
-        (N.GATHER_ND, [of([1, 2], [3, 4]), of([0, -1], dtype="i4")], 1),
-        (N.GATHER_ND, [of([1, 2], [3, 4]), of([0, 2], dtype="i8")], 1),
+        (N.GATHER, [array_of([1, 2], [3, 4]), array_of(0, -1, dtype="i4"), array_of(0, dtype="i4")], 1),
+        (N.GATHER, [array_of([1, 2], [3, 4]), array_of(2, dtype="i8"), array_of(0, dtype="i4")], 1),
+        (N.GATHER_ND, [array_of([1, 2], [3, 4]), array_of([0, -1], dtype="i4")], 1),
+        (N.GATHER_ND, [array_of([1, 2], [3, 4]), array_of([0, 2], dtype="i8")], 1),
         # Inside, if positions were only counted.
-        (N.SCATTER_ND, [of([0, 3], dtype="i4"), of(1), of(2, 3, dtype="i4")], 0),
-        (N.SCATTER_ND, [of([1, -1], dtype="i8"), of(1), of(2, 3, dtype="i4")], 0),
-        (N.SPARSE_TO_DENSE, [of([0, 3], dtype="i8"), of(1), of(2, 3, dtype="i4")], 0),
-        (N.SPARSE_TO_DENSE, [of([1, -1], dtype="i4"), of(1), of(2, 3, dtype="i4")], 0),
+        (N.SCATTER_ND, [array_of([0, 3], dtype="i4"), array_of(1), array_of(2, 3, dtype="i4")], 0),
+        (N.SCATTER_ND, [array_of([1, -1], dtype="i8"), array_of(1), array_of(2, 3, dtype="i4")], 0),
+        (N.SPARSE_TO_DENSE, [array_of([0, 3], dtype="i8"), array_of(1), array_of(2, 3, dtype="i4")], 0),
+        (N.SPARSE_TO_DENSE, [array_of([1, -1], dtype="i4"), array_of(1), array_of(2, 3, dtype="i4")], 0),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
@@ -159,7 +159,7 @@ def test_integers_of_64_bits_are_compared_whole(values: list[int]) -> None:
     for x, y in ((a, b), (b, a), (a, b[:1])):
         np.testing.assert_array_equal(compute(N.MAXIMUM, [x, y], {}, 0, 1)[0], b)
         np.testing.assert_array_equal(compute(N.MINIMUM, [x, y], {}, 0, 1)[0], a)
-    row, axis = np.where(np.arange(count) == 4, high, low), of(0, dtype="i4")
+    row, axis = np.where(np.arange(count) == 4, high, low), array_of(0, dtype="i4")
     assert compute(N.REDUCE_FUSION, [row, axis], {"mode": ReduceMode.MAX}, 0)[0].item() == high
     assert compute(N.REDUCE_FUSION, [-1 - row, axis], {"mode": ReduceMode.MIN}, 0)[0].item() == -1 - high
     image = np.stack([row, a]).reshape(1, 3, 3, 2)
@@ -184,7 +184,7 @@ def test_integers_of_64_bits_are_compared_whole(values: list[int]) -> None:
 def test_windows_that_onnx_has_no_kernel_for(
     layout: Format, dtype: str, attrs: dict[str, float], wanted: list[float]
 ) -> None:
-    x = of(1, 2, 3, dtype=dtype).reshape((1, 1, 1, 3) if layout is Format.NHWC else (1, 3, 1, 1))
+    x = array_of(1, 2, 3, dtype=dtype).reshape((1, 1, 1, 3) if layout is Format.NHWC else (1, 3, 1, 1))
     graph = graph_of(N.LRN, [(spec(x.shape, data_type_of(x.dtype), layout), None)], {"depth_radius": 1, **attrs})
     (y,) = BACKEND.prepare(graph, ModelConfig(), lambda _: None).run([x], Cancellation())
     require_close(y, np.array(wanted, dtype).reshape(x.shape))
@@ -199,7 +199,7 @@ def test_standardized_images_of_any_size(layout: Format) -> None:
         shape[axis] = -1
     ones, zeros = (net.constant(np.full(3, number, np.float32)) for number in (1, 0))
     y = net.op(N.INSTANCE_NORM, net.input(*shape), ones, zeros)
-    total = net.op(N.REDUCE_FUSION, net.op(N.ABS, y), net.constant(of(*pixels, dtype="i4")), mode=ReduceMode.SUM)
+    total = net.op(N.REDUCE_FUSION, net.op(N.ABS, y), net.constant(array_of(*pixels, dtype="i4")), mode=ReduceMode.SUM)
     model = BACKEND.prepare(net.graph(y, total), ModelConfig(), lambda _: None)
     x = np.random.default_rng(0).standard_normal((2, 3, 3, 3)).astype(np.float32)
     wanted = (x - x.mean(pixels, keepdims=True)) / x.std(pixels, keepdims=True)
@@ -221,7 +221,7 @@ def test_no_channels_in_groups() -> None:
 
 
 def test_a_window_beyond_all_channels() -> None:
-    x, attrs = of(1, 2, 3).reshape(1, 1, 1, 3), {"depth_radius": 2**62, "bias": 2.0, "beta": 1.0}
+    x, attrs = array_of(1, 2, 3).reshape(1, 1, 1, 3), {"depth_radius": 2**62, "bias": 2.0, "beta": 1.0}
     np.testing.assert_allclose(compute(N.LRN, [x], attrs, 0)[0].reshape(3), [1 / 16, 2 / 16, 3 / 16], rtol=1e-6)
     (support,) = BACKEND.supported(graph_of(N.LRN, [without_dims((spec(x.shape), None), 3)], attrs))
     assert "channels whose number is not known" in support.reason
@@ -232,7 +232,7 @@ def test_elements_without_scale_stand_for_zero(node_type: NodeType, shape: tuple
     x = replace(spec(shape, DataType.INT8), quant=(QuantParam(0.0, 0),))
     y = replace(x, quant=(QuantParam(0.25, 1),))
     model = BACKEND.prepare(graph_of(node_type, [(x, None)], {}, y), ModelConfig(), lambda _: None)
-    elements = of(5, -128, 0, 127, dtype="i1")[: int(np.prod(shape))].reshape(shape)
+    elements = array_of(5, -128, 0, 127, dtype="i1")[: int(np.prod(shape))].reshape(shape)
     np.testing.assert_array_equal(model.run([elements], Cancellation())[0], np.full(shape, wanted))
 
 
@@ -250,12 +250,12 @@ def test_elements_without_scale_stand_for_zero(node_type: NodeType, shape: tuple
 )
 def test_detections(attrs: dict[str, Any], wanted: list[float], regular: bool) -> None:
     """Four boxes of one class, their anchors; 1 and 2 overlap by 3/5, 0 has no area. A score may be the threshold."""
-    boxes, scores = np.zeros((1, 4, 4), "f4"), of([[0.9], [0.5], [0.75], [0.25]])
-    anchors = of([4, 4, 0, 2], [1, 1, 2, 2], [1, 1.5, 2, 2], [8, 8, 2, 2])
+    boxes, scores = np.zeros((1, 4, 4), "f4"), array_of([[0.9], [0.5], [0.75], [0.25]])
+    anchors = array_of([4, 4, 0, 2], [1, 1, 2, 2], [1, 1.5, 2, 2], [8, 8, 2, 2])
     common = {"scale": (1.0,) * 4, "num_classes": 1, "nms_io_u_threshold": 0.5, "max_detections": 4}
     every = {**common, **attrs, "use_regular_nms": regular}
     corners, _, found, count = compute(N.DETECTION_POST_PROCESS, [boxes, scores, anchors], every, 0, 1, 2)
-    np.testing.assert_array_equal(found, of(wanted))
+    np.testing.assert_array_equal(found, array_of(wanted))
     assert count == np.count_nonzero(wanted)
     assert corners.shape == (1, len(wanted), 4)
 
@@ -273,10 +273,10 @@ def test_detections_among_no_boxes() -> None:
 @pytest.mark.parametrize(
     ("node_type", "arrays", "attrs"),
     [
-        (N.ONE_HOT, [of(1, dtype="i4"), of(2**28, dtype="i4"), of(7), of(8)], {}),
-        (N.RANGE, [of(1)], {"limit": 2**28}),
-        (N.FILL, [of(7), of(2**14, 2**14, dtype="i4")], {}),
-        (N.SCATTER_ND, [of([0], dtype="i4"), of(7), of(2**28, dtype="i4")], {}),
+        (N.ONE_HOT, [array_of(1, dtype="i4"), array_of(2**28, dtype="i4"), array_of(7), array_of(8)], {}),
+        (N.RANGE, [array_of(1)], {"limit": 2**28}),
+        (N.FILL, [array_of(7), array_of(2**14, 2**14, dtype="i4")], {}),
+        (N.SCATTER_ND, [array_of([0], dtype="i4"), array_of(7), array_of(2**28, dtype="i4")], {}),
         (N.RESIZE, [np.zeros((1, 2, 2, 1), "f4")], {"new_height": 2**14, "new_width": 2**14}),
         (N.RESIZE, [np.zeros((1, 2, 2, 1), "f8")], {"new_height": 2**28, "new_width": 1}),
     ],

@@ -1,4 +1,4 @@
-"""What the backend of ONNX Runtime says of nodes that it runs otherwise than asked."""
+"""Notes of the ONNX Runtime backend about nodes that it runs otherwise than asked."""
 
 import numpy as np
 from daemon_process import DaemonProcess
@@ -9,7 +9,7 @@ NOTE = "FLOAT16 is computed in FLOAT32, and rounded where it leaves the model"
 
 
 def test_float16_on_a_processor(onnxruntime_daemon: DaemonProcess) -> None:
-    """What only moves numbers computes nothing."""
+    """A node that only moves elements gets no note, because it computes nothing."""
     model = Model()
     half, single = model.input((2, 3), DataType.FLOAT16), model.input((2, 3))
     outputs = [

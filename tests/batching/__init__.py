@@ -1,1 +1,1 @@
-"""Runs of several clients that daemons compute together."""
+"""Tests of batching: the daemon computes runs of several clients together."""

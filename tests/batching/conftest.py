@@ -1,4 +1,4 @@
-"""A daemon whose device is held until all runs of a test wait for it."""
+"""Fixture: a daemon whose only slot is occupied until a test has queued all its runs."""
 
 import os
 import re
@@ -29,7 +29,7 @@ Rows = NDArray[np.float32]
 
 
 def dense_model(seed: int = 0) -> Model:
-    """Two dense layers, whose rows are computed apart."""
+    """Build two dense layers, which compute each row independently."""
     rng = np.random.default_rng(seed)
     model = Model()
     x = model.input((-1, IN), name="x")
@@ -45,12 +45,12 @@ def dense_model(seed: int = 0) -> Model:
 
 
 def rows(seed: int, count: int = 1) -> Rows:
-    """Inputs of a run of that model."""
+    """Return random inputs of a run of `dense_model`."""
     return np.random.default_rng(seed).standard_normal((count, IN), np.float32)
 
 
-class Held:
-    """A daemon with one slot, which a run has until `open` is called."""
+class BlockableDaemon:
+    """Daemon with one slot, which a blocked run occupies from `hold` until `open`."""
 
     def __init__(self, daemon: DaemonProcess, gate: Path, settings: Settings, stack: ExitStack) -> None:
         self.daemon = daemon
@@ -68,7 +68,7 @@ class Held:
         priority: Priority = Priority.NONE,
         settings: Settings | None = None,
     ) -> Executor:
-        """A session of its own with a model."""
+        """Open a session, build a model in it, and return its executor."""
         runtime = self._stack.enter_context(Runtime([self.daemon.address], settings or self.settings))
         compilation = self._stack.enter_context(Compilation(model(), runtime.device()))
         compilation.set_batching(batching)
@@ -76,29 +76,29 @@ class Held:
         compilation.build()
         executor = self._stack.enter_context(Executor(compilation))
         if model is not identity_model:
-            executor.run_sync([rows(0)])  # After which there is a plan for runs of one row.
+            executor.run_sync([rows(0)])  # Later runs of one row need no new description.
         return executor
 
     @property
     def load(self) -> DeviceLoad:
-        """What is on the device, and waits for it."""
+        """The device's running and queued runs."""
         load = self._observer.counters().load
         assert load is not None
         return load
 
     def await_load(self, running: int, queued: int) -> None:
-        """Wait until so many runs are on the device, and so many wait for it."""
+        """Wait until the device has this many running and queued runs."""
         until(lambda: (self.load.running, self.load.queued) == (running, queued), lambda: self.load)
 
     def hold(self) -> None:
-        """Have a run on the device until `open`."""
+        """Submit a run that occupies the device until `open`."""
         executor = self.client(None, identity_model)
         self._holder = executor.submit([np.full(1, WAITS, np.float32)])
         self.await_load(running=1, queued=0)
         self._computed_before = len(self._computed())
 
     def submitted(self, runs: Sequence[tuple[Executor, Rows]], timeout_ms: int | None = LONG_MS) -> list[Future[Any]]:
-        """Begin runs, each of which waits for the device when the next begins."""
+        """Submit runs one by one, waiting until each is queued before the next; return their futures."""
         futures: list[Future[Any]] = []
         queued = self.load.queued
         for executor, inputs in runs:
@@ -107,40 +107,42 @@ class Held:
         return futures
 
     def open(self) -> None:
-        """Let go of the device."""
+        """Let the run that occupies the device end."""
         self._gate.write_bytes(b"")
         if self._holder is not None:
             self._holder.result(DEADLINE_S)
 
     def computed(self) -> list[int]:
-        """The rows of the runs that the device has computed since it was held, in order."""
+        """Return the number of rows of each batch that the device has computed since `hold`, in order."""
         return self._computed()[self._computed_before :]
 
     def _computed(self) -> list[int]:
         return [int(rows) for rows in re.findall(r"computes (\d+) rows", self.daemon.log())]
 
 
-Hold = Callable[..., Held]
+StartBlockable = Callable[..., BlockableDaemon]
 
 
 @pytest.fixture(params=[True, False], ids=["local", "grpc"])
-def held(request: pytest.FixtureRequest, start_daemon: StartDaemon, tmp_path: Path) -> Iterator[Hold]:
-    """Starts daemons that are held, with flags of a test, for clients on each carrier."""
+def start_blockable(
+    request: pytest.FixtureRequest, start_daemon: StartDaemon, tmp_path: Path
+) -> Iterator[StartBlockable]:
+    """Yield a function that starts a daemon whose device is held, once for each transport."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     with ExitStack() as stack:
 
-        def start(*flags: str, inner: str = "reference", settings: Settings | None = None) -> Held:
+        def start(*flags: str, inner: str = "reference", settings: Settings | None = None) -> BlockableDaemon:
             options = "--option", f"gate={gate}", "--option", f"inner={inner}"
             daemon = start_daemon("--backend", "joined", *options, "--concurrent-runs", "1", *flags)
-            return Held(daemon, gate, replace(settings or Settings(), share_memory=request.param), stack)
+            return BlockableDaemon(daemon, gate, replace(settings or Settings(), share_memory=request.param), stack)
 
         yield start
 
 
 @contextmanager
 def alone(daemon: DaemonProcess) -> Iterator[Executor]:
-    """A session whose runs are computed alone."""
+    """Yield an executor whose runs aren't batched."""
     with Runtime([daemon.address]) as runtime, Compilation(dense_model(), runtime.device()) as compilation:
         compilation.build()
         with Executor(compilation) as executor:

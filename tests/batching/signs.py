@@ -1,3 +1,3 @@
-"""Numbers among the inputs of a run by which a test tells the backend `joined` what to do with it."""
+"""Input values by which a test tells the backend `joined` to wait or to fail."""
 
 WAITS, FAILS = 777.0, -666.0

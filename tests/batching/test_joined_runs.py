@@ -14,7 +14,7 @@ import warm
 from access.conftest import Access
 from waiting import until
 
-from batching.conftest import DEADLINE_S, IN, LONG_MS, Hold, alone, dense_model, rows
+from batching.conftest import DEADLINE_S, IN, LONG_MS, StartBlockable, alone, dense_model, rows
 from batching.signs import FAILS, WAITS
 from nnrt_client import Batches, Batching, Compilation, Executor, Priority, Runtime, TimedOut, UnavailableDevice
 
@@ -22,9 +22,9 @@ TESTS = Path(__file__).parent.parent
 
 
 @pytest.mark.parametrize("inner", ["reference", "onnxruntime"])
-def test_answers_are_those_of_runs_alone(held: Hold, inner: str) -> None:
+def test_answers_are_those_of_runs_alone(start_blockable: StartBlockable, inner: str) -> None:
     """Of eight sessions with one run each, and one with several rows."""
-    device = held(inner=inner)
+    device = start_blockable(inner=inner)
     clients = [device.client() for _ in range(8)]
     inputs = [rows(seed, count=1 + seed % 3) for seed in range(8)]
     device.hold()
@@ -39,8 +39,8 @@ def test_answers_are_those_of_runs_alone(held: Hold, inner: str) -> None:
             np.testing.assert_allclose(answer, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_no_more_rows_than_asked(held: Hold) -> None:
-    device = held()
+def test_no_more_rows_than_asked(start_blockable: StartBlockable) -> None:
+    device = start_blockable()
     clients = [device.client(Batching(max_size=4)) for _ in range(3)]
     device.hold()
     futures = device.submitted([(clients[number % 3], rows(number, 1 + number % 2)) for number in range(6)])
@@ -52,9 +52,9 @@ def test_no_more_rows_than_asked(held: Hold) -> None:
     assert len(device.computed()) < 6
 
 
-def test_one_that_fails_among_others(held: Hold) -> None:
+def test_one_that_fails_among_others(start_blockable: StartBlockable) -> None:
     """It alone fails; the others are computed again, each alone."""
-    device = held()
+    device = start_blockable()
     good, bad = device.client(), device.client()
     device.hold()
     futures = device.submitted([(good, rows(1)), (bad, np.full((1, IN), FAILS, np.float32)), (good, rows(2))])
@@ -67,8 +67,8 @@ def test_one_that_fails_among_others(held: Hold) -> None:
     assert sorted(device.computed()[1:]) == [1, 1, 1]
 
 
-def test_one_that_is_cancelled_among_others(held: Hold) -> None:
-    device = held()
+def test_one_that_is_cancelled_among_others(start_blockable: StartBlockable) -> None:
+    device = start_blockable()
     clients = [device.client() for _ in range(3)]
     device.hold()
     futures = device.submitted([(client, rows(seed)) for seed, client in enumerate(clients)])
@@ -81,9 +81,9 @@ def test_one_that_is_cancelled_among_others(held: Hold) -> None:
     assert device.computed() == [2]
 
 
-def test_one_whose_time_is_over_among_others(held: Hold) -> None:
+def test_one_whose_time_is_over_among_others(start_blockable: StartBlockable) -> None:
     """It ends while the device is held, and never begins."""
-    device = held()
+    device = start_blockable()
     patient, hasty = device.client(), device.client()
     device.hold()
     (first,) = device.submitted([(patient, rows(1))])
@@ -96,8 +96,8 @@ def test_one_whose_time_is_over_among_others(held: Hold) -> None:
     assert device.computed() == [1]
 
 
-def test_sessions_of_another_model_are_not_joined(held: Hold) -> None:
-    device = held()
+def test_sessions_of_another_model_are_not_joined(start_blockable: StartBlockable) -> None:
+    device = start_blockable()
     one, other = device.client(), device.client(model=lambda: dense_model(seed=1))
     device.hold()
     futures = device.submitted([(one, rows(1)), (other, rows(2)), (one, rows(3)), (other, rows(4))])
@@ -107,8 +107,8 @@ def test_sessions_of_another_model_are_not_joined(held: Hold) -> None:
     assert sorted(device.computed()) == [2, 2]
 
 
-def test_clients_that_ask_for_nothing_run_alone(held: Hold) -> None:
-    device = held()
+def test_clients_that_ask_for_nothing_run_alone(start_blockable: StartBlockable) -> None:
+    device = start_blockable()
     clients = [device.client(None) for _ in range(3)]
     device.hold()
     futures = device.submitted([(client, rows(1)) for client in clients])
@@ -118,8 +118,8 @@ def test_clients_that_ask_for_nothing_run_alone(held: Hold) -> None:
     assert device.computed() == [1, 1, 1]
 
 
-def test_the_operator_has_all_joined_that_can_be(held: Hold) -> None:
-    device = held("--batch", "16")
+def test_the_operator_has_all_joined_that_can_be(start_blockable: StartBlockable) -> None:
+    device = start_blockable("--batch", "16")
     clients = [device.client(None) for _ in range(3)]
     device.hold()
     futures = device.submitted([(client, rows(1)) for client in clients])
@@ -129,9 +129,9 @@ def test_the_operator_has_all_joined_that_can_be(held: Hold) -> None:
     assert device.computed() == [3]
 
 
-def test_high_goes_first_and_takes_others_along(held: Hold) -> None:
+def test_high_goes_first_and_takes_others_along(start_blockable: StartBlockable) -> None:
     """Of a batch that has no room for all."""
-    device = held("--priority-ageing-s", "600")
+    device = start_blockable("--priority-ageing-s", "600")
     batching = Batching(max_size=2)
     low, high = device.client(batching, priority=Priority.LOW), device.client(batching, priority=Priority.HIGH)
     device.hold()
@@ -147,9 +147,9 @@ def test_high_goes_first_and_takes_others_along(held: Hold) -> None:
     assert device.computed() == [2, 2]
 
 
-def test_runs_of_several_rows_with_other_sizes_beside_them(held: Hold) -> None:
+def test_runs_of_several_rows_with_other_sizes_beside_them(start_blockable: StartBlockable) -> None:
     """One that is larger than a batch runs alone."""
-    device = held()
+    device = start_blockable()
     client = device.client(Batching(max_size=2))
     device.hold()
     futures = device.submitted([(client, rows(1, 5)), (client, rows(2)), (client, rows(3))])
@@ -158,8 +158,8 @@ def test_runs_of_several_rows_with_other_sizes_beside_them(held: Hold) -> None:
     assert device.computed() == [5, 2]
 
 
-def test_batches_are_counted(held: Hold) -> None:
-    device = held()
+def test_batches_are_counted(start_blockable: StartBlockable) -> None:
+    device = start_blockable()
     clients = [device.client() for _ in range(3)]
     device.hold()
     futures = device.submitted([(client, rows(1)) for client in clients])
@@ -170,11 +170,11 @@ def test_batches_are_counted(held: Hold) -> None:
 
 
 @pytest.mark.parametrize("whose, batches", [("identity", [1, 1]), ("identities", [2])])
-def test_identities(held: Hold, tmp_path: Path, whose: str, batches: list[int]) -> None:
+def test_identities(start_blockable: StartBlockable, tmp_path: Path, whose: str, batches: list[int]) -> None:
     """Runs of two are computed together only where the operator says so."""
     access = Access(tmp_path)
     ada, bob = access.add("ada", "administer"), access.add("bob", "compile")
-    device = held("--access", str(access.path), "--batch-across", whose, settings=ada)
+    device = start_blockable("--access", str(access.path), "--batch-across", whose, settings=ada)
     bobs = replace(device.settings, token_file=bob.token_file)
     clients = [device.client(), device.client(settings=bobs)]
     device.hold()
@@ -185,9 +185,9 @@ def test_identities(held: Hold, tmp_path: Path, whose: str, batches: list[int]) 
     assert device.computed() == batches
 
 
-def test_runs_that_one_thread_finds_in_several_connections(held: Hold) -> None:
+def test_runs_that_one_thread_finds_in_several_connections(start_blockable: StartBlockable) -> None:
     """On one host they need not wait for the device to be computed together."""
-    device = held()
+    device = start_blockable()
     clients = [device.client() for _ in range(6)]
     if not device.settings.share_memory:
         pytest.skip("over gRPC each stream has a thread")
@@ -212,8 +212,8 @@ def test_runs_that_one_thread_finds_in_several_connections(held: Hold) -> None:
             np.testing.assert_allclose(answer, executor.run_sync([rows(seed)])[0], rtol=1e-5, atol=1e-5)
 
 
-def test_a_client_that_is_killed_among_others(held: Hold) -> None:
-    device = held("--lease-s", "0")
+def test_a_client_that_is_killed_among_others(start_blockable: StartBlockable) -> None:
+    device = start_blockable("--lease-s", "0")
     client = device.client()
     device.hold()
     command = [sys.executable, "-m", "batching.waiting_client", device.daemon.address]
@@ -227,9 +227,9 @@ def test_a_client_that_is_killed_among_others(held: Hold) -> None:
     assert device.computed() == [1]
 
 
-def test_what_failed_together_waits_for_nobody(held: Hold) -> None:
+def test_what_failed_together_waits_for_nobody(start_blockable: StartBlockable) -> None:
     """Each is made again alone, and does not wait for others once more, whom it would be computed with."""
-    device = held()
+    device = start_blockable()
     batching = Batching(max_size=2, max_delay_us=500_000)
     good, bad = device.client(batching), device.client(batching)
     before = len(device.computed())
@@ -240,9 +240,9 @@ def test_what_failed_together_waits_for_nobody(held: Hold) -> None:
     assert device.computed()[before:] == [2, 1, 1]
 
 
-def test_a_model_that_is_released_while_others_run_with_it(held: Hold) -> None:
+def test_a_model_that_is_released_while_others_run_with_it(start_blockable: StartBlockable) -> None:
     """The one who came first leaves; the run of both goes on with what it began with."""
-    device = held(inner="onnxruntime")
+    device = start_blockable(inner="onnxruntime")
     batching = Batching(max_size=2, max_delay_us=500_000)
     stays = device.client(batching)
     with (

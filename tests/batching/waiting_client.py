@@ -1,4 +1,7 @@
-"""A client whose run waits for the device until it is killed: `python -m batching.waiting_client ADDRESS`."""
+"""Client program whose run waits for the device until the client is killed.
+
+Usage: `python -m batching.waiting_client ADDRESS`
+"""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""C programs: compiled against the library that the package has, and run as processes of their own."""
+"""Fixtures that compile C programs against the package's shared library, and run them as processes."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ Compiled = Callable[..., Path]
 
 @pytest.fixture(scope="session")
 def compiler() -> str:
-    """The command of a C compiler, for whom there is the library."""
+    """Return the command of the C compiler; skip the test if there is none."""
     found = shutil.which(os.environ.get("CC", "cc"))
     if found is None:
         pytest.skip("no C compiler is here")
@@ -31,7 +31,7 @@ def compiler() -> str:
 
 @pytest.fixture(scope="session")
 def compiled(compiler: str, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    """Compiles a source with the library, once; no warning passes."""
+    """Return a function that compiles a source against the library, once, with warnings as errors."""
     folder, made = tmp_path_factory.mktemp("c"), dict[tuple[str, ...], Path]()
 
     def compiled_of(source: Path, *flags: str) -> Path:
@@ -57,13 +57,13 @@ def _compiler_of_cpp() -> str:
 
 
 def environment(*addresses: str) -> dict[str, str]:
-    """What a program needs to find this Python and these devices."""
+    """Return environment variables with which a program finds this Python and these devices."""
     return {**os.environ, "NNRT_DEVICES": ",".join(addresses), "NNRT_PYTHON": sys.executable}
 
 
 @pytest.fixture
 def run(shared_daemon: DaemonProcess) -> Program:
-    """Runs a program with the device of a daemon, and gives what it has said and its code."""
+    """Return a function that runs a program on the shared daemon's device, and returns its output and exit code."""
 
     def start(program: Path, *arguments: object) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(

@@ -1,4 +1,4 @@
-"""Programs in C, through real daemons: what they compute, and how they end."""
+"""C programs on real daemons: their results, and their ends."""
 
 import os
 import re
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 PROGRAMS = Path(__file__).parent / "programs"
 HEADERS = INCLUDE / "neural_network_runtime"
 EXAMPLES = REPOSITORY / "examples" / "c"
-# Errors of memory end the program with a report. What Python itself keeps to the end is no leak of ours.
+# Memory errors end the program with a report. Leaks aren't checked: Python itself keeps memory until the end.
 SANITIZED = ("-std=gnu11", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 
@@ -36,7 +36,7 @@ def test_asynchronous_runs_of_threads(compiled: Compiled, run: Program) -> None:
 
 
 def test_forks(compiled: Compiled, run: Program) -> None:
-    """Before the first call a child computes; after it every run fails there, and the parent goes on."""
+    """A child forked before the first call can run models; one forked after it gets errors, and the parent goes on."""
     ended = run(compiled(PROGRAMS / "forks.c"))
     assert (ended.stdout, ended.returncode) == ("0 0 14\n", 0)
 
@@ -70,7 +70,7 @@ def test_each_thread_has_its_last_error(compiled: Compiled, run: Program) -> Non
     ("how", "said"), [("global", "7 0 ended 7\n"), ("local", "7 0 ended 7\n"), ("late", "late 7\n")]
 )
 def test_a_program_with_an_interpreter(compiled: Compiled, run: Program, how: str, said: str) -> None:
-    """What it has in `__main__` stays, two threads may begin at once, it may fork, and end its interpreter."""
+    """A program with its own Python interpreter keeps its `__main__`, may call from two threads, fork, and finalize."""
     libpython = Path(sysconfig.get_config_var("LIBDIR"), sysconfig.get_config_var("INSTSONAME"))
     if not sysconfig.get_config_var("Py_ENABLE_SHARED"):
         pytest.skip("this Python has no shared library")
@@ -84,8 +84,7 @@ def test_a_library_that_is_unloaded(compiled: Compiled, run: Program) -> None:
 
 
 def test_what_is_left_alone(compiled: Compiled) -> None:
-    """Handlers of signals, whatever the environment says, the mask, and the locale; SIGPIPE doesn't end a program whose
-    daemon has died."""
+    """The library changes no signal handler, signal mask or locale; SIGPIPE doesn't end a program whose daemon died."""
     daemon = DaemonProcess()
     try:
         with subprocess.Popen(
@@ -133,7 +132,7 @@ def test_no_errors_of_memory(compiled: Compiled, run: Program, program: str, mon
 
 
 def test_the_death_of_a_daemon(compiled: Compiled) -> None:
-    """Each run under way is told of it once."""
+    """Each run in flight gets exactly one callback about the death."""
     daemon = DaemonProcess("--backend", "slow")
     try:
         process = subprocess.Popen(
@@ -152,8 +151,7 @@ def test_the_death_of_a_daemon(compiled: Compiled) -> None:
 def test_the_network_of_the_demo(
     compiled: Compiled, run: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As many digits are right as for the same network in Python, compiled and from the cache, whose name may have any
-    bytes in any locale."""
+    """The C program classifies the digits as well as Python; a cache's name may have any bytes in any locale."""
     data, cache = tmp_path / "digits.bin", tmp_path / os.fsdecode(b"cach\xc3\xa9 \xff")
     monkeypatch.setenv("LC_ALL", "C")
     subprocess.run([sys.executable, EXAMPLES / "digits_data.py", data], check=True, timeout=DEADLINE_S)
@@ -183,7 +181,7 @@ def test_an_interpreter_here_or_in_path(
 
 
 def test_no_interpreter(compiled: Compiled, tmp_path: Path) -> None:
-    """The first call says so once, and nnrt_last_error each time."""
+    """The first call prints the problem once, and nnrt_last_error returns it after every call."""
     (empty := tmp_path / "empty").mkdir()
     venv.create(empty)
     program = compiled(EXAMPLES / "add.c")

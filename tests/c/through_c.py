@@ -1,7 +1,8 @@
-"""`pytest -p through_c`: the functions of `nnrt_client.oh_nn` are those of the shared library, called as C calls them.
+"""Plugin `pytest -p through_c`: the tests call the C library through `nnrt_client.oh_nn`.
 
-So every case of tests/oh_nn is one of the library's, too. Handles stay those of Python, whose addresses C has; what no
-C program can say, such as a text in the place of a number, makes a test skip.
+The plugin replaces each function of `nnrt_client.oh_nn` by one that calls the C function of that name, so that every
+case of tests/oh_nn also tests the library. Handles stay Python objects, and C gets their addresses. A test skips if it
+passes a value that no C program can pass, such as a text for a number.
 """
 
 import ctypes
@@ -36,18 +37,18 @@ from nnrt_client.c.parameters import (
 from nnrt_client.c_interface.handles import Handle, OH_NN_Memory
 
 Raw = list[Any]
-# Where handles were, by their identities, for those that have been destroyed, too; and what C knows as user data.
+# Addresses of handles by their Python ids, also of destroyed handles; and user data by the number that C passes on.
 _known: dict[int, int] = {}
 _user_data: dict[int, Any] = {}
-# Arrays of tensors, by the handles in them: a callback gets what its run was given.
+# Lists of tensors by their handles: a callback gets the list that its run got.
 _arrays: dict[tuple[int | None, ...], Any] = {}
-# Functions that C may call, and buffers that it may use, as long as the process lives.
+# Callbacks and buffers that C may use until the process ends.
 _functions: list[Any] = []
 _buffers: list[Any] = []
 
 
 class NotInC(Exception):
-    """No C program can say this."""
+    """Raised for a value that no C program can pass."""
 
 
 class UInt32Array(ctypes.Structure):
@@ -77,14 +78,14 @@ def address_of(handle: Any) -> int | None:
     if handle is None:
         return None
     if not isinstance(handle, Handle):
-        return 0x10  # Whatever it is, it is no handle.
+        return 0x10  # An invalid handle.
     if type(handle).find(handle) is not None:
         _known[id(handle)] = addresses.get(handle)
     return _known.get(id(handle), 0x10)
 
 
 def array(type_: Any, values: Any, kept: Raw) -> tuple[int | None, int]:
-    """Where an array is, and its length."""
+    """Return the address of an array of C values, and its length."""
     if values is None:
         return None, 0
     try:
@@ -164,7 +165,7 @@ def callback(parameter: Function, given: Any) -> Any:
 
 
 def given_to(parameter: In, given: Any, kept: Raw) -> Raw:
-    """The arguments of C that an argument becomes."""
+    """Return the C arguments for one Python argument."""
     if isinstance(parameter, Number):
         if parameter.declared[0].startswith("void *"):
             if given is None:
@@ -215,7 +216,7 @@ def given_to(parameter: In, given: Any, kept: Raw) -> Raw:
 
 
 def read(parameter: Parameter, places: Raw, code: Any) -> Raw:
-    """The values that a function has written."""
+    """Return the values that the C function has written to its output parameters."""
     if isinstance(parameter, OutNumber):
         return [places[0].value]
     if isinstance(parameter, OutText):
@@ -303,16 +304,16 @@ def _subjects(item: pytest.Function) -> list[Any]:
 
 
 def install() -> None:
-    """Load the library, which joins this interpreter, and put its functions in the places of Python's."""
+    """Load the library into this interpreter, and replace the functions of `oh_nn` by its functions."""
     library = ctypes.CDLL(str(LIBRARY))
-    library.OH_NNTensorDesc_Destroy(None)  # The first call fills the table, with Python's own functions.
+    library.OH_NNTensorDesc_Destroy(None)  # The first call makes the library look up Python's own functions.
     for signature in SIGNATURES:
         setattr(oh_nn, signature.name, through(library, signature))
 
 
 install()  # Before any module of tests has taken the names.
 
-# Tests that read what Python keeps, and C doesn't, by what their names begin with.
+# Tests of behaviour that only Python has, by the beginnings of their names.
 _PYTHON_ONLY = {
     "test_a_destroyed_tensor_takes_its_desc_along": "in C memory goes with its tensor",
     "test_memory_of_a_destroyed_executor": "in C memory goes with its executor",
@@ -321,7 +322,7 @@ _PYTHON_ONLY = {
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Function]) -> None:
-    """Take a part of the cases, with each test and each C function."""
+    """Select a sample of the cases that covers each test and each C function."""
     from part import part
 
     kept = set(part(items, lambda item: item.nodeid, _subjects))

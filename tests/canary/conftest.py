@@ -1,9 +1,9 @@
-"""Daemons whose arithmetic takes about as long each time."""
+"""Fixture that keeps the duration of matrix products stable."""
 
 import pytest
 
 
 @pytest.fixture(autouse=True)
 def one_thread_for_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine numpy's threads wait for each other, ever so much longer than a product takes."""
+    """Make NumPy use one thread, because its threads delay each other on a busy machine."""
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")

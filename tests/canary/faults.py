@@ -1,4 +1,4 @@
-"""A daemon whose device goes wrong when a test says so."""
+"""Daemon with a canary, whose device computes wrongly when a test asks for it."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 class FaultyDaemon:
-    """A daemon with a canary, and the fault of its device."""
+    """Daemon with a canary, on a device with an injected fault."""
 
     def __init__(
         self,
@@ -41,13 +41,13 @@ class FaultyDaemon:
         self.address = self.process.address
 
     def switch(self, fault: str) -> None:
-        """Have runs go wrong in this way from now on; in none where it is empty."""
+        """Inject this fault into all later runs; an empty string ends the fault."""
         written = self._fault.with_suffix(".new")
         written.write_text(fault)
-        written.replace(self._fault)  # In one step.
+        written.replace(self._fault)  # Replaces the file atomically.
 
     def health(self, name: str = "") -> int:
-        """What the health service says of a name."""
+        """Return the status that the health service reports for a name."""
         with grpc.insecure_channel(self.address) as channel:
             stub = health_pb2_grpc.HealthStub(channel)
             status: int = stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=20).status
@@ -55,27 +55,27 @@ class FaultyDaemon:
 
 
 def canary_of(device: Device) -> CanaryState:
-    """What the device's canary has found."""
+    """Return the state of the device's canary."""
     state = device.canary()
     assert state is not None
     return state
 
 
 def until_out(device: Device) -> CanaryState:
-    """Wait until the device is out."""
+    """Wait until the canary has taken the device out of service."""
     until(lambda: canary_of(device).is_out, device.canary)
     return canary_of(device)
 
 
 def until_back(device: Device) -> CanaryState:
-    """Wait until the device takes work again."""
+    """Wait until the device is in service again."""
     until(lambda: not canary_of(device).is_out, device.canary)
     return canary_of(device)
 
 
 @contextmanager
 def executor_on(device: Device) -> Iterator[Executor]:
-    """An executor of the identity."""
+    """Yield an executor of the identity model."""
     with Compilation(identity_model(), device) as compilation:
         compilation.build()
         with Executor(compilation) as executor:

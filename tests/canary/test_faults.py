@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli.command import told
+from cli.command import json_output
 from conftest import StartDaemon
 from networks import identity_model
 from observer import Observer
@@ -129,12 +129,12 @@ def test_commands_say_that_a_device_is_out(start_daemon: StartDaemon, tmp_path: 
     daemon = FaultyDaemon(start_daemon, tmp_path)
     with Runtime([daemon.address]) as runtime:
         device = runtime.device()
-        (row,) = told("devices", daemon.address)
+        (row,) = json_output("devices", daemon.address)
         assert (row["status"], row["canary"]["is_out"]) == ("AVAILABLE", False)
         daemon.switch("wrong")
         until_out(device)
-        assert told("devices", daemon.address, exit_code=1) == []
-        (top,) = told("top", "--once", daemon.address)["devices"]
+        assert json_output("devices", daemon.address, exit_code=1) == []
+        (top,) = json_output("top", "--once", daemon.address)["devices"]
         assert top["status"] == "OUT"
         assert "is out: its canary's answer is wrong" in top["why"]
 

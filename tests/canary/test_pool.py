@@ -32,13 +32,13 @@ class CheckedLoad(RunningThreads):
         self._session = session
         self.answers: list[Answer] = []
 
-    def go_on(self, runs: int = 100) -> None:
+    def wait_for_runs(self, runs: int = 100) -> None:
         """Wait until so many more runs have ended."""
         wanted = len(self.answers) + runs
         until(lambda: len(self.answers) >= wanted)
 
     def _run(self, number: int) -> None:
-        while self._goes_on():
+        while self._pause():
             given, began = np.array([number, len(self.answers)], np.float32), time.monotonic()
             try:
                 (output,) = self._session.run([given]).values()
@@ -66,7 +66,7 @@ def test_no_run_fails_and_none_is_wrong_once_the_device_is_out(
         pool.load(identity_model()) as session,
         CheckedLoad(session) as load,
     ):
-        load.go_on()
+        load.wait_for_runs()
         ill.switch(fault)
         why = observer.wait_for(lambda state: state.out).out
         out_since = time.monotonic()
@@ -75,7 +75,7 @@ def test_no_run_fails_and_none_is_wrong_once_the_device_is_out(
         else:
             until(lambda: member(pool, ill).state is MemberState.GONE, pool.members)
             assert member(pool, ill).why.count(why.split(":")[0]) == 1
-        load.go_on()
+        load.wait_for_runs()
         ill.switch("")
         until(lambda: member(pool, ill).state is MemberState.READY, pool.members)
         runs = member(pool, ill).runs

@@ -1,4 +1,4 @@
-"""`nnrt` as a person types it."""
+"""The command `nnrt`, run in this process or as a child process."""
 
 import json
 import os
@@ -19,21 +19,21 @@ _DEADLINE_S = 60
 
 
 def nnrt(*arguments: object) -> Result:
-    """Run the command, and give what it prints and its exit code."""
+    """Run the command in this process; return its output and exit code."""
     result = CliRunner().invoke(main, [*map(str, arguments)])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
     return result
 
 
-def told(*arguments: object, exit_code: int = 0) -> Any:
-    """The one JSON document that it prints."""
+def json_output(*arguments: object, exit_code: int = 0) -> Any:
+    """Run the command with --json, and return the document that it prints."""
     result = nnrt(*arguments, "--json")
     assert result.exit_code == exit_code, result.output
     return json.loads(result.stdout)
 
 
 def refused(exit_code: int, *arguments: object) -> str:
-    """Run a command that fails, and give its reason: one line, after the usage where it was used wrongly."""
+    """Run a command that must fail, and return its error line."""
     result = nnrt(*arguments)
     assert result.exit_code == exit_code, result.output
     assert result.stdout == ""
@@ -49,7 +49,7 @@ def saved(model: Model, path: Path) -> Path:
 
 
 def process(*arguments: object, columns: int = 100, **options: Any) -> "subprocess.Popen[bytes]":
-    """It as a process of its own, on a terminal with so many columns where it is on one."""
+    """Start the command as a child process, for a terminal of `columns` columns."""
     return warm.Popen(
         [sys.executable, "-m", "nnrt_client", *map(str, arguments)],
         env={**os.environ, "TERM": "xterm", "COLUMNS": str(columns)},
@@ -58,7 +58,7 @@ def process(*arguments: object, columns: int = 100, **options: Any) -> "subproce
 
 
 def on_terminal(*arguments: object, columns: int = 80) -> list[str]:
-    """The lines that it shows on a terminal, without what colors them."""
+    """Run the command on a pseudo-terminal, and return the lines that it shows, without escape sequences."""
     terminal, end = os.openpty()
     with (
         os.fdopen(terminal, "rb", buffering=0) as reader,
@@ -69,7 +69,7 @@ def on_terminal(*arguments: object, columns: int = 80) -> list[str]:
         try:
             while part := reader.read(1 << 16):
                 shown += part
-        except OSError:  # How a terminal ends whose other end is closed.
+        except OSError:  # Reading fails like this after the command has closed the terminal.
             pass
         command.wait(_DEADLINE_S)
     return re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown.decode()).splitlines()

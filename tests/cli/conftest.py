@@ -1,4 +1,4 @@
-"""A home of its own for each test of a command."""
+"""Fixture that gives each test of a command its own environment."""
 
 from pathlib import Path
 
@@ -7,6 +7,6 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No device is known by itself, and compiled models are kept apart."""
+    """Unset NNRT_DEVICES, and use a temporary cache directory."""
     monkeypatch.delenv("NNRT_DEVICES", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -14,7 +14,7 @@ from daemon_process import DaemonProcess
 from networks import convolution_model, identity_model
 from onnx import TensorProto, helper
 
-from cli.command import NOBODY, nnrt, refused, saved, told
+from cli.command import NOBODY, json_output, nnrt, refused, saved
 from nnrt_client import DataType, Model, ModelSession, OperationType, Runtime, RunTimes, load
 from nnrt_client.cli.baseline import _largest_difference
 from nnrt_client.cli.closed_loop import ClosedLoop
@@ -170,7 +170,7 @@ def test_a_sweep(shared_daemon: DaemonProcess, tmp_path: Path) -> None:
     path = saved(convolution_model(), tmp_path / "conv")
     shape = ("--shape", "image=2,8,8,1")
     command = ("bench", path, "--device", shared_daemon.address, "--concurrency", "1:5:2", "--percentile", "97.5")
-    document = told(*command, *QUICK, "--csv", tmp_path / "b.csv", *shape)
+    document = json_output(*command, *QUICK, "--csv", tmp_path / "b.csv", *shape)
     rows = document["measurements"]
     assert [row["concurrency"] for row in rows] == [1, 3, 5]
     for row in rows:
@@ -217,7 +217,7 @@ def test_shapes_of_an_offline_model(restoring_daemon: DaemonProcess, tmp_path: P
     path = saved(convolution_model(), tmp_path / "conv")
     device = ("--device", restoring_daemon.address)
     assert nnrt("compile", path, *device, "-o", tmp_path / "offline").exit_code == 0
-    assert told("bench", tmp_path / "offline", *device, *QUICK, "--shape", "image=2,8,8,1")["measurements"]
+    assert json_output("bench", tmp_path / "offline", *device, *QUICK, "--shape", "image=2,8,8,1")["measurements"]
     assert "there is no input" not in refused(2, "bench", tmp_path / "offline", *device, *QUICK, "--shape", "x=1")
 
 
@@ -247,7 +247,7 @@ def test_a_rate(start_daemon: StartDaemon, tmp_path: Path) -> None:
     daemon = start_daemon("--backend", "steady", "--option", "seconds=0.01")
     path = saved(identity_model(elements=4), tmp_path / "identity")
     command = ("bench", path, "--device", daemon.address, *QUICK)
-    (row,) = told(*command, "--rate", "30")["measurements"]
+    (row,) = json_output(*command, "--rate", "30")["measurements"]
     assert row["rate"] == 30
     assert row["compute_ms"] >= 9
     assert "1025 are in flight; give a lower --rate" in refused(1, *command, "--rate", "100000")
@@ -284,7 +284,7 @@ def test_runs_computed_together(start_daemon: StartDaemon, tmp_path: Path) -> No
     """The shape says how many rows each run has, and leaves the model as many as the device joins."""
     daemon = start_daemon()
     command = ("bench", relu_file(tmp_path / "relu.onnx"), "--device", daemon.address, "--shape", "x=1,64", *QUICK)
-    assert told(*command, "--batch", "16", "--concurrency", "8")["measurements"]
+    assert json_output(*command, "--batch", "16", "--concurrency", "8")["measurements"]
     with Runtime([daemon.address]) as runtime:
         load = runtime.device().counters().load
         assert load and load.batches.rows > load.batches.count
@@ -294,7 +294,7 @@ def test_a_baseline(shared_daemon: DaemonProcess, tmp_path: Path, monkeypatch: p
     """By ONNX Runtime in this process, on the same inputs."""
     path = relu_file(tmp_path / "relu.onnx")
     command = ("bench", path, "--device", shared_daemon.address, "--shape", "x=8,64", *QUICK, "--baseline")
-    found = told(*command, "--threads", "1")["baseline"]
+    found = json_output(*command, "--threads", "1")["baseline"]
     assert found["threads"] == 1
     assert found["largest_relative_difference"] == 0
     low, high = found["ratio_quartiles"]

@@ -1,4 +1,4 @@
-"""`nnrt cache`: the compiled models that the other commands keep."""
+"""`nnrt cache`: management of the compiled models that other commands keep."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 from daemon_process import DaemonProcess
 from networks import weighted_model
 
-from cli.command import nnrt, refused, told
+from cli.command import json_output, nnrt, refused
 from nnrt_client import Origin, load, wait_until_cached
 from nnrt_hdi.files.store_directory import PART_SUFFIX, SUFFIX
 
@@ -15,7 +15,7 @@ ELEMENTS = 500_000
 
 @pytest.fixture
 def directory(tmp_path: Path, restoring_daemon: DaemonProcess) -> Path:
-    """The user's cache, of two models, of which the first was used last."""
+    """Cache directory with two models, the first of which was used last."""
     for seed in (0, 1, 0):
         with load(weighted_model(ELEMENTS, seed), restoring_daemon.address):
             wait_until_cached()
@@ -35,7 +35,7 @@ def damaged_part(directory: Path) -> Path:
 
 
 def test_ls(directory: Path) -> None:
-    listed = told("cache", "ls")
+    listed = json_output("cache", "ls")
     assert [row["device"] for row in listed] == ["restoring_test_v2_1"] * 2
     assert listed[0]["last_use"] > listed[1]["last_use"]
     assert {row["key"] for row in listed} == {path.name.removesuffix(SUFFIX) for path in files(directory, SUFFIX)}
@@ -54,36 +54,36 @@ def test_ls(directory: Path) -> None:
 
 
 def test_verify_and_clear(directory: Path, restoring_daemon: DaemonProcess) -> None:
-    assert told("cache", "verify") == {"models": 2, "damaged": []}
+    assert json_output("cache", "verify") == {"models": 2, "damaged": []}
     part = damaged_part(directory)
-    (row,) = told("cache", "verify", exit_code=1)["damaged"]
+    (row,) = json_output("cache", "verify", exit_code=1)["damaged"]
     assert "is not what was written" in row["damage"]
     assert part.exists()
     assert nnrt("cache", "clear", "--damaged").output == "models removed: 1, 1.9 MiB\n"
     assert not part.exists()
     assert not Path(row["file"]).exists()
     assert nnrt("cache", "verify").output == "models: 1, damaged: 0\n"
-    assert told("cache", "clear")["removed"] == 1
+    assert json_output("cache", "clear")["removed"] == 1
     assert files(directory, SUFFIX) == files(directory, PART_SUFFIX) == []
     with load(weighted_model(ELEMENTS), restoring_daemon.address) as session:
         assert session.report.origin is Origin.COMPILED
 
 
 def test_parts_that_are_gone(directory: Path) -> None:
-    """What is left of such models is removed as that of others is."""
+    """Models with missing parts count as damaged, and `clear --damaged` removes them."""
     for part in files(directory, PART_SUFFIX):
         part.unlink()
-    assert len(told("cache", "verify", exit_code=1)["damaged"]) == 2
-    assert told("cache", "clear", "--damaged")["removed"] == 2
+    assert len(json_output("cache", "verify", exit_code=1)["damaged"]) == 2
+    assert json_output("cache", "clear", "--damaged")["removed"] == 2
     assert files(directory, SUFFIX) == []
 
 
 def test_another_directory(tmp_path: Path, restoring_daemon: DaemonProcess) -> None:
-    """One that `load` was given, and one that it was not."""
+    """The command accepts a directory that `load` used, and refuses one that is no model store."""
     with load(weighted_model(ELEMENTS), restoring_daemon.address, cache=tmp_path / "own"):
         wait_until_cached()
-    assert told("cache", "ls") == []
-    assert len(told("cache", "ls", "--directory", tmp_path / "own")) == 1
+    assert json_output("cache", "ls") == []
+    assert len(json_output("cache", "ls", "--directory", tmp_path / "own")) == 1
     foreign = tmp_path / "foreign"
     foreign.mkdir()
     (foreign / ("0" * 64 + SUFFIX)).touch()
@@ -94,6 +94,6 @@ def test_another_directory(tmp_path: Path, restoring_daemon: DaemonProcess) -> N
 
 
 def test_nothing_kept_so_far() -> None:
-    assert told("cache", "ls") == []
-    assert told("cache", "verify") == {"models": 0, "damaged": []}
-    assert told("cache", "clear") == {"removed": 0, "size_bytes": 0}
+    assert json_output("cache", "ls") == []
+    assert json_output("cache", "verify") == {"models": 0, "damaged": []}
+    assert json_output("cache", "clear") == {"removed": 0, "size_bytes": 0}

@@ -9,7 +9,7 @@ from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from networks import convolution_model
 
-from cli.command import nnrt, refused, saved, told
+from cli.command import json_output, nnrt, refused, saved
 from nnrt_client import DataType, Model, OperationType, TensorDesc
 from nnrt_client.cli.difference import Tolerance, compare_arrays
 
@@ -50,7 +50,7 @@ def test_names_the_first_operator(
 ) -> None:
     """Also in a model whose results are had in several runs."""
     path = saved(chain(additions), tmp_path / "chain")
-    document = told("compare", path, *devices(shared_daemon, wrong), exit_code=1)
+    document = json_output("compare", path, *devices(shared_daemon, wrong), exit_code=1)
     assert document["devices"] == ["reference_nnrt_v2_1", "wrong_test_v2_1"]
     assert document["equal"] is False
     assert document["outputs"][0]["differing"] == document["outputs"][0]["elements"] == 4
@@ -72,7 +72,7 @@ def test_of_a_scalar_declared_one(shared_daemon: DaemonProcess, wrong: DaemonPro
     y = model.apply(OperationType.SUB, mean, np.ones(1, np.float32), name="culprit")
     model.specify_inputs_and_outputs([x], [y])
     model.finish()
-    document = told("compare", saved(model, tmp_path / "mean"), *devices(shared_daemon, wrong), exit_code=1)
+    document = json_output("compare", saved(model, tmp_path / "mean"), *devices(shared_daemon, wrong), exit_code=1)
     first = document["first_operator"]
     assert (first["index"], first["type"], first["name"]) == (1, "SUB_FUSION", "culprit")
 
@@ -81,14 +81,14 @@ def test_results_longer_than_a_message(start_daemon: StartDaemon, wrong: DaemonP
     """Messages of the small daemon hold one of them."""
     small = start_daemon("--message-bytes", "65536")
     path = saved(chain(3, elements=12_000), tmp_path / "chain")
-    document = told("compare", path, *devices(small, wrong), exit_code=1)
+    document = json_output("compare", path, *devices(small, wrong), exit_code=1)
     assert document["first_operator"]["name"] == "culprit"
 
 
 def test_devices_that_agree(shared_daemon: DaemonProcess, restoring_daemon: DaemonProcess, tmp_path: Path) -> None:
     path = saved(convolution_model(), tmp_path / "conv")
     command = ("compare", path, *devices(shared_daemon, restoring_daemon), "--shape", "image=3,8,8,1")
-    document = told(*command)
+    document = json_output(*command)
     assert document["equal"] is True
     assert document["outputs"][0]["elements"] == 30
     assert document["first_operator"] is None
@@ -98,7 +98,7 @@ def test_devices_that_agree(shared_daemon: DaemonProcess, restoring_daemon: Daem
 
 def test_what_counts_is_the_output(shared_daemon: DaemonProcess, wrong: DaemonProcess, tmp_path: Path) -> None:
     path = saved(chain(1, then_forgotten=True), tmp_path / "chain")
-    assert told("compare", path, *devices(shared_daemon, wrong))["equal"] is True
+    assert json_output("compare", path, *devices(shared_daemon, wrong))["equal"] is True
 
 
 def test_tolerance_and_inputs(shared_daemon: DaemonProcess, wrong: DaemonProcess, tmp_path: Path) -> None:
@@ -106,9 +106,9 @@ def test_tolerance_and_inputs(shared_daemon: DaemonProcess, wrong: DaemonProcess
     path = saved(chain(1), tmp_path / "chain")
     np.save(tmp_path / "x.npy", np.full(4, 1000, np.float32))
     command = ("compare", path, *devices(shared_daemon, wrong), "--input", tmp_path / "x.npy")
-    assert told(*command, "--rtol", "0.0019", exit_code=1)["outputs"][0]["values"] == [1000, 1002]
-    assert told(*command, "--rtol", "0.0021")["equal"] is True
-    assert told(*command, "--rtol", "0", "--atol", "2")["equal"] is True
+    assert json_output(*command, "--rtol", "0.0019", exit_code=1)["outputs"][0]["values"] == [1000, 1002]
+    assert json_output(*command, "--rtol", "0.0021")["equal"] is True
+    assert json_output(*command, "--rtol", "0", "--atol", "2")["equal"] is True
 
 
 def test_unknown_dimensions_need_a_shape(shared_daemon: DaemonProcess, tmp_path: Path) -> None:

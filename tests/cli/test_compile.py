@@ -1,4 +1,4 @@
-"""`nnrt compile`, as a person types it."""
+"""The command `nnrt compile`."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ def saved(tmp_path: Path) -> Path:
 
 
 def test_compiles(restoring_daemon: DaemonProcess, saved: Path, tmp_path: Path) -> None:
-    """The file loads where the model would have been compiled, and computes the same."""
+    """The written file loads on the same device, and computes the same."""
     output = tmp_path / "compiled"
     result = run(saved, "--device", restoring_daemon.address, "-o", output)
     assert result.exit_code == 0
@@ -57,7 +57,7 @@ def test_an_offline_model_is_compiled_already(restoring_daemon: DaemonProcess, s
 def test_options_and_json(
     restoring_daemon: DaemonProcess, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the name of a device; every option is in the file."""
+    """The device can be given by name, and the file records every option."""
     monkeypatch.setenv("NNRT_DEVICES", restoring_daemon.address)
     output = tmp_path / "compiled"
     options = ("--float16", "--performance-mode", "high", "--extension", "opLayout=a=b", "--extension", "x=y")
@@ -117,7 +117,7 @@ def test_failures(
     folder: str,
     message: str,
 ) -> None:
-    """One line says what is wrong; what stood there before stays."""
+    """A failure prints one line, and leaves an existing file unchanged."""
     (tmp_path / "damaged").write_bytes(b"no model")
     (tmp_path / "out").write_bytes(b"before")
     result = run(tmp_path / model, "--device", device or restoring_daemon.address, "-o", tmp_path / folder / "out")

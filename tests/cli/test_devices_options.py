@@ -9,7 +9,7 @@ from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from networks import identity_model
 
-from cli.command import NOBODY, nnrt, refused, saved, told
+from cli.command import NOBODY, json_output, nnrt, refused, saved
 
 QUICK = ("--window", "0.02", "--max-windows", "3")
 
@@ -23,7 +23,7 @@ def test_a_run_on_several_devices(daemons: list[DaemonProcess], tmp_path: Path) 
     path = saved(identity_model(elements=1), tmp_path / "model")
     devices = [argument for daemon in daemons for argument in ("--device", daemon.address)]
     np.save(tmp_path / "x.npy", np.ones(1, np.float32))
-    document = told("run", path, *devices, "--input", f"x={tmp_path / 'x.npy'}")
+    document = json_output("run", path, *devices, "--input", f"x={tmp_path / 'x.npy'}")
     assert document["device"] in ("first_nnrt_v2_1", "second_nnrt_v2_1")
 
 
@@ -32,7 +32,9 @@ def test_a_benchmark_of_several_devices(daemons: list[DaemonProcess], tmp_path: 
     path = saved(identity_model(elements=1), tmp_path / "model")
     names = tmp_path / "names"
     names.write_text("".join(f"{daemon.address}\n" for daemon in daemons))
-    document = told("bench", path, "--device", f"file://{names}", "--replicas", 2, "--concurrency", "1:2", *QUICK)
+    document = json_output(
+        "bench", path, "--device", f"file://{names}", "--replicas", 2, "--concurrency", "1:2", *QUICK
+    )
     assert document["device"] == "2 devices"
     assert [load["concurrency"] for load in document["spread"]] == [1, 2]
     for load, row in zip(document["spread"], document["measurements"], strict=True):
@@ -40,7 +42,7 @@ def test_a_benchmark_of_several_devices(daemons: list[DaemonProcess], tmp_path: 
         assert sum(load["runs"].values()) >= row["runs"]
     lines = nnrt("bench", path, "--device", f"file://{names}", "--replicas", 2, *QUICK).stdout.splitlines()
     assert any(line.split()[:2] == ["1", "first_nnrt_v2_1"] and line.rstrip().endswith("%") for line in lines)
-    single = told("bench", path, "--device", daemons[0].address, *QUICK)
+    single = json_output("bench", path, "--device", daemons[0].address, *QUICK)
     assert "spread" not in single
     assert json.dumps(single["device"]) == '"first_nnrt_v2_1"'
 

@@ -17,7 +17,7 @@ from daemon_process import DaemonProcess
 from networks import identity_model
 from waiting import until
 
-from cli.command import NOBODY, on_terminal, told
+from cli.command import NOBODY, json_output, on_terminal
 from nnrt_client import Compilation, Executor, NnrtError, ResidentTensor, Runtime, TensorDesc
 from nnrt_client.cli import discovery
 from nnrt_client.cli.daemon_findings import check_counters, limits, refusals, slowest, version
@@ -39,7 +39,7 @@ MIB = 1 << 20
 
 def found(address: str, *flags: object, problems: bool = False) -> Findings:
     """What is found of a daemon, by what it is about; the exit code says whether there is a problem."""
-    findings = told("doctor", address, *flags, exit_code=int(problems))
+    findings = json_output("doctor", address, *flags, exit_code=int(problems))
     assert {finding["place"] for finding in findings} >= {"this host", address}
     of_daemon = {finding["about"]: finding for finding in findings if finding["place"] == address}
     assert problems == any(finding["verdict"] == "problem" for finding in of_daemon.values())
@@ -95,7 +95,7 @@ def test_an_address_that_is_none(address: str, said: str) -> None:
 
 def test_a_name_with_nothing_behind_it(tmp_path: Path) -> None:
     name = f"file://{tmp_path}/none"
-    findings = told("doctor", name, exit_code=1)
+    findings = json_output("doctor", name, exit_code=1)
     (wrong,) = (finding for finding in findings if finding["verdict"] == "problem")
     assert wrong["about"] == name
     assert "No such file" in wrong["found"]
@@ -104,7 +104,7 @@ def test_a_name_with_nothing_behind_it(tmp_path: Path) -> None:
 def test_a_name(shared_daemon: DaemonProcess, tmp_path: Path) -> None:
     (tmp_path / "fleet").write_text(f"{shared_daemon.address}\n")
     name = f"file://{tmp_path}/fleet"
-    findings = told("doctor", name)
+    findings = json_output("doctor", name)
     assert next(finding["found"] for finding in findings if finding["about"] == name) == shared_daemon.address
     assert any(finding["place"] == shared_daemon.address for finding in findings)
 
@@ -342,6 +342,6 @@ def test_no_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of this host it tells all the same."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(discovery, "_LINK", "file:///")
-    findings = told("doctor")
+    findings = json_output("doctor")
     assert {finding["place"] for finding in findings} == {"this host", "names"}
     assert any("give an address" in finding["advice"] for finding in findings)

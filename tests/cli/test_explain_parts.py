@@ -1,4 +1,4 @@
-"""`--fallback`: what of an ONNX model runs where, and runs of it."""
+"""`--fallback`: which part of an ONNX model runs where, and runs in parts."""
 
 from pathlib import Path
 
@@ -7,13 +7,13 @@ import pytest
 from daemon_process import DaemonProcess
 from onnx import TensorProto, helper, numpy_helper
 
-from cli.command import nnrt, refused, saved, told
+from cli.command import json_output, nnrt, refused, saved
 from nnrt_client import Model, OperationType
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Two products with an Acos between them, which NNRt doesn't have; its name could be markup."""
+    """Model of two matrix products with an Acos between them, which NNRt lacks; its name contains markup."""
     graph = helper.make_graph(
         [
             helper.make_node("MatMul", ["x", "weight"], ["a"], name="first"),
@@ -31,9 +31,9 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_parts(shared_daemon: DaemonProcess, path: Path) -> None:
-    """48 bytes go to the device and 48 come back, for each part there."""
+    """For each part on the device the command shows 48 bytes to it and 48 bytes back."""
     command = ("explain", path, "--device", shared_daemon.address, "--fallback", "cpu")
-    shown = told(*command)
+    shown = json_output(*command)
     assert [(part["device"], part["nodes"], part["crossing_bytes"]) for part in shown["parts"]] == [
         (shown["device"], ["first"], 96),
         (None, ["<b>strange</b>"], 0),
@@ -47,12 +47,12 @@ def test_parts(shared_daemon: DaemonProcess, path: Path) -> None:
 
 
 def test_a_drawing(shared_daemon: DaemonProcess, path: Path, tmp_path: Path) -> None:
-    """A frame for each part with its operators, and a line for each tensor from its writer to its reader."""
+    """The drawing has a frame per part with its operators, and a line per tensor from writer to reader."""
     chart = tmp_path / "parts.mmd"
     command = ("explain", path, "--device", shared_daemon.address, "--fallback", "cpu", "--mermaid", chart)
     assert nnrt(*command).exit_code == 0
     text = chart.read_text()
-    device = told("explain", path, "--device", shared_daemon.address, "--fallback", "cpu")["parts"][0]["device"]
+    device = json_output("explain", path, "--device", shared_daemon.address, "--fallback", "cpu")["parts"][0]["device"]
     assert [line.partition('"')[2] for line in text.splitlines() if line.startswith("subgraph")] == [
         f'part 1, on {device}"]',
         'part 2, on this host"]',
@@ -84,10 +84,10 @@ def test_runs_in_parts(shared_daemon: DaemonProcess, path: Path, tmp_path: Path,
     fast = ("--window", "0.05", "--max-windows", "3") if command == "bench" else ()
     arguments = (command, path, "--device", shared_daemon.address, "--input", tmp_path / "x.npy", *fast)
     assert "Acos" in refused(1, *arguments)
-    shown = told(*arguments, "--fallback", "cpu")
+    shown = json_output(*arguments, "--fallback", "cpu")
     assert shown["way"] == "partition"
     assert set(shown["passed_over"]) == {"operators", "program"}
-    shown = told(*arguments, "--fallback", "cpu", "--smallest-part", 1, "--way", "partition")
+    shown = json_output(*arguments, "--fallback", "cpu", "--smallest-part", 1, "--way", "partition")
     assert (shown["way"], shown["passed_over"]) == ("partition", {})
     assert "give --fallback cpu as well" in refused(2, *arguments, "--way", "partition")
     assert "give --fallback cpu with it" in refused(2, *arguments, "--smallest-part", 1)

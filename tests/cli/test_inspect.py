@@ -10,7 +10,7 @@ from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from networks import convolution_model
 
-from cli.command import nnrt, refused, saved, told
+from cli.command import json_output, nnrt, refused, saved
 from nnrt_client import Model, OperationType
 from nnrt_client.model.model import parts_of
 from nnrt_hdi.files.graph_file import graph_digest
@@ -51,7 +51,7 @@ def ladder(steps: int) -> Model:
 
 def test_what_a_saved_model_is(conv: Path) -> None:
     """By hand: 8 kernels of 3x3, 10 x 128 weights, biases, and the two numbers of the reshaping."""
-    about = told("inspect", conv)
+    about = json_output("inspect", conv)
     assert about["kind"] == "saved model"
     assert about["size_bytes"] == conv.stat().st_size
     assert about["inputs"] == [{"name": "image", "data_type": "FLOAT32", "shape": [-1, 8, 8, 1], "format": "NONE"}]
@@ -66,7 +66,7 @@ def test_what_a_saved_model_is(conv: Path) -> None:
 
 
 def test_shapes_are_settled(conv: Path) -> None:
-    about = told("inspect", conv, "--shape", "image=3,8,8,1")
+    about = json_output("inspect", conv, "--shape", "image=3,8,8,1")
     assert about["inputs"][0]["shape"] == [3, 8, 8, 1]
     assert about["outputs"][0]["shape"] == [3, 10]
     assert "there is no input 'x'" in refused(1, "inspect", conv, "--shape", "x=1")
@@ -76,7 +76,7 @@ def test_shapes_are_settled(conv: Path) -> None:
 def test_what_an_offline_model_is(conv: Path, restoring_daemon: DaemonProcess, tmp_path: Path) -> None:
     offline = tmp_path / "offline"
     assert nnrt("compile", conv, "--device", restoring_daemon.address, "-o", offline, "--float16").exit_code == 0
-    about = told("inspect", offline)
+    about = json_output("inspect", offline)
     assert about["kind"] == "offline model"
     assert about["target"]["backend"] == "restoring"
     assert about["float16"] is True
@@ -121,7 +121,7 @@ def test_foreign_names_reach_no_terminal(tmp_path: Path, shared_daemon: DaemonPr
         assert result.exit_code == 0
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", result.output)
         assert r"\x1b]0;owned\x07[bold red]" in result.output
-    assert told("inspect", path)["inputs"][0]["name"] == HOSTILE
+    assert json_output("inspect", path)["inputs"][0]["name"] == HOSTILE
 
 
 # ---- the drawing
@@ -167,7 +167,7 @@ def test_explain_says_why_not(start_daemon: StartDaemon, tmp_path: Path) -> None
     model.finish()
     path = saved(model, tmp_path / "model")
     picky = start_daemon("--backend", "picky")
-    document = told("explain", path, "--device", picky.address, exit_code=1)
+    document = json_output("explain", path, "--device", picky.address, exit_code=1)
     assert document["device"] == "picky_test_v2_1"
     assert document["supported"] is False
     assert document["operators"] == [
@@ -189,6 +189,6 @@ def test_explain_says_why_not(start_daemon: StartDaemon, tmp_path: Path) -> None
 
 def test_explain_on_the_first_device(shared_daemon: DaemonProcess, conv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NNRT_DEVICES", shared_daemon.address)
-    document = told("explain", conv)
+    document = json_output("explain", conv)
     assert document["supported"] is True
     assert [operator["reason"] for operator in document["operators"]] == [""] * 5

@@ -9,7 +9,7 @@ from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from onnx import NodeProto, TensorProto, ValueInfoProto, checker, helper, load_model, numpy_helper
 
-from cli.command import nnrt, refused, told
+from cli.command import json_output, nnrt, refused
 from nnrt_client import load
 from nnrt_client.model_session.opened_model import Kind, open_model
 
@@ -51,16 +51,17 @@ def test_commands(shared_daemon: DaemonProcess, restoring_daemon: DaemonProcess,
     """By hand: [1, 1, 1] gives [3, 2], and [-1, 0, 0] gives [0, 1]."""
     np.save(tmp_path / "x.npy", np.array([[1, 1, 1], [-1, 0, 0]], np.float32))
     device = ("--device", shared_daemon.address)
-    assert told("inspect", path, "--mermaid", tmp_path / "graph.mmd")["kind"] == "ONNX model"
-    assert told("explain", path, *device)["supported"] is True
+    assert json_output("inspect", path, "--mermaid", tmp_path / "graph.mmd")["kind"] == "ONNX model"
+    assert json_output("explain", path, *device)["supported"] is True
     assert (
-        told("run", path, *device, "--input", tmp_path / "x.npy", "-o", tmp_path / "out")["outputs"][0]["name"] == "y"
+        json_output("run", path, *device, "--input", tmp_path / "x.npy", "-o", tmp_path / "out")["outputs"][0]["name"]
+        == "y"
     )
     assert np.load(tmp_path / "out/y.npy").tolist() == [[3, 2], [0, 1]]
     assert nnrt("compile", path, *device, "-o", tmp_path / "offline").exit_code == 0
-    assert told("run", tmp_path / "offline", *device, "--input", tmp_path / "x.npy")["outputs"][0]["max"] == 3
+    assert json_output("run", tmp_path / "offline", *device, "--input", tmp_path / "x.npy")["outputs"][0]["max"] == 3
     both = (*device, "--device", restoring_daemon.address)
-    assert told("compare", path, *both, "--shape", "x=5,3")["equal"] is True
+    assert json_output("compare", path, *both, "--shape", "x=5,3")["equal"] is True
 
 
 def test_a_session(shared_daemon: DaemonProcess, path: Path) -> None:
@@ -77,7 +78,7 @@ def test_inspect_shows_the_file_beside_the_model(path: Path) -> None:
     model.producer_name, model.producer_version = "by hand", "1.0"
     helper.set_model_props(model, {"labels": "cat,dog", "long": "x" * 1000})
     path.write_bytes(model.SerializeToString())
-    about = told("inspect", path)
+    about = json_output("inspect", path)
     assert about["imported"] is True
     assert about["onnx"]["opsets"] == {"ai.onnx": 17}
     assert about["onnx"]["producer"] == "by hand 1.0"
@@ -90,7 +91,7 @@ def test_inspect_shows_the_file_beside_the_model(path: Path) -> None:
         assert part in text
     assert "x" * 200 in text
     assert "x" * 201 not in text
-    assert told("inspect", path, "--shape", "x=4,3")["outputs"][0]["dimensions"] == [4, 2]
+    assert json_output("inspect", path, "--shape", "x=4,3")["outputs"][0]["dimensions"] == [4, 2]
 
 
 # ---- inputs that are always the same
@@ -130,20 +131,20 @@ def test_constants_with_every_command(shared_daemon: DaemonProcess, branching: P
     device = ("--device", shared_daemon.address)
     assert "--constant rate=16000" in nnrt("explain", branching).stdout
     frozen = ("--constant", "rate=16000", "--constant", "gain=2,10.0")
-    assert [end["name"] for end in told("inspect", branching, *frozen)["inputs"]] == ["x"]
-    assert told("explain", branching, *device, *frozen)["supported"] is True
+    assert [end["name"] for end in json_output("inspect", branching, *frozen)["inputs"]] == ["x"]
+    assert json_output("explain", branching, *device, *frozen)["supported"] is True
     np.save(tmp_path / "x.npy", np.array([3, 3], np.float32))
-    (y,) = told("run", branching, *device, "--input", tmp_path / "x.npy", *frozen)["outputs"]
+    (y,) = json_output("run", branching, *device, "--input", tmp_path / "x.npy", *frozen)["outputs"]
     assert (y["min"], y["max"]) == (8, 40)
-    (y,) = told("run", branching, *device, "--input", tmp_path / "x.npy", *frozen[2:], "--constant", "rate=8")[
+    (y,) = json_output("run", branching, *device, "--input", tmp_path / "x.npy", *frozen[2:], "--constant", "rate=8")[
         "outputs"
     ]
     assert (y["min"], y["max"]) == (4, 20)
     assert nnrt("compile", branching, *device, "-o", tmp_path / "offline", *frozen).exit_code == 0
     both = (*device, *device, "--shape", "x=2", *frozen)
-    assert told("compare", branching, *both)["equal"] is True
+    assert json_output("compare", branching, *both)["equal"] is True
     quick = ("--shape", "x=2", "--window", "0.01", "--max-windows", "3", "--baseline")
-    found = told("bench", branching, *device, *quick, *frozen)
+    found = json_output("bench", branching, *device, *quick, *frozen)
     assert found["baseline"]["largest_relative_difference"] == 0
 
 
@@ -184,7 +185,7 @@ def test_what_can_not_be_imported(path: Path) -> None:
     assert message.count("rows.onnx") == 1
     assert "strange0" in message
     assert "strange1" in message
-    about = told("inspect", path)
+    about = json_output("inspect", path)
     assert about["imported"] is False
     assert about["onnx"]["operators"] == {"far.away.Strange": 2, "MatMul": 1, "Relu": 1}
     assert about["inputs"] == [{"name": "x", "data_type": "FLOAT32", "dimensions": ["rows", 3]}]
@@ -192,7 +193,7 @@ def test_what_can_not_be_imported(path: Path) -> None:
     assert (obstacle["operator"], obstacle["nodes"]) == ("Strange", ["strange0", "strange1"])
     assert "far.away" in obstacle["reason"]
     assert obstacle["try"] == []
-    assert told("explain", path, exit_code=1)["obstacles"] == [obstacle]
+    assert json_output("explain", path, exit_code=1)["obstacles"] == [obstacle]
     for command, exit_code in (("inspect", 0), ("explain", 1)):
         result = nnrt(command, path)
         assert result.exit_code == exit_code
@@ -223,12 +224,12 @@ def test_explain_tries_which_shapes_help(tmp_path: Path) -> None:
         ],
         weights,
     )
-    gru, places = told("explain", path, exit_code=1)["obstacles"]
+    gru, places = json_output("explain", path, exit_code=1)["obstacles"]
     assert (gru["nodes"], places["nodes"]) == (["gru"], ["places"])
     assert places["try"] == []
     (option,) = gru["try"]
     assert option.startswith("--shape x=")
-    (left,) = told("explain", path, *option.split(), exit_code=1)["obstacles"]
+    (left,) = json_output("explain", path, *option.split(), exit_code=1)["obstacles"]
     assert left["nodes"] == ["places"]
     assert f"for GRU 'gru' add: {option}" in nnrt("explain", path).stdout
 
@@ -244,18 +245,18 @@ def test_a_file_goes_in_the_first_way_that_works(start_daemon: StartDaemon, tmp_
     device = ("--device", start_daemon("--backend", "onnxruntime").address)
     np.save(tmp_path / "x.npy", np.array([0, 3, 0, 4], np.float32))
     command = ("run", path, *device, "--input", tmp_path / "x.npy")
-    found = told(*command)
+    found = json_output(*command)
     (y,) = found["outputs"]
     assert (y["shape"], y["min"], y["max"]) == ([1, 2], 1, 3)
     assert found["way"] == "program"
     assert "'places'" in found["passed_over"]["operators"]
     assert "it went as program; not as operators" in nnrt(*command).stdout
-    assert told(*command, "--way", "program")["passed_over"] == {}
+    assert json_output(*command, "--way", "program")["passed_over"] == {}
     assert "'places'" in refused(1, *command, "--way", "operators")
-    assert told("explain", path, *device, exit_code=1)["takes_programs"] is True
+    assert json_output("explain", path, *device, exit_code=1)["takes_programs"] is True
     assert "(--way program)" in nnrt("explain", path, *device).stdout
     quick = ("--window", "0.01", "--max-windows", "3", "--baseline")
-    assert told("bench", path, *device, *quick)["baseline"]["largest_relative_difference"] == 0
+    assert json_output("bench", path, *device, *quick)["baseline"]["largest_relative_difference"] == 0
 
 
 def test_what_follows_from_an_obstacle_is_not_said(tmp_path: Path) -> None:
@@ -271,7 +272,7 @@ def test_what_follows_from_an_obstacle_is_not_said(tmp_path: Path) -> None:
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
         value_info=[volume],
     )
-    (obstacle,) = told("explain", path, exit_code=1)["obstacles"]
+    (obstacle,) = json_output("explain", path, exit_code=1)["obstacles"]
     assert obstacle["nodes"] == ["root"]
 
 
@@ -296,10 +297,10 @@ def test_shapes_without_which_it_can_not_be_imported(path: Path) -> None:
     model = load_model(path)
     model.graph.input[0].type.tensor_type.ClearField("shape")
     path.write_bytes(model.SerializeToString())
-    (obstacle,) = told("inspect", path)["obstacles"]
+    (obstacle,) = json_output("inspect", path)["obstacles"]
     assert "its rank is not known" in obstacle["reason"]
     assert "--shape x=1,3" in obstacle["reason"]
-    assert told("inspect", path, "--shape", "x=4,3")["outputs"][0]["shape"] == [4, 2]
+    assert json_output("inspect", path, "--shape", "x=4,3")["outputs"][0]["shape"] == [4, 2]
 
 
 def test_a_damaged_file(path: Path) -> None:

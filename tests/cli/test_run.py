@@ -10,7 +10,7 @@ from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from networks import convolution_model, identity_model
 
-from cli.command import NOBODY, nnrt, refused, saved, told
+from cli.command import NOBODY, json_output, nnrt, refused, saved
 from nnrt_client import DataType, Format, Model, OperationType, RunTimes, load
 
 IMAGES = np.random.default_rng(3).standard_normal((2, 8, 8, 1), np.float32)
@@ -58,7 +58,7 @@ def test_outputs_go_to_files(shared_daemon: DaemonProcess, conv: Path, images: P
     with load(conv, shared_daemon.address, cache=False) as session:
         (expected,) = session.run([IMAGES]).values()
     command = ("run", conv, "--device", shared_daemon.address, "--input")
-    document = told(*command, f"image={images}", "-o", tmp_path / "o")
+    document = json_output(*command, f"image={images}", "-o", tmp_path / "o")
     (output,) = document["outputs"]
     assert document["model"] == "compiled"
     assert document["device"] == "reference_nnrt_v2_1"
@@ -76,8 +76,8 @@ def test_an_offline_model(restoring_daemon: DaemonProcess, conv: Path, images: P
     """Compiled for certain shapes; nothing is left of it to compile."""
     device = ("--device", restoring_daemon.address)
     assert nnrt("compile", conv, *device, "--shape", "image=2,8,8,1", "-o", tmp_path / "offline").exit_code == 0
-    from_offline = told("run", tmp_path / "offline", *device, "--input", images)
-    from_model = told("run", conv, *device, "--input", images, "--no-cache")
+    from_offline = json_output("run", tmp_path / "offline", *device, "--input", images)
+    from_model = json_output("run", conv, *device, "--input", images, "--no-cache")
     assert from_offline["model"] == "restored"
     assert from_offline["outputs"] == from_model["outputs"]
 
@@ -98,7 +98,7 @@ def test_names_of_outputs_stay_in_their_directory(shared_daemon: DaemonProcess, 
     output = tmp_path / "a" / "b"
     output.parent.mkdir()
     command = ("run", path, "--device", shared_daemon.address, "--input", tmp_path / "both.npz", "-o", output)
-    outputs = told(*command)["outputs"]
+    outputs = json_output(*command)["outputs"]
     assert [one["name"] for one in outputs] == ["../../up", "..*..*up"]
     assert len({one["file"] for one in outputs}) == 2
     assert sorted(path.name for path in output.iterdir()) == sorted(Path(one["file"]).name for one in outputs)
@@ -108,7 +108,7 @@ def test_names_of_outputs_stay_in_their_directory(shared_daemon: DaemonProcess, 
 def test_numbers_that_json_has_not(shared_daemon: DaemonProcess, tmp_path: Path) -> None:
     path = saved(identity_model(), tmp_path / "identity.nnrt")
     np.save(tmp_path / "x.npy", np.array([np.nan, np.inf], np.float32))
-    (output,) = told("run", path, "--device", shared_daemon.address, "--input", tmp_path / "x.npy")["outputs"]
+    (output,) = json_output("run", path, "--device", shared_daemon.address, "--input", tmp_path / "x.npy")["outputs"]
     assert (output["min"], output["max"]) == (None, None)
 
 
@@ -284,7 +284,7 @@ def test_the_times_of_a_run(start_daemon: StartDaemon, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.ones(4, np.float32))
     path = saved(identity_model(elements=4), tmp_path / "identity")
     command = ("run", path, "--device", daemon.address, "--input", tmp_path / "x.npy", "--times")
-    document = told(*command)
+    document = json_output(*command)
     times = document["times"]
     assert times.pop("slowest") == "computed"
     assert times.pop("total_ns") == sum(times.values()) == pytest.approx(document["seconds"] * 1e9, rel=0.05)
@@ -293,4 +293,4 @@ def test_the_times_of_a_run(start_daemon: StartDaemon, tmp_path: Path) -> None:
     cells = {line.split()[0] for line in lines if line.strip()}
     assert {part.split("_")[0] for part in RunTimes._fields} <= cells
     assert any(line.startswith("slowest part: computed, ") for line in lines)
-    assert "times" not in told(*command[:-1])
+    assert "times" not in json_output(*command[:-1])

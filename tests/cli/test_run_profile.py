@@ -1,4 +1,4 @@
-"""`nnrt run --profile`: what each operator took."""
+"""`nnrt run --profile`: the duration of each operator."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from networks import convolution_model, identity_model
 
-from cli.command import nnrt, saved, told
+from cli.command import json_output, nnrt, saved
 from nnrt_client.cli.run_profile import Kind, Profile
 from nnrt_client.tracing.tracer import Outcome
 from nnrt_hdi.operator_times import Besides, OperatorTime
@@ -30,7 +30,7 @@ def command(tmp_path: Path) -> Sequence[object]:
 
 
 def test_each_operator_and_each_kind(command: Sequence[object], each_daemon: DaemonProcess) -> None:
-    document = told(*command, "--device", each_daemon.address)
+    document = json_output(*command, "--device", each_daemon.address)
     backend = "reference" if "reference" in document["device"] else "onnxruntime"
     profile = document["profile"]
     operators, kinds = profile["operators"], profile["kinds"]
@@ -43,7 +43,7 @@ def test_each_operator_and_each_kind(command: Sequence[object], each_daemon: Dae
     assert sum(kind["nodes"] for kind in kinds) == len(operators)
     assert all(one["began_ns"] >= 0 for one in operators)
     assert profile["computed_ns"] >= max(one["took_ns"] for one in operators)
-    assert document["outputs"]  # Those of the first run.
+    assert document["outputs"]  # Durations of the first run.
 
 
 def test_people_see_a_table(command: Sequence[object], shared_daemon: DaemonProcess) -> None:
@@ -57,7 +57,7 @@ def test_people_see_a_table(command: Sequence[object], shared_daemon: DaemonProc
 
 
 def test_a_device_that_can_not_tell(start_daemon: StartDaemon, tmp_path: Path) -> None:
-    """It is said so, and the run is made."""
+    """If the device can't profile, the command says so, and still runs the model."""
     np.save(tmp_path / "x.npy", np.ones(1, np.float32))
     model, plain = saved(identity_model(), tmp_path / "model.nnrt"), start_daemon("--backend", "plain")
     command = ("run", model, "--input", tmp_path / "x.npy", "--profile", "--device", plain.address)
@@ -65,13 +65,13 @@ def test_a_device_that_can_not_tell(start_daemon: StartDaemon, tmp_path: Path) -
     assert result.exit_code == 0, result.output
     assert "the operators' times are not known: plain_test_v2_1 can't profile" in " ".join(result.stdout.split())
     assert plain.log().count("run started") == 1
-    document = told(*command)
+    document = json_output(*command)
     assert document["profile"] is None
     assert document["outputs"]
 
 
 def test_sums_and_shares() -> None:
-    """By hand: of two parts of a run, one of which had to get ready to tell."""
+    """Worked out by hand: a profile of two parts, one of which also took time besides its operators."""
 
     def part(*operators: OperatorTime, computed_ns: int) -> Outcome:
         times = RunTimes(**{name: computed_ns if name == "computed_ns" else 0 for name in RunTimes._fields})

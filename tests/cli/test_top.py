@@ -19,7 +19,7 @@ from networks import identity_model
 from repeating import repeating
 from waiting import until
 
-from cli.command import NOBODY, nnrt, on_terminal, process, told
+from cli.command import NOBODY, json_output, nnrt, on_terminal, process
 from cli.test_discovery import read_until
 from nnrt_client import Compilation, Device, Executor, OutOfMemory, Runtime, Settings, UnavailableDevice
 from nnrt_client.cli.work import busy_share, work_of_all, work_of_each
@@ -131,7 +131,7 @@ def test_once(start_daemon: StartDaemon) -> None:
     """With a daemon that works, one that has nothing to do, and none."""
     working, idle = start_daemon("--name", "working"), start_daemon("--name", "idle")
     with busy(working.address):
-        view = told("top", "--once", "--interval", 0.2, working.address, idle.address, NOBODY, exit_code=1)
+        view = json_output("top", "--once", "--interval", 0.2, working.address, idle.address, NOBODY, exit_code=1)
     first, second, third = view["devices"]
     assert (first["name"], first["status"], first["why"]) == ("working_nnrt_v2_1", "AVAILABLE", "")
     assert first["work"]["runs"]["done"] > 0 < first["work"]["run_s"]
@@ -159,12 +159,12 @@ def test_a_table_where_there_is_no_terminal(shared_daemon: DaemonProcess) -> Non
 
 def test_one_daemon_at_two_addresses(start_daemon: StartDaemon, tmp_path: Path) -> None:
     daemon = start_daemon("--listen", f"unix:{tmp_path}/socket")
-    assert len(told("top", "--once", "--interval", 0.1, *daemon.addresses)["devices"]) == 1
+    assert len(json_output("top", "--once", "--interval", 0.1, *daemon.addresses)["devices"]) == 1
 
 
 def test_a_name_that_leads_nowhere(tmp_path: Path) -> None:
     name = f"file://{tmp_path}/none"
-    view = told("top", "--once", "--interval", 0.1, name, exit_code=1)
+    view = json_output("top", "--once", "--interval", 0.1, name, exit_code=1)
     assert view["devices"] == view["users"] == []
     assert "No such file" in view["failures"][name]
     assert f"{name}: the file can't be read" in nnrt("top", "--interval", 0.1, name).output
@@ -229,18 +229,18 @@ def test_who_may_see_whom(start_daemon: StartDaemon, access: Access) -> None:
     daemon = start(start_daemon, access)
     with busy(daemon.address, settings=a):
         arguments = ("top", "--once", "--interval", 0.2, daemon.address, "--token-file")
-        view = told(*arguments, boss.token_file)
+        view = json_output(*arguments, boss.token_file)
         all_users = view["users"]
         device_s = sum(user["since_start"]["run_s"] for user in all_users)
         assert device_s == pytest.approx(view["devices"][0]["load"]["busy_s"], rel=0.02)
         assert [(user["identity"], user["share"]) for user in all_users] == [("a", 1.0), ("boss", 0.0)]
         assert all_users[0]["since_start"]["runs"]["done"] >= all_users[0]["work"]["runs"]["done"] > 0
-        own = told(*arguments, access.settings("b").token_file)
+        own = json_output(*arguments, access.settings("b").token_file)
         assert [user["identity"] for user in own["users"]] == ["b"]
         assert own["devices"][0]["sees_all"] is False
         page = nnrt(*arguments, access.settings("b").token_file).output
     assert "only your own runs are counted" in page
-    stranger = told("top", "--once", "--interval", 0.1, daemon.address, exit_code=1)["devices"][0]
+    stranger = json_output("top", "--once", "--interval", 0.1, daemon.address, exit_code=1)["devices"][0]
     assert stranger["status"] is None
     assert "token" in stranger["why"]
 

@@ -1,6 +1,6 @@
-"""Processes that write one cache: killed at any moment, or many at a time. Run by test_cache.py, for it forks.
+"""Program whose forked processes write the same cache: killed at random moments, or all at once.
 
-python cache_writers.py killed|together DIRECTORY SEED
+Usage: `python cache_writers.py killed|together DIRECTORY SEED`. test_cache.py runs it as a process, because it forks.
 """
 
 import os
@@ -29,7 +29,7 @@ WRITES_EACH = 25
 
 
 def compiled(version: int) -> CompiledModel:
-    """A model that looks like its version in every byte."""
+    """Return a compiled model whose bytes all depend on its version."""
     parts = (Part.of(bytes([version % 251]) * PART_BYTES), Part.of(bytes([version % 241]) * 100))
     return CompiledModel(
         Target.of(INFO, DEVICE.name), b"\1" * 32, ModelConfig(), (SPEC,), (SPEC,), version, parts, float(version)
@@ -41,7 +41,10 @@ def write(directory: Path, version: int) -> None:
 
 
 def require_whole(directory: Path) -> int | None:
-    """The version of the cache there, every byte of which is that version's; None if there is none."""
+    """Check that the cached model is complete, and return its version, or None without a cache.
+
+    A complete model's bytes all belong to one version.
+    """
     file = CacheDirectory(directory, 0).file(DEVICE)
     if not file.exists():
         return None
@@ -51,10 +54,10 @@ def require_whole(directory: Path) -> int | None:
 
 
 def writer(directory: Path, first: int, count: int, life_s: float = 0.0) -> int:
-    """Fork a process that writes so many versions, or until the kernel kills it: that may be at any moment.
+    """Fork a process that writes `count` versions, and return its process id.
 
-    It does so when the process has computed for that long, by a signal that nobody handles: no line runs after it, as
-    with SIGKILL.
+    With `life_s` the kernel kills the process after that much CPU time, by a signal without a handler. As with SIGKILL,
+    the process runs no more code after it.
     """
     pid = os.fork()
     if not pid:
@@ -69,7 +72,7 @@ def writer(directory: Path, first: int, count: int, life_s: float = 0.0) -> int:
 
 
 def killed(directory: Path, seed: int) -> None:
-    """After each kill there is the whole cache of some version, or none yet, and never less than before."""
+    """Check that each kill leaves a complete cache or none, and never an older version."""
     moments = np.random.default_rng(seed)
     highest, left = -1, 0
     for round_ in range(KILLS):
@@ -87,7 +90,7 @@ def killed(directory: Path, seed: int) -> None:
 
 
 def together(directory: Path, seed: int) -> None:
-    """Whoever reads while several write finds a whole cache each time."""
+    """Check that a reader always finds a complete cache while several processes write it."""
     write(directory, 0)
     pids = {writer(directory, first * WRITES_EACH, WRITES_EACH) for first in range(WRITERS)}
     while pids:

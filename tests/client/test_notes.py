@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli.command import nnrt, saved, told
+from cli.command import json_output, nnrt, saved
 from conftest import StartDaemon
 
 from nnrt_client import BuildReport, Compilation, DataType, Device, Model, OperationType, Origin, Runtime, load
@@ -37,7 +37,7 @@ def built(model: Model, device: Device, cache: Path | None = None) -> BuildRepor
 
 def test_explain_tells_notes(start_daemon: StartDaemon, model: Model, tmp_path: Path) -> None:
     path, address = saved(model, tmp_path / "model"), start_daemon("--backend", "noting").address
-    document = told("explain", path, "--device", address)
+    document = json_output("explain", path, "--device", address)
     assert document["supported"] is True
     assert [operator["note"] for operator in document["operators"]] == [NOTE, NOTE, ""]
     result = nnrt("explain", path, "--device", address)
@@ -57,7 +57,7 @@ def test_a_run_tells_notes(start_daemon: StartDaemon, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.ones(2, np.float16))
     address = start_daemon("--backend", "noting").address
     command = ("run", saved(model, tmp_path / "model"), "--input", tmp_path / "x.npy", "--device", address)
-    assert told(*command)["notes"] == {NOTE: 1}
+    assert json_output(*command)["notes"] == {NOTE: 1}
     assert f"1 operator: {NOTE}" in nnrt(*command).stdout
 
 

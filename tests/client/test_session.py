@@ -1,4 +1,4 @@
-"""Sessions: from a file to numbers in one step, with a cache that looks after itself."""
+"""Sessions: from a model file to results in one step, with an automatic cache."""
 
 import asyncio
 import logging
@@ -46,7 +46,7 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def computed(model: Model, address: str) -> list[np.ndarray]:
-    """Compute with the parts that a session is made of."""
+    """Compute the expected outputs with a Compilation and an Executor."""
     with Runtime([address]) as runtime, Compilation(model, runtime.device()) as compilation:
         compilation.build()
         with Executor(compilation) as executor:
@@ -55,7 +55,7 @@ def computed(model: Model, address: str) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("cache", [False, True], ids=["without a cache", "with one"])
 def test_the_weights_are_not_kept_here(onnxruntime_daemon: DaemonProcess, cache: bool) -> None:
-    """A session that the device has the model for needs them no more, once its cache is written."""
+    """The client frees the weights when the device has the model and the cache is written."""
     model = weighted_model(4096)
     kept = weakref.ref(model)
     with load(model, onnxruntime_daemon.address, cache=cache):
@@ -91,7 +91,7 @@ def test_runs_by_name(shared_daemon: DaemonProcess, tmp_path: Path) -> None:
 
 
 def test_any_source(shared_daemon: DaemonProcess, restoring_daemon: DaemonProcess, tmp_path: Path) -> None:
-    """A path, bytes or a model; saved or compiled: the same numbers."""
+    """A path, bytes or a model object, compiled or not, give the same results."""
     model = convolution_model()
     model.save(tmp_path / "model")
     with Runtime([restoring_daemon.address]) as runtime, Compilation(model, runtime.device()) as compilation:
@@ -107,7 +107,7 @@ def test_any_source(shared_daemon: DaemonProcess, restoring_daemon: DaemonProces
 
 
 def test_numbers_become_what_the_model_takes(shared_daemon: DaemonProcess) -> None:
-    """Those that are no arrays yet; an array of another type is a mistake."""
+    """Lists and scalars are converted; an array of another type is an error."""
     with load(identity_model(DataType.INT16), shared_daemon.address) as session:
         (name,) = (desc.name for desc in session.outputs)
         assert session.run({"x": [1, 2, 3]})[name].tolist() == [1, 2, 3]
@@ -129,7 +129,7 @@ def test_numbers_become_what_the_model_takes(shared_daemon: DaemonProcess) -> No
 
 
 def test_names_are_different(shared_daemon: DaemonProcess) -> None:
-    """Each input and output can be named, also where the model has no name, or one twice."""
+    """Each input and output can be addressed by name, even if the model's names are missing or not unique."""
     model = Model()
     tensors = [model.input((1,)) for _ in range(4)]
     y = model.apply(OperationType.ADD, tensors[0], tensors[1])
@@ -178,7 +178,7 @@ def test_constants_freeze_inputs(shared_daemon: DaemonProcess) -> None:
 def test_the_device(
     shared_daemon: DaemonProcess, restoring_daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first of NNRT_DEVICES, or by name, address, id, or as it is; of a runtime of one's own as well."""
+    """A device can be the first of NNRT_DEVICES, a name, an address, an id, or a Device of an own runtime."""
     monkeypatch.setenv("NNRT_DEVICES", f"{restoring_daemon.address},{shared_daemon.address}")
     with Runtime() as runtime:
         first, second = runtime.devices()
@@ -192,7 +192,7 @@ def test_the_device(
             for own in (runtime, None):
                 with load(identity_model(), given, runtime=own) as session:
                     assert session.device.name == expected
-        first.status()  # Its runtime is not the session's to close.
+        first.status()  # The session must not close this runtime.
     with pytest.raises(OperationFailed, match="no device 'nobody' answers"):
         load(identity_model(), "nobody")
     monkeypatch.delenv("NNRT_DEVICES")
@@ -222,7 +222,7 @@ def test_progress(restoring_daemon: DaemonProcess) -> None:
 
 
 def test_the_second_time_it_is_restored(restoring_daemon: DaemonProcess, tmp_path: Path) -> None:
-    """Per model and per way to compile it; not where the caller wants none, or a directory of its own."""
+    """The cache is per model and options; the caller can disable it or give another directory."""
     model = convolution_model()
     address = restoring_daemon.address
     assert [origin(model, address) for _ in range(2)] == [Origin.COMPILED, Origin.RESTORED]
@@ -240,7 +240,7 @@ def test_the_second_time_it_is_restored(restoring_daemon: DaemonProcess, tmp_pat
 def test_a_damaged_cache_is_replaced(
     restoring_daemon: DaemonProcess, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With a warning: the directory is the session's own."""
+    """With a warning, because the directory belongs to the session."""
     origin(convolution_model(), restoring_daemon.address)
     (file,) = caches(tmp_path)
     sound = file.read_bytes()
@@ -253,7 +253,7 @@ def test_a_damaged_cache_is_replaced(
 
 
 def test_a_cache_of_another_version_of_the_backend_is_not_used(start_daemon: StartDaemon) -> None:
-    """As after an update of the device."""
+    """As after a device update."""
     origins = []
     for version in ("1", "2", "2"):
         daemon = start_daemon("--backend", "restoring", "--option", f"version={version}")
@@ -264,7 +264,7 @@ def test_a_cache_of_another_version_of_the_backend_is_not_used(start_daemon: Sta
 def test_it_runs_without_a_cache(
     start_daemon: StartDaemon, restoring_daemon: DaemonProcess, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It does where the directory can't be made, where the device has none, and where writing it fails."""
+    """If the directory can't be created, the device has no caches, or writing fails."""
     (tmp_path / "file").write_bytes(b"")
     assert origin(convolution_model(), restoring_daemon.address, cache=tmp_path / "file" / "x") is Origin.COMPILED
     assert "compiled models are not kept" in caplog.text
@@ -290,7 +290,7 @@ def test_relative_homes_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_death_says_to_load_again(start_daemon: StartDaemon) -> None:
-    """A run under way ends, and later ones don't begin; nothing is run elsewhere instead."""
+    """A run in flight ends with an error, and later ones fail at once; nothing runs on another device."""
     daemon = start_daemon("--backend", "slow")
     with load(identity_model(), daemon.address) as session:
         future = session.submit({"x": [1.0]})
@@ -315,7 +315,7 @@ def test_close(shared_daemon: DaemonProcess) -> None:
 
 
 def test_nothing_is_left_of_a_load_that_fails(start_daemon: StartDaemon) -> None:
-    """The runtime it made is closed: `leaves_nothing_behind` sees its threads."""
+    """`load` closes the runtime that it created: `leaves_nothing_behind` would find its threads."""
     daemon = start_daemon("--backend", "restoring", "--option", "refuse=compiling")
     with pytest.raises(OperationFailed, match="refuses compiling"):
         load(identity_model(), daemon.address, settings=Settings(heartbeat_timeout_s=3))

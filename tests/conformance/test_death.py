@@ -1,4 +1,4 @@
-"""Daemons that end while the kit tries them."""
+"""Daemons that die during the conformance kit's trials."""
 
 import json
 from collections.abc import Callable
@@ -18,7 +18,7 @@ ONLY = [argument for operator in OPERATORS for argument in ("--only", f"operator
 
 
 def outcomes(file: Path, address: str, *arguments: str) -> dict[str, Any]:
-    """Verdicts by operators, of each of which there is one trial."""
+    """Return the verdicts by operator, each of which has one trial."""
     result = nnrt("conformance", address, *ONLY, "--json", file, *arguments)
     assert result.exit_code == 1, result.output
     document = json.loads(file.read_text())
@@ -44,7 +44,7 @@ def test_a_supervised_daemon_comes_back(start_fleet: Callable[..., FleetProcess]
 
 @pytest.mark.slow
 def test_a_device_that_is_stuck_is_as_good_as_gone(start_daemon: StartDaemon, tmp_path: Path) -> None:
-    """Not each trial waits for it."""
+    """The kit doesn't wait for it in every trial."""
     daemon = start_daemon("--backend", "slow")
     found = outcomes(tmp_path / "a.json", daemon.address, "--timeout", "0.5")
     assert found == {"LEAKY_RELU": "crashed", "ADD_FUSION": "untried", "MUL_FUSION": "untried"}

@@ -94,13 +94,13 @@ def test_large_parts_may_stay_in_the_file(tmp_path: Path, monkeypatch: pytest.Mo
         path.write_bytes(damaged)
         if at < large:
             with pytest.raises(InvalidFile):
-                container.opened("test", path)
+                container.unpacked_from_file("test", path)
     for length in range(len(SMALL)):
         path.write_bytes(SMALL[:length])
         with pytest.raises(InvalidFile):
-            container.opened("test", path)
+            container.unpacked_from_file("test", path)
     path.write_bytes(SMALL)
-    about, parts = container.opened("test", path)
+    about, parts = container.unpacked_from_file("test", path)
     assert about == {"x": 1}
     assert [(bytes(part.data), part.sha256) for part in parts] == [(bytes(part.data), part.sha256) for part in PARTS]
     container.require_whole(2, parts[2])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnrt_hdi import wire
-from nnrt_hdi.chunks import Assembly, beyond_inline, outline, pieces
+from nnrt_hdi.chunks import Assembly, array_stub, beyond_inline, pieces
 from nnrt_hdi.enums import DataType
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.limits import MAX_FRAMES
@@ -211,7 +211,7 @@ def test_odd_messages_are_read_as_protobuf_reads_them(data: bytes) -> None:
 def test_pieces_make_the_arrays_again(sizes: list[int], message_bytes: int) -> None:
     arrays = [np.arange(size, dtype=np.int16) + size for size in sizes]
     copies = [np.zeros_like(array) for array in arrays]
-    assembly, unwanted = Assembly(copies), Assembly([outline(TensorSpec(DataType.INT16, (size,))) for size in sizes])
+    assembly, unwanted = Assembly(copies), Assembly([array_stub(TensorSpec(DataType.INT16, (size,))) for size in sizes])
     for piece in pieces(arrays, message_bytes):
         assert 1 <= len(piece) <= message_bytes and not assembly.is_complete
         assembly.take(bytes(piece))

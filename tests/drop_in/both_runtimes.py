@@ -1,4 +1,4 @@
-"""The same call of ONNX Runtime's class and of ours, and what came of it."""
+"""Comparison of a call on ONNX Runtime's class with the same call on nnrt's."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,12 +11,12 @@ from nnrt_client import NnrtError
 
 Call = Callable[[Any, Any], Any]
 
-# Where our class has another name.
+# Exceptions that have another name in nnrt.
 _NAMES = {"NotSupported": "NotImplemented"}
 
 
 def outcome(call: Call, module: Any, session: Any) -> Any:
-    """What the call gives, or the exception that it raises."""
+    """Return the result of the call, or the exception that it raises."""
     try:
         return call(module, session)
     except Exception as error:
@@ -24,7 +24,7 @@ def outcome(call: Call, module: Any, session: Any) -> Any:
 
 
 def require_same(call: Call, theirs: Any, mine: Any) -> None:
-    """The same values, or exceptions that whoever catches ONNX Runtime's catches."""
+    """Check that both calls return the same values, or raise exceptions that the same `except` clause catches."""
     expected, given = outcome(call, onnxruntime, theirs), outcome(call, ours, mine)
     if isinstance(expected, Exception):
         assert isinstance(given, NnrtError), given
@@ -35,7 +35,7 @@ def require_same(call: Call, theirs: Any, mine: Any) -> None:
 
 
 def require_equal(expected: Any, given: Any) -> None:
-    """Arrays of the same type, shape and numbers, wherever they are; all else is equal."""
+    """Check that arrays have the same type, shape and numbers, also within lists, and that all else is equal."""
     if isinstance(expected, list | tuple):
         assert len(expected) == len(given), (expected, given)
         for pair in zip(expected, given, strict=True):

@@ -1,4 +1,4 @@
-"""A model of which most can be asked, and sessions with it in both runtimes."""
+"""Fixtures: a model with metadata, and sessions with it in ONNX Runtime and in nnrt."""
 
 import gc
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ sums (float[batch, 3] x, float[N, 3] y) => (float[batch, 3] s, float[batch, 3] p
 
 
 def sums() -> ModelProto:
-    """The model; y has no name for its rows."""
+    """Build the model; the first dimension of y has no name."""
     model = parser.parse_model(SUMS)
     model.graph.input[1].type.tensor_type.shape.dim[0].Clear()
     model.graph.doc_string = "Two of them."
@@ -36,11 +36,11 @@ def sums() -> ModelProto:
 def a_device(
     tmp_path_factory: pytest.TempPathFactory, onnxruntime_daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """What an application sets, once, for all of its sessions."""
+    """Set the device and the cache directory like an application, in environment variables."""
     monkeypatch.setenv("NNRT_DEVICES", onnxruntime_daemon.address)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
     yield
-    gc.collect()  # What a test that failed refers to.
+    gc.collect()  # Frees objects that the traceback of a failed test refers to.
 
 
 @pytest.fixture
@@ -58,10 +58,10 @@ def theirs() -> Any:
 
 @pytest.fixture(scope="module")
 def mine(onnxruntime_daemon: DaemonProcess) -> Iterator[ours.InferenceSession]:
-    """Ours, on a daemon."""
+    """Session of nnrt on a daemon."""
     providers = [("NnrtExecutionProvider", {"device": onnxruntime_daemon.address, "cache": "0"})]
     with ours.InferenceSession(sums().SerializeToString(), providers=providers) as session:
-        # The thread that gives shared memory back lives from the first on, and is no test's to leave behind.
+        # Starts the thread that frees shared memory, which lasts: otherwise the first test would leave it behind.
         shared, binding = ours.OrtValue.ortvalue_from_shape_and_type([2, 3], "float32"), session.io_binding()
         for name in ("x", "y"):
             binding.bind_ortvalue_input(name, shared)

@@ -1,4 +1,4 @@
-"""Inputs of all kinds, right and wrong: both runtimes take the same, and refuse the same by the same exceptions."""
+"""Valid and invalid inputs: both runtimes accept the same, and refuse the same with the same exceptions."""
 
 import queue
 from collections.abc import Callable
@@ -25,7 +25,7 @@ DTYPES = ["float32", "float64", "float16", "int8", "int16", "int32", "int64", "u
 
 
 class Wrapped:
-    """Has `__array__`."""
+    """Object with `__array__`."""
 
     def __init__(self, own: AnyArray) -> None:
         self._own = own
@@ -43,7 +43,7 @@ def unaligned(good: AnyArray) -> AnyArray:
     return np.frombuffer(b"\0" + good.tobytes(), good.dtype, len(good), 1)
 
 
-# Of three good elements, which are 1, 0 and 1.
+# Three valid elements: 1, 0 and 1.
 FEEDS: dict[str, Make] = {
     **{f"array of {name}": partial(np.ndarray.astype, dtype=name) for name in (*DTYPES, "uint16", "uint32")},
     "array of complex": lambda good: good.astype(np.complex64),
@@ -91,14 +91,14 @@ FEEDS: dict[str, Make] = {
     "a value": lambda good: good,  # As OrtValue, see below.
 }
 
-# What is taken here and refused there, and what comes of it.
+# Inputs that nnrt accepts and ONNX Runtime refuses, and their results.
 ALSO_TAKEN: dict[str, Make] = {
     "a tuple": lambda _: (1, 0, 1),
     "what has __array__": Wrapped,
     "what has a buffer": lambda good: good.data,
 }
 
-# What would lose something without a word.
+# Inputs that would silently lose information.
 FRACTIONS: dict[str, Any] = {
     "list": [1.5, 0.25, 1.0],
     "mixed": [1, 0.5, True],
@@ -122,7 +122,7 @@ def both(dtype: str, dims: list[int | None]) -> tuple[Any, ours.InferenceSession
 
 
 def fed(make: Make, dtype: str) -> Callable[[Any, Any], Any]:
-    """A run with what is made, anew for each of the two, for some can be read only once."""
+    """Run with newly made inputs for each of the two sessions, because some can be read only once."""
 
     def call(module: Any, session: Any) -> Any:
         given = make(np.array([1, 0, 1], dtype))
@@ -135,7 +135,7 @@ def fed(make: Make, dtype: str) -> Callable[[Any, Any], Any]:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_same_is_taken(dtype: str) -> None:
-    """With the same results; where it is refused the message names the input."""
+    """Both give the same results; an error message names the input."""
     for dim in (None, 3):
         theirs, mine = both(dtype, [dim])
         with mine:
@@ -150,7 +150,7 @@ def test_the_same_is_taken(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_what_is_different(dtype: str) -> None:
-    """Arrays that aren't numpy's are taken too, byte orders are heeded, and fractions aren't cut off."""
+    """nnrt also accepts arrays other than NumPy's, respects byte orders, and doesn't truncate fractions."""
     good, swapped = np.array([1, 0, 1], dtype), np.array([1, 0, 1], np.dtype(dtype).newbyteorder())
     theirs, mine = both(dtype, [None])
     with mine:
@@ -167,7 +167,7 @@ def test_what_is_different(dtype: str) -> None:
 
 
 def test_a_scalar() -> None:
-    """It has no dimensions; ONNX Runtime takes any there."""
+    """A scalar has no dimensions here; ONNX Runtime accepts any."""
     theirs, mine = both("float32", [])
     with mine:
         require_same(fed(lambda good: np.array(good[0]), "float32"), theirs, mine)
@@ -202,7 +202,7 @@ def test_names(run: Callable[[Any, Any], Any]) -> None:
 
 
 def test_no_mapping() -> None:
-    """ONNX Runtime looks for its `keys`; here it says what to give."""
+    """ONNX Runtime fails to find `keys`; nnrt says what to give."""
     theirs, mine = both("float32", [None])
     with mine:
         for feed in (None, [("x", X)], X):
@@ -216,7 +216,7 @@ def test_no_mapping() -> None:
 
 
 class Odd:
-    """Its `__array__`, or whatever else it is asked for, raises."""
+    """Object whose `__array__` and other attributes raise."""
 
     def __init__(self, error: BaseException) -> None:
         self._error = error
@@ -234,12 +234,12 @@ class OddAttributes:
 
 
 class Own(Exception):
-    """What an application raises itself."""
+    """Exception of the application."""
 
 
 @pytest.mark.parametrize("own", [KeyError, Own, TypeError, ValueError, LookupError])
 def test_errors_of_what_is_given(own: type[Exception]) -> None:
-    """They are the cause of an exception that is caught as any other, and nothing of the run is left."""
+    """An input's exception becomes the cause of nnrt's exception, and the run is released."""
     error = own("why")
     told: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
     _, mine = both("float32", [None])

@@ -1,4 +1,4 @@
-"""InferenceSession with a daemon that asks for TLS, and who the application is: by options of the provider."""
+"""InferenceSession with a daemon with TLS and access control; the provider's options identify the application."""
 
 import gc
 from pathlib import Path
@@ -25,7 +25,7 @@ FEED = {"x": X, "y": X}
 
 
 class Guarded:
-    """A daemon with TLS and an access file, and the files of its clients."""
+    """Daemon with TLS and an access file, and its clients' files."""
 
     def __init__(self, start_daemon: StartDaemon, folder: Path) -> None:
         authority = Authority(folder)
@@ -60,7 +60,7 @@ def runs(options: dict[str, object]) -> None:
 
 
 def test_options_of_the_provider(guarded: Guarded) -> None:
-    """A certificate, and with it a token, which counts first; as texts or as paths."""
+    """A certificate or a token identifies the client, the token first; paths may be strings or Path objects."""
     runs({**guarded.options, **guarded.certificate})
     runs({**guarded.options, **guarded.certificate, **guarded.token})
     no_token = {**guarded.options, **guarded.certificate, "token_file": "/nowhere"}
@@ -83,7 +83,7 @@ def test_options_that_make_no_sense(guarded: Guarded) -> None:
 
 
 def test_another_identity_has_another_connection(guarded: Guarded) -> None:
-    """Sessions that say the same share one."""
+    """Sessions with the same options share a connection."""
     source = sums().SerializeToString()
     bob = {**guarded.options, **guarded.certificate}
     alice = {**bob, **guarded.token}

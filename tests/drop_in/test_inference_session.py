@@ -1,4 +1,4 @@
-"""InferenceSession beside ONNX Runtime's own, call by call."""
+"""InferenceSession compared with ONNX Runtime's own, call by call."""
 
 import array
 import gc
@@ -64,7 +64,7 @@ def options_of_a_run(module: Any) -> Any:
 
 
 def with_options(module: Any, source: Any) -> Any:
-    """Sessions with all that is taken; and what the options say of themselves."""
+    """Return sessions with all supported options, and what the options report about themselves."""
     options = module.SessionOptions()
     options.graph_optimization_level = module.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.execution_mode = module.ExecutionMode.ORT_PARALLEL
@@ -134,7 +134,7 @@ def test_the_same_call(call: Call, theirs: Any, mine: ours.InferenceSession) -> 
 
 
 def test_messages_say_what_theirs_say(theirs: Any, mine: ours.InferenceSession) -> None:
-    """Applications look into them: ours begin so, and go on with what to do."""
+    """Applications search messages: nnrt's begin with ONNX Runtime's text, and add advice."""
     for name in ("unknown output", "missing input", "unknown input", "double", "rank", "dimension"):
         expected = str(outcome(CALLS[name], onnxruntime, theirs))
         assert str(outcome(CALLS[name], ours, mine)).startswith(expected), name
@@ -164,7 +164,7 @@ DTYPES = ["float32", "float64", "float16", "int8", "int16", "int32", "int64", "u
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_types(dtype: str) -> None:
-    """Each by the name that ONNX Runtime has for it, and a scalar beside it."""
+    """Each type has ONNX Runtime's name for it."""
     element = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     infos = [helper.make_tensor_value_info(name, element, dims) for name, dims in (("x", [None, 2]), ("n", []))]
     outs = [helper.make_tensor_value_info(name, element, dims) for name, dims in (("y", [None, 2]), ("m", []))]
@@ -190,9 +190,9 @@ EXPORTS = [
 @pytest.mark.slow
 @pytest.mark.parametrize("path", EXPORTS, ids=lambda path: path.stem)
 def test_networks_of_torchs_exporters(path: Path) -> None:
-    """Names, dimension names and numbers; dimensions that have no number are 2."""
+    """Names, dimension names and outputs are the same; dynamic dimensions are 2."""
     options = onnxruntime.SessionOptions()
-    # What ONNX Runtime fuses of 8 bits saturates on processors without VNNI.
+    # ONNX Runtime's fused 8-bit operators saturate on processors without VNNI.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     theirs = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     rng = np.random.default_rng(4)
@@ -230,7 +230,7 @@ def test_external_data(tmp_path: Path) -> None:
 
 
 def test_an_input_with_a_value_is_no_input() -> None:
-    """In old files weights are declared among the inputs."""
+    """Old files list weights among the inputs."""
     model = sums()
     model.ir_version = 3
     model.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [3]))
@@ -271,20 +271,20 @@ def test_what_is_no_model(tmp_path: Path) -> None:
 
 
 def unavailable(name: str) -> AbstractContextManager[Any]:
-    """ONNX Runtime's warning."""
+    """Text of ONNX Runtime's warning."""
     return pytest.warns(UserWarning, match=f"Specified provider '{name}' is not in available provider names")
 
 
 @pytest.mark.parametrize("module", [onnxruntime, ours], ids=["theirs", "ours"])
 def test_a_provider_that_nobody_knows(module: Any) -> None:
-    """Both warn, and go on without it."""
+    """Both runtimes warn, and go on without it."""
     with unavailable("NoProvider"):
         session = module.InferenceSession(sums().SerializeToString(), providers=["NoProvider", "CPUExecutionProvider"])
     assert "NoProvider" not in session.get_providers()
 
 
 def test_providers(onnxruntime_daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The address comes in either way; a CPU provider beside it is never used."""
+    """The address can be given in two ways; a CPU provider next to it is never used."""
     source, address = sums().SerializeToString(), onnxruntime_daemon.address
     monkeypatch.delenv("NNRT_DEVICES")
     for arguments in (
@@ -326,7 +326,7 @@ def test_providers_that_make_no_sense(providers: Any, options: Any, says: str) -
 
 @pytest.fixture
 def default_options() -> Iterator[None]:
-    """Take back what a test sets for all later sessions."""
+    """Reset the process-wide provider options after the test."""
     yield
     ours.set_default_provider_options()
 
@@ -335,7 +335,7 @@ def default_options() -> Iterator[None]:
 def test_applications_that_name_the_cpu_alone(
     onnxruntime_daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They run on the device of NNRT_DEVICES or of the setting, and are told once; else the error says how."""
+    """They run on the device of NNRT_DEVICES or of the setting, with one warning; otherwise they fail."""
     source, address = sums().SerializeToString(), onnxruntime_daemon.address
     providers: Any = ["CUDAExecutionProvider", ("CPUExecutionProvider", {"arena_extend_strategy": "0"})]
     for _ in range(2):
@@ -384,11 +384,11 @@ def test_a_provider_that_there_is_not() -> None:
             onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"]),
             session,
         )
-        require_equal(session.run(["s"], FEED), [X + Y])  # It goes on with the one that it has.
+        require_equal(session.run(["s"], FEED), [X + Y])  # It keeps its current provider.
 
 
 def test_ways_and_constants() -> None:
-    """As ONNX Runtime's own format; and with an input that is always the same, which applications go on giving."""
+    """A model can be loaded as a program; a constant input may still be given."""
     for options in ({"ways": "program"}, {"constants": {"y": Y}}, {"ways": ["operators"], "constants": {"y": Y}}):
         with ours.InferenceSession(sums().SerializeToString(), providers=[(NNRT, options)]) as session:
             assert [one.name for one in session.get_inputs()] == ["x", "y"]
@@ -415,7 +415,7 @@ cut (float[n, 3] x) => (float[n, 3] first, float[n, 3] last)
 
 
 def test_fallback(shared_daemon: DaemonProcess) -> None:
-    """What the device doesn't run runs here, and outputs stay on the device, however large they turn out to be."""
+    """The client computes what the device can't, and outputs of any size stay on the device."""
     source = parser.parse_model(CUT).SerializeToString()
     theirs = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
     given: dict[str, Any] = {"device": shared_daemon.address, "ways": "operators", "cache": "0"}
@@ -462,7 +462,7 @@ def test_refused_by_name() -> None:
 
 
 def test_arrays_of_others(mine: ours.InferenceSession) -> None:
-    """What has DLPack or the buffer protocol."""
+    """Objects with DLPack or the buffer protocol."""
 
     class Foreign:
         def __dlpack__(self, **options: Any) -> Any:
@@ -493,7 +493,7 @@ def test_run_async(theirs: Any, onnxruntime_daemon: DaemonProcess) -> None:
 
 
 def test_a_session_stays_until_its_runs_have_ended(onnxruntime_daemon: DaemonProcess) -> None:
-    """As with ONNX Runtime, where nobody refers to it any more but they."""
+    """As in ONNX Runtime, even if only its runs refer to it."""
     providers = [(NNRT, {"device": onnxruntime_daemon.address.replace("127.0.0.1", "localhost")})]
     session = ours.InferenceSession(sums().SerializeToString(), providers=providers)
     connection, calls = placed_model(session).connection, queue.SimpleQueue[Any]()
@@ -508,7 +508,7 @@ def test_a_session_stays_until_its_runs_have_ended(onnxruntime_daemon: DaemonPro
 
 
 def test_terminate_ends_runs_under_way(start_daemon: StartDaemon) -> None:
-    """On a device on which a run takes as long as it likes."""
+    """On a device whose runs end only by cancellation."""
     daemon = start_daemon("--backend", "slow")
     options = ours.RunOptions()
     providers = [(NNRT, {"device": daemon.address})]
@@ -541,7 +541,7 @@ def test_a_death(start_daemon: StartDaemon) -> None:
 
 
 def test_it_is_loaded_again(start_daemon: StartDaemon, tmp_path: Path) -> None:
-    """On the restarted daemon; what was on the device is gone, and its memory is not taken for what comes next."""
+    """The model is loaded on the restarted daemon; the values on the device are lost."""
     listen = f"unix:{tmp_path / 'd'}"
     daemon = start_daemon("--backend", "onnxruntime", listen=listen)
     options = {"device": daemon.address, "on_death": "reload"}
@@ -561,7 +561,7 @@ def test_it_is_loaded_again(start_daemon: StartDaemon, tmp_path: Path) -> None:
 
 
 def test_sessions_end_when_nobody_refers_to_them(start_daemon: StartDaemon) -> None:
-    """The connection that they share goes with the last: the daemon sees its client leave."""
+    """The shared connection closes with the last session, which the daemon sees."""
     daemon = start_daemon("--backend", "onnxruntime")
     providers = [(NNRT, {"device": daemon.address})]
     sessions = [ours.InferenceSession(sums().SerializeToString(), providers=providers) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Supervisors that a test starts, and the daemons that they leave."""
+"""Fixtures that start supervisors, and end the daemons that they leave."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from fleet.fleet_process import FleetProcess, kill_daemons
 
 @pytest.fixture
 def state() -> Iterator[Path]:
-    """A state directory with a short path, as Unix sockets need it."""
+    """Yield the path of a state directory, short enough for Unix sockets; kill its daemons afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="nnrt-"))
     yield folder / "state"
     kill_daemons(folder / "state")
@@ -22,7 +22,7 @@ def state() -> Iterator[Path]:
 
 @pytest.fixture
 def start_fleet(state: Path) -> Iterator[Callable[..., FleetProcess]]:
-    """Starts supervisors, and ends them with the test."""
+    """Yield a function that starts supervisors; kill them after the test."""
     fleets: list[FleetProcess] = []
 
     def start(*arguments: str | Path, to_be_ready: bool = True) -> FleetProcess:
@@ -36,7 +36,7 @@ def start_fleet(state: Path) -> Iterator[Callable[..., FleetProcess]]:
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Path:
-    """What a run of the backend `gated` waits for: that something is written there."""
+    """Path of a FIFO: runs of the backend `gated` wait until something is written to it."""
     path = tmp_path / "gate"
     os.mkfifo(path)
     return path

@@ -1,4 +1,4 @@
-"""A supervisor as a process of its own, as an operator starts it."""
+"""A supervisor as a process, started like an operator starts it."""
 
 import json
 import os
@@ -19,19 +19,22 @@ from nnrt_device_service.fleet.shown import unsupervised_rows
 from nnrt_device_service.fleet.state_directory import StateDirectory
 
 _TESTS = Path(__file__).parent.parent
-# Where daemons find the backends of tests.
+# PYTHONPATH with which daemons find the tests' backends.
 PLUGINS = f"{_TESTS / 'plugins'}:{_TESTS}"
 _EXIT_S = 60.0
 
 
 def nnrt_device(*arguments: str | Path, through: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
-    """The outcome of a command, in a process of its own. `through` is a command that ends by executing this one."""
+    """Run `nnrt-device` as a process, and return its outcome.
+
+    `through` is a command that executes the command that follows it.
+    """
     command = [*through, sys.executable, "-m", "nnrt_device_service", *arguments]
     return warm.run(command, capture_output=True, text=True, timeout=_EXIT_S, env=_environment())
 
 
 class FleetProcess:
-    """`nnrt-device up`."""
+    """Process of `nnrt-device up`."""
 
     def __init__(self, state: Path, *arguments: str | Path, to_be_ready: bool = True) -> None:
         self.state = state
@@ -48,7 +51,7 @@ class FleetProcess:
             self.wait_until_ready()
 
     def wait_until_ready(self) -> None:
-        """Wait for the line that says it."""
+        """Wait until the supervisor prints that it is ready."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.said += line
@@ -63,11 +66,11 @@ class FleetProcess:
         self.process.send_signal(number)
 
     def wait(self) -> int:
-        """Wait for its end; the exit code."""
+        """Wait until the supervisor ends, and return its exit code."""
         return self.process.wait(_EXIT_S)
 
     def kill(self) -> None:
-        """End it at once, and no daemon. Idempotent."""
+        """Kill the supervisor, but not its daemons. Idempotent."""
         self.process.kill()
         self.process.wait(_EXIT_S)
         if self.process.stdout is not None:
@@ -76,14 +79,14 @@ class FleetProcess:
 
 
 def ps(state: Path) -> dict[str, dict[str, Any]]:
-    """How the devices are, by their names, as `nnrt-device ps` says it."""
+    """Return the rows of `nnrt-device ps` by device name."""
     directory = StateDirectory(state)
     devices = ask(directory.control, {"do": "ps"}, print)
     return {device["name"]: device for device in (unsupervised_rows(directory) if devices is None else devices)}
 
 
 def wait_for(directory: Path, name: str, /, **wanted: object) -> dict[str, Any]:
-    """Wait until `ps` says this of a device; all that it says then."""
+    """Wait until `ps` shows these values for a device, and return its row."""
 
     def look() -> dict[str, Any]:
         device = ps(directory).get(name, {})
@@ -93,7 +96,7 @@ def wait_for(directory: Path, name: str, /, **wanted: object) -> dict[str, Any]:
 
 
 def kill_daemons(state: Path) -> None:
-    """End what a test leaves, by what identifies it."""
+    """Kill the daemons that a test has left, identified by their records in the state directory."""
     for record in StateDirectory(state).records().values():
         process = Process.find(record.process) if record.process else None
         if process is not None:
@@ -103,7 +106,7 @@ def kill_daemons(state: Path) -> None:
 
 
 def kill_one(state: Path, chance: random.Random) -> None:
-    """`kill -9` one of the daemons that are ready, but not the last of them."""
+    """Kill a random ready daemon with SIGKILL, but never the last one."""
 
     def several_ready() -> list[int]:
         ready = [device["pid"] for device in ps(state).values() if device["state"] == "ready"]
@@ -113,7 +116,7 @@ def kill_one(state: Path, chance: random.Random) -> None:
 
 
 def fleet_file(path: Path, *names: str, **defaults: object) -> Path:
-    """Write a file with some devices of the same kind."""
+    """Write a fleet file with devices of the same kind, and return its path."""
     lines = [
         f"{key.replace('_', '-')} = {json.dumps(value)}" for key, value in {"backend": "reference", **defaults}.items()
     ]
@@ -130,8 +133,8 @@ def pids(state: Path) -> dict[str, int]:
     return {name: device["pid"] for name, device in ps(state).items()}
 
 
-def lives(pid: int) -> bool:
-    """Whether there is such a process that has not ended, whoever is to ask how it did."""
+def is_running(pid: int) -> bool:
+    """Return whether the process exists and isn't a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -1,4 +1,4 @@
-"""Devices whose runs last until a gate is opened."""
+"""Helpers for a supervised device whose runs last until a gate opens."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ ONE = np.ones(1, np.float32)
 
 
 def gated_file(gate: Path, **settings: Any) -> Path:
-    """The fleet's file, beside the gate: one device `a`."""
+    """Write a fleet file with one device, `a`, next to the gate."""
     return fleet_file(gate.with_name("fleet.toml"), "a", backend="gated", option=f"gate={gate}", **settings)
 
 
@@ -31,7 +31,7 @@ def executor_on(device: Device) -> Iterator[Executor]:
 
 @contextmanager
 def run_under_way(device: dict[str, Any]) -> Iterator[tuple[Executor, Any]]:
-    """A run that the device, as `ps` has it, has begun; and its executor."""
+    """Yield an executor and its run, which the device of this row of `ps` has begun."""
     with Runtime(device["addresses"]) as runtime, executor_on(runtime.device()) as executor:
         run = executor.submit([ONE])
         until(lambda: "run started" in Path(device["log"]).read_text())
@@ -40,7 +40,7 @@ def run_under_way(device: dict[str, Any]) -> Iterator[tuple[Executor, Any]]:
 
 @contextmanager
 def stuck(state: Path) -> Iterator[None]:
-    """Device `a` doesn't end a run that was to stop; its client stays."""
+    """Make a run of device `a` time out without ending, and keep its client connected."""
     with Runtime(ps(state)["a"]["addresses"]) as runtime, executor_on(runtime.device()) as executor:
         with pytest.raises(NnrtError):
             executor.run_sync([ONE], timeout_ms=50)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from fleet.fleet_process import FleetProcess, fleet_file, lives, nnrt_device, pids, ps, wait_for
+from fleet.fleet_process import FleetProcess, fleet_file, is_running, nnrt_device, pids, ps, wait_for
 from fleet.gated import ONE, gated_file, run_under_way
 from nnrt_client import UnavailableDevice
 
@@ -33,7 +33,7 @@ def test_reload_restarts_what_changed(start_fleet: StartFleet, state: Path, tmp_
     after = pids(state)
     assert after["a"] == before["a"]
     assert after["b"] != before["b"]
-    assert not lives(before["c"])
+    assert not is_running(before["c"])
     assert ps(state)["b"]["restarts"] == 0
     assert ps(state)["b"]["addresses"] == addresses, "a free port that it keeps"
 
@@ -157,7 +157,7 @@ def test_drain_with_no_supervisor(start_fleet: StartFleet, state: Path, tmp_path
     start_fleet(path).kill()
     before = pids(state)
     assert nnrt_device("drain", "a", "--state-dir", state).stdout == "a is drained\n"
-    assert not lives(before["a"])
+    assert not is_running(before["a"])
     assert ps(state)["a"]["state"] == "drained"
     assert ps(state)["b"]["pid"] == before["b"]
     refused = nnrt_device("restart", "a", "--state-dir", state)
@@ -234,7 +234,7 @@ def test_one_shot_ends_with_the_first_daemon(start_fleet: StartFleet, state: Pat
     before = pids(state)
     os.kill(before["b"], signal.SIGKILL)
     assert fleet.wait() == 128 + signal.SIGKILL
-    assert not any(map(lives, before.values()))
+    assert not any(map(is_running, before.values()))
 
 
 def test_one_shot_has_a_directory_of_its_own(state: Path, tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_one_shot_outlives_nobody(start_fleet: StartFleet, state: Path, tmp_path
     fleet = start_fleet(fleet_file(tmp_path / "fleet.toml", "a", "b"), "--one-shot")
     before = pids(state)
     fleet.kill()
-    until(lambda: not any(map(lives, before.values())))
+    until(lambda: not any(map(is_running, before.values())))
 
 
 def test_ps_says_that_a_device_is_out(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:

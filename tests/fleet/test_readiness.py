@@ -1,4 +1,4 @@
-"""What a daemon says of itself to whoever supervises it, systemd or another."""
+"""Messages of a daemon to its supervisor: systemd, or `nnrt-device up`."""
 
 import os
 import signal
@@ -45,7 +45,7 @@ def test_ready_and_stopping(listener: Listener, start_daemon: StartDaemon) -> No
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_as_soon_as_it_is_ready(listener: Listener, number: signal.Signals) -> None:
-    """It drains, although it doesn't wait for signals yet."""
+    """The daemon drains, although the signal arrives before it waits for signals."""
     command = [sys.executable, "-m", "nnrt_device_service", "serve"]
     daemon = warm.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     listener.next("READY")
@@ -61,7 +61,7 @@ def test_why_it_does_not_start(listener: Listener, start_daemon: StartDaemon) ->
 
 
 def test_signs_of_life(listener: Listener, start_daemon: StartDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They come twice in the time, while it drains too, and each says where it serves."""
+    """The daemon sends them twice per watchdog interval, also while it drains, each with its addresses."""
     monkeypatch.setenv("WATCHDOG_USEC", "1000000")
     daemon = start_daemon()
     began = time.monotonic()
@@ -75,7 +75,7 @@ def test_signs_of_life(listener: Listener, start_daemon: StartDaemon, monkeypatc
     [("3000000", None, 1.5), ("3000000", "own", 1.5), ("3000000", "1", None), ("0", None, None), ("soon", None, None)],
 )
 def test_who_is_watched(monkeypatch: pytest.MonkeyPatch, usec: str, pid: str | None, expected: float | None) -> None:
-    """What a parent is to do is none of the daemon's business."""
+    """A daemon sends signs of life for its own watchdog only, not for its parent's."""
     monkeypatch.setenv("WATCHDOG_USEC", usec)
     monkeypatch.delenv("WATCHDOG_PID", raising=False)
     if pid is not None:

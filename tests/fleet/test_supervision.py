@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from fleet.fleet_process import FleetProcess, fleet_file, lives, nnrt_device, pids, ps, wait_for
+from fleet.fleet_process import FleetProcess, fleet_file, is_running, nnrt_device, pids, ps, wait_for
 from fleet.gated import gated_file, run_under_way, stuck
 from nnrt_client import Runtime, UnavailableDevice
 from nnrt_device_service.fleet.spec import DeviceSpec
@@ -31,7 +31,7 @@ def test_four_devices_serve(start_fleet: StartFleet, state: Path, tmp_path: Path
     assert names == set("abcd")
     fleet.send(signal.SIGTERM)
     assert fleet.wait() == 0
-    assert not any(lives(device["pid"]) for device in devices.values())
+    assert not any(is_running(device["pid"]) for device in devices.values())
     assert ps(state) == {}
 
 
@@ -115,10 +115,10 @@ def test_accelerator_has_one_daemon(start_fleet: StartFleet, state: Path, tmp_pa
         fleet = start_fleet(path)
         assert fleet.wait() == 1
         assert f"the process with pid {pid} serves it already" in fleet.log()
-        assert lives(pid)
+        assert is_running(pid)
     finally:
         os.kill(pid, signal.SIGKILL)
-        until(lambda: not lives(pid))
+        until(lambda: not is_running(pid))
     start_fleet(path)
     os.kill(ps(state)["a"]["pid"], signal.SIGKILL)
     wait_for(state, "a", state="ready", restarts=1)
@@ -134,7 +134,7 @@ def test_next_supervisor_goes_by_its_own_file(start_fleet: StartFleet, state: Pa
     assert set(after) == {"a", "b"}
     assert after["a"] == before["a"]
     assert after["b"] != before["b"]
-    assert not lives(before["c"])
+    assert not is_running(before["c"])
 
 
 def test_second_supervisor_is_refused(start_fleet: StartFleet, state: Path, tmp_path: Path) -> None:

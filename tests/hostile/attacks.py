@@ -1,6 +1,6 @@
 """Attacks on a daemon, one after another, while an honest client runs its model. `make fuzz` prints the table.
 
-Each attack is made by a process of its own, with what a stranger may use: the port.
+Each attack runs in its own process, and has access to nothing but the daemon's port.
 """
 
 import socket
@@ -27,14 +27,14 @@ from nnrt_hdi.errors import NnrtError
 
 ONE = np.ones(1, np.float32)
 MIB = 1 << 20
-# How many sessions or connections an attacker has at a time.
+# Number of sessions, or of silent connections, that an attacker has at a time.
 _MANY = 8
 _SILENT = 400
 _FLAGS = ("--max-run-s", "0.5", "--stuck-s", "30")
 
 
 def messages(address: str, until: float) -> None:
-    """Requests of the right structure and any values, to any method."""
+    """Call random methods with requests of valid structure and random values."""
     for seed in count():
         with suppress(NnrtError, grpc.RpcError), RawClient(address) as client:
             client.prepare(Draft.sum_of_input_and(VALUES).message)
@@ -46,7 +46,7 @@ def messages(address: str, until: float) -> None:
 
 
 def bombs(address: str, until: float) -> None:
-    """Graphs of millions of empty nodes."""
+    """Send graphs of millions of empty nodes."""
     content = b"\x22\x00" * (7 * MIB)
     request = b"\x0a\x80\x80\x80\x07" + content
     while time.monotonic() < until:
@@ -55,7 +55,7 @@ def bombs(address: str, until: float) -> None:
 
 
 def connections(address: str, until: float) -> None:
-    """Connections on which nothing is said."""
+    """Open TCP connections, and send nothing."""
     host, _, port = address.rpartition(":")
     while time.monotonic() < until:
         with ExitStack() as stack, suppress(OSError):
@@ -67,7 +67,7 @@ def connections(address: str, until: float) -> None:
 
 
 def sessions(address: str, until: float) -> None:
-    """Sessions with all their streams open, which leave without a word."""
+    """Open sessions and their streams, and drop them without closing."""
     stream = METHODS["PreparedModel.RunStream"]
     while time.monotonic() < until:
         with ExitStack() as stack, suppress(NnrtError, grpc.RpcError):
@@ -78,7 +78,7 @@ def sessions(address: str, until: float) -> None:
 
 
 def long_runs(address: str, until: float) -> None:
-    """Products of large matrices."""
+    """Run products of large matrices."""
     model = Model()
     x = model.input((3000, 3000), DataType.INT32)
     model.specify_inputs_and_outputs([x], [model.apply(OperationType.MATMUL, x, x)])
@@ -105,8 +105,8 @@ def _honest(address: str) -> Iterator[Executor]:
 
 
 def _row(daemon: DaemonProcess, executor: Executor, name: str, seconds: float) -> str:
-    """Have one attack made, and say what it did."""
-    Path(f"/proc/{daemon.pid}/clear_refs").write_text("5")  # The peak is measured from now on.
+    """Run one attack, and return its row of the table."""
+    Path(f"/proc/{daemon.pid}/clear_refs").write_text("5")  # Resets the peak of the daemon's memory.
     command = [sys.executable, __file__, "--address", daemon.address, "--attack", name, "--seconds", str(seconds)]
     attacker = warm.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     took_ms, errors = [], list[str]()
@@ -139,7 +139,7 @@ def _row(daemon: DaemonProcess, executor: Executor, name: str, seconds: float) -
 @click.option("--address", default="", hidden=True)
 @click.option("--attack", default="", hidden=True)
 def main(seconds: float, backend: str, only: tuple[str, ...], address: str, attack: str) -> None:
-    """Attack a daemon and print what an honest client had of it."""
+    """Attack a daemon, and print how an honest client's runs fared meanwhile."""
     if attack:
         ATTACKS[attack](address, time.monotonic() + seconds)
         return

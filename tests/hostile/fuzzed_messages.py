@@ -1,4 +1,4 @@
-"""Requests that a seed makes: of the right structure with any values, sound ones with a part changed, and any bytes."""
+"""Random requests from a seed: any values in a valid structure, one changed field, or corrupted bytes."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,12 +11,12 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from model_draft import Draft
 from raw_client import INPUT, METHODS, VALUES, Method, RawClient, chunks, io_tensor
-from ways import alike
+from ways import describe_runs
 
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.v2 import device_pb2, model_pb2, prepared_model_pb2, session_pb2
 
-# Small ones are handles, indexes and sizes that there are.
+# The small numbers are valid handles, indices and sizes.
 _NUMBERS = (0, 1, 2, 3, 4, 12, 100, 1 << 16, (1 << 31) - 1)
 _LARGE = {FieldDescriptor.TYPE_INT64: (1 << 63) - 1, FieldDescriptor.TYPE_UINT64: (1 << 64) - 1}
 _SIGNED = (FieldDescriptor.TYPE_INT32, FieldDescriptor.TYPE_INT64)
@@ -25,13 +25,13 @@ _DEPTH = 4
 
 
 class FuzzedMessages:
-    """Draws requests."""
+    """Generator of random requests."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)  # noqa: S311
 
     def requests(self, method: Method) -> list[Message | bytes]:
-        """What one call sends."""
+        """Return the requests of one call."""
         count = self.random.choice((1, 1, 1, 2, 5)) if method.client_streaming else 1
         return [self._request(method) for _ in range(count)]
 
@@ -60,7 +60,7 @@ class FuzzedMessages:
         return message
 
     def _change(self, message: Message) -> None:
-        """Change one field, somewhere in a message."""
+        """Change one random field of a message or of a message in it."""
         field: Any = self.random.choice(message.DESCRIPTOR.fields)
         nested = [value for _, value in message.ListFields()]
         inner = [one for value in nested for one in (value if _is_list(value) else [value]) if isinstance(one, Message)]
@@ -112,7 +112,7 @@ def _run() -> Message:
 
 
 def _frames() -> Message:
-    kind = alike(1, (len(INPUT),))
+    kind = describe_runs(1, (len(INPUT),))
     return prepared_model_pb2.RunPacket(frames=kind.frame(np.array(INPUT, np.float32)))
 
 
@@ -133,7 +133,7 @@ _SOUND: dict[str, Callable[[], Message]] = {
 
 
 def fuzz(client: RawClient, messages: FuzzedMessages) -> None:
-    """Make one call, of any method. Whatever the daemon says of it is right."""
+    """Call a random method with random requests, and ignore every error that the daemon returns."""
     method = messages.random.choice(list(METHODS.values()))
     with suppress(NnrtError, grpc.RpcError):
         client.call(method.name, *messages.requests(method))

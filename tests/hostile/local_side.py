@@ -1,4 +1,4 @@
-"""A connection to the local socket that sends what it likes."""
+"""Client of the daemon's local socket that can send any bytes."""
 
 import array
 import fcntl
@@ -16,7 +16,7 @@ from nnrt_hdi.v2 import local_socket_pb2
 
 
 class Side:
-    """A connection to the local socket, for a session unless that is left out."""
+    """Connection to the local socket, attached to a session if `session_id` is given."""
 
     def __init__(self, welcome: Any, session_id: bytes | None = None) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -37,16 +37,16 @@ class Side:
         self.socket.sendmsg([data], rights)
 
     def receive(self) -> Any:
-        """The reply to a message, None at the end. Raises the error in it."""
+        """Return the next reply, or None after the last. Raises the error in it."""
         return self.reply_of(self.receive_packet())
 
     def receive_packet(self) -> bytes:
-        """The next packet; none has no bytes but the end."""
+        """Return the next packet, or b"" after the last."""
         return self.socket.recv(LOCAL_PACKET_BYTES)
 
     @staticmethod
     def reply_of(packet: bytes) -> Any:
-        """The message of a packet, None for the end. Raises the error in it."""
+        """Return the message in a packet, or None if the packet is empty. Raises the error in it."""
         if not packet:
             return None
         reply = local_socket_pb2.LocalReply.FromString(packet)

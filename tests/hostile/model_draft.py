@@ -1,4 +1,4 @@
-"""Model messages made piece by piece, of which nothing is checked."""
+"""Builder of Model messages that checks nothing."""
 
 import hashlib
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ _FIELD_OF_TYPE = {field.number - 1000: field.name for field in node_pb2.Node.DES
 
 
 class Draft:
-    """A Model message that grows. Every method returns the index of what it adds."""
+    """Model message under construction. Each method that adds something returns its index."""
 
     def __init__(self) -> None:
         self.message = model_pb2.Model()
-        # The bytes of the constants that the message names by digest.
+        # Bytes of the constants that the message refers to by digest.
         self.uploads: list[bytes] = []
 
     @property
@@ -46,7 +46,7 @@ class Draft:
         return index
 
     def constant(self, array: Array, **fields: Any) -> int:
-        """A tensor with data: inline if it is small, else by digest."""
+        """Add a tensor with data: inline if it is small, else by its digest."""
         index = self.tensor(array.shape, data_type_of(array.dtype), **fields)
         data = self.tensors[index].data
         if array.nbytes <= INLINE_CONSTANT_BYTES:
@@ -67,7 +67,7 @@ class Draft:
 
     @classmethod
     def sum_of_input_and(cls, values: Sequence[float], **fields: Any) -> "Draft":
-        """y = x + values, all FLOAT32; tensors 0 x, 1 values, 2 y, node 0 'sum'."""
+        """Build y = x + values in FLOAT32: tensors 0 x, 1 values, 2 y, and node 0 'sum'."""
         draft = cls()
         array = np.array(values, np.float32)
         x = draft.input(array.shape, name="x")
@@ -82,5 +82,5 @@ class Draft:
 
 
 def spec_of(tensor: "model_pb2.Tensor") -> TensorSpec:
-    """Read what a PreparedModelInfo says of a tensor."""
+    """Return the TensorSpec of a tensor message in a PreparedModelInfo."""
     return wire.tensor_spec(tensor)

@@ -1,4 +1,4 @@
-"""Values for operators that chance picks: small ones, which often fit, and now and then one that can't."""
+"""Random values for operators: mostly small, which are often valid, and some that never are."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ def is_int_lists(rule: DeclaredAttribute) -> bool:
 
 
 def random_quantization(rng: Random, data_type: DataType) -> tuple[QuantParam, ...]:
-    """Mostly sound parameters for types that have them, seldom others."""
+    """Return quantization parameters: mostly valid ones for quantized types, rarely others."""
     if data_type not in (DataType.INT8, DataType.UINT8) or rng.random() < 0.3:
         return (QuantParam(1.0, 0),) if rng.random() < 0.01 else ()
     if rng.random() < 0.1:
@@ -27,7 +27,7 @@ def random_quantization(rng: Random, data_type: DataType) -> tuple[QuantParam, .
 
 
 def random_attribute(rng: Random, rule: DeclaredAttribute) -> Any:
-    # Of what may be left out the first type is the one that counts, of a list that of its elements.
+    # The type of an optional attribute without None, or of a list's elements.
     kind = get_args(rule.type)[0] if get_args(rule.type) else rule.type
     if is_int_lists(rule):
         return tuple((rng.randint(0, 2), rng.randint(0, 2)) for _ in range(rng.choice([0, 0, 2])))
@@ -49,7 +49,7 @@ def random_value(rng: Random, kind: type) -> float | int | str:
 
 
 def random_array(rng: Random, shape: Sequence[int], data_type: DataType) -> Array:
-    """Small numbers, so that they may also be axes, shapes and paddings."""
+    """Return an array of small numbers, which may also be axes, shapes and paddings."""
     count = int(np.prod(shape))
     dtype = NUMPY_DTYPES[data_type]
     lowest = 0 if dtype.kind in "ub" else -2

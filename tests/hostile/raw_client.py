@@ -1,4 +1,4 @@
-"""A client that sends what it likes: it has a session, but checks nothing, and takes bytes for any message."""
+"""Client that opens a session, checks nothing, and can send any bytes as a message."""
 
 import queue
 from collections.abc import Callable, Iterator, Sequence
@@ -24,9 +24,9 @@ Metadata = Sequence[tuple[str, str | bytes]]
 
 DEADLINE_S = 30.0
 CHUNK_BYTES = 100_000
-# An idle daemon has about 70 MiB; what a hostile client makes it keep must be far below what it asks for.
+# An idle daemon uses about 70 MiB; a hostile client must not make it use the memory that the client asks for.
 MEMORY_BYTES = 600 << 20
-# Flags of daemons that these tests attack. The sessions last as long as a test thinks about its next move.
+# Flags of the attacked daemons: sessions send no heartbeats, and must outlast the tests.
 FLAGS = ("--heartbeat-timeout-s", "600")
 
 # The run that proves that a daemon still computes.
@@ -35,7 +35,7 @@ INPUT, VALUES, SUM = (10, 20, 30), (1, 2, 3), (11, 22, 33)
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One RPC, as its descriptor says."""
+    """One RPC, from its protobuf descriptor."""
 
     name: str
     path: str
@@ -67,7 +67,10 @@ METHODS = {method.name: method for method in _methods()}
 
 
 class Conversation:
-    """A call that stays open until it is told otherwise: to gRPC's transport every request is a stream of them."""
+    """Call that stays open until it is ended; its requests are sent one by one.
+
+    Every call can be made as a stream of requests, because gRPC's transport treats them all alike.
+    """
 
     def __init__(
         self, channel: grpc.Channel, method: Method, metadata: Metadata, timeout_s: float | None = 2 * DEADLINE_S
@@ -84,12 +87,12 @@ class Conversation:
         self._requests.put(None)
 
     def receive(self) -> Any:
-        """The next reply. Raises the error of a call that failed, StopIteration at the end."""
+        """Return the next reply. Raises the error of a failed call, and StopIteration after the last reply."""
         with _translated():
             return next(self._call)
 
     def failure(self) -> grpc.StatusCode:
-        """Wait until the call has ended by itself; its status."""
+        """Wait until the call has ended, and return its status."""
         code: grpc.StatusCode = self._call.code()
         self.end_requests()
         return code
@@ -99,13 +102,13 @@ class Conversation:
         return bool(self._call.done())
 
     def cancel(self) -> None:
-        """Break the call off, wherever it is."""
+        """Cancel the call, in any state."""
         self._call.cancel()
         self.end_requests()
 
 
 class RawClient:
-    """A session with a daemon. The first to know that it is over is whoever calls next."""
+    """Session with a daemon. The client notices the session's end only at its next call."""
 
     def __init__(self, address: str) -> None:
         self.channel = grpc.insecure_channel(
@@ -140,7 +143,10 @@ class RawClient:
         self.channel.close()
 
     def call(self, method: str, *requests: Message | bytes, metadata: Metadata | None = None) -> list[Any]:
-        """All replies of a call. Raises the error the daemon put into a failed one, grpc.RpcError where it put none."""
+        """Return all replies of a call.
+
+        Raises the error that the daemon reports, or grpc.RpcError if it reports none.
+        """
         about = METHODS[method]
         multi_callable = _multi_callable(self.channel, about, about.arity)
         request = iter(requests) if about.client_streaming else requests[0]
@@ -151,15 +157,15 @@ class RawClient:
             return list(replies) if about.server_streaming else [replies]
 
     def ask(self, method: str, *requests: Message) -> Any:
-        """The last reply of a call."""
+        """Return the last reply of a call."""
         return self.call(method, *requests)[-1]
 
     def converse(self, method: str) -> Conversation:
-        """Begin a call whose requests come later, or never."""
+        """Begin a call whose requests are sent later, or never."""
         return Conversation(self.channel, METHODS[method], self._metadata_of(method))
 
     def _metadata_of(self, method: str) -> Metadata:
-        """A session is opened without any; with it, it would be this client's own that is resumed."""
+        """Return no metadata for `Open`, else the session's: with it, `Open` would resume the client's own session."""
         return () if method == "DeviceSession.Open" else self.metadata
 
     # ---- what a well-behaved client does too
@@ -170,25 +176,25 @@ class RawClient:
         )
 
     def prepare(self, model: "model_pb2.Model", config: "model_pb2.ModelConfig | None" = None) -> Any:
-        """The outcome of PrepareModel: `missing` or `prepared`."""
+        """Return the outcome of PrepareModel: `missing` or `prepared`."""
         return self.ask("NnrtDevice.PrepareModel", device_pb2.PrepareModelRequest(model=model, config=config))
 
     def prepare_sum(self, values: Sequence[float] = VALUES) -> int:
-        """Have the sum of an input and these numbers prepared; the model's id."""
+        """Prepare the sum of an input and these values, and return the model's id."""
         return int(self.prepare(Draft.sum_of_input_and(values).message).prepared.model_id)
 
     def upload(self, *constants: bytes) -> int:
-        """Send constants, each under its own digest; how many the daemon took."""
+        """Upload constants with their digests, and return how many the daemon accepted."""
         reply = self.ask("NnrtDevice.UploadConstants", *(chunk for data in constants for chunk in chunks(data)))
         return int(reply.completed)
 
     def run(self, model_id: int, *inputs: Array) -> list[Array]:
-        """Inline inputs to arrays of outputs."""
+        """Run a model on inline inputs, and return the outputs."""
         request = prepared_model_pb2.RunRequest(model_id=model_id, inputs=[io_tensor(array) for array in inputs])
         return [wire.io_array(output) for output in self.ask("PreparedModel.Run", request).outputs]
 
     def allocate(self, length: int) -> int:
-        """The id of a new buffer."""
+        """Allocate a buffer, and return its id."""
         reply = self.ask("NnrtDevice.AllocateBuffer", device_pb2.AllocateBufferRequest(length=length))
         return int(reply.buffer.region.buffer_id)
 
@@ -197,7 +203,7 @@ class RawClient:
 
 
 def chunks(data: bytes, sha256: bytes | None = None, start: int = 0) -> list["device_pb2.ConstantChunk"]:
-    """The chunks of a constant, under its own digest or another one."""
+    """Return the chunks of a constant, with its own digest or another one."""
     digest = sha256 or Draft.digest(data)
     return [
         device_pb2.ConstantChunk(
@@ -208,7 +214,7 @@ def chunks(data: bytes, sha256: bytes | None = None, start: int = 0) -> list["de
 
 
 def io_tensor(array: Array, **fields: Any) -> "model_pb2.IOTensor":
-    """An array as a tensor of a run, inline unless `data` says otherwise."""
+    """Return an array as a tensor of a run, inline unless the field `data` is given."""
     message = wire.io_tensor_message(TensorSpec(data_type_of(array.dtype), array.shape), array)
     message.MergeFrom(model_pb2.IOTensor(**fields))
     return message
@@ -216,7 +222,10 @@ def io_tensor(array: Array, **fields: Any) -> "model_pb2.IOTensor":
 
 @contextmanager
 def attacked_daemon(*flags: str, sum_of_two: Sequence[float] = SUM) -> Iterator[DaemonProcess]:
-    """A daemon that must be unharmed when the block ends; `sum_of_two` is what its backend holds for INPUT + VALUES."""
+    """Yield a daemon that must still work after the block.
+
+    `sum_of_two` is the backend's result of INPUT + VALUES.
+    """
     daemon = DaemonProcess(*FLAGS, *flags)
     try:
         yield daemon
@@ -226,7 +235,7 @@ def attacked_daemon(*flags: str, sum_of_two: Sequence[float] = SUM) -> Iterator[
 
 
 def assert_unharmed(daemon: DaemonProcess, sum_of_two: Sequence[float] = SUM) -> None:
-    """It lives, computes, holds no more memory than it should, and nothing in it failed by surprise."""
+    """Check that the daemon runs, computes correctly, has little memory, and has logged no unexpected failure."""
     assert daemon.process.poll() is None, daemon.log()
     with RawClient(daemon.address) as client:
         prepared = client.prepare(Draft.sum_of_input_and(VALUES).message).prepared
@@ -262,6 +271,6 @@ def _translated() -> Iterator[None]:
 
 @pytest.fixture
 def client(daemon: DaemonProcess) -> Iterator[RawClient]:
-    """For tests that import it: a client of the daemon that they attack."""
+    """Client of the fixture `daemon`, for tests that import it."""
     with RawClient(daemon.address) as client:
         yield client

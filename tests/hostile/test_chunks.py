@@ -13,7 +13,7 @@ from daemon_process import DaemonProcess
 from model_draft import Draft
 from observer import Observer
 from raw_client import Conversation, RawClient, attacked_daemon, client, io_tensor
-from ways import CHUNKS, INLINE, Kind, OnStream, Tensor, alike, answers_of, ask, ask_all, way_of
+from ways import CHUNKS, INLINE, Kind, OnStream, Tensor, answers_of, ask, ask_all, describe_runs, way_of
 
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import ConnectionFailed, InvalidParameter, NnrtError, OutOfMemory, TimedOut, UnavailableDevice
@@ -59,7 +59,7 @@ def chunked(model_id: int, *sizes: int, run_id: int | None = None, timeout_ms: i
 
 
 def whole(model_id: int) -> RunPacket:
-    return RunPacket(frames=alike(model_id, (COUNT,)).frame(X))
+    return RunPacket(frames=describe_runs(model_id, (COUNT,)).frame(X))
 
 
 def chunk(data: bytes, **fields: Any) -> RunPacket:
@@ -164,7 +164,7 @@ def test_chunks_are_for_frames_that_are_alone_on_a_stream(client: RawClient, str
     frame, plain = chunked(model_id).frames, whole(model_id).frames
     with way_of(client, "local socket") as way:
         assert "alone in a message of RunStream" in str(ask(way, frame).refusal)
-        assert len(ask(way, alike(model_id, (1,)).frame(X[:1])).rest) == 8
+        assert len(ask(way, describe_runs(model_id, (1,)).frame(X[:1])).rest) == 8
     for frames in ((frame, plain), (plain, frame)):
         answers = ask_all(OnStream(stream), *frames)
         (refused,) = [answer for answer in answers if answer.error is not None]
@@ -180,7 +180,7 @@ def test_chunks_are_for_streams_of_runs(client: RawClient) -> None:
 
 
 def test_a_description_with_chunks_is_not_kept(client: RawClient, stream: Conversation) -> None:
-    kind = alike(model_of(client), (COUNT,), (CHUNKS, INLINE))
+    kind = describe_runs(model_of(client), (COUNT,), (CHUNKS, INLINE))
     stream.send(RunPacket(frames=kind.frame()), chunk(X.tobytes()))
     require_x(stream)
     assert ask(OnStream(stream), kind.bare()).outcome.is_unknown

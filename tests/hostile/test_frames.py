@@ -18,10 +18,10 @@ from ways import (
     OnLocalSocket,
     OnStream,
     Way,
-    alike,
     answers_of,
     ask,
     ask_all,
+    describe_runs,
     way,
     way_of,
 )
@@ -57,7 +57,7 @@ X = np.array([10, 20, 30], np.float32)
 
 
 def test_a_frame_with_its_description_and_one_without(client: RawClient, way: Way) -> None:
-    kind = alike(model_of(client), (3,))
+    kind = describe_runs(model_of(client), (3,))
     first = ask(way, kind.frame(X))
     second = ask(way, kind.frame(2 * X, is_described=False))
     assert first.first(3) == [11, 22, 33] and second.first(3) == [21, 42, 63]
@@ -67,7 +67,7 @@ def test_a_frame_with_its_description_and_one_without(client: RawClient, way: Wa
 
 
 def test_an_unknown_number_is_told_and_nothing_is_done(client: RawClient, way: Way) -> None:
-    kind = alike(model_of(client), (3,))
+    kind = describe_runs(model_of(client), (3,))
     run_id = next(RUN_IDS)
     unknown = ask(way, kind.frame(X, run_id=run_id, is_described=False))
     assert unknown.run_id == run_id and unknown.outcome.is_unknown
@@ -76,7 +76,7 @@ def test_an_unknown_number_is_told_and_nothing_is_done(client: RawClient, way: W
 
 
 def test_a_description_numbered_0_is_not_kept(client: RawClient, way: Way) -> None:
-    kind = alike(model_of(client), (3,))
+    kind = describe_runs(model_of(client), (3,))
     answer = ask(way, kind.frame(X, number=0))
     assert answer.first(3) == [11, 22, 33]
     unknown = ask(way, kind.frame(X, number=0, is_described=False))
@@ -85,7 +85,7 @@ def test_a_description_numbered_0_is_not_kept(client: RawClient, way: Way) -> No
 
 def test_many_frames_of_a_packet_fail_each_alone(client: RawClient, way: Way) -> None:
     model_id = model_of(client)
-    kind, wrong, gone = alike(model_id, (3,)), alike(model_id, (4,)), alike(model_id + 7, (3,))
+    kind, wrong, gone = describe_runs(model_id, (3,)), describe_runs(model_id, (4,)), describe_runs(model_id + 7, (3,))
     taken = next(RUN_IDS)
     frames = [
         kind.frame(X, run_id=taken),
@@ -104,7 +104,7 @@ def test_many_frames_of_a_packet_fail_each_alone(client: RawClient, way: Way) ->
 
 
 def test_a_frame_without_an_id_is_refused_alone(client: RawClient, way: Way) -> None:
-    kind = alike(model_of(client), (3,))
+    kind = describe_runs(model_of(client), (3,))
     frame = bytearray(kind.frame(X))
     frame[8:16] = bytes(8)
     refused, answered = ask_all(way, bytes(frame), kind.frame(X))
@@ -113,23 +113,23 @@ def test_a_frame_without_an_id_is_refused_alone(client: RawClient, way: Way) -> 
 
 def test_an_open_output_and_one_that_is_not_as_promised_are_told(client: RawClient, way: Way) -> None:
     model_id = model_of(client)
-    answer = ask(way, alike(model_id, (3,), is_open=True).frame(X))
+    answer = ask(way, describe_runs(model_id, (3,), is_open=True).frame(X))
     (output,) = answer.outcome.outputs
     assert (int(output.data_type), list(output.dimensions), int(output.place)) == (
         int(data_type_of(X.dtype)),
         [3],
         INLINE,
     )
-    assert answer.told()[0].tolist() == [11, 22, 33]
+    assert answer.inline_outputs()[0].tolist() == [11, 22, 33]
 
 
 def test_an_output_that_nobody_wants_is_not_sent(client: RawClient, way: Way) -> None:
-    answer = ask(way, alike(model_of(client), (3,), (INLINE, NOWHERE)).frame(X))
+    answer = ask(way, describe_runs(model_of(client), (3,), (INLINE, NOWHERE)).frame(X))
     assert answer.rest == b""
 
 
 def test_tensors_in_regions(client: RawClient, way: Way) -> None:
-    kind = alike(model_of(client), (3,), (REGION, REGION))
+    kind = describe_runs(model_of(client), (3,), (REGION, REGION))
     buffer_id = client.allocate(64)
     client.call(
         "NnrtDevice.WriteBuffer",
@@ -144,7 +144,7 @@ def test_tensors_in_regions(client: RawClient, way: Way) -> None:
 
 
 def test_a_shared_buffer_is_read_and_written(client: RawClient) -> None:
-    kind = alike(model_of(client), (3,), (REGION, REGION))
+    kind = describe_runs(model_of(client), (3,), (REGION, REGION))
     with side_of(client) as sharing, side_of(client) as side, memfd(4096) as fd:
         buffer_id = sharing.share(fd, 4096)
         client.call("NnrtDevice.WriteBuffer", device_pb2.BufferChunk(buffer_id=buffer_id, data=X.tobytes()))
@@ -156,7 +156,7 @@ def test_a_shared_buffer_is_read_and_written(client: RawClient) -> None:
 
 
 def test_a_region_that_is_too_small_and_one_that_is_gone(client: RawClient, way: Way) -> None:
-    kind = alike(model_of(client), (3,), (INLINE, REGION))
+    kind = describe_runs(model_of(client), (3,), (INLINE, REGION))
     buffer_id = client.allocate(64)
     small, gone = ask_all(way, kind.frame(X, regions=(buffer_id, 0, 8)), kind.frame(X, regions=(999, 0, 12)))
     assert small.outcome.error.place == "output 0" and gone.outcome.error.place == "output 0"
@@ -165,7 +165,7 @@ def test_a_region_that_is_too_small_and_one_that_is_gone(client: RawClient, way:
 def test_large_tensors_come_in_chunks_on_a_stream(client: RawClient) -> None:
     size = 1 << 20
     model_id = model_of(client, (size,), (1,))
-    kind = alike(model_id, (size,), (CHUNKS, INLINE))
+    kind = describe_runs(model_id, (size,), (CHUNKS, INLINE))
     x = np.arange(size, dtype=np.float32)
     with way_of(client, "stream") as way:
         assert isinstance(way, OnStream)
@@ -178,12 +178,12 @@ def test_large_tensors_come_in_chunks_on_a_stream(client: RawClient) -> None:
         assert output.place == CHUNKS and list(output.dimensions) == [size]
         data = b"".join(stream.receive().chunk for _ in range(4))
         assert np.array_equal(np.frombuffer(data, np.float32), x + 1)
-        small = alike(model_of(client), (3,))
+        small = describe_runs(model_of(client), (3,))
         assert ask(way, small.frame(X)).first(3) == [11, 22, 33]
 
 
 def test_chunks_of_a_run_that_failed_are_skipped(client: RawClient) -> None:
-    kind, small = alike(model_of(client) + 9, (3,), (CHUNKS, INLINE)), alike(model_of(client), (3,))
+    kind, small = describe_runs(model_of(client) + 9, (3,), (CHUNKS, INLINE)), describe_runs(model_of(client), (3,))
     with way_of(client, "stream") as way:
         answer = ask(way, kind.frame())
         assert answer.outcome.HasField("error")
@@ -194,7 +194,7 @@ def test_chunks_of_a_run_that_failed_are_skipped(client: RawClient) -> None:
 
 def test_what_is_too_long_for_a_packet_is_kept(client: RawClient) -> None:
     size = 1 << 20
-    kind = alike(model_of(client, (size,), (1,)), (size,), (REGION, INLINE), is_open=True)
+    kind = describe_runs(model_of(client, (size,), (1,)), (size,), (REGION, INLINE), is_open=True)
     buffer_id = client.allocate(4 * size)
     run_id = next(RUN_IDS)
     with side_of(client) as side:
@@ -208,7 +208,7 @@ def test_what_is_too_long_for_a_packet_is_kept(client: RawClient) -> None:
 
 
 def test_the_reply_of_a_lost_connection_is_fetched_as_the_same_bytes(client: RawClient) -> None:
-    kind, run_id = alike(model_of(client), (3,)), next(RUN_IDS)
+    kind, run_id = describe_runs(model_of(client), (3,)), next(RUN_IDS)
     with side_of(client) as side:
         OnLocalSocket(side).send(kind.frame(X, run_id=run_id))
         packet = side.receive_packet()
@@ -218,7 +218,7 @@ def test_the_reply_of_a_lost_connection_is_fetched_as_the_same_bytes(client: Raw
 
 @pytest.mark.parametrize("damage", ["short", "head", "odd", "mark", "length", "trailing"])
 def test_what_cannot_be_cut_into_frames_ends_the_connection(client: RawClient, damage: str) -> None:
-    kind = alike(model_of(client), (3,))
+    kind = describe_runs(model_of(client), (3,))
     frame = kind.frame(X)
     packet = {
         "short": frame[:12],

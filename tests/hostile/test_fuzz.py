@@ -24,7 +24,7 @@ from raw_client import (
     io_tensor,
 )
 from waiting import until
-from ways import CHUNKS, INLINE, alike
+from ways import CHUNKS, INLINE, describe_runs
 
 from nnrt_hdi import wire
 from nnrt_hdi.enums import DataType, NodeType, PerformanceMode
@@ -158,8 +158,8 @@ def valid_requests(client: RawClient, model_id: int) -> dict[str, list[Message]]
     inputs = [io_tensor(np.arange(3, dtype=np.float32), name="x", format=1)]
     run = prepared_model_pb2.RunRequest(model_id=model_id, inputs=inputs)
     x = np.arange(3, dtype=np.float32)
-    frames = RunPacket(frames=alike(model_id, x.shape).frame(x, timeout_ms=1000), padding=bytes(9))
-    announced = RunPacket(frames=alike(model_id, x.shape, (CHUNKS, INLINE)).frame(timeout_ms=1000))
+    frames = RunPacket(frames=describe_runs(model_id, x.shape).frame(x, timeout_ms=1000), padding=bytes(9))
+    announced = RunPacket(frames=describe_runs(model_id, x.shape, (CHUNKS, INLINE)).frame(timeout_ms=1000))
     into_buffer = prepared_model_pb2.RunRequest(model_id=model_id, inputs=inputs)
     into_buffer.outputs.add(data=in_buffer)
     from_buffers = device_pb2.PrepareFromBuffersRequest(
@@ -449,7 +449,7 @@ def test_wrong_runs(
 
 def test_bytes_that_end_a_run_stream(client: RawClient, model_id: int) -> None:
     with pytest.raises(InvalidParameter, match="the request can't be decoded"):
-        frame = alike(model_id, (3,)).frame(np.zeros(3, np.float32))
+        frame = describe_runs(model_id, (3,)).frame(np.zeros(3, np.float32))
         client.call("PreparedModel.RunStream", RunPacket(frames=frame), b"\xff")
 
 

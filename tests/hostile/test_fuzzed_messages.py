@@ -1,4 +1,4 @@
-"""Calls that a seed makes, with requests of the right structure and any values. `make fuzz` makes more of them."""
+"""Random calls from a seed, with requests of valid structure and random values. `make fuzz` makes more of them."""
 
 import pytest
 from fuzzed_messages import FuzzedMessages, fuzz
@@ -13,7 +13,7 @@ CALLS = examples(500)
 @pytest.mark.parametrize("backend", ["reference", "onnxruntime"])
 @pytest.mark.parametrize("seed", range(2))
 def test_calls_of_any_kind(seed: int, backend: str) -> None:
-    """Each ends, and the daemon is as it was."""
+    """Each call ends, and the daemon is unharmed."""
     flags = ("--backend", backend, "--max-run-s", "2", "--session-bytes", "67108864", "--tensor-bytes", "16777216")
     messages = FuzzedMessages(seed)
     with attacked_daemon(*flags) as daemon, RawClient(daemon.address) as client:

@@ -28,10 +28,10 @@ from ways import (
     OnStream,
     Tensor,
     Way,
-    alike,
     answers_of,
     ask,
     daemon,
+    describe_runs,
     raw_frame,
     way,
     way_of,
@@ -53,7 +53,7 @@ PAGE = 4096
 
 def known(client: RawClient, way: Way) -> Kind:
     """Have the daemon keep a description, with one run."""
-    kind = alike(client.prepare_sum(), ELEMENTS.shape)
+    kind = describe_runs(client.prepare_sum(), ELEMENTS.shape)
     assert ask(way, kind.frame(ELEMENTS)).first(3) == list(SUM)
     return kind
 
@@ -106,7 +106,7 @@ def test_another_session_knows_nothing_of_a_description(daemon: DaemonProcess, c
 
 def test_a_run_that_was_not_known_may_come_again(client: RawClient, way: Way) -> None:
     """Under the same number: nothing has been done for it, and nothing of it is kept."""
-    kind = alike(client.prepare_sum(), ELEMENTS.shape)
+    kind = describe_runs(client.prepare_sum(), ELEMENTS.shape)
     assert ask(way, kind.bare(ELEMENTS, run_id=7)).outcome.is_unknown
     with pytest.raises(NnrtError, match="run 7 is not known"):
         client.ask("PreparedModel.AwaitRun", prepared_model_pb2.AwaitRunRequest(run_id=7))
@@ -146,7 +146,7 @@ DESCRIBED: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize(("fields", "said"), DESCRIBED.values(), ids=DESCRIBED)
 def test_descriptions_that_do_not_fit(client: RawClient, way: Way, fields: dict[str, Any], said: str) -> None:
     """Are refused with their run alone, and not kept."""
-    kind = alike(client.prepare_sum(), ELEMENTS.shape)
+    kind = describe_runs(client.prepare_sum(), ELEMENTS.shape)
     message = kind.description
     for name, tensors in fields.items():
         message.ClearField(name)
@@ -195,7 +195,7 @@ def test_who_reads_no_replies_holds_up_nobody() -> None:
     x, values = draft.input([-1, len(INPUT)]), draft.constant(ADDED)
     draft.node(NodeType.ADD_FUSION, [x, values], [draft.output([-1, len(INPUT)])])
     with attacked_daemon("--batch", "16") as daemon, RawClient(daemon.address) as client:
-        kind = alike(int(client.prepare(draft.message).prepared.model_id), (1, len(INPUT)))
+        kind = describe_runs(int(client.prepare(draft.message).prepared.model_id), (1, len(INPUT)))
         with ExitStack() as stack:
             *greedy, other = (OnLocalSocket(stack.enter_context(side_of(client))) for _ in range(9))
             assert ask(other, kind.frame(ELEMENTS)).first(3) == list(SUM)
@@ -224,7 +224,7 @@ def test_a_released_model_takes_its_descriptions_along(client: RawClient, way: W
     client.ask("PreparedModel.Release", prepared_model_pb2.ReleaseRequest(model_id=model_id))
     assert not is_known(way, kind)
     assert isinstance(ask(way, kind.frame(ELEMENTS)).refusal, UnavailableDevice)
-    again = alike(client.prepare_sum(), ELEMENTS.shape, number=kind.number)
+    again = describe_runs(client.prepare_sum(), ELEMENTS.shape, number=kind.number)
     assert ask(way, again.frame(ELEMENTS)).first(3) == list(SUM)
     assert is_known(way, again)
 
@@ -233,7 +233,7 @@ def test_a_frame_with_its_description_is_always_enough(client: RawClient, way: W
     """Whatever else is kept under its number."""
     kind = known(client, way)
     other = int(client.prepare(Draft.sum_of_input_and((7, 7, 7)).message).prepared.model_id)
-    same = alike(other, ELEMENTS.shape, number=kind.number)
+    same = describe_runs(other, ELEMENTS.shape, number=kind.number)
     assert ask(way, same.frame(ELEMENTS)).first(3) == [17, 27, 37]
     assert ask(way, kind.frame(ELEMENTS)).first(3) == list(SUM)
     assert is_known(way, kind)
@@ -242,7 +242,7 @@ def test_a_frame_with_its_description_is_always_enough(client: RawClient, way: W
 def test_more_descriptions_than_are_kept(client: RawClient) -> None:
     """The latest are."""
     model_id = client.prepare_sum()
-    kinds = [alike(model_id, ELEMENTS.shape, number=number) for number in range(1, MAX_DESCRIPTIONS + 3)]
+    kinds = [describe_runs(model_id, ELEMENTS.shape, number=number) for number in range(1, MAX_DESCRIPTIONS + 3)]
     with way_of(client, "local socket") as way:
         for kind in kinds:
             assert ask(way, kind.frame(ELEMENTS)).first(3) == list(SUM)
@@ -254,7 +254,7 @@ def test_more_descriptions_than_are_kept(client: RawClient) -> None:
 def test_descriptions_count_in_the_memory_of_their_session() -> None:
     with attacked_daemon("--session-bytes", str(1 << 20)) as daemon, RawClient(daemon.address) as client:
         model_id = client.prepare_sum()
-        kinds = [alike(model_id, ELEMENTS.shape, number=number) for number in range(1, MAX_DESCRIPTIONS + 1)]
+        kinds = [describe_runs(model_id, ELEMENTS.shape, number=number) for number in range(1, MAX_DESCRIPTIONS + 1)]
         with way_of(client, "local socket") as way:
             for kind in kinds:
                 assert ask(way, kind.frame(ELEMENTS)).first(3) == list(SUM)
@@ -269,7 +269,7 @@ def test_descriptions_count_in_the_memory_of_their_session() -> None:
     "fields", [{"profile": True}, {"traceparent": f"00-{1:032x}-{1:016x}-01"}], ids=lambda fields: next(iter(fields))
 )
 def test_what_is_for_one_run_is_not_kept(client: RawClient, way: Way, fields: dict[str, Any]) -> None:
-    kind = alike(client.prepare_sum(), ELEMENTS.shape, **fields)
+    kind = describe_runs(client.prepare_sum(), ELEMENTS.shape, **fields)
     answer = ask(way, kind.frame(ELEMENTS))
     assert np.frombuffer(answer.rest[:SIZE], np.float32).tolist() == list(SUM)
     assert not is_known(way, kind)
@@ -279,7 +279,7 @@ def test_tensors_without_elements(client: RawClient, way: Way) -> None:
     draft = Draft()
     x = draft.input([-1])
     draft.node(NodeType.ADD_FUSION, [x, draft.constant(np.ones(1, np.float32))], [draft.output([-1])])
-    kind = alike(int(client.prepare(draft.message).prepared.model_id), (0,))
+    kind = describe_runs(int(client.prepare(draft.message).prepared.model_id), (0,))
     none = np.empty(0, np.float32)
     for frame in (kind.frame(none), kind.bare(none)):
         assert not ask(way, frame).floats.size
@@ -316,7 +316,7 @@ def shared(client: RawClient, way: Way) -> Iterator[Shared]:
     """The kind reads its input from a region and writes its output to another one."""
     with side_of(client) as side, memfd(PAGE) as fd:
         buffer_id = side.share(fd, PAGE, FIRST_CLIENT_BUFFER_ID)
-        shared = Shared(fd, buffer_id, alike(client.prepare_sum(), ELEMENTS.shape, (REGION, REGION)))
+        shared = Shared(fd, buffer_id, describe_runs(client.prepare_sum(), ELEMENTS.shape, (REGION, REGION)))
         shared.write(0, ELEMENTS)
         regions = (*shared.at(0), *shared.at(64))
         assert is_done(ask(way, shared.kind.frame(regions=regions)))
@@ -399,7 +399,7 @@ def test_another_description_under_the_same_number(client: RawClient, way: Way, 
     client.ask("PreparedModel.Release", prepared_model_pb2.ReleaseRequest(model_id=model_id))
     doubled = np.concatenate([ELEMENTS, ELEMENTS])
     longer = client.prepare_sum(doubled.tolist())
-    kind = alike(longer, doubled.shape, (REGION, REGION), number=shared.kind.number)
+    kind = describe_runs(longer, doubled.shape, (REGION, REGION), number=shared.kind.number)
     regions = (*shared.at(0, 2 * SIZE), *shared.at(64, 2 * SIZE))
     assert is_done(ask(way, kind.frame(regions=regions)))
     refusal(ask(way, shared.frame(shared.at(0), shared.at(64))))
@@ -441,7 +441,7 @@ def test_an_output_that_comes_out_with_another_shape(client: RawClient, way: Way
 @pytest.mark.parametrize("in_region", [False, True])
 def test_a_reply_that_is_fetched(client: RawClient, shared: Shared, way: Way, in_region: bool) -> None:
     """The reply of a run whose connection has ended is the same."""
-    kind = alike(client.prepare_sum(), ELEMENTS.shape)
+    kind = describe_runs(client.prepare_sum(), ELEMENTS.shape)
     with way_of(client, "stream" if isinstance(way, OnStream) else "local socket") as lost:
         there = shared.frame(shared.at(0), shared.at(128), run_id=7)
         first = ask(lost, there if in_region else kind.frame(ELEMENTS, run_id=7))

@@ -25,7 +25,7 @@ from model_draft import Draft
 from observer import Observer
 from raw_client import DEADLINE_S, INPUT, SUM, RawClient, attacked_daemon
 from waiting import until
-from ways import CHUNKS, INLINE, REGION, Answer, OnLocalSocket, alike, answers_of, ask
+from ways import CHUNKS, INLINE, REGION, Answer, OnLocalSocket, answers_of, ask, describe_runs
 
 from nnrt_device_service.transport.local.connection import LocalConnection
 from nnrt_hdi.enums import NodeType, ReturnCode
@@ -57,13 +57,13 @@ def prepared(client: RawClient) -> int:
 
 
 def frame_of(model_id: int, run_id: int | None = None) -> bytes:
-    return alike(model_id, ELEMENTS.shape).frame(ELEMENTS, run_id=run_id, number=0)
+    return describe_runs(model_id, ELEMENTS.shape).frame(ELEMENTS, run_id=run_id, number=0)
 
 
 def in_region(model_id: int, *regions: tuple[int, int, int], elements: int = len(INPUT)) -> bytes:
     """A frame whose input lies there, and its output, where there are two."""
     places = (REGION, REGION if len(regions) == 2 else INLINE)
-    kind = alike(model_id, (elements,), places)
+    kind = describe_runs(model_id, (elements,), places)
     return kind.frame(regions=[number for region in regions for number in region], number=0)
 
 
@@ -528,7 +528,7 @@ def test_runs_while_the_daemon_drains() -> None:
     """They are refused, and nothing of them is left."""
     with RawClient((daemon := DaemonProcess("--drain-timeout-s", "0.5")).address) as client, side_of(client) as side:
         stream = client.converse("PreparedModel.RunStream")
-        waiting = alike(prepared(client), ELEMENTS.shape, (CHUNKS, INLINE))
+        waiting = describe_runs(prepared(client), ELEMENTS.shape, (CHUNKS, INLINE))
         stream.send(RunPacket(frames=waiting.frame()))  # Its chunks never come, which keeps the daemon from ending.
         with Observer(daemon.address) as observer:
             observer.wait_for(lambda state: state.held_bytes > 0)

@@ -24,11 +24,11 @@ from ways import (
     OnLocalSocket,
     Tensor,
     Way,
-    alike,
     answers_of,
     ask,
     ask_all,
     daemon,
+    describe_runs,
     raw_frame,
     way,
     way_of,
@@ -56,7 +56,7 @@ def kind(client: RawClient, way: Way) -> Kind:
 
 def known(client: RawClient, way: Way) -> Kind:
     """Have the daemon keep a description, with one run."""
-    kind = alike(client.prepare_sum(), ELEMENTS.shape)
+    kind = describe_runs(client.prepare_sum(), ELEMENTS.shape)
     assert len(ask(way, kind.frame(ELEMENTS)).rest) == 16
     return kind
 
@@ -66,7 +66,7 @@ def wide(client: RawClient) -> tuple[Kind, Array]:
     draft = Draft()
     x, zeros = draft.input([16, 1]), draft.constant(np.zeros((1, 256), np.float32))
     draft.node(NodeType.ADD_FUSION, [x, zeros], [draft.output([16, 256])])
-    kind = alike(int(client.prepare(draft.message).prepared.model_id), (16, 1), output_dims=(16, 256))
+    kind = describe_runs(int(client.prepare(draft.message).prepared.model_id), (16, 1), output_dims=(16, 256))
     return kind, np.ones((16, 1), np.float32)
 
 
@@ -105,7 +105,7 @@ def test_answers_on_a_stream_come_in_order(client: RawClient) -> None:
 
 def test_descriptions_within_a_packet(client: RawClient, way: Way) -> None:
     """A frame may count on what one before it in the packet has described."""
-    kind = alike(client.prepare_sum(), ELEMENTS.shape)
+    kind = describe_runs(client.prepare_sum(), ELEMENTS.shape)
     run_ids = range(2, 5)
     first, *others = frames(kind, run_ids)
     described = kind.frame(ELEMENTS * 2, run_id=2)
@@ -233,7 +233,7 @@ def test_outputs_that_come_out_with_other_shapes(client: RawClient) -> None:
         assert not ask(way, kind.frame(x, np.array([2, 256]))).outcome.ByteSize()
         for count in (2, 28):
             for answer in ask_all(way, *(kind.bare(x, np.array([256, 2])) for _ in range(count))):
-                (output,) = answer.told()
+                (output,) = answer.inline_outputs()
                 np.testing.assert_array_equal(output, x.reshape(256, 2))
 
 
@@ -276,7 +276,7 @@ def test_runs_that_are_computed_together() -> None:
         RawClient(daemon.address) as client,
         way_of(client, "local socket") as way,
     ):
-        kind = alike(int(client.prepare(draft.message).prepared.model_id), (1, len(INPUT)))
+        kind = describe_runs(int(client.prepare(draft.message).prepared.model_id), (1, len(INPUT)))
         ask(way, kind.frame(ELEMENTS))
         client.ask("PreparedModel.CancelRuns", prepared_model_pb2.CancelRunsRequest(run_ids=[7]))
         answers = {answer.run_id: answer for answer in ask_all(way, *frames(kind, [*range(2, 22), 0]))}

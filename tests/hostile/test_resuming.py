@@ -11,7 +11,7 @@ from daemon_process import DaemonProcess
 from model_draft import Draft
 from raw_client import DEADLINE_S, METHODS, Conversation, RawClient
 from waiting import until
-from ways import Answer, Kind, alike, answers_of
+from ways import Answer, Kind, answers_of, describe_runs
 
 from nnrt_client import ConnectionFailed, InvalidParameter, NnrtError, OperationFailed, OutOfMemory, UnavailableDevice
 from nnrt_hdi import wire
@@ -46,7 +46,7 @@ def model_of(client: RawClient) -> int:
 
 
 def sent(model_id: int, run_id: int) -> RunPacket:
-    return RunPacket(frames=alike(model_id, X.shape).frame(X, run_id=run_id, number=0))
+    return RunPacket(frames=describe_runs(model_id, X.shape).frame(X, run_id=run_id, number=0))
 
 
 def answer_of(packet: RunPacket) -> Answer:
@@ -337,7 +337,7 @@ def test_replies_name_their_runs(shared_daemon: DaemonProcess, in_chunks: bool) 
         draft = Draft()
         operands = [draft.input([-1]), draft.constant(np.ones(1, np.float32))]
         draft.node(NodeType.ADD_FUSION, operands, [draft.output([-1])])
-        kind = alike(client.prepare(draft.message).prepared.model_id, x.shape)
+        kind = describe_runs(client.prepare(draft.message).prepared.model_id, x.shape)
         stream = client.converse("PreparedModel.RunStream")
 
         def ask(kind: Kind, run_id: int) -> Answer:
@@ -348,7 +348,7 @@ def test_replies_name_their_runs(shared_daemon: DaemonProcess, in_chunks: bool) 
             assert ask(kind, run_id).run_id == run_id
             if in_chunks:
                 assert sum(len(stream.receive().chunk) for _ in range(2)) == x.nbytes
-        refused = ask(alike(1000, x.shape), 8)
+        refused = ask(describe_runs(1000, x.shape), 8)
         assert refused.run_id == 8 and isinstance(refused.refusal, UnavailableDevice)
         assert ask(kind, 9).run_id == 9
         stream.cancel()

@@ -13,7 +13,7 @@ from model_draft import Draft
 from observer import Observer
 from raw_client import RawClient
 from waiting import DEADLINE_S, until
-from ways import INLINE, REGION, alike
+from ways import INLINE, REGION, describe_runs
 
 from nnrt_hdi.errors import OutOfMemory
 from nnrt_hdi.v2 import prepared_model_pb2
@@ -65,7 +65,7 @@ def test_outputs_count_until_the_next_run(start_daemon: StartDaemon) -> None:
     with prepared(daemon.address, MIB // 4) as (client, model_id), Observer(daemon.address) as observer:
         buffer_id = client.allocate(MIB)
         before = observer.state().held_bytes
-        kind = alike(model_id, (MIB // 4,), (REGION, INLINE))
+        kind = describe_runs(model_id, (MIB // 4,), (REGION, INLINE))
         stream = client.converse("PreparedModel.RunStream")
         stream.send(RunPacket(frames=kind.frame(run_id=1, regions=(buffer_id, 0, MIB), number=0)))
         assert len(stream.receive().frames) > MIB

@@ -1,4 +1,4 @@
-"""Frames of runs, as a client of its own makes and reads them, and the ways on which they travel into a daemon."""
+"""Frames of runs, built and read without the client's code, and the connections that carry them to a daemon."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,12 +20,12 @@ from nnrt_hdi.wire.packet import REPLY_MARK, REQUEST_MARK, FrameLayout, frames_o
 
 INLINE, REGION, CHUNKS, NOWHERE = range(4)
 _numbers = count(1)
-# Above those that tests choose, and so far apart that none becomes another one where a test changes a byte.
+# Ids above those that tests choose, and so different that no changed byte turns one into another.
 RUN_IDS = (number * 0x9E3779B97F4A7C15 % (1 << 63) for number in count(100_000))
 
 
 class Tensor(NamedTuple):
-    """A tensor of a description."""
+    """Tensor in a run description."""
 
     dims: Sequence[int]
     place: int = INLINE
@@ -39,18 +39,18 @@ class Tensor(NamedTuple):
         return int(np.prod(self.dims)) * NUMPY_DTYPES[self.data_type].itemsize
 
     def message(self) -> TensorDescription:
-        place: Any = self.place  # Any number.
+        place: Any = self.place  # Tests also use invalid numbers.
         data_type = wire.number(self.data_type)
         return TensorDescription(data_type=data_type, dimensions=self.dims, place=place, is_open=self.is_open)
 
 
 class Kind:
-    """Runs of one kind, as one description tells them."""
+    """Runs that share one description."""
 
     def __init__(
         self, model_id: int, inputs: Sequence[Tensor], outputs: Sequence[Tensor], number: int = 0, **fields: Any
     ) -> None:
-        """Take what the description says. Without a number it gets one that no other has."""
+        """Build the description; without a number it gets a unique one."""
         self.number = number or next(_numbers)
         self.description = RunDescription(
             model_id=model_id,
@@ -74,18 +74,18 @@ class Kind:
         number: int | None = None,
         timeout_ms: int = 0,
     ) -> bytes:
-        """Make the frame of a run; without an id it gets one that no other has."""
+        """Return the frame of a run; without `run_id` it gets a unique one."""
         described = self.description.SerializeToString() if is_described else b""
         number = self.number if number is None else number
         run_id = next(RUN_IDS) if run_id is None else run_id
         return self.layout.request(number, run_id, timeout_ms, regions, tensors, described)
 
     def bare(self, *tensors: Array, run_id: int | None = None, regions: Sequence[int] = (), **fields: int) -> bytes:
-        """Make the frame of a run without its description."""
+        """Return the frame of a run without its description."""
         return self.frame(*tensors, run_id=run_id, regions=regions, is_described=False, **fields)
 
 
-def alike(
+def describe_runs(
     model_id: int,
     dims: Sequence[int],
     places: tuple[int, int] = (INLINE, INLINE),
@@ -94,20 +94,20 @@ def alike(
     is_open: bool = False,
     **fields: Any,
 ) -> Kind:
-    """Describe runs of a model with one input and one output, of the same shape unless another one is given."""
+    """Describe runs with one input and one output, of the same shape unless `output_dims` is given."""
     output = Tensor(dims if output_dims is None else output_dims, places[1], is_open=is_open)
     return Kind(model_id, [Tensor(dims, places[0])], [output], number, **fields)
 
 
 def raw_frame(run_id: int, body: bytes = b"", number: int = 0, described: bytes = b"", timeout_ms: int = 0) -> bytes:
-    """Make a frame of a description and a body that need not belong together."""
+    """Return a frame of a description and a body that need not match."""
     size = request_head.size + padded(len(described)) + padded(len(body))
     head = request_head.pack(REQUEST_MARK, size, run_id, timeout_ms, number, len(described))
     return b"".join((head, described, bytes(-len(described) % 8), body, bytes(-len(body) % 8)))
 
 
 class Answer(NamedTuple):
-    """A frame of a reply, taken apart."""
+    """Parsed frame of a reply."""
 
     run_id: int
     times: Sequence[int]
@@ -116,12 +116,12 @@ class Answer(NamedTuple):
 
     @property
     def error(self) -> NnrtError | None:
-        """What the run failed with."""
+        """Error of the run, or None."""
         return wire.error_from_detail(self.outcome.error) if self.outcome.HasField("error") else None
 
     @property
     def refusal(self) -> NnrtError:
-        """What the run failed with, and nothing else may be said of it."""
+        """Error of the run; fails the test if the reply contains anything else."""
         error = self.error
         assert error is not None, self
         assert [field.name for field, _ in self.outcome.ListFields()] == ["error"] and not self.rest
@@ -129,16 +129,19 @@ class Answer(NamedTuple):
 
     @property
     def floats(self) -> Array:
-        """The only inline output of a reply that is as its description promises, with the padding behind it."""
+        """The only inline output as FLOAT32 numbers, including padding.
+
+        Fails the test if the reply deviates from the run's description.
+        """
         assert not self.outcome.ByteSize(), self.outcome
         return np.frombuffer(self.rest, np.float32)
 
     def first(self, size: int) -> list[float]:
-        """The first numbers of that output."""
+        """Return the first `size` numbers of `floats`."""
         return [float(each) for each in self.floats[:size]]
 
-    def told(self) -> list[Array]:
-        """The inline outputs that the outcome tells."""
+    def inline_outputs(self) -> list[Array]:
+        """Return the inline outputs that the outcome describes."""
         arrays, at = [], 0
         for output in self.outcome.outputs:
             if output.place == INLINE:
@@ -150,7 +153,7 @@ class Answer(NamedTuple):
 
 
 def answers_of(packet: bytes) -> list[Answer]:
-    """Take the frames of replies apart."""
+    """Parse the frames of replies in a packet."""
     answers = []
     for begin, end in frames_of(REPLY_MARK, packet):
         _, _, run_id, *times, size = reply_head.unpack_from(packet, begin)
@@ -161,14 +164,16 @@ def answers_of(packet: bytes) -> list[Answer]:
 
 
 class Way(Protocol):
-    """A connection that runs travel on."""
+    """Connection that carries runs."""
 
     def send(self, *frames: bytes) -> None:
         """Send frames in one packet."""
 
     def receive(self) -> list[Answer]:
-        """The frames of the next packet of replies. Raises the error that the connection ended with, StopIteration
-        where it just ended."""
+        """Return the frames of the next packet of replies.
+
+        Raises the error that ended the connection, or StopIteration if it ended normally.
+        """
 
 
 class OnLocalSocket:
@@ -198,7 +203,7 @@ class OnStream:
 
 
 def ask_all(way: Way, *frames: bytes) -> list[Answer]:
-    """The answers to frames of one packet, in the order of their ids."""
+    """Send frames in one packet, and return their replies, sorted by run id."""
     way.send(*frames)
     answers: list[Answer] = []
     while len(answers) < len(frames):
@@ -207,7 +212,7 @@ def ask_all(way: Way, *frames: bytes) -> list[Answer]:
 
 
 def ask(way: Way, frame: bytes) -> Answer:
-    """The answer to a frame."""
+    """Send a frame, and return its reply."""
     (answer,) = ask_all(way, frame)
     assert answer.run_id == request_head.unpack_from(frame)[2]
     return answer
@@ -221,7 +226,7 @@ WAYS = ("local socket", "stream")
 
 @pytest.fixture(scope="module", params=["reference", "starting"])
 def daemon(request: pytest.FixtureRequest) -> Iterator[DaemonProcess]:
-    """One whose runs have a thread each, and one whose runs are started."""
+    """Daemon whose runs have a thread each, then one whose backend starts runs asynchronously."""
     with attacked_daemon("--backend", request.param) as daemon:
         yield daemon
 

@@ -29,12 +29,12 @@ from waiting import until
 import nnrt_client
 from nnrt_client.session.device import session_of
 
-# What a thread does otherwise between two runs.
+# Pause of a thread between two runs.
 _BETWEEN_S = 0.002
 
 
 class Application:
-    """What the lines say, done."""
+    """Model session that executes the commands."""
 
     def __init__(self, settings: dict[str, Any], addresses: list[str]) -> None:
         self._runtime = nnrt_client.Runtime(addresses, nnrt_client.Settings(**settings))
@@ -113,7 +113,7 @@ class Application:
                 self._ended.notify_all()
 
     def _outcome(self, elements: int) -> str:
-        """right, wrong, or the error."""
+        """Run the model once; return "right", "wrong", or the name of the error."""
         given = np.random.default_rng().random(elements, "f4")
         try:
             (result,) = self._session.run([given], timeout_ms=50_000).values()

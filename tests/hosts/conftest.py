@@ -1,4 +1,4 @@
-"""Hosts, and applications on them."""
+"""Fixtures: hosts in network namespaces, and applications on them."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def network() -> Iterator[Network]:
 
 
 class RemoteApplication(Closable):
-    """The program of application.py on a host."""
+    """Process of application.py on a host."""
 
     def __init__(self, host: Host, addresses: list[str], settings: dict[str, Any]) -> None:
         self._process = subprocess.Popen(
@@ -38,17 +38,17 @@ class RemoteApplication(Closable):
         )
 
     def do(self, *words: object) -> Any:
-        """Have it do what a line says, and give its answer."""
+        """Send a command, and return its answer."""
         self.begin(*words)
         return self.answer()
 
     def begin(self, *words: object) -> None:
-        """Have it do that, and don't wait for the answer."""
+        """Send a command without waiting for the answer."""
         assert self._process.stdin is not None
         print(*words, file=self._process.stdin, flush=True)
 
     def answer(self) -> Any:
-        """The next answer."""
+        """Return the next answer."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, "the application ended"
@@ -57,7 +57,7 @@ class RemoteApplication(Closable):
         return answer
 
     def close(self) -> None:
-        """End it."""
+        """Close the application's standard input, and wait until it ends."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
@@ -74,7 +74,7 @@ StartApplication = Callable[..., RemoteApplication]
 
 @pytest.fixture
 def application(network: Network) -> Iterator[StartApplication]:
-    """Starts applications, and ends them with the test."""
+    """Yield a function that starts applications; end them after the test."""
     with ExitStack() as stack:
 
         def start(host: Host, *addresses: str, **settings: Any) -> RemoteApplication:

@@ -1,4 +1,4 @@
-"""Hosts with addresses of their own on one link: network namespaces, which have no way out of this machine."""
+"""Hosts as network namespaces, connected by a bridge that nothing else is on."""
 
 import itertools
 import os
@@ -16,7 +16,7 @@ _numbers = itertools.count()
 
 
 def require_namespaces() -> None:
-    """Skips a test where there can be none."""
+    """Skip the test if this machine can't create network namespaces."""
     for command in ("ip", "tc"):
         if shutil.which(command) is None:
             pytest.skip(f"needs the command {command}, to make hosts")
@@ -28,30 +28,30 @@ def require_namespaces() -> None:
 
 
 class Host:
-    """A host that is on the link. Made by `Network.host`."""
+    """Host on the bridge. Created by `Network.host`."""
 
     def __init__(self, namespace: str, switch: str, port: str, address: str) -> None:
         self.address = address
-        # A command that executes another one there.
+        # Command that executes the command after it on the host.
         self.through = ("ip", "netns", "exec", namespace)
         self._namespace = namespace
         self._switch = switch
         self._port = port
 
     def daemon(self, *arguments: str, port: int = 0) -> DaemonProcess:
-        """A daemon there, for everybody on the link."""
+        """Start a daemon on the host, reachable from all hosts."""
         return DaemonProcess("--insecure", *arguments, listen=f"{self.address}:{port}", through=self.through)
 
     def cut_off(self) -> None:
-        """Have nothing arrive any more, either way, and tell nobody."""
+        """Drop all packets from and to the host, silently."""
         self._of_switch("link", "set", self._port, "down")
 
     def join(self) -> None:
-        """Be on the link again."""
+        """Connect the host again."""
         self._of_switch("link", "set", self._port, "up")
 
     def slow_down(self, rate: str) -> None:
-        """Send and receive at most so much, as tc writes it: 2mbit."""
+        """Limit the host's rate in both directions, as tc writes it: 2mbit."""
         limit = ("tbf", "rate", rate, "burst", "16kb", "latency", "200ms")
         subprocess.run(
             ["tc", "-n", self._switch, "qdisc", "replace", "dev", self._port, "root", *limit], check=True, timeout=30
@@ -65,7 +65,7 @@ class Host:
 
 
 class Network(Closable):
-    """Hosts that reach each other, and nobody else."""
+    """Hosts that reach each other, but nothing else."""
 
     def __init__(self) -> None:
         self._prefix = f"nnrt-{os.getpid()}-{next(_numbers)}"
@@ -75,7 +75,7 @@ class Network(Closable):
         _ip("-n", self._switch, "link", "set", "bridge", "up")
 
     def host(self) -> Host:
-        """One more host."""
+        """Add a host."""
         number = len(self._namespaces)
         namespace, port, address = self._namespace(f"host{number}"), f"port{number}", f"{_SUBNET}.{number}"
         _ip("-n", self._switch, "link", "add", port, "type", "veth", "peer", "name", "uplink", "netns", namespace)
@@ -86,7 +86,7 @@ class Network(Closable):
         return Host(namespace, self._switch, port, address)
 
     def close(self) -> None:
-        """Take the hosts away; end what runs there before."""
+        """Delete the hosts. Their processes must have ended before."""
         while self._namespaces:
             _ip("netns", "del", self._namespaces.pop())
 

@@ -1,4 +1,4 @@
-"""A session between two hosts, of which one is cut off, slow, or gone."""
+"""A session between two hosts, one of which is cut off, slow, or loses power."""
 
 import signal
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from hosts.network import Host, Network
 
 pytestmark = pytest.mark.slow
 
-# Of the client: what is lost is noticed soon, and looked for as long as a test takes.
+# The client notices a lost connection soon, and tries to reconnect as long as a test lasts.
 SOON = {"heartbeat_timeout_s": 0.5, "connect_timeout_s": 2.0}
 PATIENT = {**SOON, "reconnect_timeout_s": 60.0}
 IMPATIENT = {**SOON, "reconnect_timeout_s": 1.0}
@@ -33,7 +33,7 @@ def daemon(device: Host) -> Iterator[DaemonProcess]:
 def test_a_cut_is_survived(
     network: Network, device: Host, daemon: DaemonProcess, application: StartApplication
 ) -> None:
-    """Runs under way wait until the hosts reach each other again, and every answer is right."""
+    """Runs in flight wait until the hosts reach each other again, and every result is right."""
     client = application(network.host(), daemon.address, **PATIENT)
     client.do("load", 0)
     client.do("begin", 4)
@@ -50,7 +50,7 @@ def test_a_cut_is_survived(
 def test_a_cut_that_lasts_ends_everything(
     network: Network, device: Host, daemon: DaemonProcess, application: StartApplication
 ) -> None:
-    """No run is left hanging: each ends with the typed error."""
+    """No run hangs: each ends with the right exception class."""
     client = application(network.host(), daemon.address, **IMPATIENT)
     client.do("load", 0)
     client.do("begin", 4)
@@ -64,7 +64,7 @@ def test_a_cut_that_lasts_ends_everything(
 def test_a_host_that_comes_back_is_another(
     network: Network, device: Host, daemon: DaemonProcess, application: StartApplication
 ) -> None:
-    """Its power fails: nothing is said, and when it answers again no session is known there."""
+    """The host loses power silently; when it answers again, it knows no session."""
     client = application(network.host(), daemon.address, **PATIENT)
     client.do("load", 0)
     assert client.do("run") == {"outcome": "right"}
@@ -85,10 +85,10 @@ def test_a_host_that_comes_back_is_another(
 def test_a_slow_link_is_no_lost_one(
     network: Network, device: Host, daemon: DaemonProcess, application: StartApplication
 ) -> None:
-    """A tensor is on its way, and back, for longer than a sign of life may take: it keeps no sign waiting."""
+    """A transfer takes longer than the heartbeat timeout, but delays no heartbeat."""
     client = application(network.host(), daemon.address, **{**IMPATIENT, "heartbeat_timeout_s": 1.0})
     client.do("load", 0)
     device.slow_down("4mbit")
-    assert client.do("run", 250_000) == {"outcome": "right"}  # 2 s each way.
+    assert client.do("run", 250_000) == {"outcome": "right"}  # 2 s in each direction.
     assert client.do("run") == {"outcome": "right"}
     assert client.do("resumed") == {"times": 0}

@@ -1,4 +1,4 @@
-"""A client as a process of its own, to be killed and stopped. Run as a script it is that client."""
+"""A client as a process, to be killed and stopped. Run as a script, this module is that client."""
 
 import signal
 import subprocess
@@ -21,7 +21,7 @@ WEIGHTS = 1 << 20
 
 
 class ClientProcess:
-    """A client of the daemon at an address that does one of the things below. A context manager that kills it."""
+    """Client of the daemon at an address, in the state that `what` names. A context manager that kills it."""
 
     def __init__(self, address: str, what: str) -> None:
         self.process = warm.Popen(
@@ -48,7 +48,7 @@ class ClientProcess:
         return self.process.wait(_EXIT_S)
 
     def kill(self) -> None:
-        """Kill it; nothing of it runs when this returns. Idempotent."""
+        """Kill the client, and wait until it has ended. Idempotent."""
         self.process.kill()
         self.wait()
         if self.process.stdout is not None:
@@ -68,7 +68,7 @@ def _build(device: Device) -> Executor:
 
 
 def idle(device: Device) -> None:
-    """Holds a model with weights and a buffer, and waits."""
+    """Keep a model with weights, and a buffer, and wait."""
     executor = _build(device)
     request = device_pb2.AllocateBufferRequest(length=BUFFER_BYTES)
     session_of(device).call("NnrtDevice.AllocateBuffer", request, 5)
@@ -78,7 +78,7 @@ def idle(device: Device) -> None:
 
 
 def run(device: Device) -> None:
-    """Has more runs in flight than the device takes at a time."""
+    """Keep more runs in flight than the device runs at a time."""
     executor = _build(device)
     futures = [executor.submit([np.ones(1, np.float32)]) for _ in range(10)]
     _ready()
@@ -87,7 +87,7 @@ def run(device: Device) -> None:
 
 
 def upload(device: Device) -> None:
-    """Stops in the middle of sending a constant."""
+    """Stop in the middle of uploading a constant."""
     from networks import weighted_model
 
     def stop_half_way(stage: str, fraction: float) -> None:
@@ -111,7 +111,7 @@ def build(device: Device) -> None:
 
 
 def leave(device: Device) -> None:
-    """Ends without closing anything."""
+    """End without closing anything."""
     executor = _build(device)
     executor.submit([np.ones(1, np.float32)])
     _ready()

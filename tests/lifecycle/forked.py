@@ -1,6 +1,6 @@
-"""A process that forks with connections open, to see what its child can still do. Run as a script with an address.
+"""Program that forks with connections open, and tests what the child process can still do.
 
-The child's exit code says whether everything it tried ended at once with a clear error.
+Usage: `python forked.py ADDRESS`. The child's exit code says whether every call failed at once with a clear error.
 """
 
 import os
@@ -24,7 +24,10 @@ ONE = np.ones(1, np.float32)
 
 
 def wait_for(child: int, lives: int) -> int:
-    """The exit code of a child; one that hangs is killed. The other end of `lives` is the child's until it ends."""
+    """Return the exit code of a child; kill it if it hangs.
+
+    The child has the other end of the pipe `lives` open until it ends.
+    """
     with os.fdopen(lives) as pipe:
         if not select.select([pipe], [], [], CHILD_S)[0]:
             os.kill(child, signal.SIGKILL)
@@ -47,7 +50,7 @@ def main(address: str) -> None:
     compilation.build()
     executor = Executor(compilation)
     unbuilt = Compilation(identity_model(), device)
-    # The daemon's runs end by cancellation only: threads of ours wait, in the client and in gRPC.
+    # The daemon's runs end by cancellation only, so that threads of the client and of gRPC wait at the fork.
     executor.set_on_run_done(lambda *outcome: print("called back", os.getpid(), flush=True))
     pending = executor.submit([ONE])
     executor.run_async([ONE], timeout_ms=600_000, user_data="pending")
@@ -64,7 +67,7 @@ def main(address: str) -> None:
     codes = []
     for _ in range(FORKS):
         lives, held_open = os.pipe()
-        # Locks that another thread holds at the moment of the fork.
+        # Hold locks at the moment of the fork.
         with device._lock, runtime._known._lock, compilation._lock, session_of(device)._lock:
             child = os.fork()
         if not child:
@@ -93,7 +96,7 @@ def main(address: str) -> None:
     assert not pending.done()
     device.status()
     print("ok", flush=True)
-    # Ends with runs pending and everything open: without callbacks, and at once.
+    # The process ends with runs pending and everything open; it must end at once, without callbacks.
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Signal handlers that raise, at the moment that a test is about."""
+"""Signal handlers that raise an exception at a chosen moment."""
 
 import signal
 import threading
@@ -10,7 +10,7 @@ from waiting import until
 
 @contextmanager
 def raised_when(ask: Callable[[], object], error: BaseException | type[BaseException]) -> Iterator[None]:
-    """Have a handler raise this in this thread, as soon as the answer is true."""
+    """Raise an error in this thread from a signal handler, as soon as `ask` returns true."""
 
     def handle(*_: object) -> None:
         raise error

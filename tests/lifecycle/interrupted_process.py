@@ -1,4 +1,4 @@
-"""A client that is interrupted while it runs models. Run as a script it is that client; it prints its verdict."""
+"""Client whose runs are interrupted by signals. Run as a script, this module is that client, and prints its verdict."""
 
 import faulthandler
 import json
@@ -22,23 +22,23 @@ from tensor_runs import compiled
 
 from nnrt_client import DataType, Device, Executor, NnrtError, OutOfMemory, Settings, Tensor, TensorDesc
 
-# What a client may take for everything, and a run.
+# Time limit for a client, and for the end of a thread or run.
 _CLIENT_S = 30.0
 DEADLINE_S = 20.0
-# What a run may take that is interrupted.
+# Time limit for an interrupted run.
 _RUN_S = 10.0
-# How long threads hesitate.
+# Delay of threads that hesitate.
 _HESITATION_S = 0.003
-# gRPC's threads end shortly after what they served.
+# gRPC's threads end shortly after their calls.
 _THREAD_GRACE_S = 5.0
 _IN_FLIGHT = 16
-# Outputs of interrupted runs that are watched.
+# Number of given-up outputs that are kept and checked later.
 _GIVEN_UP = 20
 _LONG_MS = 600_000
 
 
 def verdict_of(address: str, what: str, **arguments: Any) -> dict[str, Any]:
-    """Get what a client process says of itself, which must have ended by itself, and well."""
+    """Run a client process, and return the verdict that it prints."""
     tests = Path(__file__).parents[1]
     process = warm.run(
         [sys.executable, __file__, address, what, json.dumps(arguments)],
@@ -53,7 +53,7 @@ def verdict_of(address: str, what: str, **arguments: Any) -> dict[str, Any]:
 
 
 class Runs:
-    """The ways to run the identity; each run has an input of its own, and its output is checked."""
+    """Ways to run the identity; each run has a unique input, and its output is checked."""
 
     def __init__(self, device: Device, executor: Executor, timeout_ms: int | None = None) -> None:
         self._device = device
@@ -61,12 +61,12 @@ class Runs:
         self._timeout_ms = timeout_ms
         self._numbers = count(1)
         self.faults: list[str] = []
-        # Of run_async: what has begun, and how often what was called back.
+        # Runs begun by run_async, and the number of callbacks of each.
         self._begun: list[int] = []
         self._called_back: Counter[int] = Counter()
         executor.set_on_run_done(self._on_run_done)
         self._target: Tensor | None = None
-        # Outputs that belong to the application again.
+        # Outputs that nothing may write to any more.
         self._given_up: deque[Tensor] = deque()
 
     def run_sync(self) -> None:
@@ -89,19 +89,22 @@ class Runs:
         self._begun.append(number)
 
     def many_at_once(self) -> None:
-        """More than a session has streams, so that none of them may be lost."""
+        """Keep more runs in flight than the session has streams: a lost stream would be noticed."""
         numbers = [next(self._numbers) for _ in range(_IN_FLIGHT)]
         runs = [self._executor.submit([_input(number)]) for number in numbers]
         for number, run in zip(numbers, runs, strict=True):
             self._check(number, run.result(DEADLINE_S))
 
     def make_target(self) -> None:
-        """Have a tensor for the outputs of later runs."""
+        """Create a tensor for the outputs of later runs."""
         if self._target is None:
             self._target = Tensor(self._device, TensorDesc(DataType.FLOAT32, [4]))
 
     def give_target_up(self, is_ended: bool = True) -> None:
-        """The latest run was interrupted; unless its end was interrupted too, nothing may be written any more."""
+        """Give up the target of an interrupted run; nothing may write to it any more.
+
+        `is_ended` is false if the end of the run was interrupted, too: then the tensor isn't checked.
+        """
         target, self._target = self._target, None
         if target is not None and is_ended:
             target.numpy()[:] = -1
@@ -117,7 +120,7 @@ class Runs:
             self._look_at_given_up()
 
     def close(self) -> None:
-        """Close the executor, and look at what is known only then."""
+        """Close the executor, and check that each asynchronous run was called back once."""
         self._executor.close()
         if missing := [number for number in self._begun if not self._called_back[number]]:
             self.faults.append(f"runs {missing} were not called back")
@@ -142,7 +145,7 @@ class Runs:
 
 
 class Bystanders:
-    """Threads that run the model all the time, beside the one that is interrupted."""
+    """Threads that run the model all the time, next to the interrupted thread."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
@@ -154,7 +157,7 @@ class Bystanders:
             thread.start()
 
     def stop(self) -> None:
-        """Let each of them run once more, and end."""
+        """Let each thread run the model once more, and end."""
         before = list(self._counts)
         while not self.faults and not all(now > then for now, then in zip(self._counts, before, strict=True)):
             self._executor.run_sync([_input(0)])
@@ -174,7 +177,7 @@ class Bystanders:
 
 
 class Guard:
-    """Ends this process if it doesn't end by itself, and tells where it stands, and where the last interrupts came."""
+    """Thread that ends this process if it hangs, after printing all stacks and the latest interrupts."""
 
     def __init__(self) -> None:
         self._is_over = threading.Event()
@@ -205,7 +208,7 @@ def _out_of_memory() -> None:
 
 
 def at_random(runs: Runs, way: str, action: str, wanted: int, apart_s: tuple[float, float]) -> int:
-    """That many interrupts at random moments."""
+    """Interrupt runs `wanted` times at random moments, and return how often."""
     run: Callable[[], None] = getattr(runs, way)
     with RandomInterrupts(_action(runs, action), wanted, apart_s) as interrupts:
         while interrupts.count < wanted:
@@ -216,12 +219,12 @@ def at_random(runs: Runs, way: str, action: str, wanted: int, apart_s: tuple[flo
             if (seconds := time.monotonic() - begun_at) > _RUN_S:
                 runs.faults.append(f"an interrupted run took {seconds:.1f} s")
             if way == "run_async":
-                interrupts.call(runs.run_sync)  # Or there would be more and more of them.
+                interrupts.call(runs.run_sync)  # Bounds the number of pending runs.
         return interrupts.count
 
 
 def at_each_point(runs: Runs, way: str, action: str) -> int:
-    """One interrupt per run, each at the point after that of the one before."""
+    """Interrupt a run at its first point, the next run at its second, and so on, until a run has no more points."""
     run: Callable[[], None] = getattr(runs, way)
     for point in count(1):
         interrupts = InterruptAt(_action(runs, action), point)
@@ -255,8 +258,8 @@ def _verdict(
         runs = Runs(device, executor, timeout_ms)
         runs.many_at_once()
         runs.make_target()
-        runs.with_tensors()  # The daemon keeps a plan of either kind from now on.
-        with Observer(address) as observer:  # It says nothing for a while, and would be hung up.
+        runs.with_tensors()  # The daemon now knows the descriptions of both kinds of runs.
+        with Observer(address) as observer:  # The daemon would close an observer without heartbeats meanwhile.
             held_bytes = observer.state().held_bytes
         bystanders = Bystanders(executor) if what == "at_random" else None
         interrupt: Callable[..., int] = at_random if what == "at_random" else at_each_point

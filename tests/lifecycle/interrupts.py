@@ -1,4 +1,4 @@
-"""Signals that come while the main thread is at work: at random moments, or at each point where Python takes one."""
+"""Signals during the main thread's work: at random moments, or at each point where Python handles signals."""
 
 import _thread
 import dis
@@ -22,29 +22,29 @@ from typing_extensions import Self
 import nnrt_client
 
 _OURS = str(Path(nnrt_client.__file__).parent)
-# What the application itself calls of CPython's may lose a lock to a signal; nothing else can mend that.
+# A signal in CPython's own wait functions may lose a lock. The client can't prevent it if the application calls them.
 _CPYTHONS = (threading.__file__, str(Path(futures.__file__).parent / "_base.py"))
-# Between these and what follows them the interpreter looks for signals.
+# The interpreter handles signals after these opcodes.
 _POINTS = ("BEFORE_WITH", "CALL", "FOR_ITER", "JUMP", "LOAD_SPECIAL", "POP_JUMP", "PRECALL", "SEND", "SETUP_WITH")
 
 _AT_ONCE_S = 2e-5, 5e-4
 
 
 class Interrupts:
-    """Has `action` called in the handler of a signal."""
+    """Signal handler that calls `action`."""
 
-    # Where the latest ones came, for who looks for a fault.
+    # Code locations of the latest interrupts, for debugging.
     places: ClassVar[deque[str]] = deque(maxlen=8)
 
     def __init__(self, action: Callable[[], object]) -> None:
         self.count = 0
         self._action = action
-        # How many may still come.
+        # Number of interrupts that may still come.
         self.left = 0
         signal.signal(signal.SIGALRM, self._alarm)
 
     def _alarm(self, number: int, frame: FrameType | None) -> None:
-        if self.left and frame is not None and not _is_of_the_applications_wait(frame):
+        if self.left and frame is not None and not _is_in_applications_wait(frame):
             self.left -= 1
             self.count += 1
             self.places.append(f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}")
@@ -52,13 +52,13 @@ class Interrupts:
 
 
 class RandomInterrupts(Interrupts):
-    """Interrupts at moments that follow from a seed, as far apart as is said; now and then two that follow at once."""
+    """Interrupts at random moments from a seed, `apart_s` apart, and sometimes two in quick succession."""
 
     def __init__(self, action: Callable[[], object], seed: int, apart_s: tuple[float, float]) -> None:
         super().__init__(action)
         self._random = random.Random(seed)  # noqa: S311
         self._apart_s = apart_s
-        # A signal may be taken as late as when no more are to come.
+        # A signal may arrive late, after the last interrupt.
         self._is_over = False
 
     def __enter__(self) -> Self:
@@ -70,7 +70,7 @@ class RandomInterrupts(Interrupts):
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def call(self, function: Callable[[], object]) -> int:
-        """Call it while they come; how many it was ended by, or had to bear while it was ending."""
+        """Call a function during interrupts, and return the number of interrupts that reached it."""
         before = self.count
         try:
             try:
@@ -92,18 +92,21 @@ class RandomInterrupts(Interrupts):
 
 
 class _Trigger:
-    """A signal comes when the last reference to one goes: in C, so that whatever Python does next takes it."""
+    """Object whose deallocation sends the signal.
+
+    It does so in C, so that Python's next step handles the signal.
+    """
 
     __del__ = staticmethod(partial(_thread.interrupt_main, signal.SIGALRM))
 
 
 class Hesitation:
-    """Has other threads than this one wait a little where they enter these functions of the client."""
+    """Delay of other threads at their calls of the given client functions."""
 
     def __init__(self, functions: Collection[str], seconds: float) -> None:
         self._functions = functions
         self._seconds = seconds
-        # How often, for who relies on it.
+        # Number of delays by function, which a test checks.
         self.counts: Counter[str] = Counter()
         threading.setprofile(self._hesitate)
 
@@ -115,7 +118,7 @@ class Hesitation:
 
 
 class InterruptAt(Interrupts):
-    """One interrupt, at the point of that number in the client and in what it calls."""
+    """One interrupt, at the point with this number in the client and in the functions that it calls."""
 
     def __init__(self, action: Callable[[], object], point: int) -> None:
         super().__init__(action)
@@ -123,7 +126,7 @@ class InterruptAt(Interrupts):
         self._codes: dict[CodeType, bytes] = {}
 
     def call(self, function: Callable[[], object]) -> None:
-        """Call it, and let go what the action raises."""
+        """Call a function, and let an exception of the action pass."""
         self.left = 1
         # Python 3.12 traces opcodes only if a frame has asked for it before the tracer is set.
         frame = inspect.currentframe()
@@ -149,27 +152,30 @@ class InterruptAt(Interrupts):
     def _step(self, frame: FrameType, event: str, argument: object) -> Any:
         if event == "opcode":
             if (code := self._codes.get(frame.f_code)) is None:
-                code = self._codes[frame.f_code] = frame.f_code.co_code  # Which is made each time.
+                code = self._codes[frame.f_code] = frame.f_code.co_code  # co_code creates a new object at each access.
             if dis.opname[code[frame.f_lasti]].startswith(_POINTS):
                 _trigger = self._passed()
         return self._step
 
     def _passed(self) -> _Trigger | None:
-        """One more point. The signal comes when the tracer has returned, and lets go of what this gives."""
+        """Count a point.
+
+        The signal is sent when the tracer has returned and drops the returned object.
+        """
         self._before -= 1
         if self._before:
             return None
-        sys.settrace(None)  # Or the tracer would be the next to take the signal.
+        sys.settrace(None)  # Otherwise the tracer would handle the signal.
         return _Trigger()
 
 
-def _is_of_the_applications_wait(frame: FrameType) -> bool:
-    """Tell if it is inside a lock of CPython's that this process waits on, not its client."""
+def _is_in_applications_wait(frame: FrameType) -> bool:
+    """Return whether the frame is in a CPython lock on which the application waits, not the client."""
     if frame.f_code.co_filename != threading.__file__:
         return False
     if frame.f_code.co_name not in ("__enter__", "__exit__"):
         line = linecache.getline(threading.__file__, frame.f_lineno or 0)
-        if "_release_save" not in line:  # Within a wait, in which a lock is given up for a while.
+        if "_release_save" not in line:  # Not where Condition.wait releases its lock.
             return False
     outer: FrameType | None = frame
     while outer is not None and outer.f_code.co_filename in _CPYTHONS:

@@ -1,6 +1,6 @@
-"""A client whose signal handler raises, or closes things, while it runs a model. Another process sends the signals.
+"""Client whose signal handler raises errors or closes objects while it runs a model.
 
-Run as a script it is that client. It uses public names alone.
+Another process sends the signals. Run as a script, this module is that client. It uses public names only.
 """
 
 import errno
@@ -36,10 +36,10 @@ from nnrt_client import (
     load,
 )
 
-# What a client may take for each thousand of signals, and for all else.
+# Time limit of a client per thousand signals, and for everything else.
 _THOUSAND_S = 60.0
 _CLIENT_S = 20.0
-# The sender, which needs no more than this.
+# Program of the process that sends the signals.
 _SENDER = """
 import os, random, select, signal, sys
 pid = int(sys.argv[1])
@@ -63,7 +63,7 @@ WAYS = ("run_sync", "with_tensors", "submit", "result", "pool", "pool_submit", "
 
 
 def verdict_of(address: str, what: str, wanted: int, signals: int, **arguments: Any) -> dict[str, Any]:
-    """Get what a client process says of itself, which gets so many signals in all."""
+    """Run a client process that gets `signals` signals in all, and return the verdict that it prints."""
     tests = Path(__file__).parents[1]
     process = warm.run(
         [sys.executable, __file__, what, address, str(wanted), json.dumps(arguments)],
@@ -79,7 +79,7 @@ def verdict_of(address: str, what: str, wanted: int, signals: int, **arguments: 
 
 
 class Handler:
-    """Calls an action once each time that it is armed, when the next signal comes."""
+    """Signal handler that calls `action` once, at the next signal."""
 
     def __init__(self) -> None:
         self.action: Callable[[], object] | None = None
@@ -92,7 +92,7 @@ class Handler:
 
 
 class Raising:
-    """Raises errors of a kind in the handler, and counts what becomes of them."""
+    """Handler that raises errors of a kind, and counts how many reach the caller."""
 
     def __init__(self, handler: Handler, kind: str) -> None:
         self._handler = handler
@@ -102,7 +102,7 @@ class Raising:
         self.faults: list[str] = []
 
     def call(self, function: Callable[[], object]) -> None:
-        """Call it once while a signal may come."""
+        """Call a function once while a signal may come."""
         self._error = None
         try:
             self._handler.action = self._raise
@@ -132,7 +132,7 @@ def _signals() -> Iterator[None]:
 
 
 def raising(address: str, wanted: int, size: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """Have so many errors of each kind raised in each way to run."""
+    """Raise `wanted` errors of each kind in each way to run."""
     handler = Handler()
     given = np.arange(SIZES[size], dtype=np.float32)
     faults: list[str] = []
@@ -180,7 +180,7 @@ def raising(address: str, wanted: int, size: str, settings: dict[str, Any]) -> d
 
 
 def closing(address: str, wanted: int, size: str, closes: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """Have the handler close an executor, or its runtime, so many times while it runs a model."""
+    """Close an executor, or its runtime, from the handler during a run, `wanted` times."""
     handler = Handler()
     given = np.arange(SIZES[size], dtype=np.float32)
     with _signals(), ExitStack() as keeping:
@@ -207,7 +207,7 @@ def closing(address: str, wanted: int, size: str, closes: str, settings: dict[st
 
 def main() -> None:
     what, address, wanted, others = sys.argv[1:]
-    # Python drops what a handler raises in what the collector calls, CPython's own WeakSet of threads among it.
+    # Python drops a handler's error in callbacks of a garbage collection, such as those of the WeakSet of threads.
     gc.disable()
     faulthandler.dump_traceback_later(_CLIENT_S + int(os.environ["SIGNALS"]) * _THOUSAND_S / 1000, exit=True)
     act: Callable[..., dict[str, Any]] = raising if what == "raising" else closing

@@ -1,4 +1,4 @@
-"""A record of what the callbacks of executors were told."""
+"""Record of executors' callbacks."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ Outcome = tuple[list[Any] | None, NnrtError | None]
 
 
 class Recorder:
-    """Keeps every callback by its user data. One may serve any number of executors."""
+    """Record of callbacks by user data, for any number of executors."""
 
     def __init__(self) -> None:
         self.done: defaultdict[Any, list[Outcome]] = defaultdict(list)
@@ -23,7 +23,7 @@ class Recorder:
         self._changed = threading.Condition()
 
     def watch(self, executor: Executor, *, died: bool = True) -> Executor:
-        """Register with an executor; with `died=False` only for on_run_done."""
+        """Set the callbacks of an executor; with `died=False` only on_run_done."""
         executor.set_on_run_done(self.on_run_done)
         if died:
             executor.set_on_service_died(self.on_service_died)
@@ -31,11 +31,11 @@ class Recorder:
 
     @property
     def count(self) -> int:
-        """How many callbacks have been made."""
+        """Number of callbacks so far."""
         return sum(map(len, self.done.values())) + sum(self.died.values())
 
     def wait(self, count: int) -> None:
-        """Wait until there have been that many callbacks in all."""
+        """Wait until there have been `count` callbacks in all."""
         self.wait_for(lambda: self.count >= count)
 
     def wait_for(self, wanted: Callable[[], bool]) -> None:
@@ -43,14 +43,14 @@ class Recorder:
             assert self._changed.wait_for(wanted, DEADLINE_S), f"done: {dict(self.done)}, died: {dict(self.died)}"
 
     def error(self, user_data: Any) -> NnrtError:
-        """The error that the one callback of a run was given."""
+        """Return the error of a run's only callback."""
         ((outputs, error),) = self.done[user_data]
         assert outputs is None
         assert error is not None
         return error
 
     def outputs(self, user_data: Any) -> list[Any]:
-        """The outputs that the one callback of a run was given."""
+        """Return the outputs of a run's only callback."""
         ((outputs, error),) = self.done[user_data]
         assert error is None, repr(error)
         assert outputs is not None

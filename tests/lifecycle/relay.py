@@ -1,4 +1,4 @@
-"""A gRPC server that hands every call on to a daemon, and ends some early."""
+"""gRPC server that forwards every call to a daemon, and can end, pause or change calls."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -16,19 +16,19 @@ _PAUSE_S = 60.0
 
 
 class Relay(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
-    """Stands before the daemon at an address. A context manager."""
+    """Proxy of the daemon at an address. A context manager."""
 
     def __init__(self, target: str) -> None:
         self._channel = grpc.insecure_channel(target, options=_OPTIONS)
         self._threads = ThreadPoolExecutor(_CALLS)
         self._server = grpc.server(self._threads, handlers=[self], options=_OPTIONS)
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
-        # By the name of a method after how many replies its calls lose one and end, and whether as if all were well.
+        # By method name: the number of replies before a call loses one and ends, and whether it ends without an error.
         self.ends: dict[str, tuple[int, bool]] = {}
-        # By the name of a method after how many replies its calls stand still, until somebody lets them go on.
+        # By method name: the number of replies before a call pauses until `may_go_on` is set.
         self.pauses: dict[str, int] = {}
         self.may_go_on = threading.Event()
-        # By the name of a method what its replies become.
+        # By method name: the function that changes its replies.
         self.forgers: dict[str, Callable[[bytes], bytes]] = {}
 
     def __enter__(self) -> Self:
@@ -42,7 +42,10 @@ class Relay(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
         self._threads.shutdown()
 
     def service(self, call: Any) -> Any:
-        """See grpc.GenericRpcHandler. To gRPC's transport every call is one of streams."""
+        """Return the handler of a call. See grpc.GenericRpcHandler.
+
+        Every call is handled as a stream of requests and replies, because gRPC's transport treats them all alike.
+        """
 
         def handed_on(requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
             there = self._channel.stream_stream(call.method)(requests, metadata=_metadata(call.invocation_metadata))
@@ -58,7 +61,7 @@ class Relay(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
                     return
                 count, is_well = self.ends[name]
                 yield from islice(there, count)
-                next(there, None)  # Is lost.
+                next(there, None)  # This reply is lost.
                 if not is_well:
                     context.abort(grpc.StatusCode.UNAVAILABLE, "the relay broke it off")
             except grpc.RpcError:

@@ -1,4 +1,4 @@
-"""Executors to run with tensors, and how such runs are refused."""
+"""Executors for runs with tensors, and errors of such runs."""
 
 from contextlib import ExitStack
 from typing import Any
@@ -18,7 +18,10 @@ def compiled(
     model: Model | None = None,
     settings: Settings = Settings(),  # noqa: B008
 ) -> tuple[Device, Executor]:
-    """The device there, and an executor of the model on it; the identity of any length if none is given."""
+    """Build a model on the daemon at an address; return the device and an executor.
+
+    Without a model it is the identity of any length.
+    """
     device = closing.enter_context(Runtime([address], settings)).device()
     compilation = closing.enter_context(Compilation(model or identity_model(), device))
     compilation.build()
@@ -26,7 +29,7 @@ def compiled(
 
 
 def refused(executor: Executor, inputs: Any, outputs: Any) -> type[NnrtError]:
-    """The error of a run that is refused, the same by every way to run, with nothing called back."""
+    """Return the error of a refused run; all three ways to run must raise it, without a callback."""
     recorder = Recorder()
     recorder.watch(executor)
     errors = []

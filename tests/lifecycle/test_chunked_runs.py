@@ -1,6 +1,6 @@
-"""Runs whose tensors are too large for a message: they give what small ones give, also when something goes wrong.
+"""Runs whose tensors are too large for a message behave like small ones, also when something fails.
 
-A message of these daemons holds 64 KiB, so that little tensors are large, and they don't share memory.
+A message of these daemons holds 64 KiB, so that small tensors count as large, and they don't share memory.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ from nnrt_client.session.device import session_of
 from nnrt_hdi.v2 import prepared_model_pb2
 
 MESSAGE = ("--message-bytes", "65536", "--no-shared-memory")
-# Elements of float32 that fill a message.
+# Number of float32 elements that fill a message.
 FULL = 65536 // 4
 LARGE = 1 << 20
 DEADLINE_S = 20.0
@@ -72,7 +72,7 @@ def random(count: int) -> Any:
     "count", [0, 1, FULL - 1, FULL, FULL + 1, 2 * FULL, 2 * FULL + 1, (32 << 10) - 1, (32 << 10) + 1, 300_001]
 )
 def test_sizes_around_the_thresholds(identity: tuple[Device, Executor], tensor: MakeTensor, count: int) -> None:
-    """Arrays in and out, Tensors in and out."""
+    """With arrays and with Tensors."""
     device, executor = identity
     x = random(count)
     (result,) = executor.run_sync([x])
@@ -89,7 +89,7 @@ def test_sizes_around_the_thresholds(identity: tuple[Device, Executor], tensor: 
 
 @pytest.mark.parametrize("count", [(1 << 15) - 1, 1 << 15, 1 << 18, (1 << 18) + 1, 5 << 18])
 def test_sizes_around_those_of_every_daemon(closing: ExitStack, remote_daemon: DaemonProcess, count: int) -> None:
-    """Messages are as long as they are by default."""
+    """With the default message size."""
     _, executor = compiled(closing, remote_daemon.address)
     x = random(count)
     np.testing.assert_array_equal(executor.run_sync([x])[0], x)
@@ -103,7 +103,7 @@ def test_inputs_that_are_not_contiguous(identity: tuple[Device, Executor], count
 
 
 def test_many_inputs_and_outputs(closing: ExitStack, daemon: DaemonProcess) -> None:
-    """Of all sizes, some in the message and some behind it, in any order."""
+    """Of all sizes and in any order, some within the message and some in chunks."""
     model = Model()
     sizes = [1, 20_000, 7, 50_000, 0, 100, 8000, 8000, 17_000]
     inputs = [model.input((-1,), name=f"x{at}") for at in range(len(sizes))]
@@ -118,7 +118,7 @@ def test_many_inputs_and_outputs(closing: ExitStack, daemon: DaemonProcess) -> N
 
 
 def test_several_at_a_time(identity: tuple[Device, Executor]) -> None:
-    """Each gets its own, though some are large and some small, on the same streams, with memory used again."""
+    """Each run gets its own result, although large and small runs share streams and reused memory."""
     _, executor = identity
     arrays = [np.full(count, at, np.float32) for at, count in enumerate([10, 60_000, 60_000, 3, 90_000, 60_000] * 8)]
     for array, run in [(array, executor.submit([array])) for array in arrays]:
@@ -126,7 +126,7 @@ def test_several_at_a_time(identity: tuple[Device, Executor]) -> None:
 
 
 def test_outputs_that_are_inputs(closing: ExitStack, start_daemon: StartDaemon) -> None:
-    """A backend gives back its very input: memory is not used again before the output has been sent."""
+    """The backend returns its input array: the memory isn't reused before the output has been sent."""
     daemon = start_daemon("--backend", "cached", *MESSAGE)
     model = Model()
     x = model.input((-1,))
@@ -139,7 +139,7 @@ def test_outputs_that_are_inputs(closing: ExitStack, start_daemon: StartDaemon) 
 
 
 def test_a_result_too_large_for_its_tensor(identity: tuple[Device, Executor], tensor: MakeTensor) -> None:
-    """Nothing is written, the executor says what room it takes, and the stream goes on."""
+    """Nothing is written, the executor reports the needed size, and the stream stays usable."""
     device, executor = identity
     target = tensor(device, [-1], 4 * 99_999, fill=9)
     before = bytes(target.data_buffer)
@@ -153,7 +153,7 @@ def test_a_result_too_large_for_its_tensor(identity: tuple[Device, Executor], te
 
 
 def test_more_than_the_session_may_hold(closing: ExitStack, start_daemon: StartDaemon) -> None:
-    """Refused before it is sent; the stream takes the next run, and what was in use is free again."""
+    """The client refuses the run before sending it; the stream takes the next run, and the memory is free again."""
     daemon = start_daemon(*MESSAGE, "--session-bytes", str(4 << 20))
     _, executor = compiled(closing, daemon.address)
     x = random(LARGE // 4)
@@ -164,13 +164,13 @@ def test_more_than_the_session_may_hold(closing: ExitStack, start_daemon: StartD
 
 
 def test_models_that_are_gone(identity: tuple[Device, Executor], daemon: DaemonProcess) -> None:
-    """The daemon refuses while chunks are still coming."""
+    """The daemon refuses the run while the client still sends chunks."""
     device, executor = identity
     connection = session_of(device)
     with Compilation(identity_model(), device) as compilation:
         compilation.build()
         with Executor(compilation) as gone:
-            release = prepared_model_pb2.ReleaseRequest(model_id=2)  # The second of its session.
+            release = prepared_model_pb2.ReleaseRequest(model_id=2)  # The session's second run.
             connection.call("PreparedModel.Release", release, DEADLINE_S)
             for _ in range(5):
                 with pytest.raises(UnavailableDevice, match="no model 2"):
@@ -181,7 +181,7 @@ def test_models_that_are_gone(identity: tuple[Device, Executor], daemon: DaemonP
 
 
 def test_a_timeout_while_chunks_are_on_their_way(closing: ExitStack, start_daemon: StartDaemon) -> None:
-    """It ends the run, which is given up on both sides; the others go on."""
+    """The timeout ends the run on both sides; other runs go on."""
     daemon = start_daemon(*MESSAGE)
     with Proxy(daemon.address) as proxy, Observer(daemon.address) as observer:
         _, executor = compiled(closing, proxy.address)
@@ -200,7 +200,7 @@ ONE = np.ones(1, np.float32)
 
 
 def test_cut_while_inputs_come(start_daemon: StartDaemon) -> None:
-    """The run never began, so that it can be run again; on the connection that is found anew."""
+    """The run never began, so the client sends it again on the new connection."""
     daemon = start_daemon(*MESSAGE, "--lease-s", "60")
     x = random(2 * LARGE)
     with Proxy(daemon.address) as proxy, ExitStack() as closing, Observer(daemon.address) as observer:
@@ -223,7 +223,7 @@ def test_cut_while_inputs_come(start_daemon: StartDaemon) -> None:
 
 @pytest.mark.parametrize("into", ["arrays", "tensors"])
 def test_cut_while_outputs_come(start_daemon: StartDaemon, tmp_path: Path, tensor: MakeTensor, into: str) -> None:
-    """They are fetched again."""
+    """The client fetches the outputs again."""
     daemon = start_daemon(*MESSAGE, "--lease-s", "60")
     x = random(2 * LARGE)
     with Proxy(daemon.address) as proxy, ExitStack() as closing:
@@ -246,7 +246,7 @@ def test_cut_while_outputs_come(start_daemon: StartDaemon, tmp_path: Path, tenso
 
 @pytest.mark.parametrize("way", ["inputs", "outputs"])
 def test_killed_in_the_middle(start_daemon: StartDaemon, tensor: MakeTensor, way: str) -> None:
-    """That is the daemon's death; what was on its way is given up."""
+    """The daemon is dead, and the run ends."""
     daemon = start_daemon(*MESSAGE)
     x = random(2 * LARGE)
     with Proxy(daemon.address) as proxy, ExitStack() as closing:

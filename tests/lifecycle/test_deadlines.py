@@ -1,4 +1,4 @@
-"""Runs for which no thread waits are cancelled when their time is over."""
+"""Runs without a waiting thread are cancelled at their deadline."""
 
 import threading
 import time
@@ -21,7 +21,7 @@ def deadlines() -> Iterator[Deadlines]:
 
 
 def run_for(seconds: float) -> tuple[Cancellation, threading.Event]:
-    """A run that has so long, and what is set when it is cancelled."""
+    """Return a run with this timeout, and an event that its cancellation sets."""
     run, is_cancelled = Cancellation(time.monotonic() + seconds), threading.Event()
     run.on_cancel(is_cancelled.set)
     return run, is_cancelled

@@ -1,4 +1,4 @@
-"""A daemon that is killed, stopped or hangs: every call ends, in time, exactly once, with the right error."""
+"""A daemon that is killed, stopped or hangs: every call ends in time, exactly once, with the right error."""
 
 import signal
 import socket
@@ -25,7 +25,7 @@ from nnrt_client.session.device import session_of
 
 ONE = np.ones(1, np.float32)
 LONG_MS = 600_000
-# With these a death is learnt of from the broken connection, or not before a test gives up waiting.
+# With these settings the client notices a death only by the broken connection.
 DEAF_TO_SILENCE = Settings(heartbeat_timeout_s=600)
 
 HEARTBEAT_S = 1.0
@@ -40,7 +40,7 @@ def built(device: Device) -> Compilation:
 
 
 def large_upload(device: Device, begun: threading.Event) -> None:
-    """Build a model with more weights than the sockets in between can hold."""
+    """Build a model with more weights than the socket buffers hold."""
     Compilation(weighted_model(1 << 24), device).build(lambda stage, _: begun.set() if stage == "uploading" else None)
 
 
@@ -49,7 +49,7 @@ def large_upload(device: Device, begun: threading.Event) -> None:
 
 @pytest.mark.parametrize("listens_to_death", [True, False])
 def test_kill_ends_every_asynchronous_run_exactly_once(start_daemon: StartDaemon, listens_to_death: bool) -> None:
-    """On the device, queued in the daemon, queued in the client: each gets one callback, whichever is registered."""
+    """Whether a run is on the device, queued in the daemon or in the client, it gets exactly one callback."""
     daemon = start_daemon("--backend", "slow", "--concurrent-runs", "2")
     recorder = Recorder()
     runs = [(executor, run) for executor in range(3) for run in range(10)]
@@ -76,8 +76,7 @@ def test_kill_ends_every_asynchronous_run_exactly_once(start_daemon: StartDaemon
 
 
 def test_an_executor_that_is_closed_at_the_death_of_its_daemon(start_daemon: StartDaemon) -> None:
-    """Its runs have died with the daemon, whoever ends them: here it is closed before the queue of runs learns of the
-    death."""
+    """The run ends as a death, even if a callback of the death closes the executor first."""
     daemon = start_daemon("--backend", "slow")
     with Runtime([daemon.address], DEAF_TO_SILENCE) as runtime:
         device = runtime.device()
@@ -133,7 +132,7 @@ Block = Callable[[DaemonProcess, Device], BlockedCall]
     ],
 )
 def test_kill_ends_a_blocked_call_at_once(start_daemon: StartDaemon, backend: str, block: Block) -> None:
-    """Whatever waits for the daemon raises UnavailableDevice."""
+    """Every waiting call raises UnavailableDevice."""
     daemon = start_daemon("--backend", backend)
     with Runtime([daemon.address], DEAF_TO_SILENCE) as runtime:
         call = block(daemon, runtime.device())
@@ -144,7 +143,7 @@ def test_kill_ends_a_blocked_call_at_once(start_daemon: StartDaemon, backend: st
 
 
 def test_everything_old_stays_dead(start_daemon: StartDaemon) -> None:
-    """After a death old handles raise UnavailableDevice, however often and even when the daemon is back."""
+    """After a death old handles always raise UnavailableDevice, even when the daemon is back."""
     daemon = start_daemon("--backend", "cached")
     recorder = Recorder()
     with Runtime([daemon.address]) as runtime:
@@ -173,7 +172,7 @@ def test_everything_old_stays_dead(start_daemon: StartDaemon) -> None:
 
 
 def test_device_of_a_dead_daemon_is_unavailable(start_daemon: StartDaemon) -> None:
-    """A device that is gone is unavailable, not a bad address, and is not listed until it is back."""
+    """A dead device raises UnavailableDevice rather than a bad address, and isn't listed until it is back."""
     daemon = start_daemon()
     with Runtime([daemon.address]) as runtime:
         device = runtime.device()
@@ -190,7 +189,7 @@ def test_device_of_a_dead_daemon_is_unavailable(start_daemon: StartDaemon) -> No
 
 @pytest.mark.parametrize("listen", ["unix", "tcp"])
 def test_rebuilt_after_a_restart(start_daemon: StartDaemon, tmp_path: Path, listen: str) -> None:
-    """A Device and even an unfinished Compilation work with the next daemon at the address."""
+    """A Device, and even an unbuilt Compilation, work with the next daemon at the address."""
     daemon = start_daemon(listen=f"unix:{tmp_path}/d" if listen == "unix" else "127.0.0.1:0")
     with Runtime([daemon.address]) as runtime:
         device = runtime.device()
@@ -207,7 +206,7 @@ def test_rebuilt_after_a_restart(start_daemon: StartDaemon, tmp_path: Path, list
 
 
 def test_rebuilt_on_another_daemon(start_daemon: StartDaemon) -> None:
-    """The death of one daemon leaves the runtime's other device alone, which takes over."""
+    """The runtime's other device isn't affected, and takes over."""
     first, second = start_daemon("--name", "first"), start_daemon("--name", "second")
     with Runtime([first.address, second.address]) as runtime:
         device, other = runtime.devices()
@@ -222,7 +221,7 @@ def test_rebuilt_on_another_daemon(start_daemon: StartDaemon) -> None:
 
 
 def test_another_device_at_the_address_is_not_taken_for_the_old_one(start_daemon: StartDaemon) -> None:
-    """A Device names one device; what answers in its place under another name is refused."""
+    """A Device stands for one device: another device at its address is refused."""
     daemon = start_daemon("--name", "old")
     with Runtime([daemon.address]) as runtime:
         device = runtime.device()
@@ -233,7 +232,7 @@ def test_another_device_at_the_address_is_not_taken_for_the_old_one(start_daemon
 
 
 def test_three_kills(start_daemon: StartDaemon) -> None:
-    """Again and again, at a moment that varies: nothing hangs and nothing is lost or told twice."""
+    """At random moments: nothing hangs, nothing is lost, and no callback comes twice."""
     rng = np.random.default_rng(0)
     for kill in range(3):
         daemon = start_daemon()
@@ -263,7 +262,7 @@ def run_until_it_raises(run: Callable[[Any], Any]) -> None:
         run([ONE])
 
 
-# ---- silent: the process is there, its sockets are open, and nobody answers
+# ---- silent: the process exists, its sockets are open, but it doesn't answer
 
 
 def silent_run(device: Device) -> BlockedCall:
@@ -287,7 +286,7 @@ def silent_asynchronous_run(device: Device) -> BlockedCall:
 def silent_build(device: Device) -> BlockedCall:
     begun = threading.Event()
     call = BlockedCall(lambda: Compilation(identity_model(), device).build(lambda *_: begun.set()))
-    begun.wait(2)  # A daemon that hangs already never begins.
+    begun.wait(2)  # A hanging daemon never starts the call.
     return call
 
 
@@ -310,8 +309,7 @@ def silent_upload(device: Device) -> BlockedCall:
 def test_stopped_daemon_is_noticed(
     start_daemon: StartDaemon, backend: str, start: Callable[[Device], BlockedCall]
 ) -> None:
-    """SIGSTOP ends a call within the heartbeat timeout and the time to reconnect; after SIGCONT the daemon frees the
-    session and goes on."""
+    """A call ends within the heartbeat timeout and reconnection time; after SIGCONT the daemon frees the session."""
     daemon = start_daemon("--backend", backend, "--lease-s", "0.2")
     with Runtime([daemon.address], IMPATIENT) as runtime:
         device = runtime.device()
@@ -326,7 +324,7 @@ def test_stopped_daemon_is_noticed(
 
 
 def test_nobody_welcomes(start_daemon: StartDaemon) -> None:
-    """A server takes the connection and says nothing: somebody else's, or a stopped daemon, which then goes on."""
+    """A server accepts the connection, but never answers: another program, or a stopped daemon, which later goes on."""
     daemon = start_daemon()
     daemon.stop()
     with socket.create_server(("127.0.0.1", 0)) as mute:
@@ -342,7 +340,7 @@ def test_nobody_welcomes(start_daemon: StartDaemon) -> None:
 
 
 def test_closing_while_a_device_is_looked_for_again(start_daemon: StartDaemon, tmp_path: Path) -> None:
-    """Its daemon has died, and who listens there now doesn't answer: nobody but the caller waits for that."""
+    """The daemon is dead, and the server at its address doesn't answer: only the caller waits for that."""
     path = tmp_path / "d"
     daemon = start_daemon(listen=f"unix:{path}")
     with Runtime([daemon.address], Settings(connect_timeout_s=1.5)) as runtime, socket.socket(socket.AF_UNIX) as mute:
@@ -405,7 +403,7 @@ def test_hung_daemon_is_noticed(
 
 
 def test_silence_is_the_clients_own_to_define(start_daemon: StartDaemon) -> None:
-    """A client with a longer patience outlives a pause that costs another client its session."""
+    """A client with a longer heartbeat timeout survives a pause that ends another client's session."""
     daemon = start_daemon()
     with (
         Runtime([daemon.address], IMPATIENT) as hasty,

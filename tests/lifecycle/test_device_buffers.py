@@ -1,4 +1,4 @@
-"""Memory that a device has of its own: what runs leave there, and who copies it."""
+"""A device's own memory: what runs leave there, and who copies it."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +39,7 @@ from nnrt_device_service.host.exit import ExitCode
 
 X = np.arange(3, dtype=np.float32)
 FLOAT32 = DataType.FLOAT32
-# Of models: extension configs.
+# Extension configs of models.
 KINDS: Sequence[Sequence[str]] = ((), (ARRAYS_ONLY,), (STARTED,), (ARRAYS_ONLY, STARTED))
 StartOpaque = Callable[..., OpaqueDevice]
 
@@ -65,7 +65,7 @@ def shared_opaque(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpaqueDe
 
 @pytest.fixture
 def opaque(shared_opaque: OpaqueDevice) -> OpaqueDevice:
-    """One device for all tests, whose journal begins anew. What the tests before left there is freed meanwhile."""
+    """Shared device, whose journal begins anew. The previous tests' memory may still be being freed."""
     shared_opaque.mark()
     return shared_opaque
 
@@ -108,7 +108,7 @@ def sum_of_two() -> Model:
 
 
 def chosen() -> Model:
-    """Elements of the first by indices that the second has, which kernels check before they use them."""
+    """Select elements of the first input by the indices in the second, which kernels check before they use them."""
     model = Model()
     x, indices = model.input((-1,), name="x"), model.input((-1,), DataType.INT32, name="indices")
     model.specify_inputs_and_outputs([x, indices], [model.apply(OperationType.GATHER, x, indices, 0)])
@@ -123,7 +123,7 @@ def chosen() -> Model:
 def test_a_recurrent_chain_copies_nothing(
     closing: ExitStack, device: Device, opaque: OpaqueDevice, kind: Sequence[str]
 ) -> None:
-    """In place and by turns, planned and not; to fetch the state copies it once."""
+    """In place and alternating, described or not; reading the state copies it once."""
     add = compiled(closing, device, sum_of_two(), extensions=kind)
     state, other = resident(closing, device), resident(closing, device)
     state.write(X)
@@ -140,7 +140,7 @@ def test_a_recurrent_chain_copies_nothing(
 
 
 def test_what_one_model_gives_the_next(closing: ExitStack, device: Device, opaque: OpaqueDevice) -> None:
-    """Only what goes to the client is copied, and by the backend itself."""
+    """Only the client's output is copied, by the backend itself."""
     first, second = compiled(closing, device, sum_of_two()), compiled(closing, device)
     between = resident(closing, device)
     for number in range(5):
@@ -154,7 +154,7 @@ def test_what_one_model_gives_the_next(closing: ExitStack, device: Device, opaqu
 def test_a_model_that_takes_arrays_only(
     closing: ExitStack, device: Device, opaque: OpaqueDevice, kind: Sequence[str]
 ) -> None:
-    """It gets copies, and what it gives is copied to the device."""
+    """It gets copies, and its outputs are copied to the device."""
     takes, state = compiled(closing, device, sum_of_two()), resident(closing, device)
     plain = compiled(closing, device, sum_of_two(), extensions=kind)
     state.write(X)
@@ -169,7 +169,7 @@ def test_a_model_that_takes_arrays_only(
 def test_elements_that_are_checked_before_they_are_used(
     closing: ExitStack, device: Device, opaque: OpaqueDevice
 ) -> None:
-    """Another run may write them meanwhile, so they are copied first; what is only computed with is not."""
+    """They are copied first, because another run may overwrite them; other inputs are not."""
     gather, x, y = compiled(closing, device, chosen()), resident(closing, device), resident(closing, device, 2)
     indices = closing.enter_context(ResidentTensor(device, TensorDesc(DataType.INT32, (2,))))
     x.write(X)
@@ -181,7 +181,7 @@ def test_elements_that_are_checked_before_they_are_used(
 
 
 def test_runs_that_are_joined(closing: ExitStack, device: Device, opaque: OpaqueDevice) -> None:
-    """The host puts them together, so they get copies."""
+    """They get copies, because the host concatenates their inputs."""
     model = Model()
     x = model.input((-1, 3), name="x")
     model.specify_inputs_and_outputs([x], [model.apply(OperationType.ABS, x)])
@@ -198,7 +198,7 @@ def test_runs_that_are_joined(closing: ExitStack, device: Device, opaque: Opaque
 
 
 def test_tensors_of_all_kinds_in_one_run(closing: ExitStack, device: Device, opaque: OpaqueDevice) -> None:
-    """On the device, in memory of the client's, and in the request."""
+    """On the device, in shared memory, and in the request."""
     model = Model()
     a, b, c = (model.input((-1,), name=name) for name in "abc")
     total = model.apply(OperationType.ADD, model.apply(OperationType.ADD, a, b), c)
@@ -222,7 +222,7 @@ def test_tensors_of_all_kinds_in_one_run(closing: ExitStack, device: Device, opa
 
 
 def test_outputs_of_sizes_that_vary(closing: ExitStack, device: Device, opaque: OpaqueDevice) -> None:
-    """Known before the run they stay; too large ones do no harm."""
+    """Outputs of known size stay on the device; one that is too large does no harm."""
     identity = compiled(closing, device)
     y = closing.enter_context(ResidentTensor(device, TensorDesc(FLOAT32, (-1,)), 20))
     for count in (3, 5, 1):
@@ -238,7 +238,7 @@ def test_outputs_of_sizes_that_vary(closing: ExitStack, device: Device, opaque: 
 
 
 def test_an_output_whose_size_the_run_finds_out(closing: ExitStack, device: Device, opaque: OpaqueDevice) -> None:
-    """The backend gives an array, which the daemon puts there."""
+    """The backend returns an array, which the daemon copies to the device."""
     model = Model()
     x, half = model.input((1,), name="x"), model.input((1,), DataType.INT32, name="half")
     shape = model.apply(OperationType.ADD, half, half)
@@ -267,7 +267,7 @@ def test_an_empty_tensor(closing: ExitStack, device: Device) -> None:
 
 @pytest.mark.slow
 def test_more_than_fits_a_message(closing: ExitStack, start_opaque: StartOpaque) -> None:
-    """It is copied in pieces, each once."""
+    """The tensor is copied in chunks, each once."""
     opaque = start_opaque("--message-bytes", str(1 << 20))
     for share_memory in (True, False):
         device = connected(closing, opaque, share_memory=share_memory)
@@ -284,7 +284,7 @@ def test_more_than_fits_a_message(closing: ExitStack, start_opaque: StartOpaque)
 
 @pytest.mark.slow
 def test_memory_is_counted_and_given_back(closing: ExitStack, start_opaque: StartOpaque) -> None:
-    """By the daemon and by the device, when a tensor is closed and with the session."""
+    """The daemon and the device free it when the tensor or the session is closed."""
     opaque = start_opaque("--session-bytes", str(1 << 20), limit_bytes=1 << 20)
     observer = closing.enter_context(Observer(opaque.address))
     runtime = closing.enter_context(Runtime([opaque.address]))
@@ -323,7 +323,7 @@ def test_nobody_gets_the_bytes_of_another(closing: ExitStack, device: Device) ->
 def test_a_tensor_that_goes_under_a_run(
     closing: ExitStack, start_opaque: StartOpaque, tmp_path: Path, end: str, kind: Sequence[str]
 ) -> None:
-    """The device keeps its memory until the run has ended, and closes after that."""
+    """The device frees the memory only after the run has ended."""
     gate = Gate(tmp_path)
     opaque = start_opaque("--drain-timeout-s", "0.1")
     runtime = closing.enter_context(Runtime([opaque.address]))
@@ -331,7 +331,7 @@ def test_a_tensor_that_goes_under_a_run(
     identity = compiled(closing, device, extensions=kind)
     x, y = resident(closing, device), resident(closing, device)
     x.write(X)
-    identity.run_sync([x], [y])  # Later ones are planned.
+    identity.run_sync([x], [y])  # Later runs need no description.
     gate.shut()
     run = identity.submit([x], [y])
     opaque.wait_for("waiting", 2)
@@ -357,7 +357,7 @@ def test_a_tensor_that_goes_under_a_run(
 
 @pytest.mark.parametrize("share_memory", [True, False])
 def test_a_device_that_fails(closing: ExitStack, opaque: OpaqueDevice, share_memory: bool) -> None:
-    """Whoever asks for it is told, with what the log needs; everything else goes on."""
+    """The caller gets an error, the log has the details, and everything else goes on."""
     device, other = connected(closing, opaque, share_memory=share_memory), connected(closing, opaque)
     identity, theirs = compiled(closing, device), compiled(closing, other)
     plain = compiled(closing, device, extensions=[ARRAYS_ONLY])
@@ -365,7 +365,7 @@ def test_a_device_that_fails(closing: ExitStack, opaque: OpaqueDevice, share_mem
     x, y, their_x = resident(closing, device), resident(closing, device), resident(closing, other)
     for tensor in (x, y, their_x):
         tensor.write(X)
-    for run in (identity, plain, *started):  # So that there are plans.
+    for run in (identity, plain, *started):  # So that later runs need no description.
         run.run_sync([x], [y])
         run.run_sync([x], [y])
     uses: dict[str, list[Callable[[], Any]]] = {
@@ -388,7 +388,7 @@ def test_a_device_that_fails(closing: ExitStack, opaque: OpaqueDevice, share_mem
 
 @pytest.mark.parametrize("kind", ["SystemExit", "KeyboardInterrupt", "GeneratorExit", "BaseException"])
 def test_what_ends_a_thread(closing: ExitStack, device: Device, opaque: OpaqueDevice, kind: str) -> None:
-    """It is a fault of the device as any: whoever asks is told, and no thread of the daemon ends by it."""
+    """It is reported like any device fault, and ends no thread of the daemon."""
     observer = closing.enter_context(Observer(opaque.address))
     x = resident(closing, device)
     x.write(X)
@@ -410,7 +410,7 @@ def test_what_ends_a_thread(closing: ExitStack, device: Device, opaque: OpaqueDe
 
 @pytest.mark.slow
 def test_memory_that_can_not_be_freed(closing: ExitStack, start_opaque: StartOpaque) -> None:
-    """It counts no more, and the session ends as any."""
+    """It isn't counted any more, and the session ends normally."""
     opaque = start_opaque()
     observer = closing.enter_context(Observer(opaque.address))
     with opaque.failing("free"):
@@ -427,7 +427,7 @@ def test_memory_that_can_not_be_freed(closing: ExitStack, start_opaque: StartOpa
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["read", "write", "allocate", "free"])
 def test_a_device_that_hangs(closing: ExitStack, start_opaque: StartOpaque, what: str) -> None:
-    """Nothing else can end that but the end of the daemon, as with a run."""
+    """As with a stuck run, only the end of the daemon helps."""
     opaque = start_opaque("--max-run-s", "0.5", "--stuck-s", "0.2")
     device = connected(closing, opaque, share_memory=False)
     x = resident(closing, device)
@@ -447,7 +447,7 @@ def test_a_device_that_hangs(closing: ExitStack, start_opaque: StartOpaque, what
 
 @pytest.mark.slow
 def test_a_model_that_does_not_close(closing: ExitStack, start_opaque: StartOpaque) -> None:
-    """Nobody waits for it. Its memory counts; and the daemon ends when it is told to, without closing the device."""
+    """Nothing waits for it. Its memory counts, and a terminated daemon ends without closing the device."""
     opaque = start_opaque("--max-run-s", "0", "--drain-timeout-s", "0.1")
     observer = closing.enter_context(Observer(opaque.address))
     with opaque.failing("hang in close"):
@@ -467,7 +467,7 @@ def test_a_model_that_does_not_close(closing: ExitStack, start_opaque: StartOpaq
 
 @pytest.mark.slow
 def test_many_sessions(start_opaque: StartOpaque) -> None:
-    """Each has its own state, whatever the others do, and however they end."""
+    """Each has its own state, independent of other sessions and of how they end."""
     opaque = start_opaque()
     failures: list[BaseException] = []
 

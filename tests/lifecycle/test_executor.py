@@ -1,4 +1,4 @@
-"""Promises of an executor: one outcome per run, on time, and the right answer from any thread."""
+"""Guarantees of an executor: one outcome per run, in time, and the right result in any thread."""
 
 import asyncio
 import logging
@@ -43,7 +43,7 @@ LONG_MS = 600_000
 
 @pytest.fixture(scope="module")
 def slow_daemon() -> Iterator[DaemonProcess]:
-    """One run at a time, which ends only by cancellation or by its deadline."""
+    """Daemon whose runs, one at a time, end only by cancellation or by their deadline."""
     daemon = DaemonProcess("--backend", "slow")
     yield daemon
     daemon.kill()
@@ -68,7 +68,7 @@ def observer(slow_daemon: DaemonProcess) -> Iterator[Observer]:
 
 @pytest.fixture
 def compilation(runtime: Runtime) -> Iterator[Compilation]:
-    """The identity on the reference backend."""
+    """Built identity on the reference backend."""
     with Compilation(identity_model(), runtime.device()) as compilation:
         compilation.build()
         yield compilation
@@ -81,7 +81,7 @@ def executor(compilation: Compilation) -> Iterator[Executor]:
 
 
 def two_input_model() -> Model:
-    """z = x - y for a vector and a scalar."""
+    """Build z = x - y for a vector and a scalar."""
     model = Model()
     x = model.input((-1, 2), name="x")
     y = model.input((1,), name="y")
@@ -95,7 +95,7 @@ def two_input_model() -> Model:
 
 
 def test_timeout_ends_a_run_once_and_on_the_device_too(slow: Executor, observer: Observer) -> None:
-    """TimedOut through on_run_done, in time; the device is free again; nothing comes later."""
+    """TimedOut through on_run_done, in time; the device is free again; no other callback follows."""
     recorder = Recorder()
     recorder.watch(slow)
     started_at = time.monotonic()
@@ -110,7 +110,7 @@ def test_timeout_ends_a_run_once_and_on_the_device_too(slow: Executor, observer:
 
 
 def test_late_result_never_arrives(start_daemon: StartDaemon, tmp_path: Path) -> None:
-    """A device that can't be interrupted finishes a run after its time: the caller has been told, and hears no more."""
+    """A device without cancellation finishes a run too late: the caller gets TimedOut, and nothing else."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     daemon = start_daemon("--backend", "gated", "--option", f"gate={gate}")
@@ -134,13 +134,13 @@ def test_late_result_never_arrives(start_daemon: StartDaemon, tmp_path: Path) ->
 
 
 def test_expired_work_never_starts(slow: Executor, slow_daemon: DaemonProcess, observer: Observer) -> None:
-    """A run whose time is over while it waits for its turn is TimedOut and does not reach the backend."""
+    """A run whose deadline passes in the queue gets TimedOut, and never reaches the backend."""
     recorder = Recorder()
     recorder.watch(slow)
     slow.run_async([ONE * 10], timeout_ms=LONG_MS, user_data="first")
     observer.wait_for(lambda state: state.running == 1)
     slow.run_async([ONE * 11], timeout_ms=100, user_data="expires in the daemon")
-    for run in range(8):  # More than there are streams.
+    for run in range(8):  # More runs than streams.
         slow.run_async([ONE * 12], timeout_ms=100, user_data=run)
     recorder.wait(9)
     assert {type(recorder.error(user_data)) for user_data in recorder.done} == {TimedOut}
@@ -154,14 +154,14 @@ def test_expired_work_never_starts(slow: Executor, slow_daemon: DaemonProcess, o
 
 
 def test_ended_runs_do_not_use_up_the_run_streams(slow: Executor) -> None:
-    """A client may start new runs the moment it has given up others, which the daemon is still ending."""
+    """A client may start new runs at once after giving up others, which the daemon is still ending."""
     for _ in range(60):
         futures = [slow.submit([ONE]) for _ in range(6)]
         assert all(future.cancel() for future in futures), [future.exception() for future in futures]
 
 
 def test_a_longer_timeout_than_the_wire_can_carry(executor: Executor) -> None:
-    """2^32 ms and more are as good as any other number."""
+    """Timeouts of 2^32 ms and more are valid."""
     np.testing.assert_array_equal(executor.run_sync([ONE], timeout_ms=2**40), [ONE])
 
 
@@ -169,7 +169,7 @@ def test_a_longer_timeout_than_the_wire_can_carry(executor: Executor) -> None:
 
 
 def test_close_ends_the_runs_in_flight_before_it_returns(slow: Executor, observer: Observer) -> None:
-    """Each gets OperationFailed through on_run_done, whether it runs, is queued there or waits here."""
+    """Each gets OperationFailed through on_run_done, whether it runs, or is queued in the daemon or in the client."""
     recorder = Recorder()
     recorder.watch(slow)
     for run in range(20):
@@ -185,7 +185,7 @@ def test_close_ends_the_runs_in_flight_before_it_returns(slow: Executor, observe
 
 
 def test_close_from_its_own_callback(slow: Executor, observer: Observer) -> None:
-    """It does not wait for the callback it is called from; the other runs still get their callbacks."""
+    """`close` doesn't wait for the callback that calls it; other runs still get theirs."""
     recorder = Recorder()
     closed = threading.Event()
 
@@ -204,7 +204,7 @@ def test_close_from_its_own_callback(slow: Executor, observer: Observer) -> None
 
 
 def test_callbacks_that_close_each_others_executors(compilation: Compilation) -> None:
-    """Two callbacks that wait for each other's executor would never end, so close does not wait in a callback."""
+    """`close` doesn't wait in a callback: two callbacks that wait for each other would never end."""
     both_inside = threading.Barrier(2, timeout=10)
     ended = threading.Semaphore(0)
     executors = [Executor(compilation), Executor(compilation)]
@@ -222,7 +222,7 @@ def test_callbacks_that_close_each_others_executors(compilation: Compilation) ->
 
 
 def test_close_races_with_runs(compilation: Compilation) -> None:
-    """Whatever an executor has accepted before or while it is closed gets its callback before close returns."""
+    """Every accepted run gets its callback before `close` returns."""
     for _ in range(30):
         recorder = Recorder()
         executor = recorder.watch(Executor(compilation))
@@ -250,7 +250,7 @@ def test_close_races_with_runs(compilation: Compilation) -> None:
 
 
 def test_runtime_closed_under_runs(slow_daemon: DaemonProcess) -> None:
-    """Closing the runtime ends every run too, and executors can still be closed after it."""
+    """Closing the runtime ends every run, and executors can still be closed afterwards."""
     recorder = Recorder()
     with Runtime([slow_daemon.address]) as runtime, ExitStack() as stack:
         compilation = stack.enter_context(Compilation(identity_model(), runtime.device()))
@@ -272,7 +272,7 @@ def test_runtime_closed_under_runs(slow_daemon: DaemonProcess) -> None:
 
 
 def test_callbacks_may_run(executor: Executor) -> None:
-    """A callback may call anything, run_sync and run_async included, as often as there are callbacks."""
+    """A callback may call anything, also run_sync and run_async, any number of times."""
     recorder = Recorder()
 
     def run_again(user_data: int, outputs: Any, error: Any) -> None:
@@ -287,7 +287,7 @@ def test_callbacks_may_run(executor: Executor) -> None:
 
 
 def test_exception_in_a_callback_is_logged(executor: Executor, caplog: pytest.LogCaptureFixture) -> None:
-    """It is the application's own; runs go on."""
+    """It belongs to the application; runs go on."""
 
     def fail(user_data: Any, outputs: Any, error: Any) -> None:
         raise ZeroDivisionError("the application's mistake")
@@ -301,7 +301,7 @@ def test_exception_in_a_callback_is_logged(executor: Executor, caplog: pytest.Lo
 
 
 def test_callbacks_get_the_very_user_data_and_run_elsewhere(executor: Executor) -> None:
-    """The object passed in comes back, on another thread than the caller's."""
+    """The callback gets the same object, in another thread than the caller's."""
     called: Future[tuple[Any, threading.Thread]] = Future()
     executor.set_on_run_done(
         lambda user_data, outputs, error: called.set_result((user_data, threading.current_thread()))
@@ -314,7 +314,7 @@ def test_callbacks_get_the_very_user_data_and_run_elsewhere(executor: Executor) 
 
 
 def test_a_run_keeps_the_callbacks_it_started_with(slow: Executor) -> None:
-    """Registering others is for later runs."""
+    """New callbacks apply to later runs only."""
     before, after = Recorder(), Recorder()
     before.watch(slow)
     slow.run_async([ONE], timeout_ms=LONG_MS, user_data="run")
@@ -325,7 +325,7 @@ def test_a_run_keeps_the_callbacks_it_started_with(slow: Executor) -> None:
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 0.5, float("inf"), float("nan"), "1"])
 def test_timeouts_that_are_none(executor: Executor, timeout_ms: Any) -> None:
-    """Refused before anything is sent, and no stream is lost by it."""
+    """An invalid timeout is refused before anything is sent, and loses no stream."""
     for _ in range(20):
         with pytest.raises(InvalidParameter, match=r"timeout_ms is .*; use a whole number of 1 or more"):
             executor.submit([ONE], timeout_ms=timeout_ms)
@@ -344,7 +344,7 @@ def test_timeouts_that_are_none(executor: Executor, timeout_ms: Any) -> None:
 def test_asynchronous_run_refuses(
     executor: Executor, timeout_ms: int, user_data: Any, error: type[NnrtError], message: str
 ) -> None:
-    """A run that could not be told apart or never ends is refused, and calls nothing back."""
+    """A run without user data or without a valid timeout is refused, without a callback."""
     recorder = Recorder()
     recorder.watch(executor)
     with pytest.raises(error, match=message):
@@ -354,7 +354,7 @@ def test_asynchronous_run_refuses(
 
 
 def test_asynchronous_run_without_a_callback(executor: Executor) -> None:
-    """Nobody could learn the result; on_service_died alone is not enough."""
+    """Without on_run_done nobody would get the result; on_service_died isn't enough."""
     executor.set_on_service_died(lambda user_data: None)
     with pytest.raises(OperationForbidden, match="no on_run_done is set"):
         executor.run_async([ONE], timeout_ms=LONG_MS, user_data="run")
@@ -375,7 +375,7 @@ def test_submit_gives_a_future(executor: Executor) -> None:
 
 @pytest.mark.parametrize("where", ["on the device", "queued in the daemon", "queued in the client"])
 def test_cancelled_future_ends_its_run(slow: Executor, observer: Observer, where: str) -> None:
-    """A future may be cancelled wherever its run is; the others are left alone."""
+    """A future can be cancelled in any state of its run, without affecting others."""
     ahead = {"on the device": 0, "queued in the daemon": 3, "queued in the client": 9}[where]
     others = [slow.submit([ONE]) for _ in range(ahead)]
     if ahead:
@@ -397,12 +397,12 @@ def test_cancelled_future_ends_its_run(slow: Executor, observer: Observer, where
 
 
 def test_cancelling_races_with_results(executor: Executor) -> None:
-    """Either the run was cancelled or it has its result; the executor goes on."""
+    """The future is either cancelled or has its result; the executor stays usable."""
     outcomes = set()
     for run in range(300):
         future = executor.submit([ONE * run])
         if run % 3:
-            os.sched_yield()  # Lets the reader run: the moment of the cancellation is to vary.
+            os.sched_yield()  # Lets the reader thread run, so that the moment of the cancellation varies.
         if future.cancel():
             outcomes.add("cancelled")
         else:
@@ -438,7 +438,7 @@ def two_inputs(runtime: Runtime) -> Iterator[Executor]:
 
 
 def test_inputs_by_name(two_inputs: Executor) -> None:
-    """In any order, and anything numpy makes the right array of."""
+    """In any order, as anything that NumPy converts to the right array."""
     x = np.arange(6, dtype=np.float32).reshape(3, 2)
     for given in ({"y": ONE, "x": x}, {"x": x[::-1][::-1], "y": ONE}):
         np.testing.assert_array_equal(two_inputs.run_sync(given), [x - 1])
@@ -455,7 +455,7 @@ def test_inputs_by_name(two_inputs: Executor) -> None:
     ],
 )
 def test_layout_of_an_input_does_not_matter(two_inputs: Executor, x: Any) -> None:
-    """The values of an array count, not how they lie in memory."""
+    """An array's memory layout doesn't matter."""
     np.testing.assert_array_equal(two_inputs.run_sync([x, ONE]), [x - 1])
 
 
@@ -488,7 +488,7 @@ def run_async(executor: Executor, inputs: Any) -> None:
     ],
 )
 def test_wrong_inputs(two_inputs: Executor, run: Run, inputs: Any, message: str) -> None:
-    """InvalidParameter before anything is sent; the executor can be closed and goes on until then."""
+    """InvalidParameter before anything is sent; the executor stays usable."""
     with pytest.raises(InvalidParameter, match=message):
         run(two_inputs, inputs)
     np.testing.assert_array_equal(two_inputs.run_sync([np.ones((1, 2), np.float32), ONE]), [[[0, 0]]])
@@ -507,7 +507,7 @@ def test_empty_names(runtime: Runtime) -> None:
 
 
 def test_shapes_belong_to_a_result(executor: Executor) -> None:
-    """Each run has those of its own; the model's stays what it declares."""
+    """Each run has its own output shapes; the model's declared ones don't change."""
     assert (executor.input_count, executor.output_count) == (1, 1)
     runs = [executor.submit([np.zeros(size, np.float32)]) for size in (5, 3)]
     assert [run.result(10).shapes for run in runs] == [((5,),), ((3,),)]
@@ -520,14 +520,14 @@ def test_shapes_belong_to_a_result(executor: Executor) -> None:
 
 @pytest.mark.parametrize("index", [-1, 1])
 def test_index_out_of_range(executor: Executor, index: int) -> None:
-    """Each getter says which indices there are."""
+    """Each getter's error names the valid indices."""
     for getter in (executor.input_desc, executor.output_desc, executor.input_dim_range):
         with pytest.raises(InvalidParameter, match=rf"index is {index}; use 0\.\.0"):
             getter(index)
 
 
 def test_descs_are_the_callers_own(executor: Executor) -> None:
-    """Changing one changes nothing else."""
+    """Changing a returned desc changes nothing else."""
     desc = executor.input_desc(0)
     assert (desc.name, desc.data_type, desc.shape) == ("x", DataType.FLOAT32, (-1,))
     desc.shape = [3]
@@ -535,7 +535,7 @@ def test_descs_are_the_callers_own(executor: Executor) -> None:
 
 
 def test_input_dim_range(start_daemon: StartDaemon) -> None:
-    """Ranges are what the backend says; OperationForbidden where it says nothing."""
+    """The ranges are the backend's; OperationForbidden if it reports none."""
     cached, slow = start_daemon("--backend", "cached"), start_daemon("--backend", "silent")
     with Runtime([cached.address, slow.address]) as runtime, ExitStack() as stack:
         executors = []
@@ -549,14 +549,14 @@ def test_input_dim_range(start_daemon: StartDaemon) -> None:
 
 
 def test_outputs_are_read_only(executor: Executor) -> None:
-    """They are views of what came from the daemon."""
+    """They are views of the daemon's reply."""
     (y,) = executor.run_sync([ONE])
     with pytest.raises(ValueError, match="read-only"):
         y[0] = 2
 
 
 def test_executors_outlive_their_compilation(runtime: Runtime) -> None:
-    """Closing the compilation keeps the model until its last executor is closed."""
+    """A closed compilation's model lives until its last executor is closed."""
     compilation = Compilation(identity_model(), runtime.device())
     compilation.build()
     first, second = Executor(compilation), Executor(compilation)
@@ -571,7 +571,7 @@ def test_executors_outlive_their_compilation(runtime: Runtime) -> None:
 
 
 def test_input_larger_than_the_session_may_hold(start_daemon: StartDaemon) -> None:
-    """Refused with the reason, and the executor goes on."""
+    """The run is refused with a reason, and the executor stays usable."""
     daemon = start_daemon("--session-bytes", "2000000")
     with Runtime([daemon.address]) as runtime, Compilation(identity_model(), runtime.device()) as compilation:
         compilation.build()
@@ -583,7 +583,7 @@ def test_input_larger_than_the_session_may_hold(start_daemon: StartDaemon) -> No
 
 @pytest.mark.parametrize("begin", ["submit", "run_async"])
 def test_closed_before_a_run_begins(compilation: Compilation, monkeypatch: pytest.MonkeyPatch, begin: str) -> None:
-    """What `close` has ended is refused, and has neither a future nor a callback that nobody would settle."""
+    """A run after `close` is refused, without a future or callback that would never be settled."""
     recorder = Recorder()
     executor = recorder.watch(Executor(compilation))
     set_on_ended = runs.Run.set_on_ended

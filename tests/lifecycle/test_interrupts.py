@@ -1,4 +1,4 @@
-"""Ctrl-C, and whatever else a signal handler raises: nothing is lost by it but the run that was interrupted."""
+"""Ctrl-C and other exceptions from signal handlers: only the interrupted run is lost."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +15,7 @@ on_each_carrier = pytest.mark.parametrize("share_memory", [True, False], ids=["l
 
 @pytest.fixture(scope="module")
 def narrow_daemon() -> Iterator[DaemonProcess]:
-    """The identity. A session has one stream for runs: when that is lost, everything stands still."""
+    """Identity daemon whose sessions have one stream for runs: losing it would block everything."""
     daemon = DaemonProcess("--backend", "cached", "--session-streams", "3")
     yield daemon
     daemon.kill()
@@ -23,14 +23,14 @@ def narrow_daemon() -> Iterator[DaemonProcess]:
 
 @pytest.fixture(scope="module")
 def steady_daemon() -> Iterator[DaemonProcess]:
-    """The identity, which takes a while, so that most of a run is waiting."""
+    """Identity daemon with slow runs, so that an interrupt mostly hits a wait."""
     daemon = DaemonProcess("--backend", "steady", "--option", "seconds=0.03", "--concurrent-runs", "4")
     yield daemon
     daemon.kill()
 
 
 def require_unharmed(daemon: DaemonProcess, what: str, **arguments: Any) -> int:
-    """Have a client interrupted, which must go on as if nothing had been; how often it was."""
+    """Interrupt a client, check that it still works, and return the number of interrupts."""
     verdict = verdict_of(daemon.address, what, **arguments)
     assert (verdict["faults"], verdict["threads"]) == ([], [])
     return int(verdict["interrupts"])
@@ -45,7 +45,7 @@ def require_unharmed(daemon: DaemonProcess, what: str, **arguments: Any) -> int:
 def test_interrupts_at_random_moments(
     cached_daemon: DaemonProcess, share_memory: bool, way: str, timeout_ms: int | None
 ) -> None:
-    """While other threads run the model too, which notice nothing. Later runs end, with their own answers."""
+    """Other threads run the model meanwhile, undisturbed. Later runs end with their own results."""
     require_unharmed(
         cached_daemon,
         "at_random",
@@ -60,7 +60,7 @@ def test_interrupts_at_random_moments(
 
 @pytest.mark.slow
 def test_interrupts_while_streams_are_given_up(cached_daemon: DaemonProcess) -> None:
-    """The main thread claims a stream that another thread is about to give up, and is interrupted then."""
+    """The interrupt comes while the main thread claims a stream that another thread is about to give up."""
     require_unharmed(
         cached_daemon,
         "at_random",
@@ -77,7 +77,7 @@ def test_interrupts_while_streams_are_given_up(cached_daemon: DaemonProcess) -> 
 @on_each_carrier
 @pytest.mark.parametrize("action", ["interrupt", "run"])
 def test_interrupts_of_a_wait(steady_daemon: DaemonProcess, share_memory: bool, action: str) -> None:
-    """Of runs that have a timeout; by Ctrl-C, or by a handler that runs the model itself."""
+    """For runs with a timeout; by Ctrl-C, or by a handler that runs the model itself."""
     require_unharmed(
         steady_daemon,
         "at_random",
@@ -96,6 +96,6 @@ def test_interrupts_of_a_wait(steady_daemon: DaemonProcess, share_memory: bool, 
     ("way", "action"), [*((way, "interrupt") for way in WAYS), ("run_sync", "out of memory"), ("run_sync", "run")]
 )
 def test_interrupts_at_each_point(narrow_daemon: DaemonProcess, share_memory: bool, way: str, action: str) -> None:
-    """Between any two steps of a run, a lock and its `try` too; with an action that raises, or is a run itself."""
+    """Between any two steps of a run, also between a lock and its `try`; the handler raises, or runs the model."""
     points = require_unharmed(narrow_daemon, "at_each_point", share_memory=share_memory, way=way, action=action)
     assert points > 20

@@ -1,4 +1,4 @@
-"""A reply whose chunks stop coming: whatever ends its run doesn't wait for them, and nothing is written afterwards."""
+"""A reply whose chunks stop coming: the end of its run doesn't wait for them, and nothing is written afterwards."""
 
 import asyncio
 import threading
@@ -33,15 +33,15 @@ from nnrt_hdi.chunks import Assembly
 
 DEADLINE_S = 20.0
 ONE = np.ones(1, np.float32)
-# Comes in chunks.
+# Large enough for chunks.
 LARGE = np.ones(1 << 20, np.float32)
 
 
 class SlowRun:
-    """Begins a run whose reply stops in the middle, and ends it."""
+    """Run whose reply stops in the middle, and a way to end it."""
 
     def __init__(self, closing: ExitStack, daemon: DaemonProcess, call: str, into: str) -> None:
-        """The reply comes by that call, into arrays or tensors."""
+        """Begin the run; `call` is the RPC that carries the reply, into arrays or tensors."""
         self.relay = closing.enter_context(Relay(daemon.address))
         self.device, self.executor = compiled(closing, self.relay.address, settings=Settings(share_memory=False))
         self.targets: list[Tensor] | None = None
@@ -59,7 +59,7 @@ class SlowRun:
         return Assembly(arrays)
 
     def is_read(self) -> bool:
-        """Tell if the beginning of its reply has come."""
+        """Return whether the client has read the beginning of the reply."""
         return self._begun.is_set()
 
     def begin(self) -> Any:
@@ -77,7 +77,7 @@ class SlowRun:
         until(self.is_read)
         (run,) = runs_left()
         run.limit(50)
-        self.executor.submit([ONE], timeout_ms=100)  # At its deadline all runs are looked at.
+        self.executor.submit([ONE], timeout_ms=100)  # The client checks all runs at this run's deadline.
         with pytest.raises(TimedOut):
             future.result(DEADLINE_S)
 

@@ -1,4 +1,4 @@
-"""A Prometheus as a process, where this machine has one."""
+"""Prometheus as a process, if this machine has it."""
 
 import json
 import re
@@ -23,7 +23,7 @@ _EXIT_S = 30.0
 
 
 def program(name: str) -> str:
-    """The path of a program of Prometheus' package; skips the test where there is none."""
+    """Return the path of a program of Prometheus' package; skip the test if there is none."""
     found = shutil.which(name)
     if found is None:
         pytest.skip(f"needs {name}, which Debian's package `prometheus` has")
@@ -31,19 +31,21 @@ def program(name: str) -> str:
 
 
 def panels() -> list[dict[str, Any]]:
-    """The panels of the dashboard that show something."""
+    """Return the dashboard's panels, without rows."""
     found = json.loads((MONITORING / "dashboard.json").read_text())["panels"]
     return [panel for panel in found if panel["type"] != "row"]
 
 
 def as_asked(expression: str, interval: str) -> str:
-    """A query of the dashboard as Grafana would ask it, for all devices."""
+    """Return a query of the dashboard as Grafana sends it, for all devices."""
     return expression.replace("$__rate_interval", interval).replace("$device", ".+")
 
 
 class PrometheusProcess:
-    """Scrapes daemons and judges our rules, which fire at once: tests don't take minutes. Ready when the constructor
-    returns."""
+    """Prometheus that scrapes daemons and evaluates the project's rules; ready when the constructor returns.
+
+    The alerts fire without delay, because tests don't last minutes.
+    """
 
     def __init__(self, folder: Path, targets: Sequence[str]) -> None:
         rules = yaml.safe_load((MONITORING / "rules.yaml").read_text())
@@ -79,18 +81,18 @@ class PrometheusProcess:
         return self._log.read()
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """The samples that an expression gives now."""
+        """Return the current samples of an expression."""
         result: list[dict[str, Any]] = self._asked("query", {"query": expression})["result"]
         return result
 
     def query_range(self, expression: str, start: float, end: float, step_s: float) -> list[dict[str, Any]]:
-        """The series that an expression gives from a time to another, in Unix time."""
+        """Return the series of an expression between two Unix times."""
         asked = {"query": expression, "start": str(start), "end": str(end), "step": str(step_s)}
         result: list[dict[str, Any]] = self._asked("query_range", asked)["result"]
         return result
 
     def firing(self) -> set[tuple[str, str]]:
-        """The alerts that fire, each with the device or the address that it is about."""
+        """Return the firing alerts, each with its device or address."""
         alerts = self._asked("alerts", {})["alerts"]
         labels = [alert["labels"] for alert in alerts if alert["state"] == "firing"]
         return {(each["alertname"], each.get("device") or each["instance"]) for each in labels}

@@ -1,4 +1,4 @@
-"""What a daemon tells Prometheus."""
+"""Metrics that a daemon exports."""
 
 import re
 import ssl
@@ -13,13 +13,13 @@ _TIMEOUT_S = 20.0
 
 
 def metrics_address(daemon: DaemonProcess) -> str:
-    """The address where it tells metrics."""
+    """Return the address at which a daemon serves metrics."""
     (address,) = re.findall(r"serving metrics, .*, on (\S+)", daemon.log())
     return str(address)
 
 
 def scraped(daemon: DaemonProcess, tls: ssl.SSLContext | None = None) -> dict[str, Metric]:
-    """Its metrics, by their names."""
+    """Return a daemon's metrics by name."""
     url = f"{'https' if tls else 'http'}://{metrics_address(daemon)}/metrics"
     with urlopen(url, timeout=_TIMEOUT_S, context=tls) as reply:  # noqa: S310
         text = reply.read().decode()
@@ -27,7 +27,7 @@ def scraped(daemon: DaemonProcess, tls: ssl.SSLContext | None = None) -> dict[st
 
 
 def value(metrics: dict[str, Metric], name: str, **labels: str) -> float:
-    """The only sample of a name that has these labels, besides others."""
+    """Return the only sample of this name that has these labels; it may have more."""
     (found,) = (
         sample.value
         for family in metrics.values()

@@ -1,4 +1,4 @@
-"""A real Prometheus: it scrapes daemons, our rules fire, and the dashboard's queries all have something to show."""
+"""A real Prometheus scrapes daemons: the project's alerts fire, and all queries of the dashboard return data."""
 
 import html
 import json
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.slow
 
 ONE = np.ones(1, np.float32)
 NAMED = (*LISTEN, "--metrics-identities", "--name")
-# A single identity may have three quarters of the queue, and of what clients may hold.
+# A single identity may use three quarters of the queue and of the clients' memory.
 QUEUED, MAY_BE_QUEUED = 3, 4
 HELD_BYTES = 8 << 20
 FULL = {("NnrtQueueFull", "full"), ("NnrtMemoryNearLimit", "full")}
@@ -46,8 +46,10 @@ ILL_AND_FULL = {("NnrtDeviceOut", "ill"), *FULL}
 
 
 class Fleet:
-    """Three daemons: `steady` does what it is asked and measures itself, `full` waits for a gate, and `ill` does what
-    its fault says. Each has a canary but `full`, whose runs would be in its way."""
+    """Three daemons, all but `full` with a canary.
+
+    `steady` runs for given times and measures itself, `full` waits for a gate, and `ill` has faults.
+    """
 
     def __init__(self, start_daemon: StartDaemon, folder: Path) -> None:
         self.gate = folder / "gate"
@@ -63,7 +65,7 @@ class Fleet:
         self.daemons = (self.steady, self.full, self.faulty.process)
 
     def have_begun(self, runs: int) -> bool:
-        """Tell whether so many runs have come to the gate."""
+        """Return whether this many runs wait at the gate."""
         return self.full.log().count("run started") >= runs
 
 
@@ -75,7 +77,7 @@ def fleet(start_daemon: StartDaemon, tmp_path: Path) -> Fleet:
 
 @contextmanager
 def scraping(fleet: Fleet, folder: Path) -> Iterator[PrometheusProcess]:
-    """A Prometheus that has seen each daemon."""
+    """Prometheus that has scraped each daemon."""
     prometheus = PrometheusProcess(folder, [metrics_address(daemon) for daemon in fleet.daemons])
     try:
         until(lambda: len(prometheus.query("nnrt_device_uptime_seconds")) == len(fleet.daemons), prometheus.log)
@@ -93,7 +95,7 @@ def executor_on(daemon: DaemonProcess, closing: ExitStack) -> tuple[Device, Exec
 
 @contextmanager
 def full_queue(fleet: Fleet) -> Iterator[Executor]:
-    """The device that waits for its gate has as many runs waiting as may."""
+    """Fill the queue of the device that waits for its gate."""
     with ExitStack() as closing:
         device, executor = executor_on(fleet.full, closing)
         runs = [executor.submit([ONE]) for _ in range(1 + QUEUED)]
@@ -111,7 +113,7 @@ def full_queue(fleet: Fleet) -> Iterator[Executor]:
 
 @contextmanager
 def full_memory(fleet: Fleet) -> Iterator[None]:
-    """One client holds all that it may of that device's memory."""
+    """Let one client use all its memory of that device."""
     size_bytes = HELD_BYTES // 16
     with ExitStack() as closing:
         device = closing.enter_context(Runtime([fleet.full.address])).device()
@@ -123,7 +125,7 @@ def full_memory(fleet: Fleet) -> Iterator[None]:
 
 
 def test_rules_fire(fleet: Fleet, tmp_path: Path) -> None:
-    """When a daemon dies, one client fills a queue and memory, and a canary is wrong; and none before."""
+    """Each alert fires when its cause exists, and none before."""
     with scraping(fleet, tmp_path) as prometheus:
         until(lambda: len(prometheus.query('up{job="nnrt-device"} == 1')) == len(fleet.daemons))
         assert ILL_AND_FULL.isdisjoint(prometheus.firing())
@@ -139,7 +141,7 @@ def test_rules_fire(fleet: Fleet, tmp_path: Path) -> None:
 
 
 def dashboard_queries() -> dict[str, str]:
-    """Each query of the dashboard, by what it is for."""
+    """Return the queries of the dashboard by title."""
     return {
         f"{panel['title']}: {target['legendFormat']}": as_asked(target["expr"], "1m")
         for panel in panels()
@@ -148,7 +150,7 @@ def dashboard_queries() -> dict[str, str]:
 
 
 def test_every_query_of_the_dashboard_gives_data(fleet: Fleet, tmp_path: Path, closing: ExitStack) -> None:
-    """After runs that are done, fail, and are refused."""
+    """After runs that succeed, fail, and are refused."""
     with scraping(fleet, tmp_path) as prometheus:
 
         def work() -> None:
@@ -169,12 +171,12 @@ def test_every_query_of_the_dashboard_gives_data(fleet: Fleet, tmp_path: Path, c
 
 
 def numbers(prometheus: PrometheusProcess, query: str) -> list[float]:
-    """What a query gives, but for what can't be drawn."""
+    """Return a query's samples that can be drawn."""
     return [value for sample in prometheus.query(query) if np.isfinite(value := float(sample["value"][1]))]
 
 
 def test_the_picture_shows_the_dashboard() -> None:
-    """docs/site/dashboard_picture.py draws it."""
+    """The picture of docs/site/dashboard_picture.py shows every panel."""
     picture = html.unescape((ROOT / "docs/assets/dashboard.svg").read_text())
     assert [panel["title"] for panel in panels() if panel["title"] not in picture] == []
 

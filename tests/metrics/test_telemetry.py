@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli.command import nnrt, told
+from cli.command import json_output, nnrt
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from networks import identity_model
@@ -51,11 +51,11 @@ def test_everybody_who_looks_is_told(start_daemon: StartDaemon, tmp_path: Path) 
         assert telemetry_of(runtime.device()) == ALL
     metrics = scraped(daemon)
     assert [value(metrics, f"nnrt_device_{name}") for name in GAUGES] == list(FIGURES.values())
-    (device,) = told("devices", daemon.address)
+    (device,) = json_output("devices", daemon.address)
     assert device["telemetry"] == FIGURES
     listed = nnrt("devices", daemon.address).stdout
     assert "device util 88 %, temp 62 °C, power 9.2 W, device memory 2.0 GiB of 8.0 GiB, clock 1,200 MHz" in listed
-    (device,) = told("top", daemon.address, "--once")["devices"]
+    (device,) = json_output("top", daemon.address, "--once")["devices"]
     assert device["telemetry"] == FIGURES
     shown = nnrt("top", daemon.address, "--once").stdout
     for text in ("device util", "temp", "power", "device memory", "clock", "88 %", "62 °C", "9.2 W", "1,200 MHz"):
@@ -74,7 +74,7 @@ def test_only_what_is_told_is_shown(start_daemon: StartDaemon, tmp_path: Path) -
     assert "temp" in shown and "power" not in shown
     assert "temp" not in nnrt("top", silent.address, "--once").stdout
     assert "measured" not in nnrt("devices", silent.address).stdout
-    assert told("devices", silent.address)[0]["telemetry"] == NOTHING
+    assert json_output("devices", silent.address)[0]["telemetry"] == NOTHING
 
 
 def test_nonsense_counts_as_nothing(start_daemon: StartDaemon, tmp_path: Path) -> None:

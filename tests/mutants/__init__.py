@@ -1,1 +1,1 @@
-"""The reference backend with one defect at a time, of those that vendors make: proof that the conformance kit bites."""
+"""Copies of the reference backend with one typical defect each, which prove that the conformance kit finds defects."""

@@ -11,7 +11,7 @@ from nnrt_hdi.errors import InvalidParameter
 
 
 def create(options: Mapping[str, str]) -> Backend:
-    """The factory of the entry point."""
+    """Create the backend. The entry point of the backend `mutant`."""
     name = options.get("defect")
     if name is None:
         return create_reference({})

@@ -1,7 +1,8 @@
-"""What a defect is, and how it is put into the reference backend.
+"""Defects, and the decorators that put them into the reference backend.
 
 Functions and classes in the modules of `mutants.defects` become defects by a decorator, each under its own name; the
-docstring says what goes wrong. One that replaces a function gets the right one, and then that one's arguments:
+docstring says what goes wrong. A defect that replaces a function gets the right function, and then that function's
+arguments:
 
     @kernel(NodeType.SOFTMAX)
     def softmax_of_the_last_dimension(right: Kernel, call: Call, x: AnyArray) -> AnyArray:
@@ -29,15 +30,17 @@ from nnrt_hdi.enums import NodeType
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 BackendT = TypeVar("BackendT", bound=type[WrappedBackend])
 ModelT = TypeVar("ModelT", bound=type[WrappedModel])
-# Puts a defect into the right backend; what it has changed elsewhere is left in the block.
+# Puts a defect into the right backend; the ExitStack undoes its changes elsewhere.
 Put = Callable[[Backend, ExitStack], Backend]
 
 
 @dataclass(frozen=True)
 class Defect:
-    """A defect, of a kind: the name of its module. `levels` and `node_types` name the part of the kit that concerns it,
-    by names that may have more behind them; empty for all. `left_open` says why the contract has no word against it, so
-    that the kit must have none either; empty where it is wrong."""
+    """Defect of a kind, which is the name of its module.
+
+    `levels` and `node_types` select the trials of the kit that concern it; empty selects all. `left_open` is the reason
+    why the contract permits the change, so that the kit must not report it; it is empty for a real defect.
+    """
 
     name: str
     kind: str
@@ -53,8 +56,10 @@ DEFECTS: dict[str, Defect] = {}
 
 @contextmanager
 def mutant(name: str) -> Iterator[Backend]:
-    """The reference backend with a defect, which other reference backends of this process have too while the block
-    lasts."""
+    """Yield the reference backend with a defect.
+
+    Other reference backends of this process have the defect, too, until the block ends.
+    """
     with ExitStack() as undo:
         yield DEFECTS[name].put(create_reference({}), undo)
 
@@ -66,7 +71,7 @@ def entry(
     node_types: tuple[NodeType, ...] = (),
     left_open: str = "",
 ) -> Callable[[FunctionT], FunctionT]:
-    """Replace the functions that a table of the reference backend has under these keys."""
+    """Register a defect that replaces the functions in a table of the reference backend under these keys."""
 
     def put(function: Callable[..., Any], right: Backend, undo: ExitStack) -> Backend:
         undo.enter_context(patch.dict(table, {key: partial(function, table[key]) for key in keys}))
@@ -78,14 +83,17 @@ def entry(
 def kernel(
     *node_types: NodeType, levels: tuple[str, ...] = (), left_open: str = ""
 ) -> Callable[[FunctionT], FunctionT]:
-    """Replace the kernels of these nodes."""
+    """Register a defect that replaces the kernels of these nodes."""
     return entry(KERNELS, *node_types, levels=levels, node_types=node_types, left_open=left_open)
 
 
 def function(
     right_one: Callable[..., Any], *node_types: NodeType, levels: tuple[str, ...] = (), left_open: str = ""
 ) -> Callable[[FunctionT], FunctionT]:
-    """Replace a function of the reference backend wherever it is known by its name. Nodes of `node_types` need it."""
+    """Register a defect that replaces a function of the reference backend in all its modules.
+
+    Nodes of `node_types` need the function.
+    """
 
     def put(function: Callable[..., Any], right: Backend, undo: ExitStack) -> Backend:
         wrong = partial(function, right_one)
@@ -97,17 +105,17 @@ def function(
 
 
 def backend(*node_types: NodeType, levels: tuple[str, ...] = (), left_open: str = "") -> Callable[[BackendT], BackendT]:
-    """Wrap the backend in a class."""
+    """Register a defect that wraps the backend in a class."""
     return _registering(lambda wrong, right, _: wrong(right), levels, node_types, left_open)
 
 
 def model(*node_types: NodeType, levels: tuple[str, ...] = ()) -> Callable[[ModelT], ModelT]:
-    """Wrap each model in a class."""
+    """Register a defect that wraps each model in a class."""
     return _registering(lambda wrong, right, _: WrappedBackend(right, wrong), levels, node_types)
 
 
 def with_attrs(call: Call, **attrs: Any) -> Call:
-    """The call with other attributes."""
+    """Return the call with other attributes."""
     return replace(call, attrs=SimpleNamespace(**{**vars(call.attrs), **attrs}))
 
 

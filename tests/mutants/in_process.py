@@ -1,4 +1,4 @@
-"""A backend in this process, as much of a daemon as the kit's cases need: they prepare a graph and run it."""
+"""Replacement of a daemon for the kit's cases: it prepares and runs graphs on a backend in this process."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ from nnrt_hdi.tensor import Array, TensorSpec
 
 
 def outcome_of(case: Case, backend: Backend) -> Outcome:
-    """What the kit makes of a backend's answers to a case."""
+    """Return the kit's verdict on a backend's answers to a case."""
     try:
         return run_case(case, cast(Connection, _Connection(backend)))
     except NnrtError as error:
@@ -27,8 +27,8 @@ def outcome_of(case: Case, backend: Backend) -> Outcome:
 
 
 @contextmanager
-def _told_as_a_fault() -> Iterator[None]:
-    """As a daemon tells what is no error of NNRt's."""
+def _report_faults() -> Iterator[None]:
+    """Turn an unexpected exception into UnavailableDevice, like a daemon does."""
     try:
         yield
     except NnrtError:
@@ -51,11 +51,11 @@ class _Connection:
     def prepare(self, graph: Graph, config: ModelConfig) -> "_Prepared":
         inferred = infer_graph(graph)
         inferred.raise_first_problem()
-        with _told_as_a_fault():
+        with _report_faults():
             return _Prepared(self._backend.prepare(inferred.graph, config, lambda fraction: None))
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> "_Prepared":
-        with _told_as_a_fault():
+        with _report_faults():
             return _Prepared(self._backend.restore(parts, config))
 
 
@@ -72,12 +72,12 @@ class _Prepared(Closable):
         return self.model.outputs
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """Give copies, as a daemon would: a defect that writes into them spoils no case of other tests."""
-        with _told_as_a_fault():
+        """Run the model on copies of the inputs, so that a defect that overwrites inputs affects no other case."""
+        with _report_faults():
             return self.model.run([array.copy() for array in inputs], Cancellation())
 
     def export(self) -> Sequence[Part]:
-        with _told_as_a_fault():
+        with _report_faults():
             return self.model.export()
 
     def close(self) -> None:

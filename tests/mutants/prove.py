@@ -1,11 +1,11 @@
-"""Prove that the conformance kit bites: what it says of each defect.
+"""Prove that the conformance kit finds defects, and say which trial finds each.
 
-`make mutants` writes the table into caught.md beside it. A defect names the part of the kit that concerns it. What this
-part catches the whole kit catches, and what it misses is tried with all the rest. The right backend is tried, too, and
-so are changes that the contract leaves open: of these the kit has to say nothing.
+`make mutants` writes the table into caught.md beside this file. A defect names the part of the kit that concerns it.
+What this part catches, the whole kit catches; what it misses is tried with all other trials. The right backend is
+tried, too, and so are changes that the contract permits: the kit must not report these.
 
-A defect that only changes answers is tried in this process first, by the cases that the kit would try and its own
-judgement of them: what a daemon does between them is the same for all. The others each have a daemon.
+A defect that only changes answers is tried in this process first, with the kit's own cases and judgement, because a
+daemon would not change the answers. All other defects are tried in a daemon each.
 """
 
 import argparse
@@ -35,22 +35,22 @@ from nnrt_client.conformance.target import Target
 from nnrt_client.conformance.trial import Trial
 
 PAGE = Path(__file__).parent / "caught.md"
-# How long a run, a build or a call may take. No trial takes the right backend a tenth of it.
+# Time limit of a run, a build or a call. The right backend needs less than a tenth of it.
 _BOUND_S = 20.0
 _SETTINGS = Settings(build_timeout_s=_BOUND_S, run_timeout_s=_BOUND_S, request_timeout_s=_BOUND_S)
 _RIGHT = "the right backend"
-# More make each other late, and a device that is late is not at fault.
+# More workers slow each other down, and the kit reports no slow device.
 _WORKERS = 2
-# The levels that are code, and have no cases. Defects of a kind that is named so are about more than answers.
+# Levels that are code and have no cases. Defects of these kinds change more than answers.
 _CODE = {"contract", "concurrency", "caches", "death"}
 _SEED = 17
-# What a daemon refuses before the kit can try it.
+# Error text of a daemon that refuses a backend before the kit can try it.
 _DESCRIBED = "describe()"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What the kit says of a defect: the trial that catches it, empty where none does, the verdict and why."""
+    """The kit's verdict on a defect: the trial that catches it, or an empty string, with its verdict and reason."""
 
     name: str
     caught_by: str = ""
@@ -63,14 +63,14 @@ class Finding:
 
 
 def only_changes_answers(defect: Defect) -> bool:
-    """Whether cases tell a defect, without what a daemon has besides."""
+    """Return whether cases alone find the defect, so that no daemon is needed."""
     return defect.kind not in _CODE and (not defect.levels or not _CODE.issuperset(defect.levels))
 
 
 def concerning(defect: Defect, every: Sequence[Trial]) -> list[Trial]:
-    """The trials of a defect's levels that are about one of its nodes, or among the quick ones where it names none.
+    """Return the trials of a defect's levels with one of its nodes, or the quick trials if it names no nodes.
 
-    They are mixed, for neighbours are alike: what one misses the next one misses, too.
+    They are in random order: neighbours are similar, and often miss the same defects.
     """
     levels, node_types = defect.levels, {*defect.node_types}
     part = [
@@ -84,9 +84,10 @@ def concerning(defect: Defect, every: Sequence[Trial]) -> list[Trial]:
 
 
 def finding(name: str, *, whole: bool = True, daemons: bool = False) -> Finding:
-    """Try a defect until the kit finds fault with it: by the part that concerns it, and then by all the rest.
+    """Try a defect until a trial fails: first those that concern it, then all others.
 
-    Of a change that the contract leaves open only that part is tried. With `daemons` nothing is tried in this process.
+    A change that the contract permits is tried with the first ones only. With `daemons` nothing is tried in this
+    process.
     """
     defect, every = DEFECTS[name], _every()
     part = concerning(defect, every)
@@ -109,7 +110,7 @@ def finding(name: str, *, whole: bool = True, daemons: bool = False) -> Finding:
 
 
 def _in_process(name: str, part: Sequence[Trial]) -> Finding:
-    """The first fault in the answers of a backend with a defect."""
+    """Return the first failed trial of a backend with a defect, tried in this process."""
     with mutant(name) as backend:
         for trial in part:
             if isinstance(trial, Answers):
@@ -120,7 +121,7 @@ def _in_process(name: str, part: Sequence[Trial]) -> Finding:
 
 
 def alarms() -> list[Finding]:
-    """What the kit finds fault with in a daemon of the right backend, tried with the whole kit."""
+    """Return the failed trials of the whole kit on a daemon of the right backend."""
     daemon = DaemonProcess("--backend", "mutant")
     try:
         return [Finding.of(_RIGHT, fault.trial, fault.outcome) for fault in _faults(daemon, _every())]
@@ -142,28 +143,28 @@ def _every() -> list[Trial]:
 
 @dataclass(frozen=True)
 class Proof:
-    """The findings about defects, and the alarms that the right backend raised."""
+    """Findings about defects, and false alarms about the right backend."""
 
     findings: Sequence[Finding]
     alarms: Sequence[Finding]
 
     @property
     def missed(self) -> list[Finding]:
-        """The wrong ones that nothing catches."""
+        """Defects that no trial catches."""
         return [found for found in self.findings if not found.caught_by and not DEFECTS[found.name].left_open]
 
     @property
     def too_strict(self) -> list[Finding]:
-        """The changes that the contract leaves open, and the kit doesn't."""
+        """Changes that the contract permits, but the kit reports."""
         return [found for found in self.findings if found.caught_by and DEFECTS[found.name].left_open]
 
     @property
     def is_whole(self) -> bool:
-        """Whether the kit catches all that is wrong, and nothing else."""
+        """True if the kit catches every defect, and reports nothing else."""
         return not (self.missed or self.too_strict or self.alarms)
 
     def summary(self) -> str:
-        """How many are caught, and what isn't, in sentences."""
+        """Return the numbers of caught and missed defects and of false alarms, in sentences."""
         count, caught, missed = (
             len(self.findings),
             sum(bool(found.caught_by) for found in self.findings),
@@ -176,7 +177,7 @@ class Proof:
         )
 
     def table(self) -> str:
-        """The defects by kind, and what catches each."""
+        """Return the summary and a table of the defects by kind, with the trial that catches each."""
         kinds: defaultdict[str, list[Finding]] = defaultdict(list)
         for found in self.findings:
             kinds[DEFECTS[found.name].kind].append(found)
@@ -197,7 +198,7 @@ def _row(found: Finding) -> str:
 
 
 def proof(wanted: Sequence[str], workers: int, *, whole: bool, daemons: bool, with_right: bool) -> Proof:
-    """Try defects, some at a time, and the right backend beside them."""
+    """Try defects in parallel, and the right backend meanwhile."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, spawn) as pool, step_bar(len(wanted)) as steps:
         right = pool.submit(alarms) if with_right else None

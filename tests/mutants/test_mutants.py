@@ -1,4 +1,4 @@
-"""The kit bites: a part of the defects that only change answers, and a few others; `make mutants` tries all."""
+"""The conformance kit finds a sample of the defects; `make mutants` tries all."""
 
 import re
 
@@ -12,7 +12,7 @@ from mutants.prove import PAGE, finding, only_changes_answers
 pytestmark = pytest.mark.slow
 
 OF_ANSWERS = [name for name, defect in DEFECTS.items() if only_changes_answers(defect)]
-# One for each way in which a defect is put into the backend, and for each level that is code.
+# One defect per decorator that puts defects into the backend, and per level that is code.
 OTHERS = ("unknown-extensions-accepted", "one-context-for-all-models", "anything-restored", "zero-divisor-ends-it")
 
 

@@ -1,4 +1,4 @@
-"""Callbacks for executors, which note what they are called with."""
+"""Callbacks of executors that record their arguments."""
 
 import queue
 from typing import Any
@@ -11,7 +11,7 @@ MINUTE_MS = 60_000
 
 
 class Callbacks:
-    """The calls of an executor, in their order."""
+    """Record of an executor's callbacks, in order."""
 
     def __init__(self, executor: Any, *, on_service_died: bool = True) -> None:
         self.calls: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
@@ -20,7 +20,7 @@ class Callbacks:
             ok(OH_NNExecutor_SetOnServiceDied(executor, lambda *given: self.calls.put(("died", *given))))
 
     def only(self) -> tuple[Any, ...]:
-        """The one call there is."""
+        """Return the only callback."""
         call = self.calls.get(timeout=DEADLINE_S)
         assert self.calls.empty()
         return call

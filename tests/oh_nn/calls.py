@@ -1,4 +1,4 @@
-"""For each of the 75 functions a call that succeeds, and what C says it returns."""
+"""One successful call of each of the 75 C functions, and what it returns."""
 
 from array import array
 from collections.abc import Callable
@@ -13,7 +13,7 @@ Returns = Literal["code", "value", "pointer", "nothing"]
 
 
 class Call(NamedTuple):
-    """A function, how it answers, and arguments with which it succeeds."""
+    """Function, the kind of its result, and a function that returns arguments with which it succeeds."""
 
     function: Callable[..., Any]
     returns: Returns

@@ -1,4 +1,4 @@
-"""Cases of the rows: under the id of a row, what to call and what that needs."""
+"""Cases of the specification's rows: what to call under the id of a row, and what the call needs."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from oh_nn.spec import ROWS
 from oh_nn.world import World
 
-# Makes what it needs in the world, makes the call, and gives its answer.
+# Creates the objects that the call needs, makes the call, and returns its result.
 Body = Callable[[World], Any]
 
 
@@ -18,21 +18,21 @@ class Case(NamedTuple):
 
     @property
     def function(self) -> str:
-        """The name of the C function that the row is about."""
+        """Name of the row's C function."""
         return ROWS[self.row_id].function
 
 
-# All of them, filled by the modules oh_nn.cases_*.
+# All cases; the modules oh_nn.cases_* register them.
 CASES: list[Case] = []
 
 
 def cases(row_id: str, *bodies: Body) -> None:
-    """These calls meet the condition of this row."""
+    """Register calls that meet the condition of a row."""
     CASES.extend(Case(row_id, body) for body in bodies)
 
 
 def case(row_id: str) -> Callable[[Body], Body]:
-    """Declare a case of one call that takes some arranging, or whose effects are looked at."""
+    """Register a case that needs preparation, or checks the effects of its call."""
 
     def declare(body: Body) -> Body:
         CASES.append(Case(row_id, body))

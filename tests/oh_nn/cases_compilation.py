@@ -1,4 +1,4 @@
-"""Section 9: compilations, and what Build answers."""
+"""Cases of section 9: compilations and Build."""
 
 import os
 import threading
@@ -17,7 +17,7 @@ NO_VERSION = 2**32 - 1
 
 
 def _on(backend: str, body: Callable[[World], Any]) -> Callable[[World], Any]:
-    """Have a device connected before the body of a case."""
+    """Return the case's body, preceded by a connection to a device."""
 
     def connected(world: World) -> Any:
         world.connect(backend)
@@ -32,7 +32,7 @@ def _sealed(world: World) -> Any:
 
 
 def _failed(world: World) -> Any:
-    """A compilation that the device has refused."""
+    """Return a compilation that the device has refused."""
     compilation = world.faulty("prepare")
     assert OH_NNCompilation_Build(compilation) == OH_NN_FAILED
     return compilation
@@ -88,7 +88,7 @@ cases("9.6-1", _on("reference", _set_cache))
 
 @case("9.6-1")
 def _(world: World) -> Any:
-    """And Build compiles and writes it: another build finds it, and needs no model."""
+    """Build also writes the cache: a compilation without a model builds from it."""
     world.connect("reference")
     world.cached(version=7)
     restored = world.for_cache()
@@ -99,7 +99,7 @@ def _(world: World) -> Any:
 
 @case("9.6-2")
 def _(world: World) -> Any:
-    """And Build does not write it again."""
+    """Build also leaves the cache as it is."""
     file = _cached(world, version=3)
     before = file.stat().st_mtime_ns
     compilation = world.compilation()
@@ -111,7 +111,7 @@ def _(world: World) -> Any:
 
 @case("9.6-3")
 def _(world: World) -> Any:
-    """And Build replaces it, so that its version is a later one."""
+    """Build also replaces the cache by one of the later version."""
     _cached(world, version=3)
     compilation = world.compilation()
     answer = OH_NNCompilation_SetCache(compilation, str(world.directory), 4)
@@ -122,7 +122,7 @@ def _(world: World) -> Any:
 
 @case("9.6-4")
 def _(world: World) -> Any:
-    """And Build is as if it had not been called."""
+    """Build also ignores the call, and leaves the cache as it is."""
     before = _cached(world, version=3).read_bytes()
     compilation = world.compilation()
     answer = OH_NNCompilation_SetCache(compilation, str(world.directory), 2)
@@ -156,7 +156,7 @@ def _replaced_by_a_directory(file: Path) -> None:
 
 def _after(damage: Callable[[Path], None]) -> Callable[[World], Any]:
     def body(world: World) -> Any:
-        """And Build is as if it had not been called; the damage stays as it is."""
+        """Build also ignores the call, and leaves the damaged file as it is."""
         damage(_cached(world))
         before = _cached_bytes(world)
         compilation = world.compilation()
@@ -173,7 +173,7 @@ cases("9.6-5", *map(_after, (_flipped, _cut, _emptied, _replaced_by_a_directory)
 
 @case("9.6-5")
 def _(world: World) -> Any:
-    """The cache of one device in the place of another's."""
+    """A device finds another device's cache at its path."""
     file = _cached(world)
     world.connect("faulty")
     compilation = world.compilation()
@@ -238,7 +238,7 @@ def _(world: World) -> Any:
     buffer = bytearray(needed - 1)
     answer = OH_NNCompilation_ExportCacheToBuffer(compilation, buffer)
     assert (answer[1], any(buffer)) == (needed, False)
-    # The size is now known, as C programs do it.
+    # Like a C program, export again with the size from the first call.
     assert OH_NNCompilation_ExportCacheToBuffer(compilation, bytearray(needed)) == (OH_NN_SUCCESS, needed)
     return answer
 
@@ -254,7 +254,7 @@ cases("9.9-4", lambda world: OH_NNCompilation_AddExtensionConfig(world.compilati
 
 
 def _build(*arrange: Callable[[Any], Any], backend: str = "reference") -> Callable[[World], Any]:
-    """Build a good model after these steps, which all succeed."""
+    """Return a body that builds a valid model after these steps, which must succeed."""
 
     def body(world: World) -> Any:
         world.connect(backend)
@@ -312,7 +312,7 @@ def _(world: World) -> Any:
 
 
 def _for_another_device(choose: Callable[[Any], Any]) -> Callable[[World], Any]:
-    """Take an option that the first device offers, and build on one that doesn't."""
+    """Return a body that sets an option on one device, and builds on another that doesn't offer it."""
 
     def body(world: World) -> Any:
         _, silent = world.connect("faulty", "silent")
@@ -374,7 +374,7 @@ cases("9.10-6e", _on("reference", lambda world: OH_NNCompilation_Build(world.off
 
 @case("9.10-6f")
 def _(world: World) -> Any:
-    """The faulty backend takes nothing back."""
+    """The faulty backend refuses to restore its own export."""
     world.connect("faulty")
     offline = world.offline_buffer(world.exported())
     return OH_NNCompilation_Build(offline)
@@ -390,7 +390,7 @@ def _(world: World) -> Any:
 
 @case("9.10-6f")
 def _(world: World) -> Any:
-    """A file that is no offline model at all."""
+    """The buffer is no offline model."""
     world.connect("faulty")
     return OH_NNCompilation_Build(world.offline_buffer(b"a vendor's own format"))
 
@@ -435,7 +435,7 @@ def _(world: World) -> Any:
 
 @case("9.10-6i")
 def _(world: World) -> Any:
-    """The compiled model can be used all the same."""
+    """The compiled model can be used nevertheless."""
     compilation = world.faulty("export")
     ok(OH_NNCompilation_SetCache(compilation, str(world.directory), 1))
     answer = OH_NNCompilation_Build(compilation)
@@ -453,7 +453,7 @@ def _(world: World) -> Any:
 
 @case("9.10-6k")
 def _(world: World) -> Any:
-    """The faulty backend takes nothing back. With a model, it is compiled again."""
+    """The faulty backend restores nothing; with a model, Build compiles it again."""
     world.connect("faulty")
     world.cached()
     ok(OH_NNCompilation_Build(world.with_cache()))

@@ -1,4 +1,4 @@
-"""The rows about a daemon that is gone, or goes: several of them die of one kill, for a daemon takes long to start."""
+"""Cases of rows about a dead daemon. Several cases share one killed daemon, because starting one takes long."""
 
 import threading
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from oh_nn.world import World, X, floats, ok
 
 
 class Deceased(NamedTuple):
-    """Objects that a program holds of a daemon that has been killed since."""
+    """Objects of a daemon that has been killed."""
 
     world: World
     device_id: int
@@ -25,7 +25,7 @@ class Deceased(NamedTuple):
 
 
 def bury(world: World) -> Deceased:
-    """Make it all on a daemon of its own, kill that, and wait until the process knows."""
+    """Create objects on a daemon, kill it, and wait until the client has noticed."""
     daemon = world.connect_own()
     configured, built = world.compilation(), world.built()
     executor, asynchronous, bound = (world.executor(compilation=built) for _ in range(3))
@@ -39,7 +39,7 @@ def bury(world: World) -> Deceased:
     return Deceased(world, device_id, configured, built, executor, asynchronous, bound, tensors)
 
 
-# Per row a call that concerns what has been buried.
+# One call on the dead daemon's objects per row.
 AFTER_DEATH: list[tuple[str, Callable[[Deceased], Any]]] = [
     ("4.2-2", lambda dead: OH_NNDevice_GetAllDevicesID()),
     ("4.3-2", lambda dead: OH_NNDevice_GetName(0)),
@@ -50,7 +50,7 @@ AFTER_DEATH: list[tuple[str, Callable[[Deceased], Any]]] = [
     ("10.1-2", lambda dead: OH_NNExecutor_Construct(dead.built)),
     ("9.11-1", lambda dead: OH_NNCompilation_Destroy(dead.built)),
     ("10.7-4", lambda dead: OH_NNExecutor_GetInputDimRange(dead.executor, 0)),
-    # Before anything else about the tensors is looked at.
+    # RunSync and RunAsync check this before they check the tensors.
     ("10.11-3", lambda dead: OH_NNExecutor_RunSync(dead.executor, [None], dead.tensors[1:])),
     ("10.12-4", lambda dead: OH_NNExecutor_RunAsync(dead.asynchronous, [None], dead.tensors[1:], MINUTE_MS, "mine")),
     ("10.8-2", lambda dead: OH_NNExecutor_GetOutputShape(dead.executor, 0)),
@@ -62,7 +62,7 @@ AFTER_DEATH: list[tuple[str, Callable[[Deceased], Any]]] = [
 
 
 def _with_a_new_executor(dead: Deceased) -> Any:
-    """Elsewhere; a dead executor stays dead."""
+    """Run a dead daemon's tensors on another daemon; the dead executor stays dead."""
     given, output = dead.tensors
     assert list(floats(given)) == [1, 2, 3, 4]
     dead.world.connect("reference")
@@ -73,7 +73,7 @@ def _with_a_new_executor(dead: Deceased) -> Any:
 
 
 def killed_while_running(world: World) -> list[tuple[str, Any]]:
-    """The answers of runs of every kind that were in flight on a daemon that was killed, and the ids of their rows."""
+    """Kill a daemon during runs of every kind; return the row ids and the results of the runs."""
     daemon = world.connect_own("faulty")
     compilation = world.compilation()
     ok(OH_NNCompilation_AddExtensionConfig(compilation, "fault", b"never ends"))
@@ -94,10 +94,10 @@ def killed_while_running(world: World) -> list[tuple[str, Any]]:
     daemon.kill()
     for thread in waiting:
         thread.join(DEADLINE_S)
-    told = {callbacks.calls.get(timeout=DEADLINE_S) for _ in range(2)}
+    reported = {callbacks.calls.get(timeout=DEADLINE_S) for _ in range(2)}
     assert without.only()[:3] == ("done", "third", OH_NN_UNAVAILABLE_DEVICE)
     OH_NNExecutor_Destroy(executors[2])
-    assert told == {("died", "first"), ("died", "second")}
+    assert reported == {("died", "first"), ("died", "second")}
     assert callbacks.calls.empty()
     return answers
 

@@ -1,4 +1,4 @@
-"""Sections 4 to 8: devices, descs, tensors, quantization parameters, models."""
+"""Cases of sections 4 to 8: devices, tensor descriptions, tensors, quantization parameters, models."""
 
 import os
 from typing import Any
@@ -53,7 +53,7 @@ def _(world: World) -> Any:
 
 
 def _fresh() -> Any:
-    """Descs that nothing holds are nothing's to destroy."""
+    """Create a desc that no case destroys."""
     return OH_NNTensorDesc_Create()
 
 
@@ -124,7 +124,7 @@ cases("5-18", lambda world: OH_NNTensorDesc_GetByteSize(world.desc([1 << 21, 1 <
 
 # ---- 6 Tensor
 
-# Shape and data type of descs of which no tensor can be made.
+# Shape and data type of descs without which no tensor can be created.
 _SIZELESS = (None, OH_NN_FLOAT32), ([1, 4], OH_NN_UNKNOWN)
 
 
@@ -139,7 +139,7 @@ def _with_size(world: World, size: int, shape: Any = (1, 4), data_type: int = OH
 
 
 def _with_fd(world: World, size: int, offset: int = 0, shape: Any = (1, 4), device_id: int = 0) -> Any:
-    """Over another tensor's memory of 32 bytes."""
+    """Create a tensor over another tensor's memory of 32 bytes."""
     world.connect("reference")
     fd = value(OH_NNTensor_GetFd(world.tensor([8])))
     return OH_NNTensor_CreateWithFd(device_id, world.desc(shape), fd, size, offset)
@@ -259,7 +259,7 @@ cases("8.5-3", lambda world: OH_NNModel_SetTensorType(world.finished(), 0, OH_NN
 
 
 def _adding(world: World, params: Any = (), inputs: Any = (0, 1), outputs: Any = (2,), op: int = OH_NN_OPS_ADD) -> Any:
-    """An operation in a model of three tensors and an activation."""
+    """Add an operation to a model of three tensors and an activation."""
     return OH_NNModel_AddOperation(_with_activation(world), op, params, inputs, outputs)
 
 
@@ -372,7 +372,7 @@ def _(world: World) -> Any:
 
 @case("8.10-3")
 def _(world: World) -> Any:
-    """It stops, so that it is still listed when it is asked."""
+    """The daemon is stopped rather than killed, so that it is still listed when the client asks it."""
     world.connect_own().stop()
     return OH_NNModel_GetAvailableOperations(world.finished(), 0)
 

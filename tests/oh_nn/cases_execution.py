@@ -1,4 +1,4 @@
-"""Sections 10 and 11: executors, and the inputs and outputs of API 9."""
+"""Cases of sections 10 and 11: executors, and inputs and outputs in API 9."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ def _executor(world: World, shape: Any = (1, 4)) -> Any:
 
 
 def _silent(world: World, shape: Any = (1, 4)) -> Any:
-    """On a device that doesn't say which dimensions it takes."""
+    """Create an executor on a device that reports no dimension ranges."""
     world.connect("silent")
     return world.executor(shape)
 
@@ -127,7 +127,7 @@ def _few_or_many(run: Run) -> list[Callable[[World], Any]]:
 
 
 def _misfits(run: Run) -> list[Callable[[World], Any]]:
-    """Tensors whose dimensions the device or the model doesn't take."""
+    """Return bodies that run tensors whose dimensions the device or the model refuses."""
     return [
         lambda world: run(world, _executor(world), [world.tensor((2, 4))], [world.tensor()]),
         lambda world: run(world, _executor(world), [world.tensor((4,))], [world.tensor()]),
@@ -151,7 +151,7 @@ cases("10.11-6", lambda world: _run_sync(world, _executor(world), [world.tensor(
 
 
 def _reshaped(world: World, size: int, shape: Any) -> Any:
-    """A tensor of this size whose own desc was given another shape."""
+    """Create a tensor of this size, and set another shape in its desc."""
     tensor = world.tensor((-1, 4), size=size)
     ok(OH_NNTensorDesc_SetShape(OH_NNTensor_GetTensorDesc(tensor), shape))
     return tensor
@@ -165,13 +165,13 @@ cases(
 
 
 def _other(world: World, **of_desc: Any) -> Any:
-    """A tensor with another desc."""
+    """Create a tensor with another desc."""
     return world.kept(OH_NNTensor_Create(0, world.desc(**of_desc)), OH_NNTensor_Destroy)
 
 
 @case("10.11-8")
 def _(world: World) -> Any:
-    """The format is compared where the model says one."""
+    """A tensor's format must match the model's, if the model declares one."""
     world.connect("reference")
     model = world.empty_model()
     for _ in range(2):
@@ -232,7 +232,7 @@ cases(
 
 @case("10.12-5")
 def _(world: World) -> Any:
-    """The values passed in come back; the shape is known by then."""
+    """The callback gets the objects that were passed in, and the output's shape is known."""
     executor = _executor(world, (-1, 4))
     callbacks = Callbacks(executor)
     user_data, outputs = object(), [world.tensor((-1, 4), size=64)]
@@ -255,7 +255,7 @@ def _(world: World) -> Any:
 
 @case("10.12-7")
 def _(world: World) -> Any:
-    """And nothing reaches the output any more."""
+    """A run that timed out doesn't write its output."""
     executor = _faulty(world, "never ends")
     callbacks = Callbacks(executor)
     outputs = [world.tensor(values=X)]
@@ -451,7 +451,7 @@ cases("11.5-4", lambda world: OH_NNExecutor_Run(world.bound(_faulty(world, "run"
 
 @case("11.5-5")
 def _(world: World) -> Any:
-    """The input is the copy made when it was set."""
+    """SetInput copies the input."""
     executor = _executor(world)
     given, output = X.copy(), np.zeros(4, np.float32)
     ok(OH_NNExecutor_SetInput(executor, 0, legacy(), given))

@@ -1,4 +1,4 @@
-"""Daemons that all cases share, and the world of one case."""
+"""Fixtures: daemons that all cases share, and the `World` of a case."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,13 +8,13 @@ from daemon_process import DaemonProcess
 
 from oh_nn.world import World
 
-# One that computes, and those that refuse or lack what it has.
+# The reference backend, and backends that refuse something or lack capabilities.
 BACKENDS = ("reference", "faulty", "picky", "silent")
 
 
 @pytest.fixture(scope="session")
 def addresses() -> Iterator[dict[str, str]]:
-    """Addresses of the daemons, by the names of their backends."""
+    """Yield the daemons' addresses by backend name."""
     daemons = {backend: DaemonProcess("--backend", backend) for backend in BACKENDS}
     yield {backend: daemon.address for backend, daemon in daemons.items()}
     for daemon in daemons.values():

@@ -1,6 +1,6 @@
-"""A program as it would be written in C: a model built tensor by tensor, compiled, run, its results read.
+"""Program as it is written in C: it builds a model tensor by tensor, compiles and runs it, and reads the results.
 
-Tensors of a run are made of what the executor says of them, and nothing else that the program knows.
+It creates the tensors of a run only from what the executor reports about them.
 """
 
 from collections.abc import Sequence
@@ -25,12 +25,12 @@ DTYPES = {
     OH_NN_FLOAT32: np.float32,
 }
 DATA_TYPES = {np.dtype(dtype): data_type for data_type, dtype in DTYPES.items()}
-# Of an output whose size only the run knows.
+# Size of an output whose shape is known only after the run.
 ROOM_BYTES = 4096
 
 
 class Program:
-    """A model under construction, and then what runs it."""
+    """Model under construction, then its compilation and executor."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -46,7 +46,7 @@ class Program:
         format: int = OH_NN_FORMAT_NONE,
         quant: tuple[float, int] | None = None,
     ) -> int:
-        """The index of a tensor, quantized by a scale and a zero point."""
+        """Add a tensor to the model, quantized if `quant` has a scale and a zero point; return its index."""
         ok(OH_NNModel_AddTensorToModel(self.model, self.world.desc(shape, data_type, format)))
         index = self._count
         self._count += 1
@@ -59,7 +59,7 @@ class Program:
         return index
 
     def constant(self, array: AnyArray, tensor_type: int = OH_NN_TENSOR) -> int:
-        """The index of a constant, or of a parameter of an operation. A scalar's shape is [1]."""
+        """Add a constant or a parameter of an operation to the model; return its index. A scalar has the shape [1]."""
         index = self.tensor(array.shape or (1,), DATA_TYPES[array.dtype])
         ok(OH_NNModel_SetTensorData(self.model, index, array.tobytes()))
         ok(OH_NNModel_SetTensorType(self.model, index, tensor_type))
@@ -69,7 +69,7 @@ class Program:
         ok(OH_NNModel_AddOperation(self.model, op, parameters, inputs, outputs))
 
     def build(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
-        """Finish and compile it for device 0, which supports each operation."""
+        """Finish and compile the model for device 0, which must support every operation."""
         ok(OH_NNModel_SpecifyInputsAndOutputs(self.model, inputs, outputs))
         ok(OH_NNModel_Finish(self.model))
         assert all(value(OH_NNModel_GetAvailableOperations(self.model, 0)))
@@ -77,7 +77,7 @@ class Program:
         self.executor = self.world.executor(compilation=self.compilation)
 
     def run(self, *arrays: AnyArray) -> list[AnyArray]:
-        """The outputs of these inputs, as the tensors of the run say that they are."""
+        """Run the model, and return the outputs with the types and shapes of their tensors."""
         inputs = [self.input(index, array) for index, array in enumerate(arrays)]
         outputs = [self.output(index) for index in range(value(OH_NNExecutor_GetOutputCount(self.executor)))]
         ok(OH_NNExecutor_RunSync(self.executor, inputs, outputs))
@@ -87,7 +87,7 @@ class Program:
         return results
 
     def input(self, index: int, array: AnyArray) -> Any:
-        """A tensor for an input, with these elements."""
+        """Create a tensor for an input, with these elements."""
         desc = self.world.kept(OH_NNExecutor_CreateInputTensorDesc(self.executor, index), OH_NNTensorDesc_Destroy)
         if -1 in value(OH_NNTensorDesc_GetShape(desc)):
             ok(OH_NNTensorDesc_SetShape(desc, array.shape))
@@ -98,7 +98,7 @@ class Program:
         return tensor
 
     def output(self, index: int) -> Any:
-        """A tensor for an output."""
+        """Create a tensor for an output."""
         desc = self.world.kept(OH_NNExecutor_CreateOutputTensorDesc(self.executor, index), OH_NNTensorDesc_Destroy)
         code, _ = OH_NNTensorDesc_GetByteSize(desc)
         if code == OH_NN_DYNAMIC_SHAPE:
@@ -108,7 +108,7 @@ class Program:
 
 
 def contents(tensor: Any) -> AnyArray:
-    """The elements of a tensor, in the shape and of the type that its desc says."""
+    """Return a copy of a tensor's elements, with its desc's type and shape."""
     desc = OH_NNTensor_GetTensorDesc(tensor)
     assert desc is not None, oh_nn.last_error()
     shape, data_type = value(OH_NNTensorDesc_GetShape(desc)), value(OH_NNTensorDesc_GetDataType(desc))

@@ -1,7 +1,8 @@
-"""The rows of NNRt's specification that say how the functions answer: the condition, and the code.
+"""Rows of NNRt's specification: which code a function returns under a condition.
 
-An id is the section and the number of the row there. Null pointers have no rows here, for there is one rule for all of
-them (test_functions.py). The out-pointers of C don't exist. NULL is None, VOID the answer of a function that has none.
+An id is the section and the number of the row in the specification. Null pointers have no rows here, because one rule
+covers them all (test_functions.py). Out-pointers of C don't exist in Python. NULL stands for None, and VOID for the
+result of a function that returns nothing.
 """
 
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ VOID = "nothing"
 
 
 class Row(NamedTuple):
-    """One row: which function answers what when."""
+    """One row: a function, a condition, and the expected result."""
 
     id: str
     function: str
@@ -265,10 +266,10 @@ _ROWS = [
 
 ROWS = {row[0]: Row(*row) for row in _ROWS}
 
-# Rows that have no case, for nothing can be arranged:
+# Rows without a case, because their condition can't be created:
 # - out of memory (5 and 7 Create, 8.1, 8.3, 9.1, 11.3): it would end the test, too
 # - 8.8 an operator cannot be converted: AddOperation has checked it
-# - 8.10 sending the weights failed: the question is asked without weights
-# - 9.3 the capability query failed: they come with the handshake, and a device that is gone is no device
-# - 10.1 descs unknown: a daemon tells them with every model that it prepares, restores or loads
-# - 10.11 a reply without outputs, or with too many: a daemon answers FAILED for a backend that gives them
+# - 8.10 sending the weights failed: the client sends no weights with this question
+# - 9.3 the capability query failed: capabilities come with the handshake, and a dead device isn't listed
+# - 10.1 descs unknown: a daemon returns them with every model that it prepares, restores or loads
+# - 10.11 a reply without outputs, or with too many: the daemon returns FAILED if a backend does this

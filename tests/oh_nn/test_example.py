@@ -1,4 +1,4 @@
-"""The example program and the one in the page about the functions."""
+"""The example program, and the example in the documentation of the functions."""
 
 import os
 import re
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.slow
 def test_example_program(shared_daemon: DaemonProcess) -> None:
-    """As a C program is started: the devices are in its environment."""
+    """It finds the devices in its environment, like a C program."""
     ran = warm.run(
         [sys.executable, ROOT / "examples/oh_nn_add.py"],
         env={**os.environ, "NNRT_DEVICES": shared_daemon.address},

@@ -1,4 +1,4 @@
-"""Every function once as it succeeds, and with a null pointer in place of each pointer it takes."""
+"""Every function once successfully, and once with a null pointer for each pointer parameter."""
 
 import inspect
 import math
@@ -18,7 +18,7 @@ from oh_nn.callbacks import DEADLINE_S, MINUTE_MS
 from oh_nn.calls import CALLS, Call
 from oh_nn.world import World, destroyed, legacy
 
-# What a function gives beside a code that is not SUCCESS.
+# Values that a function returns along with an error code.
 NOTHING: dict[str, tuple[Any, ...]] = {
     "OH_NNDevice_GetAllDevicesID": ((),),
     "OH_NNTensorDesc_GetElementCount": (0,),
@@ -35,7 +35,7 @@ by_name = pytest.mark.parametrize("call", CALLS, ids=lambda call: call.function.
 
 
 def failure(call: Call, code: Any) -> Any:
-    """Give the answer of a function to an error."""
+    """Return the result of a function that fails."""
     given = NOTHING.get(call.function.__name__, (None,))
     return {"code": code, "value": (code, *given), "pointer": None, "nothing": None}[call.returns]
 
@@ -70,7 +70,7 @@ def is_pointer(argument: Any) -> bool:
 
 @by_name
 def test_null_pointers(call: Call, world: World) -> None:
-    """None, for handles one that was destroyed, and one of another kind."""
+    """None, a destroyed handle, and a handle of another kind."""
     for position, given in enumerate(call.arguments(world)):
         nulls = [None, destroyed(world), OH_NN_UInt32Array()] if isinstance(given, Handle) else [None]
         for null in nulls if is_pointer(given) else ():
@@ -80,7 +80,7 @@ def test_null_pointers(call: Call, world: World) -> None:
             assert isinstance(oh_nn.last_error(), InvalidParameter)
 
 
-# What no C compiler would let through, or only just; no small numbers, for they may be descriptors of this process.
+# Values that no C compiler would accept. No small numbers, because they may be this process' descriptors.
 JUNK: tuple[Any, ...] = (
     -1, 2**31, 2**64, -(2**70), 1.5, math.nan, "text", "\0", b"bytes", b"", [], [None], [-1], ["text"], [2**64], {},
     object(), np.zeros((2, 2)), np.array("text"),
@@ -89,7 +89,7 @@ JUNK: tuple[Any, ...] = (
 
 @by_name
 def test_junk(call: Call, world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """Anything in the place of any argument: a code, and never an exception."""
+    """Any object for any argument gives a return code, never an exception."""
     valid = call.arguments(world)
     for position in range(len(valid)):
         for junk in JUNK:
@@ -103,7 +103,7 @@ def test_junk(call: Call, world: World, caplog: pytest.LogCaptureFixture) -> Non
                 code = answer[0] if call.returns == "value" else answer
                 assert isinstance(code, OH_NN_ReturnCode), (position, junk)
             if not call.function.__name__.startswith("OH_NNCompilation_"):
-                assert not caplog.records, (position, junk)  # An exception that nobody raised on purpose is logged.
+                assert not caplog.records, (position, junk)  # Unexpected exceptions are logged.
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_destroying_twice(call: Call, world: World) -> None:
 
 
 def test_counterparts_exist() -> None:
-    """Each name in the last column of the page is one of the object API."""
+    """Each name in the page's last column exists in the object API."""
     for counterpart in {name for function in FUNCTIONS for name in function.counterpart.split(", ") if name}:
         owner, *names = counterpart.split(".")
         kind = getattr(nnrt_client, owner)
@@ -142,13 +142,13 @@ def test_a_destroyed_tensor_takes_its_desc_along(world: World) -> None:
     view = OH_NNTensor_GetDataBuffer(tensor)
     assert OH_NNTensor_Destroy(tensor) == OH_NN_SUCCESS
     assert OH_NNTensorDesc_GetShape(desc) == (OH_NN_INVALID_PARAMETER, None)
-    # Views outlive it.
+    # Views outlive the tensor.
     assert view is not None
     np.frombuffer(view, np.float32)[:] = 1
 
 
 def test_memory_of_a_destroyed_executor(world: World) -> None:
-    """It was freed with the executor; touching it does no harm."""
+    """The executor has freed it; accessing it does no harm."""
     world.connect("reference")
     executor = world.executor()
     memory = OH_NNExecutor_AllocateInputMemory(executor, 0, 16)
@@ -161,7 +161,7 @@ def test_memory_of_a_destroyed_executor(world: World) -> None:
 
 
 def test_tensors_over_one_descriptor(world: World) -> None:
-    """The size is the whole memory's, the buffer begins at the offset, and both see the same bytes."""
+    """The size is that of the whole memory, the buffer begins at the offset, and both tensors share the bytes."""
     world.connect("reference")
     whole = world.tensor((8,), np.arange(8))
     _, fd = OH_NNTensor_GetFd(whole)

@@ -1,4 +1,4 @@
-"""Objects that a C program would have made before the call that a case is about."""
+"""Objects that a C program would have created before the call that a case tests."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -13,10 +13,10 @@ from nnrt_client import Settings, connect, disconnect, oh_nn
 from nnrt_client.oh_nn import *
 from nnrt_client.session.process_runtime import process_runtime
 
-# For daemons that are stopped: how long it takes until they count as dead.
+# Shortens the time until a stopped daemon counts as dead.
 _IMPATIENT = Settings(heartbeat_timeout_s=1.0)
 
-# An input of the models below.
+# Input of the models.
 X = np.array([[1, 2, 3, 4]], np.float32)
 
 _DESTROY: tuple[Callable[[Any], object], ...] = (
@@ -30,9 +30,9 @@ _DESTROY: tuple[Callable[[Any], object], ...] = (
 
 
 class World:
-    """Makes what cases need by the C functions themselves, and destroys it when the case has ended.
+    """Creates objects with the C functions, and destroys them after the case.
 
-    `addresses` are those of daemons that all cases share, by the names of their backends.
+    `addresses` are those of the shared daemons, by backend name.
     """
 
     def __init__(self, addresses: Mapping[str, str], directory: Path) -> None:
@@ -50,14 +50,14 @@ class World:
             daemon.kill()
 
     def connect(self, *backends: str) -> list[int]:
-        """Use the devices with these backends, the first of them as device 0; their ids."""
+        """Connect to the devices with these backends, the first as device 0; return their ids."""
         if backends != self._connected:
             connect(*(self._addresses[backend] for backend in backends))
             self._connected = backends
         return self.ids()
 
     def connect_own(self, backend: str = "reference") -> DaemonProcess:
-        """Use a daemon that this case may kill or stop."""
+        """Connect to a new daemon that the case may kill or stop."""
         daemon = DaemonProcess("--backend", backend)
         self._own.append(daemon)
         connect(daemon.address, settings=_IMPATIENT)
@@ -70,20 +70,20 @@ class World:
         return list(ids)
 
     def wait_for_runs(self, count: int) -> None:
-        """Until so many are with device 0, under way or queued."""
+        """Wait until device 0 has this many running and queued runs."""
         device = process_runtime().device()
         until(lambda: device.state.running + device.state.queued == count)
 
     # ---- handles
 
     def kept(self, handle: Any, destroy: Callable[[Any], object]) -> Any:
-        """A handle that is destroyed in the end."""
+        """Return a handle, which is destroyed after the case."""
         assert handle is not None, oh_nn.last_error()
         self._destroy.append(lambda: destroy(handle))
         return handle
 
     def let_go(self, pointer: Any) -> None:
-        """Destroy what a function has returned, whatever it is; the functions for other kinds do nothing."""
+        """Destroy a function's result of any kind after the case: the functions for other kinds do nothing."""
         self._destroy += [partial(destroy, pointer) for destroy in _DESTROY]
 
     def desc(
@@ -104,7 +104,7 @@ class World:
     def tensor(
         self, shape: Sequence[int] = (1, 4), values: Any = None, size: int | None = None, data_type: int = OH_NN_FLOAT32
     ) -> Any:
-        """A tensor of device 0 that holds these values."""
+        """Create a tensor of device 0 with these values."""
         desc = self.desc(shape, data_type)
         made = OH_NNTensor_Create(0, desc) if size is None else OH_NNTensor_CreateWithSize(0, desc, size)
         tensor = self.kept(made, OH_NNTensor_Destroy)
@@ -123,14 +123,14 @@ class World:
         return self.kept(OH_NNModel_Construct(), OH_NNModel_Destroy)
 
     def tensors(self, *shapes: Sequence[int] | None, data_type: int = OH_NN_FLOAT32) -> Any:
-        """A model of tensors only."""
+        """Create a model with tensors, and nothing else."""
         model = self.empty_model()
         for shape in shapes:
             ok(OH_NNModel_AddTensorToModel(model, self.desc(shape, data_type)))
         return model
 
     def model(self, shape: Sequence[int] = (1, 4), op: int = OH_NN_OPS_RELU) -> Any:
-        """A model whose tensor 1 is computed of tensor 0, with an operation of one operand; not finished."""
+        """Create an unfinished model that computes tensor 1 from tensor 0 with one operation."""
         model = self.tensors(shape, shape)
         ok(OH_NNModel_AddOperation(model, op, [], [0], [1]))
         ok(OH_NNModel_SpecifyInputsAndOutputs(model, [0], [1]))
@@ -146,7 +146,7 @@ class World:
         return self.kept(made, OH_NNCompilation_Destroy)
 
     def faulty(self, fault: str, shape: Sequence[int] = (1, 4)) -> Any:
-        """A compilation for the faulty backend, which is to do this."""
+        """Create a compilation for the faulty backend with this fault."""
         self.connect("faulty")
         compilation = self.compilation(self.finished(shape))
         ok(OH_NNCompilation_AddExtensionConfig(compilation, "fault", fault.encode()))
@@ -168,7 +168,7 @@ class World:
         return compilation
 
     def cached(self, version: int = 1, model: Any = None) -> Path:
-        """A directory with the cache of device 0, and the only file in it."""
+        """Write the cache of device 0 into the directory, and return its file."""
         compilation = self.compilation(model)
         ok(OH_NNCompilation_SetCache(compilation, str(self.directory), version))
         ok(OH_NNCompilation_Build(compilation))
@@ -176,13 +176,13 @@ class World:
         return file
 
     def with_cache(self, version: int = 1) -> Any:
-        """Another compilation of the same model, its cache set to be the directory."""
+        """Create a compilation with the directory as its cache."""
         compilation = self.compilation()
         ok(OH_NNCompilation_SetCache(compilation, str(self.directory), version))
         return compilation
 
     def exported(self, compilation: Any = None) -> bytes:
-        """The cache of a model, as a buffer."""
+        """Return the cache of a model, exported to a buffer."""
         buffer = bytearray(1 << 16)
         code, size = OH_NNCompilation_ExportCacheToBuffer(compilation or self.built(), buffer)
         ok(code)
@@ -200,26 +200,26 @@ class World:
         return self.kept(memory, lambda handle: OH_NNExecutor_DestroyInputMemory(executor, 0, handle))
 
     def bound(self, executor: Any, output: Any = None) -> Any:
-        """An executor whose input and output are set, the latter to a buffer."""
+        """Set the input of an executor, and a buffer as its output."""
         ok(OH_NNExecutor_SetInput(executor, 0, legacy(X.shape), X))
         ok(OH_NNExecutor_SetOutput(executor, 0, bytearray(16) if output is None else output))
         return executor
 
 
 def ok(code: Any) -> None:
-    """The step before the one a case is about has succeeded."""
+    """Check that a step succeeded that prepares the tested call."""
     assert code == OH_NN_SUCCESS, oh_nn.last_error()
 
 
 def value(answer: tuple[Any, ...]) -> Any:
-    """Give the value of a function that has succeeded."""
+    """Return the value of a function that must have succeeded."""
     code, given = answer
     ok(code)
     return given
 
 
 def floats(tensor: Any) -> Any:
-    """The elements of a tensor, to read and write."""
+    """Return a writable view of a tensor's elements."""
     buffer = OH_NNTensor_GetDataBuffer(tensor)
     assert buffer is not None
     return np.frombuffer(buffer, np.float32)
@@ -230,7 +230,7 @@ def legacy(shape: Sequence[int] = (1, 4), data_type: int = OH_NN_FLOAT32, **othe
 
 
 def destroyed(world: World) -> Any:
-    """A handle that stands for nothing any more. What kind it was makes no difference: see test_destroying_twice."""
+    """Return a destroyed handle. Its kind makes no difference: see test_destroying_twice."""
     handle = OH_NNTensorDesc_Create()
     ok(OH_NNTensorDesc_Destroy(handle))
     return handle

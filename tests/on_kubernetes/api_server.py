@@ -1,4 +1,4 @@
-"""An API server of Kubernetes on loopback, for EndpointSlices: list and watch, as the real one speaks them.
+"""Kubernetes API server on the loopback that lists and watches EndpointSlices like the real one.
 
 https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
 """
@@ -39,7 +39,7 @@ def slice_of(
     return {
         "metadata": {"name": name, "namespace": "nnrt", "labels": {"kubernetes.io/service-name": service}},
         "addressType": family,
-        # None where there is nothing: so Go writes lists that are empty.
+        # Go writes an empty list as null.
         "endpoints": list(endpoints) or None,
         "ports": [
             {"name": port, "port": number, "protocol": "TCP"} for port, number in (ports or {"nnrt": 50051}).items()
@@ -48,28 +48,28 @@ def slice_of(
 
 
 class ApiServer(Closable):
-    """It knows slices, and tells who watches what becomes of them; a test may have it fail."""
+    """API server with EndpointSlices; a test changes the slices, and may make the server fail."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._slices: dict[str, Slice] = {}
         self._version = 100
-        # The versions from which watches were begun.
+        # Versions from which watches began.
         self.watches: list[int] = []
-        # What a watch was told last.
-        self._told = 0
-        # Versions up to this one are forgotten.
+        # Latest version sent to a watch.
+        self._sent_version = 0
+        # Versions before this one are forgotten.
         self._compacted = 0
         self._events: list[tuple[int, str, Slice]] = []
-        # Every request so far, by its query.
+        # Queries of all requests so far.
         self.asked: list[dict[str, str]] = []
-        # A status and a reason that every request gets instead.
+        # Status and reason with which the server refuses every request, or None.
         self.refusal: tuple[int, str] | None = None
-        # Whether a watch from a forgotten version is refused, rather than told so in its first line.
+        # True to refuse a watch from a forgotten version with status 410, instead of an ERROR line.
         self.refuses_forgotten = False
-        # Watches say nothing of what changes, as behind a network that lost the way.
+        # True to send no changes to watches, like a network that drops packets.
         self.is_silent = False
-        # Counted up, to break watches off in the middle of what they say.
+        # Number of times that watches have been dropped.
         self._breaks = 0
         self._is_open = True
         self._connections: list[socket.socket] = []
@@ -80,7 +80,7 @@ class ApiServer(Closable):
         self.port = self._server.server_port
 
     def write_config(self, folder: Path) -> Path:
-        """A kubeconfig for it."""
+        """Write a kubeconfig for the server, and return its path."""
         path = folder / "config"
         path.write_text(
             json.dumps(
@@ -108,15 +108,15 @@ class ApiServer(Closable):
             self._tell("DELETED", self._slices.pop(name))
 
     def bookmark(self) -> None:
-        """Tell a watch the version as it is now, which other objects make go on; return when it is told."""
+        """Send a bookmark with a later version to a watch, and wait until it has been sent."""
         with self._changing():
             self._version += 10
             self._events.append((self._version, "BOOKMARK", {"metadata": {"resourceVersion": str(self._version)}}))
         with self._changed:
-            assert self._changed.wait_for(lambda: self._told == self._version, DEADLINE_S)
+            assert self._changed.wait_for(lambda: self._sent_version == self._version, DEADLINE_S)
 
     def compact(self) -> None:
-        """Forget what was before now: whoever watches from there is told 410."""
+        """Forget all earlier versions: a watch from one of them gets 410."""
         with self._changing():
             self._version += 1
             self._compacted = self._version
@@ -128,7 +128,7 @@ class ApiServer(Closable):
 
     @contextmanager
     def out_of_order(self) -> Iterator[None]:
-        """Refuse everything, and break watches off."""
+        """Refuse all requests, and drop all watches, within the block."""
         self.refusal = (503, "Service Unavailable")
         self.break_off()
         yield
@@ -139,7 +139,7 @@ class ApiServer(Closable):
             self._is_open = False
         self._server.shutdown()
         for connection in self._connections:
-            with suppress(OSError):  # It is closed already.
+            with suppress(OSError):  # Already closed.
                 connection.shutdown(socket.SHUT_RDWR)
         self._server.server_close()
         self._thread.join()
@@ -165,7 +165,7 @@ class ApiServer(Closable):
             }
 
     def _watched(self, service: str, since: int, seconds: float) -> Iterator[bytes | None]:
-        """Lines of a watch, to its end; None to drop the connection in the middle of one."""
+        """Yield the lines of a watch, and None to drop the connection in the middle of a line."""
         deadline = time.monotonic() + min(seconds, DEADLINE_S)
         with self._changed:
             if since < self._compacted:
@@ -180,16 +180,16 @@ class ApiServer(Closable):
                 )
                 return
             breaks = self._breaks
-            told = since
+            sent_version = since
             self.watches.append(since)
             while self._is_open and time.monotonic() < deadline:
                 if self._breaks > breaks:
                     yield None
                     return
                 for version, kind, piece in [] if self.is_silent else list(self._events):
-                    if version > told and (kind == "BOOKMARK" or _service_of(piece) == service):
+                    if version > sent_version and (kind == "BOOKMARK" or _service_of(piece) == service):
                         yield _line(kind, piece)
-                        told = self._told = version
+                        sent_version = self._sent_version = version
                         self._changed.notify_all()
                 self._changed.wait(max(deadline - time.monotonic(), 0))
 

@@ -1,4 +1,4 @@
-"""What deploy/kubernetes makes, rendered by kubectl as an operator's is."""
+"""Manifests of deploy/kubernetes, rendered by kubectl."""
 
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy" / "kubernetes"
 Manifest = dict[str, Any]
 
-# Each with a tree of its own: what a fleet's own kustomization may name together.
+# Components that a fleet's kustomization may combine. Each combination is rendered in its own copy.
 COMBINATIONS: dict[str, tuple[str, ...]] = {
     "base": (),
     "per-device": ("per-device",),
@@ -30,7 +30,7 @@ COMBINATIONS: dict[str, tuple[str, ...]] = {
 
 
 def rendered(folder: Path) -> list[Manifest]:
-    """The manifests of a kustomization."""
+    """Return the manifests of a kustomization."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         pytest.skip("needs kubectl, to render what is in deploy/kubernetes")
@@ -40,7 +40,7 @@ def rendered(folder: Path) -> list[Manifest]:
 
 
 def combined(components: tuple[str, ...], folder: Path, namespace: str = "nnrt") -> list[Manifest]:
-    """The manifests of the base with these components, by a kustomization in a copy of the folder."""
+    """Return the manifests of the base with these components, rendered in a copy of the folder."""
     shutil.copytree(DEPLOY, folder / "kubernetes")
     fleet = folder / "kubernetes" / "fleet"
     fleet.mkdir()
@@ -52,6 +52,6 @@ def combined(components: tuple[str, ...], folder: Path, namespace: str = "nnrt")
 
 
 def one(manifests: list[Manifest], *kinds: str) -> Manifest:
-    """The only one of these kinds."""
+    """Return the only manifest of these kinds."""
     (found,) = (manifest for manifest in manifests if manifest["kind"] in kinds)
     return found

@@ -1,4 +1,4 @@
-"""Pods behind a service, found and watched."""
+"""Pods behind a Kubernetes service, listed and watched."""
 
 import threading
 from collections.abc import Iterator
@@ -62,7 +62,7 @@ def test_other_services_are_others(server: ApiServer) -> None:
 
 
 def test_only_pods_that_are_ready_and_stay(server: ApiServer) -> None:
-    """One that ends may be said to be ready, where a service publishes addresses that aren't; unknown counts as yes."""
+    """A terminating pod may be reported as ready if the service publishes unready addresses; unknown means ready."""
     server.apply(
         slice_of(
             endpoint("10.1.0.1", ready=False, serving=False),
@@ -112,7 +112,7 @@ def test_a_port_that_there_is_not_is_said(server: ApiServer, port: str) -> None:
 
 
 def test_what_happened_during_a_break_is_told(server: ApiServer) -> None:
-    """The watch goes on from the version that it knew last, and nothing is listed again."""
+    """The watch continues from the last known version, without listing again."""
     server.apply(slice_of(endpoint("10.1.0.1")))
     with watched(NAME) as told:
         told.wait_for("10.1.0.1:50051")
@@ -136,7 +136,7 @@ def test_a_version_that_is_forgotten_is_listed_again(server: ApiServer, refuses:
         server.delete()
         server.apply(slice_of(endpoint("10.1.0.2"), name="another"))
         told.wait_for("10.1.0.2:50051")
-        server.is_silent = True  # What comes now, the watch misses.
+        server.is_silent = True  # The watch misses changes from here on.
         server.delete("another")
         server.apply(slice_of(endpoint("10.1.0.3")))
         server.compact()
@@ -187,7 +187,7 @@ def test_a_server_that_is_gone(server: ApiServer) -> None:
 
 
 def test_close_ends_a_watch(server: ApiServer) -> None:
-    """It waits in the middle of one, on a server that says nothing."""
+    """`close` ends a watch that waits for a silent server."""
     resolver = resolver_for(NAME, Settings())
     resolver.watch(lambda _: None)
     until(lambda: server.watches)
@@ -218,7 +218,7 @@ def test_no_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_a_runtime_has_the_pods_of_a_service(server: ApiServer, start_daemon: StartDaemon) -> None:
-    """What a pool does with them is its own business: they are addresses like any."""
+    """A runtime treats pods like any other addresses."""
     first, second = start_daemon("--name", "first"), start_daemon("--name", "second")
     server.apply(slice_for(first))
     with Runtime(["k8s:///nnrt/nnrt-device:nnrt"]) as runtime:

@@ -1,4 +1,4 @@
-"""A Ray cluster of several nodes, each of processes of its own on this machine."""
+"""Ray cluster of several nodes, as processes on this machine."""
 
 import os
 from collections.abc import Iterator
@@ -6,17 +6,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-# Nodes with one each, besides the head.
+# Number of nodes with one device each, besides the head.
 DEVICES = 2
 _TESTS = Path(__file__).parents[1]
 _STORE_BYTES = 80 << 20
-# In the environment of all that a cluster of this process starts.
+# Environment variable of all processes that this process' cluster starts.
 _MARK = "NNRT_TEST_CLUSTER"
 
 
 @contextmanager
 def cluster_of(devices: int) -> Iterator[Any]:
-    """A cluster whose head has no device, and so many nodes with one each."""
+    """Start a cluster with `devices` nodes of one device each, and a head without a device."""
     import ray
     from ray.cluster_utils import Cluster
 
@@ -50,7 +50,7 @@ def cluster_of(devices: int) -> Iterator[Any]:
 
 
 def add_node(cluster: Any) -> Any:
-    """One more node with a device."""
+    """Add a node with a device."""
     return cluster.add_node(
         num_cpus=1,
         resources={"nnrt_device": 1},
@@ -59,11 +59,11 @@ def add_node(cluster: Any) -> Any:
 
 
 def daemons() -> dict[int, list[str]]:
-    """The daemons that the cluster's actors have started and that still run: their arguments by process."""
+    """Return the arguments of the running daemons that the cluster's actors have started, by process id."""
     mark = f"{_MARK}={os.getpid()}"
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # It has just ended.
+        with suppress(OSError):  # The process has just ended.
             arguments = (folder / "cmdline").read_text().split("\0")
             if "nnrt_device_service" in arguments and mark in (folder / "environ").read_text().split("\0"):
                 found[int(folder.name)] = arguments

@@ -1,4 +1,4 @@
-"""One cluster for all tests of Ray: it takes long to start."""
+"""Fixtures: one cluster for all tests of Ray, because it takes long to start."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +11,7 @@ from on_ray.clusters import DEVICES, cluster_of, daemons
 
 @pytest.fixture(autouse=True)
 def leaves_nothing_behind() -> Iterator[None]:
-    """Fails a test that leaves a daemon behind. (Nodes, and threads of Ray's, are the cluster's.)"""
+    """Fail a test that leaves a daemon behind. Ray's own processes and threads belong to the shared cluster."""
     yield
     until(lambda: not daemons(), daemons)
 

@@ -1,4 +1,4 @@
-"""The programs in docs/guides/ray.md, in a cluster."""
+"""The programs in docs/guides/ray.md, run in a cluster."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_programs(cluster: Any, tmp_path: Path) -> None:
-    """They follow each other in one program, in a folder with a model and images, and print what the page says."""
+    """They run one after another in one process, in a folder with a model and images, and print what the page shows."""
     onnx.save(parser.parse_model(MODELS["model.onnx"]), tmp_path / "model.onnx")
     (tmp_path / "images").mkdir()
     for index in range(4):

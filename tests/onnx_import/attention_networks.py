@@ -1,7 +1,6 @@
-"""Networks that ONNX Runtime's optimizer for transformers has fused. Needs the extra `nnrt[torch]`.
+"""Networks fused by ONNX Runtime's optimizer for transformers. Needs the extra `nnrt[torch]`.
 
-`python tests/onnx_import/attention_networks.py` writes them to attention_exports/, where those find them who have no
-torch.
+`python tests/onnx_import/attention_networks.py` writes them to attention_exports/, so that tests need no torch.
 """
 
 import math
@@ -17,7 +16,7 @@ from torch.nn import functional
 
 EXPORTS = Path(__file__).with_name("attention_exports")
 WIDTH, HEADS = 16, 4
-# By the name of the file, what the optimizer is asked for.
+# The optimizer's options for each file.
 WANTED = {
     "attention": {"attention_mask_format": AttentionMaskFormat.AttentionMask},
     "attention_with_lengths": {"attention_mask_format": AttentionMaskFormat.MaskIndexEnd},
@@ -26,7 +25,7 @@ WANTED = {
 
 
 class Layer(nn.Module):
-    """Attention and two dense layers, each added to what it reads."""
+    """Transformer layer: attention and a two-layer MLP, each with a residual connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +45,7 @@ class Layer(nn.Module):
 
 
 class Bert(nn.Module):
-    """An encoder with the parts and the order of BERT."""
+    """Encoder with BERT's structure."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""ONNX models of which a device runs a part only: NNRt has no Acos, NonMaxSuppression, Loop and the like."""
+"""ONNX models of which a device runs only a part: NNRt has no Acos, NonMaxSuppression, Loop and the like."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ def convolved(graph: Graph, x: str, channels: int = 4) -> str:
 
 
 def strange(graph: Graph, x: str) -> str:
-    """acos of what is between -1/2 and 1/2, where it doesn't enlarge errors."""
+    """Add acos of numbers between -1/2 and 1/2, where it doesn't amplify errors."""
     bounded = graph.op("Mul", graph.op("Tanh", x), graph.constant(np.array(0.5, np.float32)))
     return str(graph.op("Acos", bounded))
 
@@ -42,7 +42,10 @@ def unsupported_at_the_end() -> onnx.ModelProto:
 
 
 def diamond() -> onnx.ModelProto:
-    """Both parts on the device meet again behind the one in the client, and the first gives an output as well."""
+    """Build a model with parts on the device before and after a part in the client.
+
+    The last part reads results of the other two, and the first part's result is also an output.
+    """
     graph = Graph()
     first = convolved(graph, graph.input("x", ["n", 4, 16, 16]))
     second = convolved(graph, graph.op("Add", strange(graph, first), first))
@@ -51,7 +54,7 @@ def diamond() -> onnx.ModelProto:
 
 
 def excitation() -> onnx.ModelProto:
-    """What the first part gives the last one is large, and what the client sees of it small."""
+    """Build a model whose parts exchange large tensors on the device, of which the client needs only small ones."""
     graph = Graph()
     first = convolved(graph, graph.input("x", ["n", 4, 32, 32]))
     strength = strange(graph, graph.op("GlobalAveragePool", first))
@@ -59,14 +62,14 @@ def excitation() -> onnx.ModelProto:
 
 
 def two_towers() -> onnx.ModelProto:
-    """They are independent of each other, and each is cut."""
+    """Build a model with two independent branches that are both split."""
     graph = Graph()
     towers = [convolved(graph, strange(graph, convolved(graph, graph.input(name, ["n", 4, 8, 8])))) for name in "xz"]
     return graph.model(graph.op("Sub", *towers), towers[0])
 
 
 def detector() -> onnx.ModelProto:
-    """Boxes and scores from a convolution, then what is left of them: how many that is nobody knows before."""
+    """Build a detector with NonMaxSuppression, whose number of results depends on the numbers."""
     graph = Graph()
     features = graph.op("Relu", convolved(graph, graph.input("x", [1, 4, 8, 8])))
     flat = graph.op("Reshape", features, graph.constant(np.array([1, 4, 64], np.int64)))
@@ -79,7 +82,10 @@ def detector() -> onnx.ModelProto:
 
 
 def loop_in_the_middle() -> onnx.ModelProto:
-    """y = first + scale own tanh(y) so many times; the scale is the graph's, `own` the loop's."""
+    """Build y = first + scale * own * tanh(y), repeated in a Loop.
+
+    `scale` is a constant of the graph, `own` one of the loop's body.
+    """
     graph = Graph()
     first = convolved(graph, graph.input("x", ["n", 4, 8, 8]))
     times = graph.input("times", [], np.int64)
@@ -109,7 +115,7 @@ def loop_in_the_middle() -> onnx.ModelProto:
 
 
 def branch() -> onnx.ModelProto:
-    """Which branch is taken depends on the numbers; both read a value of the device's."""
+    """Build a model with an If that depends on the numbers; both branches read a result of the device."""
     graph = Graph()
     first = convolved(graph, graph.input("x", [2, 4, 8, 8]))
     mean = graph.op("ReduceMean", first, keepdims=0)
@@ -123,7 +129,7 @@ def branch() -> onnx.ModelProto:
 
 
 def data_dependent() -> onnx.ModelProto:
-    """How many rows the last part gets depends on the numbers; there may be none."""
+    """Build a model whose number of rows in the last part depends on the numbers, and may be 0."""
     graph = Graph()
     rows = graph.op("MatMul", graph.input("x", ["n", 8]), graph.constant(weights(8, 8)))
     largest = graph.op("ReduceMax", rows, graph.constant(np.array([1], np.int64)), keepdims=0)
@@ -133,7 +139,7 @@ def data_dependent() -> onnx.ModelProto:
 
 
 def of_another_domain() -> onnx.ModelProto:
-    """Only ONNX Runtime knows what comes of its Inverse."""
+    """Build a model with Inverse, whose shape only ONNX Runtime can infer."""
     graph = Graph()
     x = graph.op("MatMul", graph.input("x", ["n", 3, 3]), graph.constant(weights(3, 3)))
     regular = graph.op("Add", x, graph.constant(np.eye(3, dtype=np.float32) * 9))
@@ -144,7 +150,7 @@ def of_another_domain() -> onnx.ModelProto:
 
 
 def sequence() -> onnx.ModelProto:
-    """Not all that goes from part to part is a tensor; some outputs are inputs and constants."""
+    """Build a model whose parts exchange a sequence, with an input and a constant among its outputs."""
     graph = Graph()
     x = graph.input("x", ["n", 4, 8, 8])
     pieces = graph.op("SplitToSequence", x, graph.constant(np.array(2, np.int64)), axis=1)

@@ -1,7 +1,7 @@
-"""Networks of which ONNX Runtime fuses nodes, exported from torch, and quantized by ONNX Runtime's tools.
+"""Networks whose nodes ONNX Runtime fuses, exported from torch, and quantized by ONNX Runtime's tools.
 
-`python tests/onnx_import/fusion_networks.py FOLDER --large` writes them as large as such networks are; without --large,
-as the tests have them in fusion_exports/. Needs the extra `nnrt[torch]`.
+`python tests/onnx_import/fusion_networks.py FOLDER --large` writes them in realistic sizes; without arguments, it
+writes the tests' small ones to fusion_exports/. Needs the extra `nnrt[torch]`.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from torch.nn import functional
 FOLDER = Path(__file__).with_name("fusion_exports")
 OPSET = 17
 VOCABULARY = 100
-# Activations and weights of a statically quantized network.
+# Types of activations and weights in statically quantized networks.
 KINDS = {
     "u8s8": (QuantType.QUInt8, QuantType.QInt8),
     "s8s8": (QuantType.QInt8, QuantType.QInt8),
@@ -41,7 +41,7 @@ Activation = type[nn.Module] | None
 
 
 def block(inputs: int, outputs: int, kernel: int, stride: int, activation: Activation, groups: int = 1) -> nn.Module:
-    """A convolution, normalized, and its activation."""
+    """Build a convolution with batch normalization and activation."""
     conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False)
     return nn.Sequential(conv, nn.BatchNorm2d(outputs), *([activation()] if activation else []))
 
@@ -51,7 +51,7 @@ def classifier(channels: int, classes: int = 10) -> nn.Module:
 
 
 class Residual(nn.Module):
-    """Two convolutions beside a shortcut, as ResNet-18 has them."""
+    """Residual block of ResNet-18: two convolutions and a shortcut."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Residual(nn.Module):
 
 
 class Excited(nn.Module):
-    """Channels weighted by what is in the whole image (squeeze and excitation)."""
+    """Squeeze and excitation: channel weights from the channels' means."""
 
     def __init__(self, channels: int, activation: type[nn.Module], gate: type[nn.Module]) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class Excited(nn.Module):
 
 
 class Inverted(nn.Module):
-    """A block of MobileNetV3 (HardSwish and HardSigmoid) or of EfficientNet (SiLU and Sigmoid)."""
+    """Inverted residual of MobileNetV3 (HardSwish and HardSigmoid) or EfficientNet (SiLU and Sigmoid)."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, activation: type[nn.Module]) -> None:
         super().__init__()
@@ -113,7 +113,11 @@ def mobile_network(width: int, activation: type[nn.Module]) -> nn.Module:
 
 
 class Attention(nn.Module):
-    """Queries, keys and values of one matrix, and torch's own function, or of three, written out."""
+    """Multi-head attention, in one of two forms.
+
+    With `is_one`, it has one matrix for q, k and v, and uses torch's own function; otherwise it has three matrices and
+    explicit products.
+    """
 
     def __init__(self, width: int, heads: int, is_one: bool) -> None:
         super().__init__()
@@ -135,7 +139,7 @@ class Attention(nn.Module):
 
 
 class Layer(nn.Module):
-    """A layer of a transformer, normalized in front (ViT, GPT) or behind (BERT)."""
+    """Transformer layer, normalized before (ViT, GPT) or after (BERT) each part."""
 
     def __init__(self, width: int, heads: int, is_one: bool, is_first: bool, approximate: str) -> None:
         super().__init__()
@@ -156,7 +160,7 @@ class Layer(nn.Module):
 
 
 class Bert(nn.Module):
-    """An encoder of texts, some of whose tokens are masked."""
+    """Text encoder with a mask."""
 
     def __init__(self, width: int, heads: int, layers: int, length: int) -> None:
         super().__init__()
@@ -173,7 +177,7 @@ class Bert(nn.Module):
 
 
 class Gpt(nn.Module):
-    """A decoder of texts, with GELU by tanh."""
+    """Text decoder with tanh GELU."""
 
     def __init__(self, width: int, heads: int, layers: int, length: int) -> None:
         super().__init__()
@@ -190,7 +194,7 @@ class Gpt(nn.Module):
 
 
 class Vit(nn.Module):
-    """A transformer of the patches of an image."""
+    """Vision transformer."""
 
     def __init__(self, width: int, heads: int, layers: int, size: int, patch: int) -> None:
         super().__init__()
@@ -207,7 +211,7 @@ class Vit(nn.Module):
 
 
 class UNet(nn.Module):
-    """An image down to an eighth and up again, with what it was on the way."""
+    """U-Net: three downsampling and three upsampling stages with skip connections."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -234,7 +238,7 @@ class UNet(nn.Module):
 
 
 class TextDetector(nn.Module):
-    """Where in an image text is: features of four scales, each brought to the finest by the nearest pixel."""
+    """Text detector: feature maps of four scales, upsampled by nearest neighbour and merged."""
 
     def __init__(self, width: int, inner: int) -> None:
         super().__init__()
@@ -266,7 +270,7 @@ class TextDetector(nn.Module):
 
 @dataclass(frozen=True)
 class Network:
-    """A network, what it is exported with, and how it is quantized: of KINDS, or dynamically."""
+    """Network with example inputs and its quantizations: keys of KINDS, or "dynamic"."""
 
     module: nn.Module
     given: tuple[Tensor, ...]
@@ -300,7 +304,7 @@ def networks(is_large: bool) -> Iterator[tuple[str, Network]]:
 
 
 class Examples(CalibrationDataReader):
-    """Random images, by which ranges are found."""
+    """Random images as calibration data."""
 
     def __init__(self, network: Network) -> None:
         shapes = {name: tuple(given.shape) for name, given in zip(network.inputs, network.given, strict=True)}
@@ -314,10 +318,10 @@ class Examples(CalibrationDataReader):
 
 
 def export(network: Network, path: Path, *, is_dynamo: bool) -> None:
-    """Write a network as ONNX, by one of torch's exporters."""
+    """Write a network as ONNX with one of torch's exporters."""
     how: dict[str, Any] = {"input_names": list(network.inputs), "output_names": ["y"]}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # What torch does with itself is not ours.
+        warnings.simplefilter("ignore")  # torch's own warnings.
         if is_dynamo:
             how |= {"dynamo": True, "external_data": False, "verbose": False}
             how["dynamic_shapes"] = [network.free] if network.free else None
@@ -329,7 +333,7 @@ def export(network: Network, path: Path, *, is_dynamo: bool) -> None:
 
 
 def without_origins(path: Path) -> None:
-    """Remove what the exporters note about themselves."""
+    """Remove the metadata that exporters add."""
     proto = onnx.load(path)
     every: list[Any] = [proto, proto.graph, *proto.graph.node, *proto.graph.input, *proto.graph.output]
     for noted in every:
@@ -361,7 +365,7 @@ def quantize(network: Network, path: Path, made: Path, kind: str) -> None:
 
 
 def write_exports(folder: Path, is_large: bool) -> None:
-    """Write each network by both exporters, and what is quantized of that by TorchScript."""
+    """Write each network by both exporters, and the quantized forms of the TorchScript export."""
     folder.mkdir(exist_ok=True)
     for name, network in networks(is_large):
         export(network, folder / f"{name}-dynamo.onnx", is_dynamo=True)

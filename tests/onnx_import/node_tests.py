@@ -1,7 +1,7 @@
-"""ONNX's own node tests: imported, and run on the reference backend and on that of ONNX Runtime.
+"""ONNX's own node tests: imported, and run on the reference and the ONNX Runtime backend.
 
-`python tests/onnx_import/node_tests.py` (with tests/ in PYTHONPATH) writes node_tests.json: what passes, and of all
-others why they don't.
+`python tests/onnx_import/node_tests.py` (with tests/ in PYTHONPATH) writes node_tests.json: the tests that pass, and
+the reasons why the others don't.
 """
 
 import json
@@ -38,7 +38,7 @@ class NodeTest:
 
 def collected() -> Iterator[NodeTest]:
     with warnings.catch_warnings():
-        # What onnx's own test cases do to numpy is not ours.
+        # Warnings of onnx's own test cases.
         warnings.simplefilter("ignore")
         from onnx.backend.test.loader import load_model_tests
 
@@ -50,7 +50,7 @@ def collected() -> Iterator[NodeTest]:
 
 
 def outcomes_of(tests: Iterable[NodeTest]) -> tuple[Outcomes, Outcomes]:
-    """By name, on the reference backend, and of what passes there on ONNX Runtime."""
+    """Return the outcomes by name on the reference backend, and of those that pass there on ONNX Runtime."""
     kept = {test.name: test for test in tests}
     reference = {name: outcome(test, REFERENCE) for name, test in kept.items()}
     backend = load_backend("onnxruntime", {"threads": "1"})
@@ -62,12 +62,12 @@ def outcomes_of(tests: Iterable[NodeTest]) -> tuple[Outcomes, Outcomes]:
 
 
 def outcome(test: NodeTest, backend: Backend) -> str:
-    """PASSED or FROZEN, or why not."""
+    """Return PASSED, FROZEN, or the reason why the test doesn't pass."""
     try:
         return _run(test, test.model, backend) or PASSED
     except NnrtError:
         pass
-    # Models have axes and shapes as constants; these tests have them as inputs.
+    # Real models have constant axes and shapes, but these tests have them as inputs.
     try:
         return _run(test, _frozen(test), backend) or FROZEN
     except NnrtError as error:
@@ -75,7 +75,7 @@ def outcome(test: NodeTest, backend: Backend) -> str:
 
 
 def _run(test: NodeTest, model: onnx.ModelProto, backend: Backend) -> str:
-    """The difference between the outputs and those that ONNX gives."""
+    """Return how the outputs differ from ONNX's, or an empty string."""
     imported = from_onnx(model.SerializeToString())
     for inputs, outputs in test.data_sets:
         names = [info.name for info in test.model.graph.input]
@@ -89,7 +89,7 @@ def _run(test: NodeTest, model: onnx.ModelProto, backend: Backend) -> str:
 
 
 def _steps(got: AnyArray, wanted: AnyArray) -> float:
-    """By how many of the smallest differences that the data type has at that place."""
+    """Return the largest difference in units in the last place of the data type."""
     if got.dtype.kind != "f":
         return float(np.abs(got.astype("f8") - wanted.astype("f8")).max())
     return float((np.abs(got.astype("f8") - wanted.astype("f8")) / np.spacing(np.abs(wanted)).astype("f8")).max())
@@ -110,12 +110,12 @@ def array(value: Any) -> AnyArray:
 
 
 def _reason(error: NnrtError) -> str:
-    """The last thing that can't be imported, without the names around it."""
+    """Return the last problem of an import error, without names of nodes and models."""
     return re.sub(r"^.*? node '[^']*'(\.\.\.)?: |^.*? node: |^the ONNX model: ", "", str(error).split("\n")[-1].strip())
 
 
 def document(outcomes: Outcomes, on_onnxruntime: Outcomes) -> dict[str, Any]:
-    """The summary of the outcomes that is kept."""
+    """Return the summary of the outcomes that is written to the file."""
     not_there: dict[str, list[str]] = {}
     for name, said in sorted(on_onnxruntime.items()):
         if said not in (PASSED, FROZEN):

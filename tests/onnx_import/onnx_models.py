@@ -1,4 +1,4 @@
-"""ONNX models for tests and benchmarks, and what runs them: ONNX Runtime as they are, a backend as imported."""
+"""ONNX models for tests and benchmarks, run in ONNX Runtime, or imported on a backend."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,15 +20,15 @@ Shape = Sequence[int | str | None]
 
 IR_VERSION = 10
 OPSET = 21
-# Networks that onnx brings along.
+# Networks in the package onnx.
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
-# Nobody looks at hidden layers of 4096; with fewer numbers a network of 500 MiB has 100.
+# Hidden layers of 4096 are narrowed: this shrinks a network from 500 to 100 MiB.
 WIDE, NARROW = 4096, 256
 REFERENCE: Backend = ReferenceBackend()
 
 
 class Graph:
-    """An ONNX graph under construction; names are given to whatever has none."""
+    """ONNX graph under construction, which generates missing names."""
 
     def __init__(self, opset: int = OPSET) -> None:
         self.opset = opset
@@ -59,9 +59,9 @@ class Graph:
 
 
 def with_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The network with random weights, up to its softmax.
+    """Return the network with random weights, without its softmax.
 
-    onnx's own weights are all the same, so that nothing could be told from the result.
+    onnx's own weights are all equal, so that the results would show no error.
     """
     rng = np.random.default_rng(1)
     shapes = {tensor.name: numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
@@ -88,7 +88,7 @@ def element_type(dtype: Any) -> int:
 
 
 def run_imported(model: Model, feeds: Mapping[str, AnyArray], backend: Backend = REFERENCE) -> list[AnyArray]:
-    """The outputs of an imported model on a backend, in this process."""
+    """Run an imported model on a backend in this process, and return the outputs."""
     prepared = backend.prepare(parts_of(model).graph, ModelConfig(), lambda _: None)
     try:
         return [np.asarray(y) for y in prepared.run([feeds[x.desc.name] for x in model.inputs], Cancellation())]
@@ -96,7 +96,7 @@ def run_imported(model: Model, feeds: Mapping[str, AnyArray], backend: Backend =
         prepared.close()
 
 
-# Of operators that multiply bytes: their activations with the zero point of these, and each weight with its own.
+# Operands of operators that multiply bytes: activations and their zero point, and each weight with its zero point.
 _MULTIPLY_BYTES = {
     "ConvInteger": ((0, 2), ((1, 3),)),
     "DynamicQuantizeLSTM": ((), ((1, 9), (2, 11))),
@@ -111,10 +111,10 @@ _MULTIPLY_BYTES = {
 
 
 def with_exact_products(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with UINT8 weights that stand for the same numbers as its INT8 ones.
+    """Return the model with its INT8 weights converted to UINT8 weights for the same numbers.
 
-    On processors without VNNI, ONNX Runtime adds products of UINT8 and INT8 in 16 bits, which saturate. For those of
-    UINT8 and UINT8 it adds in 32 on each.
+    On processors without VNNI, ONNX Runtime adds products of UINT8 and INT8 in 16 bits, which saturate. It adds
+    products of UINT8 and UINT8 in 32 bits everywhere.
     """
     model = onnx.ModelProto.FromString(model.SerializeToString())
     graph = model.graph
@@ -152,7 +152,7 @@ def with_exact_products(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def run_onnxruntime(model: onnx.ModelProto, feeds: Mapping[str, AnyArray]) -> list[AnyArray]:
-    """The outputs of an ONNX model in ONNX Runtime, computed as it is written, on any processor the same."""
+    """Run an ONNX model in ONNX Runtime without optimizations, with the same result on every processor."""
     model = with_exact_products(model)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4

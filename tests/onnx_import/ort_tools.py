@@ -1,4 +1,4 @@
-"""What ONNX Runtime's own tools make of an ONNX model: quantized, and optimized."""
+"""ONNX models quantized or optimized by ONNX Runtime's own tools."""
 
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ LEVELS = {
 
 
 class Reader(CalibrationDataReader):  # type: ignore[misc]
-    """Numbers to calibrate with."""
+    """Calibration data."""
 
     def __init__(self, *feeds: Mapping[str, AnyArray]) -> None:
         self._feeds = iter(feeds)
@@ -76,14 +76,14 @@ def dynamically_quantized(
             weight_type=weights,
             per_channel=per_channel,
             reduce_range=reduce_range,
-            # What onnx knows no type of, behind ONNX Runtime's own operators.
+            # Type of the values after ONNX Runtime's own operators, which onnx can't infer.
             extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
         )
         return onnx.load(target)
 
 
 def optimized(proto: onnx.ModelProto, level: str, *, without: Sequence[str] = ()) -> onnx.ModelProto:
-    """Return the model as ONNX Runtime saves it when it has optimized it, without the optimizers that are named."""
+    """Return the model as ONNX Runtime saves it after its optimizations, without the optimizers in `without`."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "optimized.onnx"
         options = onnxruntime.SessionOptions()
@@ -97,10 +97,10 @@ def optimized(proto: onnx.ModelProto, level: str, *, without: Sequence[str] = ()
 
 
 def named(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy in which every node has a name, and every value a type: the quantizer asks for them."""
+    """Return a copy with names for all nodes and types for all values, which the quantizer needs."""
     known = onnx.ModelProto()
     known.CopyFrom(proto)
-    # The optimizer for transformers does not say that it adds operators.
+    # The optimizer for transformers doesn't declare the domain of its operators.
     if MICROSOFT not in {entry.domain for entry in known.opset_import}:
         known.opset_import.append(onnx.helper.make_opsetid(MICROSOFT, 1))
     copy = onnx.shape_inference.infer_shapes(known)

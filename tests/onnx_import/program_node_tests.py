@@ -1,7 +1,7 @@
-"""ONNX's own node tests as programs: the files as they are, on the backend of ONNX Runtime.
+"""ONNX's own node tests as programs: the unchanged files on the ONNX Runtime backend.
 
 `python tests/onnx_import/program_node_tests.py` (with tests/ in PYTHONPATH) writes program_node_tests.json: how many
-pass, and of all others why they don't.
+tests pass, and the reasons why the others don't.
 """
 
 import json
@@ -29,7 +29,7 @@ Outcomes = Mapping[str, str]
 
 
 def program_outcomes(tests: Iterable[NodeTest]) -> Outcomes:
-    """By name: PASSED, or why not."""
+    """Return PASSED, or the reason why a test doesn't pass, by name."""
     backend = load_backend("onnxruntime", {"threads": "1"})
     try:
         return {test.name: _outcome(test, backend) for test in tests}
@@ -62,7 +62,7 @@ def _run(test: NodeTest, backend: Backend) -> list[list[Any]]:
 
 
 def _in_process(test: NodeTest) -> list[list[Any]] | None:
-    """What ONNX Runtime gives by itself; None where it gives an error."""
+    """Return ONNX Runtime's own outputs, or None if it raises an error."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
@@ -74,7 +74,7 @@ def _in_process(test: NodeTest) -> list[list[Any]] | None:
         return [
             list(session.run(None, dict(zip(names, map(array, inputs), strict=True)))) for inputs, _ in test.data_sets
         ]
-    except Exception:  # Of many kinds, none of which is NNRt's.
+    except Exception:  # Of many types, none of which is NNRt's.
         return None
 
 
@@ -88,12 +88,12 @@ def _same(test: NodeTest, got: list[list[Any]], wanted: list[list[Any]]) -> bool
 
 
 def _reason(error: NnrtError) -> str:
-    """The error, without the names in it."""
+    """Return the error's text without names of nodes and values."""
     return re.sub(r"^(the ONNX model: )?(\w+ (node )?'[^']*': )?", "", str(error))
 
 
 def document(outcomes: Outcomes) -> dict[str, Any]:
-    """The summary of the outcomes that is kept."""
+    """Return the summary of the outcomes that is written to the file."""
     others: dict[str, list[str]] = {}
     for name, said in sorted(outcomes.items()):
         if said != PASSED:

@@ -1,4 +1,4 @@
-"""A sample of each form of each ONNX operator that is imported: what it is given, and what of it is constant."""
+"""Samples of every form of each imported ONNX operator: operands, and which of them are constant."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +10,11 @@ from onnx_models import AnyArray
 
 @dataclass(frozen=True)
 class Sample:
-    """One node. `given` are inputs, or constants where `constant` has their position, None for those left out."""
+    """Sample of one node.
+
+    `given` are its operands, None for omitted ones. `constant` has the positions of constant operands; the others are
+    inputs.
+    """
 
     op_type: str
     opset: int
@@ -18,7 +22,7 @@ class Sample:
     constant: frozenset[int] = frozenset()
     attributes: dict[str, Any] = field(default_factory=dict)
     outputs: int = 1
-    # ONNX Runtime does not have every form; onnx's reference evaluator has them.
+    # True if ONNX Runtime lacks this form; onnx's reference evaluator is the oracle then.
     by_reference: bool = False
     domain: str = ""
     atol: float = 1e-5
@@ -266,7 +270,7 @@ SAMPLES = [
     _sample("MatMulInteger", 10, *_MATRICES, np.uint8(9), constant=(2,)),
     _sample("ConvInteger", 10, *_IMAGES, np.uint8(3), constant=(2,)),
     _sample("ConvInteger", 10, *_IMAGES, np.uint8(3), constant=(1, 2)),
-    # Of so many channels that FLOAT32 does not hold the sums.
+    # With so many channels that FLOAT32 can't represent the sums.
     _sample(
         "ConvInteger",
         10,
@@ -294,7 +298,7 @@ SAMPLES = [
         *_QUANT,
         constant=(1, 2, 3, 4, 5, 6, 7),
     ),
-    # Of one dimension, with a scale for each output channel.
+    # One-dimensional, with a scale per output channel.
     _sample(
         "QLinearConv",
         10,
@@ -310,8 +314,8 @@ SAMPLES = [
     ),
 ]
 
-# Of inputs whose sizes only a run knows.
-# Sizes and factors of Resize, those with the operands that are constants, and how it resizes.
+# ---- samples whose shapes are known only at run time
+# Sizes (then scales) of Resize, the positions of its constant operands, and its attributes.
 _SIZES: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((1, 4, 9, 7), (), {"mode": "linear", "coordinate_transformation_mode": "align_corners"}),
     ((1, 4, 2, 1), (), {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"}),

@@ -1,4 +1,4 @@
-"""Samples of the operators that ONNX Runtime adds to ONNX's, family by family."""
+"""Samples of ONNX Runtime's own operators, family by family."""
 
 from typing import Any
 
@@ -158,7 +158,7 @@ _LSTM = [
         *(part[:count] for part in scales),
         constant=(1, 2, 3, 8, 9, 10, 11),
         outputs=3,
-        # ONNX Runtime multiplies by numbers that it has rounded to 8 bits.
+        # ONNX Runtime rounds the inputs to 8 bits.
         atol=0.03,
         hidden_size=3,
         direction=direction,
@@ -350,9 +350,9 @@ FUSED = [
     *_ATTENTION,
 ]
 
-# Of texts, of which only a run knows how many and how long they are.
+# Samples with texts, whose number and lengths are known only at run time.
 OF_TEXTS = [*_DYNAMIC[:4], *_NORMALIZED[:4], *_EMBEDDED, *_ATTENTION, *_TURNED, *_FEW_BITS]
 
 
-# By the rank of an operand, the dimensions that count texts and their steps.
+# Dimensions of an operand for the number of texts and for their length, by its rank.
 TEXTS_AND_STEPS = {1: (0, None), 2: (0, 1), 3: (0, 1), 4: (0, 2), 5: (1, 3)}

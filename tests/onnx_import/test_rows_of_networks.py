@@ -1,4 +1,4 @@
-"""Exported networks whose rows stay apart: what a joined run gives is what each gets alone."""
+"""Exported networks with independent rows: a batched run gives each run its own result."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from nnrt_hdi.ops.rows_apart import require_rows_apart
 
 pytestmark = pytest.mark.table
 
-# Why they mix their rows, or have none to join, under either exporter.
+# Reasons why rows depend on each other or can't be batched, with both exporters.
 MIXED = {
     "detector": "GATHER|TOPK|k depends on how many rows there are",
     "gru": r"tensor 1 'state': FLOAT32\[2, \?, 8\] has no open dimension 0",

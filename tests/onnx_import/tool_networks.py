@@ -1,4 +1,4 @@
-"""Small float networks of the kinds that ONNX Runtime's quantizer and optimizer treat differently, and their inputs."""
+"""Small float networks, with inputs, that ONNX Runtime's quantizer and optimizer treat differently."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,13 +9,13 @@ from onnx_models import AnyArray, Graph
 
 Network = tuple[onnx.ModelProto, Mapping[str, AnyArray]]
 
-# An operator set that the quantizer takes as it is.
+# Opset that the quantizer doesn't convert.
 _OPSET = 17
 _WIDTH, _HEADS, _HIDDEN = 32, 4, 64
 
 
 class Weighted(Graph):
-    """A graph with random weights."""
+    """Graph under construction with random weights."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(_OPSET)
@@ -51,7 +51,7 @@ class Weighted(Graph):
 
 
 def cnn() -> Network:
-    """Images of any number: a residual block, branches of every activation, squeeze and excitation, upsampling."""
+    """Build a network for images: residual block, branches with all activations, squeeze and excitation, upsampling."""
     g = Weighted(1)
     first = g.op("Relu", g.scaled_by_channel(g.conv(g.input("image", ["n", 3, 16, 16]), 3, 8), 8))
     x = g.op("MaxPool", first, kernel_shape=[2, 2], strides=[2, 2])
@@ -80,7 +80,7 @@ def cnn() -> Network:
 
 
 def encoder() -> Network:
-    """Texts of any number and length, with a mask: two layers of attention, as exporters write them."""
+    """Build a text encoder with a mask: two attention layers as exporters write them."""
     g = Weighted(2)
     ids, mask = (g.input(name, ["batch", "steps"], np.int64) for name in ("ids", "mask"))
     shape = g.op("Shape", ids)
@@ -112,7 +112,7 @@ def encoder() -> Network:
 
 
 def decoder() -> Network:
-    """Vectors of any number and length: root mean squares, and the GELU of GPT-2 and of CLIP written out."""
+    """Build a network for vectors with root mean square norms, and the GELUs of GPT-2 and CLIP as separate nodes."""
     g = Weighted(3)
     x = g.input("x", ["batch", "steps", _WIDTH])
 
@@ -133,7 +133,7 @@ def decoder() -> Network:
 
 
 def lstm() -> Network:
-    """Series of any number and length, read in both directions."""
+    """Build a bidirectional LSTM for series of any number and length."""
     g = Weighted(4)
     x = g.input("x", ["steps", "batch", 6])
     parts = g.random(2, 32, 6, spread=0.5), g.random(2, 32, 8, spread=0.5), g.random(2, 64, spread=0.5)

@@ -1,6 +1,6 @@
-"""Networks exported from torch, with both of its exporters. Needs the extra `nnrt[torch]`.
+"""Networks exported by both of torch's exporters. Needs the extra `nnrt[torch]`.
 
-`python tests/onnx_import/torch_networks.py` writes them to torch_exports/, where those find them who have no torch.
+`python tests/onnx_import/torch_networks.py` writes them to torch_exports/, so that tests need no torch.
 """
 
 import importlib
@@ -17,12 +17,12 @@ from torch.nn import functional
 
 EXPORTS = Path(__file__).with_name("torch_exports")
 EXPORTERS = ("torchscript", "dynamo")
-# Of the exporter by TorchScript; the other has one of its own.
+# Opset of the TorchScript exporter; the dynamo exporter uses its own default.
 OPSET = 17
 
 
 class Encoder(nn.Module):
-    """Texts of any length as vectors."""
+    """Transformer encoder for texts of any length."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Encoder(nn.Module):
 
 
 class Lstm(nn.Module):
-    """Two layers in both directions, whose first states have the size of the batch."""
+    """Bidirectional LSTM of two layers, whose initial states have the batch's size."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Lstm(nn.Module):
 
 
 class FakeQuantize(nn.Module):
-    """An activation after quantization to UINT8 and back."""
+    """Quantization to UINT8 and dequantization of an activation."""
 
     def __init__(self, scale: float, zero_point: int) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class FakeQuantize(nn.Module):
 
 
 class QuantizedConv(nn.Conv2d):
-    """A convolution with weights of INT8, each output channel with a scale of its own."""
+    """Convolution with INT8 weights and a scale per output channel."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__(inputs, outputs, 3, stride, 1)
@@ -98,7 +98,7 @@ def quantized_cnn() -> nn.Module:
 
 
 class Detector(nn.Module):
-    """The best boxes in images of any size: feature maps of three scales, and a box for each of their cells."""
+    """Detector for images of any size: feature maps of three scales, a box per cell, and the best boxes."""
 
     STRIDES = (8, 16, 32)
 
@@ -144,7 +144,7 @@ def _block(inputs: int, outputs: int) -> nn.Module:
 
 
 class TextEncoder(nn.Module):
-    """Texts with a mask of what counts as vectors, as BERT makes them: their places are a part of a table."""
+    """Text encoder like BERT, with a mask; its position embeddings are sliced to the length of the text."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -168,7 +168,7 @@ class TextEncoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The next tokens of texts, with a cache of what came before: each token sees a triangle of the others."""
+    """Text decoder with a causal mask and a cache of earlier keys and values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -189,12 +189,12 @@ class Decoder(nn.Module):
 
 
 def _heads(x: Tensor) -> Tensor:
-    """Vectors of 16 as 4 of 4: [batch, heads, length, 4]."""
+    """Split vectors of 16 into 4 heads of 4: [batch, heads, length, 4]."""
     return x.view(x.shape[0], x.shape[1], 4, 4).transpose(1, 2)
 
 
 class Unet(nn.Module):
-    """A mask for images of any size: what was halved is doubled again, and padded to the size that it had."""
+    """U-Net for images of any size: upsampled maps are padded to the sizes of the saved ones."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -220,7 +220,7 @@ def _conv(inputs: int, outputs: int) -> nn.Module:
 
 
 class Segmenter(nn.Module):
-    """Classes of pixels of images of any size: maps of three scales, each resized to the size of the next."""
+    """Segmentation network for images of any size: three scales, each resized to the size of the next."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -242,7 +242,7 @@ class Segmenter(nn.Module):
 
 
 class Gru(nn.Module):
-    """Speech of so many frames as characters, and the state for what follows."""
+    """Speech recognizer of a fixed number of frames, which returns its state."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -258,7 +258,7 @@ class Gru(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """Images as patches behind a token that becomes the class."""
+    """Vision transformer with a class token before the patches."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -275,7 +275,7 @@ class VisionTransformer(nn.Module):
 
 
 class SpeechActivity(nn.Module):
-    """How likely a stretch of sound is speech, and the state for what follows; each sampling rate has its own front."""
+    """Voice activity detector with a state, and a different first layer for each sampling rate."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -301,15 +301,16 @@ class SpeechActivity(nn.Module):
 
     @torch.jit.unused
     def _of_branch(self, x: Tensor, rate: Tensor) -> Tensor:
-        """For torch.export, which knows no other branches; TorchScript doesn't know these."""
+        """Choose the layer with torch.cond, which torch.export needs and TorchScript doesn't support."""
         return torch.cond(rate == 16000, self._of_high, self._of_low, (x,))
 
 
 @dataclass(frozen=True)
 class Network:
-    """A network with what it is traced with, by name; `free` names the dimensions of inputs that may be any.
+    """Network with its example inputs by name; `free` names the dynamic dimensions.
 
-    Those of `traced` stay what they were where TorchScript traces the network; one that branches it compiles instead.
+    The TorchScript exporter keeps the dimensions in `traced` fixed. It compiles a network with `branches` instead of
+    tracing it.
     """
 
     module: nn.Module
@@ -321,7 +322,7 @@ class Network:
 
 
 def networks() -> dict[str, Network]:
-    """By name; the same at each call."""
+    """Return the networks by name, the same at each call."""
     importlib.import_module("torch.ao.quantization.fx._decomposed")  # It registers quantized_decomposed.
     torch.manual_seed(3)
     batch, text, size = {0: "batch"}, {0: "batch", 1: "length"}, {0: "batch", 2: "height", 3: "width"}
@@ -367,12 +368,12 @@ def networks() -> dict[str, Network]:
 
 
 def export(network: Network, exporter: str, path: Path) -> None:
-    """Write a network as ONNX, without what the exporters note about its origin."""
+    """Write a network as ONNX, without the exporter's metadata."""
     names = {"input_names": list(network.given), "output_names": network.outputs}
     given = tuple(network.given.values())
     torch.backends.mha.set_fastpath_enabled(False)  # Exporters don't know the fused operator.
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # What torch does with itself is not ours.
+        warnings.simplefilter("ignore")  # torch's own warnings.
         module = network.module.eval()
         if exporter == "dynamo":
             free = tuple(network.free.get(name, {}) for name in network.given)
@@ -395,7 +396,7 @@ def export(network: Network, exporter: str, path: Path) -> None:
 
 
 def write_exports(folder: Path) -> None:
-    """Write each network by each exporter."""
+    """Write each network with each exporter."""
     for name, network in networks().items():
         for exporter in EXPORTERS:
             export(network, exporter, folder / f"{name}-{exporter}.onnx")

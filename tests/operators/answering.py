@@ -1,4 +1,4 @@
-"""The answer of a case, by the oracles: node after node of its graph."""
+"""Expected results of cases, computed by the oracles node after node."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -20,7 +20,7 @@ AnyArray = NDArray[Any]
 
 
 def answers_of(level: Level) -> Iterator[Answer]:
-    """Make the answers of a level, each once."""
+    """Yield the answers of a level, each once."""
     seen = set()
     for case in cases(level):
         if case.by_hand is None and case.answer not in seen:
@@ -29,7 +29,7 @@ def answers_of(level: Level) -> Iterator[Answer]:
 
 
 def answer_of(case: Case) -> Answer:
-    """Make the answer of a case."""
+    """Compute the answer of a case."""
     oracles: dict[str, None] = {}
     runs = []
     for inputs in case.inputs:
@@ -40,7 +40,7 @@ def answer_of(case: Case) -> Answer:
 
 
 def outputs_of(graph: Graph, inputs: Sequence[AnyArray]) -> tuple[tuple[AnyArray, ...], list[str]]:
-    """Compute the outputs of a graph node after node, and tell the oracles that did."""
+    """Compute the outputs of a graph node after node, and return them with the names of the oracles."""
     tensors = {index: np.asarray(constant.data) for index, constant in graph.constants.items()}
     tensors.update(zip(graph.inputs, inputs, strict=True))
     oracles = []
@@ -53,7 +53,10 @@ def outputs_of(graph: Graph, inputs: Sequence[AnyArray]) -> tuple[tuple[AnyArray
 
 
 def results_of(graph: Graph, node: Node, arrays: Sequence[AnyArray]) -> tuple[list[AnyArray], str]:
-    """Compute the results of a node: of quantized elements on the real numbers, rounded as ADR 3 says."""
+    """Compute the results of a node.
+
+    Quantized elements are computed as real numbers, and rounded as ADR 3 defines.
+    """
     specs, outputs = ([graph.tensors[index] for index in indices] for indices in (node.inputs, node.outputs))
     if not any(spec.is_quantized for spec in (*specs, *outputs)):
         return expected(node.type, arrays, node.attrs, specs[0].format)
@@ -72,7 +75,7 @@ def results_of(graph: Graph, node: Node, arrays: Sequence[AnyArray]) -> tuple[li
 
 
 def _moved(specs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> RealView:
-    """View elements that are only moved as real numbers, for what is new among them is 0."""
+    """Return a view of moved elements as real numbers, because new elements among them are 0."""
     inputs, results = (
         tuple(Scaling(spec.quant, spec.channel_axis) if spec.is_quantized else None for spec in some)
         for some in (specs, outputs)
@@ -81,7 +84,7 @@ def _moved(specs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> RealVi
 
 
 def _converted(array: AnyArray, spec: TensorSpec, output: TensorSpec, node: Node) -> AnyArray:
-    """Convert elements as QUANT_DTYPE_CAST does."""
+    """Convert elements like QUANT_DTYPE_CAST."""
     axis = node.attrs.get("axis", 0)
     assert isinstance(axis, int)
     reals = real(array, spec.quant, axis) if spec.is_quantized else array
@@ -89,6 +92,6 @@ def _converted(array: AnyArray, spec: TensorSpec, output: TensorSpec, node: Node
 
 
 def rounded(reals: AnyArray, spec: TensorSpec, axis: int) -> AnyArray:
-    """Give the elements nearest to real numbers, halves away from zero."""
+    """Return the elements nearest to real numbers, with halves rounded away from zero."""
     steps = in_steps(reals, spec, axis)
     return np.asarray(np.copysign(np.floor(np.abs(steps) + 0.5), steps), spec.numpy_dtype)

@@ -1,4 +1,4 @@
-"""Makes the answers that ship with the conformance kit, by other people's code: `make answers`."""
+"""Command that computes the conformance kit's expected answers with the oracles: `make answers`."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What ONNX Runtime's CPU provider has no kernels for, and the lowerings no other way."""
+"""Operators that ONNX Runtime's CPU provider has no kernel for, and that the lowering can't express otherwise."""
 
 from nnrt_client.conformance import Case, Level
 from nnrt_hdi.enums import DataType, NodeType
@@ -15,8 +15,8 @@ NO_KERNEL: dict[DataType, set[NodeType]] = {
     },
 }
 
-# Only the level "values" has them: no oracle has such large integers, an LSTM with zoneout, or the error function in
-# double precision.
+# Cases of the level "values" only: no oracle computes such large integers, an LSTM with zoneout, or ERF in double
+# precision.
 OF_VALUES = {
     DataType.FLOAT64: {NodeType.ERF, NodeType.ACTIVATION, NodeType.MAX_POOL_FUSION},
     DataType.FLOAT32: {NodeType.LSTM, NodeType.MAX_POOL_FUSION},
@@ -24,7 +24,7 @@ OF_VALUES = {
 
 
 def lacks_kernel(case: Case) -> bool:
-    """A case may be refused."""
+    """Return whether the backend may refuse a case."""
     if case.level is Level.VALUES and not OF_VALUES.get(case.data_type, set()).isdisjoint(case.node_types):
         return True
     return not NO_KERNEL.get(case.data_type, set()).isdisjoint(case.node_types)

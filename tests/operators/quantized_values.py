@@ -1,4 +1,4 @@
-"""Elements of quantized tensors."""
+"""Random elements of quantized tensors."""
 
 from collections.abc import Sequence
 from typing import Any

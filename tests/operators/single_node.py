@@ -1,4 +1,4 @@
-"""Graphs of one node on the reference backend."""
+"""Graphs of one node, run on the reference backend."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,11 +16,11 @@ from nnrt_hdi.tensor import TensorSpec, data_type_of
 __all__ = [
     "AnyArray",
     "Pair",
+    "array_of",
     "compute",
     "graph_of",
     "infer",
     "infer_all",
-    "of",
     "pairs",
     "prepare",
     "run",
@@ -35,7 +35,7 @@ AnyArray = NDArray[Any]
 def infer(
     node_type: NodeType, operands: Sequence[Pair], attrs: Mapping[str, Any], declared: tuple[TensorSpec, ...] = ()
 ) -> TensorSpec:
-    """The spec of the only output."""
+    """Return the inferred spec of the only output."""
     (output,) = infer_all(node_type, operands, attrs, declared)
     return output
 
@@ -45,12 +45,12 @@ def prepare(graph: Graph, **config: Any) -> PreparedModel:
 
 
 def run_all(graph: Graph, arrays: Sequence[AnyArray]) -> list[AnyArray]:
-    """The outputs, of the inputs."""
+    """Run a graph, and return its outputs."""
     return prepare(graph).run(arrays, Cancellation())
 
 
 def run(graph: Graph, arrays: Sequence[AnyArray]) -> AnyArray:
-    """The only output, of the inputs."""
+    """Run a graph, and return its only output."""
     (output,) = run_all(graph, arrays)
     return output
 
@@ -61,12 +61,12 @@ def compute(
     attrs: Mapping[str, Any] | None = None,
     declared: tuple[TensorSpec, ...] = (),
 ) -> AnyArray:
-    """The only output of a node whose operands are all constants."""
+    """Run a node with constant operands, and return its only output."""
     operands = [(spec(array.shape, data_type_of(array.dtype)), array) for array in arrays]
     output = infer(node_type, operands, attrs or {}, declared)
     return run(graph_of(node_type, operands, attrs or {}, output), [])
 
 
-def of(*values: Any, dtype: str = "f4") -> AnyArray:
-    """An array of FLOAT32, or of another type."""
+def array_of(*values: Any, dtype: str = "f4") -> AnyArray:
+    """Return an array of FLOAT32, or of another type."""
     return np.array(values, dtype)

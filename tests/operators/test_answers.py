@@ -9,7 +9,7 @@ from loaded import loaded
 from part import part
 
 from nnrt_client.conformance import Case, Distance, Level, cases
-from nnrt_client.conformance.answers import answer_of as shipped
+from nnrt_client.conformance.answers import load_answer as shipped
 from nnrt_client.conformance.answers import pack, unpack
 from nnrt_hdi.backend import Backend, Cancellation, ModelConfig
 from nnrt_hdi.errors import InvalidFile, NnrtError, Unsupported

@@ -11,7 +11,7 @@ from nnrt_client.conformance.cases.samples import SAMPLES
 from nnrt_hdi.enums import DataType, Format, NodeType, PaddingMode, ReduceMode
 from nnrt_hdi.tensor import TensorSpec
 
-from .single_node import compute, graph_of, of, pairs, run
+from .single_node import array_of, compute, graph_of, pairs, run
 
 AnyArray = NDArray[Any]
 N = NodeType
@@ -28,28 +28,28 @@ NAN, INF = np.nan, np.inf
     ],
 )
 def test_numbers_that_no_integer_is_near(numbers: list[float], dtype: str, code: int, wanted: list[float]) -> None:
-    result = compute(N.CAST, [np.array(numbers, dtype), of(code, dtype="i4")])
+    result = compute(N.CAST, [np.array(numbers, dtype), array_of(code, dtype="i4")])
     np.testing.assert_array_equal(result, np.array(wanted, result.dtype))
 
 
 def test_a_coeff_of_almost_nothing_counts_as_none() -> None:
-    x, axis = of([1, 2], [3, 4]), of(0, dtype="i4")
+    x, axis = array_of([1, 2], [3, 4]), array_of(0, dtype="i4")
     attrs = {"mode": ReduceMode.SUM, "reduce_to_end": True, "coeff": 1e-6}
     assert compute(N.REDUCE_FUSION, [x, axis], attrs) == 10
 
 
 def test_symmetric_padding_repeats_the_edge() -> None:
-    x, paddings = of([1, 2, 3]), of((0, 0), (2, 3), dtype="i4")
+    x, paddings = array_of([1, 2, 3]), array_of((0, 0), (2, 3), dtype="i4")
     result = compute(N.PAD_FUSION, [x, paddings], {"padding_mode": PaddingMode.SYMMETRIC})
     np.testing.assert_array_equal(result, [[2, 1, 1, 2, 3, 3, 2, 1]])
 
 
 def test_reshape_copies_dimensions_of_nothing() -> None:
-    assert compute(N.RESHAPE, [np.ones((0, 3, 4), "f4"), of(0, -1, dtype="i8")]).shape == (0, 12)
+    assert compute(N.RESHAPE, [np.ones((0, 3, 4), "f4"), array_of(0, -1, dtype="i8")]).shape == (0, 12)
 
 
 def test_matmul_in_the_declared_type() -> None:
-    a, b = of([100, 100], dtype="i1"), of([100], [1], dtype="i1")
+    a, b = array_of([100, 100], dtype="i1"), array_of([100], [1], dtype="i1")
     declared = (TensorSpec(DataType.INT32, (1, 1)),)
     np.testing.assert_array_equal(compute(N.MATMUL_FUSION, [a, b], {}, declared), [[10100]])
     np.testing.assert_array_equal(compute(N.MATMUL_FUSION, [a, b]), [[10100 - 39 * 256]])
@@ -65,7 +65,9 @@ def test_shape_in_the_declared_type() -> None:
 def test_softmax_of_rows_that_need_their_maximum_and_others(axis: int) -> None:
     """Rows that overflow, underflow, are masked, or hold no number: none changes what another gives."""
     inf, nan = np.inf, np.nan
-    x = of([0, 0], [100, 100], [-200, -200], [88.5, 88.5], [-inf, 3], [-inf, -inf], [inf, 0], [nan, 0], [-60, -160])
+    x = array_of(
+        [0, 0], [100, 100], [-200, -200], [88.5, 88.5], [-inf, 3], [-inf, -inf], [inf, 0], [nan, 0], [-60, -160]
+    )
     half, none = [0.5, 0.5], [nan, nan]
     right = np.array([half, half, half, half, [0, 1], none, none, none, [1, np.exp(-100.0)]], np.float32)
     result = compute(N.SOFTMAX, [x if axis == 1 else np.ascontiguousarray(x.T)], {"axis": (axis,)})
@@ -78,7 +80,7 @@ def test_an_average_of_padding_alone_is_no_number() -> None:
 
 
 def test_average_of_integers_rounds_towards_zero() -> None:
-    x = of(1, 2, -1, -2, dtype="i1").reshape(1, 1, 4, 1)
+    x = array_of(1, 2, -1, -2, dtype="i1").reshape(1, 1, 4, 1)
     result = compute(N.AVGPOOL_FUSION, [x], {"kernel_size": (1, 2), "strides": (1, 2)})
     np.testing.assert_array_equal(result.reshape(-1), [1, -1])
 

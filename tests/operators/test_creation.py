@@ -6,7 +6,7 @@ import pytest
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.tensor import TensorSpec
 
-from .single_node import compute, of
+from .single_node import array_of, compute
 
 N = NodeType
 
@@ -17,7 +17,7 @@ def test_a_range_beyond_what_halves_hold() -> None:
 
 
 def test_constant_in_the_declared_type() -> None:
-    shape = of(2, 1, dtype="i4")
+    shape = array_of(2, 1, dtype="i4")
     result = compute(N.CONSTANT_OF_SHAPE, [shape], {"value": (3.0,)}, (TensorSpec(DataType.UINT16, (2, 1)),))
     assert result.dtype == np.uint16
     np.testing.assert_array_equal(result, [[3], [3]])
@@ -30,5 +30,5 @@ def test_constant_in_the_declared_type() -> None:
 )
 def test_constant_of_any_type(number: int, value: float, wanted: float) -> None:
     """Numbers of types as the application interface has them, or (43) the device interface."""
-    result = compute(N.CONSTANT_OF_SHAPE, [of(1, dtype="i8")], {"data_type": number, "value": (value,)})
+    result = compute(N.CONSTANT_OF_SHAPE, [array_of(1, dtype="i8")], {"data_type": number, "value": (value,)})
     np.testing.assert_array_equal(result, np.array([wanted], result.dtype))

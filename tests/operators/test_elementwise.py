@@ -1,4 +1,4 @@
-"""Functions of one element where neither the kit nor an oracle has the case: by hand."""
+"""Functions of one element, worked out by hand where neither the kit nor an oracle has the case."""
 
 import math
 
@@ -7,14 +7,14 @@ import pytest
 
 from nnrt_hdi.enums import NodeType
 
-from .single_node import compute, of
+from .single_node import array_of, compute
 
 N = NodeType
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
 def test_the_reciprocal_root_of_minus_zero(dtype: str) -> None:
-    assert compute(N.RSQRT, [of(-0.0, dtype=dtype)])[0] == -np.inf
+    assert compute(N.RSQRT, [array_of(-0.0, dtype=dtype)])[0] == -np.inf
 
 
 def test_erf_in_double_precision() -> None:
@@ -32,4 +32,4 @@ def test_erf_in_double_precision() -> None:
     ],
 )
 def test_powers_of_a_base(attrs: dict[str, float], wanted: list[float]) -> None:
-    np.testing.assert_array_equal(compute(N.EXPFUSION, [of(-2, 0, 3)], attrs), wanted)
+    np.testing.assert_array_equal(compute(N.EXPFUSION, [array_of(-2, 0, 3)], attrs), wanted)

@@ -36,7 +36,7 @@ def kinds_of(graph: Graph, max_tensor_bytes: int = 1 << 40) -> RunKinds[KnownTen
 
 
 def by_kind(kinds: RunKinds[KnownTensors], inputs: Sequence[Array]) -> Found:
-    known = kinds.of(inputs)
+    known = kinds.value_for(inputs)
     assert not any(isinstance(dim, OpenDim) for spec in known.specs for dim in spec.shape)
     assert known.graph.output_specs == known.sizes.outputs
     return known.specs, known.branch.undecided, known.sizes
@@ -189,7 +189,7 @@ def test_nodes_are_inferred_once_for_all_lengths(monkeypatch: pytest.MonkeyPatch
     kinds, dtype = kinds_of(attention()), np.dtype(np.float32)
     for past in range(2, 300):
         keys = (3, past + 1, 4)
-        assert kinds.of([zeros((3, 1, 4), dtype), zeros((3, past, 4), dtype)]).sizes.outputs[1].shape == keys
+        assert kinds.value_for([zeros((3, 1, 4), dtype), zeros((3, past, 4), dtype)]).sizes.outputs[1].shape == keys
     assert len(inferred) == 1
 
 
@@ -211,9 +211,9 @@ def test_a_tape_repeats_arithmetic() -> None:
     found: Any = (3 + a * b - 1) // 4 % 3 + -b
     assert found.value == (3 + 14 - 1) // 4 % 3 - 2
     for x, y in ((7, 2), (0, 5), (1 << 40, 3)):
-        values = tape.find([x, y])
+        values = tape.replay([x, y])
         assert values is not None
-        assert values[tape.place_of(found)] == (3 + x * y - 1) // 4 % 3 - y
+        assert values[tape.index_of(found)] == (3 + x * y - 1) // 4 % 3 - y
 
 
 @pytest.mark.parametrize(
@@ -232,8 +232,8 @@ def test_a_tape_repeats_arithmetic() -> None:
 def test_a_tape_knows_where_it_holds(look: Any, same: tuple[int, int], other: tuple[int, int]) -> None:
     tape = Tape()
     look(*tape.dims(same))
-    assert tape.find(same) is not None
-    assert tape.find(other) is None
+    assert tape.replay(same) is not None
+    assert tape.replay(other) is None
 
 
 positions = st.none() | st.integers(-12, 12) | st.just(2**31 - 1)

@@ -1,4 +1,7 @@
-"""LSTM where no oracle has the case: by hand. Without weights all gates are sigmoid(0) = 1/2, and tanh(0) = 0."""
+"""LSTM, worked out by hand where no oracle has the case.
+
+Without weights all gates are sigmoid(0) = 1/2, and tanh(0) = 0.
+"""
 
 from typing import Any
 
@@ -8,11 +11,11 @@ from nnrt_hdi.enums import NodeType
 from nnrt_hdi.tensor import data_type_of
 
 from .refusals.case import t
-from .single_node import AnyArray, graph_of, infer_all, of, run_all, spec
+from .single_node import AnyArray, array_of, graph_of, infer_all, run_all, spec
 
 
 def lstm(x: AnyArray, hx: AnyArray, cx: AnyArray, bias: float = 0.0, **attrs: Any) -> list[AnyArray]:
-    """An LSTM without weights."""
+    """Build an LSTM without weights."""
     inputs, hidden = x.shape[2], hx.shape[2]
     weights = [np.zeros(shape, "f4") for shape in ((1, 4 * hidden, inputs), (1, 4 * hidden, hidden))]
     arrays = [x, *weights, np.full((1, 8 * hidden), bias, "f4"), hx, cx]
@@ -42,7 +45,7 @@ def test_a_bias_that_does_not_count() -> None:
 
 
 def test_no_steps() -> None:
-    hx, cx = of([[1, 2]]), of([[3, 4]])
+    hx, cx = array_of([[1, 2]]), array_of([[3, 4]])
     output, hy, cy = lstm(np.zeros((0, 1, 3), "f4"), hx, cx)
     assert output.shape == (0, 1, 2)
     np.testing.assert_array_equal(hy, hx)
@@ -55,7 +58,7 @@ def test_empty_batch() -> None:
 
 
 def test_what_is_known_of_unknown_shapes() -> None:
-    """Batch and hidden size are known where any operand knows them."""
+    """Batch and hidden size are known if any operand has them."""
     operands = [t(-1, -1, 3), t(2, -1, 3), t(2, 16, -1), t(2, -1), t(-1, 5, -1), t(2, -1, -1)]
     shapes = [output.shape for output in infer_all(NodeType.LSTM, operands, {"bidirectional": True})]
     assert shapes == [(-1, 5, 8), (2, 5, 4), (2, 5, 4)]

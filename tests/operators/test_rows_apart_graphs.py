@@ -1,4 +1,4 @@
-"""Rows through whole graphs: moved, folded and counted on the way, and mixed only where the judgement says so."""
+"""Independence of rows in whole graphs: rows may be moved, reshaped and counted, and dependent rows are detected."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -25,7 +25,7 @@ Built = Callable[["Net", ModelTensor], ModelTensor]
 
 
 class Net(Model):
-    """A model with the operations that these tests are made of."""
+    """Model builder with the operations of these tests."""
 
     def reshape(self, x: ModelTensor, shape: Any, rank: int | None = None) -> ModelTensor:
         output = None if rank is None else TensorDesc(ApiDataType.FLOAT32, (-1,) * rank)
@@ -38,7 +38,7 @@ class Net(Model):
         return self.op(OperationType.SHAPE, x)
 
     def size(self, x: ModelTensor, axis: int) -> ModelTensor:
-        """A dimension, as a vector of one element."""
+        """Return a dimension as a vector of one element."""
         return self.op(OperationType.GATHER, self.shape(x), np.array([axis], np.int32), np.array([0], np.int32))
 
     def numbers(self, *parts: ModelTensor | int) -> ModelTensor:
@@ -60,7 +60,7 @@ def graph_of(build: Built, shape: Sequence[int]) -> Graph:
 
 
 def heads_folded_into_rows(m: Net, x: ModelTensor) -> ModelTensor:
-    """[rows, length, 12] through [rows 3, length, 4], as attention computes with its heads."""
+    """Reshape [rows, length, 12] to [rows 3, length, 4] and back, as attention does with its heads."""
     split = m.transpose(m.reshape(x, [0, 0, 3, 4]), 0, 2, 1, 3)
     shape = m.numbers(m.op(OperationType.MUL, m.size(x, 0), np.array([3], np.int32)), m.size(x, 1), 4)
     heads = m.reshape(split, shape, 3)
@@ -70,14 +70,14 @@ def heads_folded_into_rows(m: Net, x: ModelTensor) -> ModelTensor:
 
 
 def steps_before_rows(m: Net, x: ModelTensor) -> ModelTensor:
-    """[rows, length, 4] through [length rows, 4], as torch's attention multiplies with a matrix."""
+    """Transpose and reshape [rows, length, 4] to [length rows, 4] and back, as torch's attention does for a product."""
     steps = m.transpose(x, 1, 0, 2)
     made = m.op(OperationType.FULL_CONNECTION, m.reshape(steps, [-1, 4]), _NUMBERS.reshape(4, 4), np.zeros(4, "f4"))
     return m.transpose(m.reshape(made, m.numbers(m.size(x, 1), m.size(x, 0), 4), 3), 1, 0, 2)
 
 
 def token_for_each_row(m: Net, x: ModelTensor) -> ModelTensor:
-    """A constant for each row in front of x, as transformers that classify have it."""
+    """Concatenate a constant in front of each row of x, like a class token."""
     token = m.op(OperationType.TILE, _NUMBERS.reshape(1, 4, 4)[:, :1], m.numbers(m.size(x, 0), 1, 1))
     return m.op(OperationType.CONCAT, token, x, axis=1)
 
@@ -88,7 +88,7 @@ def zeros_for_each_row(m: Net, x: ModelTensor) -> ModelTensor:
 
 
 def blocks_before_rows(m: Net, x: ModelTensor) -> ModelTensor:
-    """As an atrous convolution of TensorFlow: the blocks of an image are images for a while."""
+    """Turn blocks of an image into images and back, as TensorFlow's atrous convolution does."""
     x = m.reshape(x, [-1, 2, 2, 4])
     blocks = m.op(OperationType.SPACE_TO_BATCH_ND, x, block_shape=[2, 2], paddings=[0, 0, 0, 0])
     return m.op(
@@ -121,12 +121,12 @@ def test_rows_come_apart_again(build: Built, shape: Sequence[int]) -> None:
 
 
 def half_rows(m: Net, x: ModelTensor) -> ModelTensor:
-    """Two rows of three make three of two."""
+    """Reshape rows of three to rows of two."""
     return m.op(OperationType.SOFTMAX, m.reshape(x, [-1, 2]))
 
 
 def whole_length(m: Net, x: ModelTensor) -> ModelTensor:
-    """The rows in the place of the length."""
+    """Swap the rows and the length."""
     return m.op(OperationType.SOFTMAX, m.transpose(m.reshape(m.transpose(x, 1, 0), [0, -1]), 1, 0), axis=0)
 
 
@@ -148,7 +148,7 @@ def rows_from_behind(m: Net, x: ModelTensor) -> ModelTensor:
 
 
 def few_rows(m: Net, x: ModelTensor) -> ModelTensor:
-    """A bound on their number, as an activation of the arithmetic puts it."""
+    """Limit the number of rows by arithmetic on the shape."""
     few = m.op(OperationType.MINIMUM, m.size(x, 0), np.array([1], np.int32))
     return m.reshape(x, m.numbers(few, -1), 2)
 
@@ -183,7 +183,7 @@ def test_mixed_rows_are_refused_with_the_place(build: Built, shape: Sequence[int
 
 
 def computed(graph: Graph, sizes: Sequence[int]) -> tuple[list[AnyArray], AnyArray]:
-    """What runs of 1 and of 3 rows give alone, and together."""
+    """Compute runs of 1 and of 3 rows separately, and in one batch."""
     model = prepare(graph)
     rng = np.random.default_rng(5)
     runs = [rng.uniform(1, 3, (count, *sizes)).astype(np.float32) for count in (1, 3)]
@@ -192,7 +192,7 @@ def computed(graph: Graph, sizes: Sequence[int]) -> tuple[list[AnyArray], AnyArr
 
 
 def of_nodes(specs: Sequence[TensorSpec], *nodes: Node, inputs: Sequence[int] = (0,), **constants: AnyArray) -> Graph:
-    """A graph whose last tensor is the output; constants are named after their tensors, t1 for the second."""
+    """Build a graph whose last tensor is the output; a constant named t1 is tensor 1."""
     data = {int(name[1:]): Constant.of(value) for name, value in constants.items()}
     return Graph(tuple(specs), nodes, tuple(inputs), (len(specs) - 1,), data)
 
@@ -225,7 +225,7 @@ def test_a_scale_for_each_row_is_refused() -> None:
 
 
 def copied_from_beyond(m: Net, x: ModelTensor) -> ModelTensor:
-    """A 0 that copies a dimension which x doesn't have, made in the run."""
+    """Reshape with a 0, computed at run time, that copies a dimension which x lacks."""
     nothing = m.op(OperationType.SUB, m.size(x, 1), m.size(x, 1))
     return m.reshape(x, m.numbers(m.size(x, 0), m.size(x, 1), nothing), 3)
 
@@ -252,7 +252,7 @@ def test_what_fails_in_every_run_may_be_judged_either_way(build: Built) -> None:
 
 
 def test_sizes_that_grow_without_end_are_refused() -> None:
-    """The square of a square of a square: the judgement stays a matter of milliseconds."""
+    """For repeated squares the analysis still takes milliseconds."""
     count, steps = TensorSpec(DataType.INT64, (2,)), 40
     nodes = [Node(NodeType.SHAPE, (0,), (1,))]
     nodes += [Node(NodeType.MUL_FUSION, (at, at), (at + 1,)) for at in range(1, steps)]

@@ -13,7 +13,7 @@ from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import InvalidParameter, OutOfMemory
 from nnrt_hdi.tensor import data_type_of
 
-from .single_node import AnyArray, Pair, graph_of, infer, of, prepare, spec, without_dims
+from .single_node import AnyArray, Pair, array_of, graph_of, infer, prepare, spec, without_dims
 
 N = NodeType
 LIMIT = 1 << 20
@@ -22,11 +22,11 @@ OF_THE_RUN = [case for case in cases(Level.VALUES) if "-of_the_run" in case.name
 
 
 def i4(*values: Any) -> AnyArray:
-    return of(*values, dtype="i4")
+    return array_of(*values, dtype="i4")
 
 
 def i8(*values: Any) -> AnyArray:
-    return of(*values, dtype="i8")
+    return array_of(*values, dtype="i8")
 
 
 def run_with(node_type: NodeType, arrays: Sequence[AnyArray], attrs: Mapping[str, Any], is_static: bool) -> AnyArray:
@@ -67,10 +67,25 @@ def test_values_of_the_run(case: Case) -> None:
         (N.GATHER, [X, i4(0), i4(2)], {}, r"axis is 2 but the rank is 2; use -2\.\.1"),
         (N.GATHER_ND, [X, i4([0, 0], [1, 3])], {}, r"indices\[1, 1\] is 3 in a dimension of 3 elements; use 0\.\.2"),
         (N.GATHER_ND, [X, i4([0, 0], [-2, 0])], {}, r"indices\[1, 0\] is -2 in a dimension of 2 elements; use 0\.\.1"),
-        (N.SCATTER_ND, [i4([2], [3]), of(7, 8), i4(3)], {}, r"indices\[1, 0\] is 3 in a dimension of 3 elements"),
-        (N.SCATTER_ND, [i4([2], [-1]), of(7, 8), i4(3)], {}, r"indices\[1, 0\] is -1 in a dimension of 3 elements"),
-        (N.SPARSE_TO_DENSE, [i4([0, 2]), of(7), i4(3, 2)], {}, r"indices\[0, 1\] is 2 in a dimension of 2 elements"),
-        (N.SPARSE_TO_DENSE, [i4([-3, 0]), of(7), i4(3, 2)], {}, r"indices\[0, 0\] is -3 in a dimension of 3 elements"),
+        (N.SCATTER_ND, [i4([2], [3]), array_of(7, 8), i4(3)], {}, r"indices\[1, 0\] is 3 in a dimension of 3 elements"),
+        (
+            N.SCATTER_ND,
+            [i4([2], [-1]), array_of(7, 8), i4(3)],
+            {},
+            r"indices\[1, 0\] is -1 in a dimension of 3 elements",
+        ),
+        (
+            N.SPARSE_TO_DENSE,
+            [i4([0, 2]), array_of(7), i4(3, 2)],
+            {},
+            r"indices\[0, 1\] is 2 in a dimension of 2 elements",
+        ),
+        (
+            N.SPARSE_TO_DENSE,
+            [i4([-3, 0]), array_of(7), i4(3, 2)],
+            {},
+            r"indices\[0, 0\] is -3 in a dimension of 3 elements",
+        ),
         (N.TOPK_FUSION, [X, i4(4)], {}, r"k is 4, .* use 0\.\.3"),
         (N.EXPAND_DIMS, [X, i4(3)], {}, "axis is 3 but the rank is 3"),
         (N.SLICE_FUSION, [X, i4(0, 2), i4(2, 2)], {}, r"dimension 1 of \[2, 3\] is cut from 2 to 4; stay inside it"),
@@ -84,13 +99,13 @@ def test_values_of_the_run(case: Case) -> None:
         ),
         (N.STRIDED_SLICE, [X, i4(0, 0), i4(1, 1), i4(1, 0)], {"shrink_axis_mask": 3}, r"strides\[1\] is 0; use"),
         (N.TILE_FUSION, [X, i4(-1, 1)], {}, r"multiples is \[-1, 1\]; use sizes of 0 or more"),
-        (N.ONE_HOT, [i4(1), i4(0), of(7), of(8)], {}, "depth is 0; use 1 or more"),
-        (N.FILL, [of(7), i4(-1, 2)], {}, r"shape is \[-1, 2\]; use sizes of 0 or more"),
-        (N.FILL, [of(7), i8(2**31)], {}, r"dimension 0 is 2147483648; use -1 \(unknown\) or 0\.\.2147483647"),
-        (N.FILL, [of(7), i8(*[2**31 - 1] * 3)], {}, r"overflows 2\^63 bytes"),
+        (N.ONE_HOT, [i4(1), i4(0), array_of(7), array_of(8)], {}, "depth is 0; use 1 or more"),
+        (N.FILL, [array_of(7), i4(-1, 2)], {}, r"shape is \[-1, 2\]; use sizes of 0 or more"),
+        (N.FILL, [array_of(7), i8(2**31)], {}, r"dimension 0 is 2147483648; use -1 \(unknown\) or 0\.\.2147483647"),
+        (N.FILL, [array_of(7), i8(*[2**31 - 1] * 3)], {}, r"overflows 2\^63 bytes"),
         (N.CONSTANT_OF_SHAPE, [i4(-3)], {}, r"shape is \[-3\]; use sizes of 0 or more"),
-        (N.CONSTANT_OF_SHAPE, [of(1.5)], {}, r"shape is \[1\.5\]; use whole numbers"),
-        (N.SPARSE_TO_DENSE, [i4([0, 0]), of(7), i4(-1, -1)], {}, r"sparse_shape is \[-1, -1\]; use sizes"),
+        (N.CONSTANT_OF_SHAPE, [array_of(1.5)], {}, r"shape is \[1\.5\]; use whole numbers"),
+        (N.SPARSE_TO_DENSE, [i4([0, 0]), array_of(7), i4(-1, -1)], {}, r"sparse_shape is \[-1, -1\]; use sizes"),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
@@ -105,14 +120,14 @@ def test_wrong_values_of_the_run(
 @pytest.mark.parametrize(
     ("node_type", "arrays", "attrs"),
     [
-        (N.FILL, [of(7), i4(2**16, 2**16)], {}),
-        (N.FILL, [of(7), i8(*[2**20] * 2, 1)], {}),
+        (N.FILL, [array_of(7), i4(2**16, 2**16)], {}),
+        (N.FILL, [array_of(7), i8(*[2**20] * 2, 1)], {}),
         (N.CONSTANT_OF_SHAPE, [i4(2**30)], {}),
-        (N.CONSTANT_OF_SHAPE, [of(2.0**30)], {"data_type": 1}),
+        (N.CONSTANT_OF_SHAPE, [array_of(2.0**30)], {"data_type": 1}),
         (N.TILE_FUSION, [X, i4(2**14, 2**14)], {}),
-        (N.ONE_HOT, [i4(1), i4(2**31 - 1), of(7), of(8)], {}),
-        (N.SCATTER_ND, [i4([0]), of(7), i4(2**31 - 1)], {}),
-        (N.SPARSE_TO_DENSE, [i4([0, 0]), of(7), i4(2**16, 2**16)], {}),
+        (N.ONE_HOT, [i4(1), i4(2**31 - 1), array_of(7), array_of(8)], {}),
+        (N.SCATTER_ND, [i4([0]), array_of(7), i4(2**31 - 1)], {}),
+        (N.SPARSE_TO_DENSE, [i4([0, 0]), array_of(7), i4(2**16, 2**16)], {}),
         (N.BROADCAST_TO, [X], {"shape": (2**20, 2, 3)}),
         (N.RANGE, [X], {"limit": 2**30}),
         # The result would do, the INT64 it is counted in would not.

@@ -17,7 +17,7 @@ from nnrt_hdi.ops import infer_graph, inferred_graph
 from nnrt_hdi.ops.rows_apart import require_rows_apart
 from nnrt_hdi.tensor import QuantParam, TensorSpec
 
-from .single_node import AnyArray, graph_of, infer_all, of, pairs, spec, without_dims
+from .single_node import AnyArray, array_of, graph_of, infer_all, pairs, spec, without_dims
 
 pytestmark = pytest.mark.table
 
@@ -80,16 +80,16 @@ INDEX, AXIS, AXES = np.array(1, "i4"), np.array(0, "i4"), np.array([0, 1], "i4")
     ("node_type", "operands", "attrs", "expected"),
     [
         (NodeType.GATHER, [VECTOR, INDEX, AXIS], {}, [9]),
-        (NodeType.GATHER_ND, [VECTOR, of(2, dtype="i4")], {}, [4]),
+        (NodeType.GATHER_ND, [VECTOR, array_of(2, dtype="i4")], {}, [4]),
         (NodeType.SQUEEZE, [VECTOR[:1]], {}, [3]),
         (NodeType.RESHAPE, [VECTOR[:1], np.zeros(0, "i8")], {}, [3]),
         (NodeType.ARGMAX_FUSION, [VECTOR], {}, [1]),
-        (NodeType.STRIDED_SLICE, [VECTOR, *(of(n, dtype="i4") for n in (1, 2, 1))], {"shrink_axis_mask": 1}, [9]),
+        (NodeType.STRIDED_SLICE, [VECTOR, *(array_of(n, dtype="i4") for n in (1, 2, 1))], {"shrink_axis_mask": 1}, [9]),
         (NodeType.UNSTACK, [VECTOR], {}, [3, 9, 4]),
         (NodeType.FILL, [VECTOR[:1], np.zeros(0, "i4")], {}, [3]),
         (NodeType.ADD_FUSION, [VECTOR[0], VECTOR[1]], {}, [12]),
         (NodeType.CAST, [VECTOR[1], np.array(34, "i4")], {}, [9]),
-        (NodeType.REDUCE_FUSION, [VECTOR, of(0, -1, dtype="i4")], {"mode": ReduceMode.SUM}, [16]),
+        (NodeType.REDUCE_FUSION, [VECTOR, array_of(0, -1, dtype="i4")], {"mode": ReduceMode.SUM}, [16]),
         (NodeType.REDUCE_FUSION, [VECTOR[:0], np.zeros(0, "i4")], {"mode": ReduceMode.PROD}, [1]),
     ],
     ids=lambda given: getattr(given, "name", ""),

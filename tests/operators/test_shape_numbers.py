@@ -1,4 +1,4 @@
-"""Numbers that are found before a run are those that a run computes."""
+"""Values that shape inference computes before a run equal those of the run."""
 
 from collections import Counter
 
@@ -17,7 +17,7 @@ N = NodeType
 
 
 def read_in_one_row(case: Case) -> Graph:
-    """The node of a case, all its operands constants, whose result is reshaped."""
+    """Build the node of a case with constant operands, and reshape its result."""
     graph, (inputs, *_) = case.graph, case.inputs
     count = len(graph.tensors)
     constants = {at: Constant.of(array) for at, array in zip(graph.inputs, inputs, strict=True)}
@@ -29,7 +29,7 @@ def read_in_one_row(case: Case) -> Graph:
 
 
 def numbers_of(node_type: NodeType) -> list[Case]:
-    """The cases of a node type with few integers."""
+    """Return the cases of a node type with few integers."""
     return [
         case
         for case in cases(Level.OPERATORS)
@@ -58,7 +58,7 @@ def test_numbers_are_those_of_a_run(node_type: NodeType) -> None:
 
 
 def test_what_a_run_would_refuse_is_left_to_it_or_refused() -> None:
-    """An index outside of its dimension is the run's affair, a part outside of it that of the shapes."""
+    """The run refuses an index out of range; shape inference refuses a slice out of range."""
 
     def of(node_type: NodeType, *operands: object) -> Graph:
         arrays = [np.asarray(operand) for operand in operands]

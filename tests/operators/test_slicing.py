@@ -1,4 +1,4 @@
-"""Slices, repetitions and indices in any geometry: against Python's own slices, TensorFlow Lite and ONNX Runtime."""
+"""Slices, repetitions and indices of any shape, against Python's slices, TensorFlow Lite and ONNX Runtime."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +28,7 @@ geometries = settings(
 )
 shapes = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple)
 positions = st.one_of(st.none(), st.integers(-6, 6))
-# The names of the masks, and their names in TensorFlow Lite.
+# Names of the masks, here and in TensorFlow Lite.
 MASKS = {
     "begin_mask": "beginMask",
     "end_mask": "endMask",
@@ -40,12 +40,12 @@ strides = st.sampled_from([None, 1, 2, 3, -1, -2, -3])
 
 
 def _numbered(shape: tuple[int, ...]) -> AnyArray:
-    """Every element another one."""
+    """Return an array whose elements all differ."""
     return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
 
 
 def _part(draw: st.DrawFn, size: int) -> slice | int:
-    """The part that is taken of one dimension: one element, or some."""
+    """Draw an index of one dimension: one element, or a slice."""
     if draw(st.integers(0, 3)) == 0:
         return draw(st.integers(-size, size - 1))
     return slice(draw(positions), draw(positions), draw(strides))
@@ -53,7 +53,7 @@ def _part(draw: st.DrawFn, size: int) -> slice | int:
 
 @st.composite
 def indexed(draw: st.DrawFn) -> Case:
-    """An array, and what stands between the brackets: slices, indices, None and at most one ellipsis."""
+    """Draw an array and a Python index: slices, integers, None and at most one ellipsis."""
     x = _numbered(draw(shapes))
     index: list[Any] = [_part(draw, size) for size in x.shape]
     if draw(st.booleans()):
@@ -67,7 +67,7 @@ def indexed(draw: st.DrawFn) -> Case:
 
 
 def _entries(index: tuple[Any, ...]) -> tuple[list[AnyArray], dict[str, int]]:
-    """begin, end and strides, and the masks, that mean a Python index."""
+    """Return begin, end, strides and the masks that are equivalent to a Python index."""
     masks, columns = dict.fromkeys(MASKS, 0), np.ones((3, len(index)), np.int32)
     for number, part in enumerate(index):
         bit = 1 << number
@@ -97,7 +97,7 @@ def test_strided_slice_is_an_index_of_python(case: Case, record_error: Record) -
 def test_strided_slice_is_that_of_tensorflow_lite(case: Case, record_error: Record) -> None:
     x, index = case
     assume(x[index].size)  # LiteRT has results without elements, but does not hand them out
-    # An ellipsis takes at least one dimension there; in TensorFlow, as here, it may take none.
+    # In LiteRT an ellipsis covers at least one dimension; in TensorFlow, as here, it may cover none.
     assume(... not in index or sum(part is not None for part in index) <= x.ndim)
     entries, masks = _entries(index)
     actual = compute(NodeType.STRIDED_SLICE, [x, *entries], masks)
@@ -161,7 +161,7 @@ def test_gather_nd_and_scatter_nd(
 
 
 def test_shrunk_dimension_stays_where_the_output_is_declared_with_it() -> None:
-    """NNRt's documents and their models disagree about it; the number of elements is the same."""
+    """NNRt's documentation and models disagree about it; the number of elements is the same."""
     x, entries = _numbered((2, 3)), [np.array([1, 0]), np.array([0, 3]), np.array([1, 1])]
     attrs = {"shrink_axis_mask": 1}
     np.testing.assert_array_equal(compute(NodeType.STRIDED_SLICE, [x, *entries], attrs), [3, 4, 5])

@@ -13,7 +13,19 @@ from nnrt_hdi.errors import OutOfMemory
 from nnrt_hdi.tensor import QuantParam, data_type_of
 
 from .refusals.case import t
-from .single_node import AnyArray, compute, graph_of, infer, infer_all, of, prepare, run, run_all, spec, without_dims
+from .single_node import (
+    AnyArray,
+    array_of,
+    compute,
+    graph_of,
+    infer,
+    infer_all,
+    prepare,
+    run,
+    run_all,
+    spec,
+    without_dims,
+)
 
 N = NodeType
 ROW = np.arange(4, dtype="f4").reshape(1, 1, 4, 1)
@@ -90,13 +102,13 @@ def test_quantized_border_stands_for_zero() -> None:
     attrs = {"block_shape": (1, 2), "paddings": ((0, 0), (0, 1))}
     graph = graph_of(N.SPACE_TO_BATCH_ND, [(x, None)], attrs)
     assert graph.output_specs[0].quant == x.quant
-    np.testing.assert_array_equal(run(graph, [of(9, dtype="i1").reshape(1, 1, 1, 1)]).reshape(-1), [9, 3])
+    np.testing.assert_array_equal(run(graph, [array_of(9, dtype="i1").reshape(1, 1, 1, 1)]).reshape(-1), [9, 3])
 
 
 def detect(dtype: str, **attrs: Any) -> list[AnyArray]:
     """Four boxes of one class, without offsets: their anchors. 1 and 2 overlap by 3/5; 3 lies apart, 0 has no area."""
-    boxes, scores = np.zeros((1, 4, 4), dtype), of([[0.9], [0.5], [0.75], [0.25]], dtype=dtype)
-    anchors = of([4, 4, 0, 2], [1, 1, 2, 2], [1, 1.5, 2, 2], [8, 8, 2, 2], dtype=dtype)
+    boxes, scores = np.zeros((1, 4, 4), dtype), array_of([[0.9], [0.5], [0.75], [0.25]], dtype=dtype)
+    anchors = array_of([4, 4, 0, 2], [1, 1, 2, 2], [1, 1.5, 2, 2], [8, 8, 2, 2], dtype=dtype)
     common = {"scale": (1.0,) * 4, "num_classes": 1, "nms_io_u_threshold": 0.5, "max_detections": 4}
     operands = [(spec(array.shape, data_type_of(array.dtype)), array) for array in (boxes, scores, anchors)]
     return run_all(graph_of(N.DETECTION_POST_PROCESS, operands, {**common, **attrs}), [])
@@ -121,7 +133,7 @@ def test_detections_of_halves(backend: str, coordinates: int, declared: DataType
     """As the model declares them, whatever else a box says, also where only the run knows how much that is."""
     boxes = np.full((1, 2, coordinates), 9, np.float16)
     boxes[..., :4] = 0
-    scores, anchors = of([[0.25, 0.75], [0.5, 0]], dtype="f2"), of([4, 4, 2, 2], [8, 8, 4, 4], dtype="f2")
+    scores, anchors = array_of([[0.25, 0.75], [0.5, 0]], dtype="f2"), array_of([4, 4, 2, 2], [8, 8, 4, 4], dtype="f2")
     arrays = [boxes, scores, anchors]
     attrs = {"scale": (1.0,) * 4, "num_classes": 2, "nms_io_u_threshold": 0.5, "max_detections": 3}
     fixed = [(spec(array.shape, DataType.FLOAT16), None) for array in arrays]
@@ -151,5 +163,5 @@ def test_detections_of_halves(backend: str, coordinates: int, declared: DataType
 )
 def test_limits_of_detections(attrs: dict[str, Any], wanted: list[float]) -> None:
     _, _, scores, count = detect("f4", use_regular_nms=True, **attrs)
-    np.testing.assert_array_equal(scores, of(wanted))
+    np.testing.assert_array_equal(scores, array_of(wanted))
     assert count == np.count_nonzero(wanted)

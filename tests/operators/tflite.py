@@ -1,4 +1,4 @@
-"""TensorFlow Lite models of one operator, run by the integer kernels of LiteRT."""
+"""TensorFlow Lite models of one operator, run by LiteRT's integer kernels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from nnrt_hdi.tensor import TensorSpec
 
 AnyArray = NDArray[Any]
-# The versions of kernels that take int8; where not named here, 2.
+# Versions of the operators with int8 kernels; 2 if not listed here.
 _VERSIONS = {"CONV_2D": 3, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 4, "TRANSPOSE_CONV": 3}
 _VERSIONS |= dict.fromkeys(("ELU", "HARD_SWISH", "PRELU", "REDUCE_ALL", "RELU_N1_TO_1", "RESHAPE"), 1)
 
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """A tensor of the model; several quantization parameters run along `axis`."""
+    """Tensor of the model; per-channel quantization parameters run along `axis`."""
 
     spec: TensorSpec
     array: AnyArray | None = None
@@ -29,7 +29,10 @@ class Tensor:
 
 
 def run_tflite(operator: str, operands: Sequence[Tensor | None], output: TensorSpec, **options: Any) -> AnyArray:
-    """The output of a builtin operator; `options` are those of its table, whose name is `options_of`."""
+    """Run a builtin operator, and return its output.
+
+    `options` are the fields of the operator's options table, and `options_of` is that table's name.
+    """
     buffers = [schema.BufferT()]
     tensors: list[Any] = []
     for tensor in (*operands, Tensor(output)):

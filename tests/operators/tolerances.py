@@ -1,4 +1,4 @@
-"""Results close to those of an oracle, by the kit's tolerances."""
+"""Comparison of results with an oracle's, by the kit's tolerances."""
 
 from typing import Any
 
@@ -11,7 +11,10 @@ AnyArray = NDArray[Any]
 
 
 def require_close(actual: AnyArray, expected: AnyArray) -> float:
-    """The relative error. Fails if it is above the tolerance of the type, or if types or shapes differ."""
+    """Return the relative error.
+
+    Fails if it exceeds the type's tolerance, or if types or shapes differ.
+    """
     assert actual.dtype == expected.dtype
     assert actual.shape == expected.shape
     error = relative_error(actual, expected)

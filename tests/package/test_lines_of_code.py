@@ -1,4 +1,4 @@
-"""What counts as a line of code."""
+"""Which lines count as lines of code."""
 
 import pytest
 from lines_of_code import count

@@ -1,4 +1,4 @@
-"""A process that is forked from a warm one finds what one finds that is executed."""
+"""A process that is forked from a warm one finds the same environment as an executed one."""
 
 import json
 import os

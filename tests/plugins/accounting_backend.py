@@ -1,4 +1,4 @@
-"""A backend that adds up itself for how long it ran and compiled, to compare with what a daemon counts."""
+"""Backend that measures its runs and compilations itself, to compare with the daemon's counters."""
 
 import math
 import threading
@@ -60,7 +60,9 @@ class _Accounting(Backend):
 
 
 def create(options: Mapping[str, str]) -> Backend:
-    """Option `file`: where the sums are, `compile_s`: how long a compilation takes, but that of a model of several
-    numbers, which doesn't end by itself. A run takes as many seconds as its
-    first number says, and fails after them where that is negative."""
+    """Create the backend with the options `file` and `compile_s`.
+
+    `file` holds the sums. A compilation takes `compile_s` seconds; that of a model with more than one number never
+    ends. A run takes as many seconds as its first number says, and fails afterwards if that is negative.
+    """
     return _Accounting(options)

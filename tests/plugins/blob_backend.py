@@ -1,4 +1,4 @@
-"""A backend that believes whatever it restores, as one does whose library has a format of its own."""
+"""Backend that restores any file without checks, like one whose library has its own file format."""
 
 import logging
 import pickle
@@ -49,5 +49,5 @@ class _BlobBackend(StoringBackend):
 
 
 def create(options: Mapping[str, str]) -> Backend:
-    """Models export so many parts as the option `parts` says, 1 by default."""
+    """Create the backend; its models export `parts` parts, 1 by default."""
     return _BlobBackend(int(options.get("parts", 1)))

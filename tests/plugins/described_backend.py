@@ -1,6 +1,6 @@
-"""A backend that describes itself as its options say: `--option device_name=7` makes the name a number.
+"""Backend whose options replace its description: `--option device_name=7` makes the name a number.
 
-With `device_type=GPU` it is a GPU, and with `nothing=True` it says nothing of itself.
+`device_type=GPU` makes it a GPU, and `nothing=True` makes it describe nothing.
 """
 
 from ast import literal_eval

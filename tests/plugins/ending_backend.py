@@ -1,4 +1,4 @@
-"""A backend whose process ends when it is to run one operator, by a signal as of an accelerator's library."""
+"""Backend whose process ends by SIGKILL when it runs one operator."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ class _Ending(WrappedModel):
 
 
 class _Backend(WrappedBackend):
-    """Options: the node type `operator`."""
+    """Backend with the option `operator`, a node type."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(create_reference({}))

@@ -1,9 +1,9 @@
-"""A backend that computes as the reference does, and in which a test switches faults on and off while it runs.
+"""Reference backend with faults that a test switches on and off at run time.
 
-Option `fault` is a file. While it says "crash", runs fail; "stall": they don't end, and hear no cancellation; "wrong":
-one number of each result is; "nonsense": there is no result; "slow": they take fifty times as long as the option `ms`
-says, which is what they take. Runs with a single number wait until somebody has opened and closed the FIFO of the
-option `gate` for writing.
+The option `fault` is a file with the current fault. "crash": runs fail. "stall": runs don't end, and ignore
+cancellation. "wrong": one number of each result is wrong. "nonsense": there is no result. "slow": runs take fifty times
+as long. A run takes as many milliseconds as the option `ms` says. Runs with a single number wait until a test has
+opened and closed the FIFO of the option `gate` for writing.
 """
 
 import logging
@@ -27,7 +27,7 @@ _LOOK_S = 0.005
 
 
 class Faults:
-    """The fault that is switched on now."""
+    """The current fault."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._file = Path(options["fault"])
@@ -40,7 +40,7 @@ class Faults:
         return self._file.read_text() if self._file.exists() else ""
 
     def meet(self, given: Array) -> None:
-        """Be on the device as long as a run is. Raises RuntimeError for a crash."""
+        """Occupy the device as long as a run takes. Raises RuntimeError for the fault "crash"."""
         if self._gate is not None and given.size == 1:
             _log.info("run started")
             self._gate.read_bytes()
@@ -59,7 +59,7 @@ class _Model(WrappedModel):
     def run(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
     ) -> list[Array]:
-        # What the fault was when the run began is in its result, too.
+        # A fault at the beginning of the run also makes its result wrong.
         is_wrong = self._faults.now == "wrong"
         self._faults.meet(inputs[0])
         if self._faults.now == "nonsense":

@@ -1,8 +1,7 @@
-"""A backend that computes as another one does, and waits where it is told. Its log has the rows of each run, and when a
-model is closed.
+"""Wrapper of another backend whose runs a test can block. It logs the rows of each run, and the end of each model.
 
-A run that has WAITS among its inputs waits until somebody has opened and closed the FIFO of the option `gate`; one that
-has FAILS fails.
+A run with WAITS among its inputs waits until a test has opened and closed the FIFO of the option `gate`; a run with
+FAILS fails.
 """
 
 import logging
@@ -50,5 +49,5 @@ class _Joined(WrappedBackend):
 
 
 def create(options: Mapping[str, str]) -> Backend:
-    """Options `inner`, the backend that computes, and `gate`."""
+    """Create the backend with the options `inner`, the wrapped backend, and `gate`."""
     return _Joined(load_backend(options.get("inner", "reference")), Path(options["gate"]))

@@ -1,4 +1,4 @@
-"""A backend that compiles in the first run of each kind of inputs, once the FIFO `gate` is opened: the identity."""
+"""Identity backend that compiles in the first run of each input shape, after the FIFO `gate` has been opened."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The reference backend, with figures as if it were an accelerator."""
+"""Reference backend with an accelerator's telemetry."""
 
 import json
 from collections.abc import Mapping
@@ -19,5 +19,8 @@ class _MeasuringBackend(ReferenceBackend):
 
 
 def create(options: Mapping[str, str]) -> Backend:
-    """What it tells is the JSON object in the file of the option `figures`; a FIFO is a hook that hangs."""
+    """Create the backend; the file of the option `figures` holds the telemetry as JSON.
+
+    If it is a FIFO, reading the telemetry hangs.
+    """
     return _MeasuringBackend(Path(options["figures"]))

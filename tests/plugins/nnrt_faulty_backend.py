@@ -1,7 +1,7 @@
-"""A backend that goes wrong as the extension config `fault` of a model says; else it computes identities.
+"""Identity backend with the fault that a model's extension config `fault` names.
 
-With the fault "gives" and a key of NONSENSE that is what comes of runs whose first number is negative. With the option
-`memory` the device offers memory that is none.
+With "gives" and a key of NONSENSE, a run whose first number is negative returns that nonsense. With the option `memory`
+the device returns invalid buffers.
 """
 
 import ctypes
@@ -40,7 +40,7 @@ _GIVES = b"gives "
 
 
 def _end_serving() -> None:
-    """Raise an exception in the thread in which gRPC serves."""
+    """Raise MemoryError in gRPC's serving thread."""
     for thread in threading.enumerate():
         if thread.name.endswith("(_serve)"):
             assert thread.ident is not None
@@ -48,15 +48,15 @@ def _end_serving() -> None:
 
 
 def _hold_python() -> None:
-    """Let no other thread execute any Python from now on."""
-    mutex = ctypes.create_string_buffer(128)  # Zeros are an unlocked one.
+    """Block all other Python threads forever."""
+    mutex = ctypes.create_string_buffer(128)  # A zeroed mutex is unlocked.
     library = ctypes.PyDLL(None)
     library.pthread_mutex_lock(mutex)
     library.pthread_mutex_lock(mutex)
 
 
 def _hold_scheduler() -> None:
-    """Keep the lock of the scheduler that has this run made."""
+    """Acquire the lock of the scheduler that started this run, and keep it."""
     frame = inspect.currentframe()
     while frame is not None and not hasattr(frame.f_locals.get("self"), "scheduler"):
         frame = frame.f_back

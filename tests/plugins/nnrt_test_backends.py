@@ -1,7 +1,7 @@
-"""Backends that behave as tests need it, found by daemons through their entry points like any vendor's.
+"""Backends with special behaviour for tests, which daemons find through entry points like a vendor's.
 
-Each computes the identity of its first input, whatever the graph says, and logs the start of a run and the end of a
-model, which the daemon can't be asked for.
+Each computes the identity of its first input, and logs the start of each run and the end of each model, which no RPC
+reports.
 """
 
 import ctypes
@@ -100,7 +100,7 @@ def _identity(inputs: Sequence[Array], cancellation: Cancellation) -> list[Array
 
 
 def _until_cancelled(inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
-    """Runs for as long as it is let, like a kernel that looks up between operators."""
+    """Run until cancellation or the deadline, like a kernel that checks between operators."""
     stop = threading.Event()
     cancellation.on_cancel(stop.set)
     stop.wait(cancellation.remaining)
@@ -109,7 +109,10 @@ def _until_cancelled(inputs: Sequence[Array], cancellation: Cancellation) -> lis
 
 
 def _hold_the_interpreter(sign: bytes, inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
-    """PyDLL keeps the interpreter's lock during calls, so that no Python thread runs while gRPC's own do."""
+    """Block all Python threads, but not gRPC's.
+
+    PyDLL keeps the GIL during calls.
+    """
     library = ctypes.PyDLL(None)
     library.creat(sign, 0o600)
     library.pause()
@@ -117,7 +120,7 @@ def _hold_the_interpreter(sign: bytes, inputs: Sequence[Array], cancellation: Ca
 
 
 def _until_the_gate_opens(gate: Path, inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
-    """Deaf to cancellation, like a kernel that can't look up."""
+    """Run until the gate opens, ignoring cancellation."""
     gate.read_bytes()
     return [inputs[0]]
 
@@ -191,30 +194,30 @@ class _LateCompiler(_Backend):
 
 
 def slow(options: Mapping[str, str]) -> Backend:
-    """A run ends only by cancellation or by its deadline."""
+    """Create a backend whose runs end only by cancellation or by their deadline."""
     return _Backend("slow", _until_cancelled, Capabilities(dynamic_input=True))
 
 
 def hanging(options: Mapping[str, str]) -> Backend:
-    """A run stops the whole interpreter; the option `sign` is a file that is there from then on."""
+    """Create a backend whose runs block the interpreter, after creating the file of the option `sign`."""
     hold = partial(_hold_the_interpreter, options["sign"].encode())
     return _Backend("hanging", hold, Capabilities(dynamic_input=True))
 
 
 def gated(options: Mapping[str, str]) -> Backend:
-    """A run ends when somebody has opened and closed the FIFO of the option `gate` for writing."""
+    """Create a backend whose runs end when a test has opened and closed the FIFO `gate` for writing."""
     run = partial(_until_the_gate_opens, Path(options["gate"]))
     return _Backend("gated", run, Capabilities(dynamic_input=True, priority=True))
 
 
 def steady(options: Mapping[str, str]) -> Backend:
-    """A run takes the seconds of the option `seconds`."""
+    """Create a backend whose runs take as many seconds as the option `seconds` says."""
     run = partial(_for_a_while, float(options["seconds"]))
     return _Backend("steady", run, Capabilities(dynamic_input=True, priority=True))
 
 
 def paced(options: Mapping[str, str]) -> Backend:
-    """A run takes the seconds in the file of the option `file`, and fails where there are none."""
+    """Create a backend whose runs take the seconds in the file of the option `file`, and fail if it is empty."""
     file = Path(options["file"])
 
     def run(inputs: Sequence[Array], cancellation: Cancellation) -> list[Array]:
@@ -224,42 +227,42 @@ def paced(options: Mapping[str, str]) -> Backend:
 
 
 def compiling(options: Mapping[str, str]) -> Backend:
-    """A compilation ends only when the client gives up."""
+    """Create a backend whose compilations end only when the client gives up."""
     return _SlowCompiler("compiling", _identity, Capabilities(dynamic_input=True))
 
 
 def building(options: Mapping[str, str]) -> Backend:
-    """A compilation ends when somebody has opened and closed the FIFO of the option `gate` for writing."""
+    """Create a backend whose compilations end when a test has opened and closed the FIFO `gate` for writing."""
     return _GatedCompiler(Path(options["gate"]))
 
 
 def late(options: Mapping[str, str]) -> Backend:
-    """A compilation succeeds when the client has given up."""
+    """Create a backend whose compilations succeed after the client has given up."""
     return _LateCompiler("late", _identity, Capabilities(dynamic_input=True))
 
 
 def picky(options: Mapping[str, str]) -> Backend:
-    """Refuses one operator."""
+    """Create a backend that refuses two operators."""
     return _PickyBackend("picky", _identity, Capabilities(dynamic_input=True))
 
 
 def nothing(options: Mapping[str, str]) -> Backend:
-    """Runs no operator."""
+    """Create a backend that refuses all operators."""
     return _RefusingBackend("nothing", _identity, Capabilities())
 
 
 def silent(options: Mapping[str, str]) -> Backend:
-    """Does not say which shapes it takes."""
+    """Create a backend that reports no shape ranges."""
     return _SilentBackend("silent", _identity, Capabilities(dynamic_input=True))
 
 
 def plain(options: Mapping[str, str]) -> Backend:
-    """Has no capability but dynamic inputs."""
+    """Create a backend with no capability but dynamic inputs."""
     return _PlainBackend("plain", _identity, Capabilities(dynamic_input=True))
 
 
 def cached(options: Mapping[str, str]) -> Backend:
-    """Has every capability."""
+    """Create a backend with all capabilities."""
     return _Backend("cached", _identity, Capabilities(True, True, True, True, True))
 
 

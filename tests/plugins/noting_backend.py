@@ -1,4 +1,4 @@
-"""A backend that runs every node, but has something to say about some."""
+"""Backend that supports every node, with a note about some."""
 
 from collections.abc import Mapping
 
@@ -18,5 +18,5 @@ class _NotingBackend(StoringBackend):
 
 
 def create(options: Mapping[str, str]) -> Backend:
-    """A note on each node that reads FLOAT16."""
+    """Create a backend with a note on each node that reads FLOAT16."""
     return _NotingBackend(device_name="noting")

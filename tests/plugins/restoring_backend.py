@@ -1,4 +1,4 @@
-"""A backend whose compiled models are real: exported, restored and run; late or unwilling where a test asks for it."""
+"""Backend that exports, restores and runs models, and waits or fails at a chosen stage."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from nnrt_hdi.files.graph_file import packed_graph, unpacked_graph
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.part import Part
 
-# How a file of this vendor's own tools begins; a graph follows.
+# Beginning of a file from this vendor's tools; a graph follows.
 VENDOR_MAGIC = b"vendor: "
 
 
@@ -29,15 +29,18 @@ class _Model(WrappedModel):
 
 
 class _Restoring(WrappedBackend):
-    """Options: `version`; `refuse` and `wait`, each one of compiling, exporting and restoring; `gate`, a FIFO that ends
-    the waiting when somebody has opened and closed it for writing."""
+    """Backend with the options `version`, `refuse`, `wait` and `gate`.
+
+    `refuse` and `wait` name a stage: compiling, exporting or restoring. Waiting ends when a test has opened and closed
+    the FIFO `gate` for writing.
+    """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(create_reference({}))
         self._options = options
 
     def meet(self, stage: str) -> None:
-        """Come to a stage, and behave there as told."""
+        """Wait or fail at a stage, if the options ask for it."""
         if self._options.get("wait") == stage:
             Path(self._options["gate"]).read_bytes()
         if self._options.get("refuse") == stage:

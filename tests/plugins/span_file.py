@@ -1,4 +1,4 @@
-"""An exporter of OpenTelemetry that appends each span to the file that SPAN_FILE names, as a line of JSON."""
+"""OpenTelemetry exporter that appends each span to the file SPAN_FILE, as a line of JSON."""
 
 import os
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
-"""A backend whose runs are started: one thread of its own computes them, as another backend does, however many it has.
+"""Wrapper of another backend whose runs are asynchronous: a single thread computes them all.
 
-`started.signs` says what else becomes of a run. The option `ends` is a FIFO: numbers that are written there, a line
-each, are those of runs that end. `runs` is how many are to be on the device at a time, and `inner` the other backend,
-which gets all other options.
+`started.signs` defines the numbers that give a run special behaviour. The option `ends` is a FIFO: each line with a
+number ends the held runs with that number. The option `runs` is the number of concurrent runs, and `inner` names the
+other backend, which gets all other options.
 """
 
 import logging
@@ -29,7 +29,7 @@ _RANGE = 100
 
 
 class _Run:
-    """A run on the chip."""
+    """Run on the device."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class _Run:
 
 
 class _Chip:
-    """What computes, and the runs that are held there, in one thread."""
+    """Thread that computes runs, and the runs that it holds."""
 
     def __init__(self, ends: str) -> None:
         self._work: SimpleQueue[_Work] = SimpleQueue()
@@ -69,7 +69,7 @@ class _Chip:
             run.take_back = run.cancellation.on_cancel(partial(self._work.put, partial(self._stop, run)))
 
     def settle(self) -> None:
-        """Wait until all that was to be done before has been done."""
+        """Wait until the thread has done all earlier work."""
         is_done = threading.Event()
         self._work.put(is_done.set)
         is_done.wait()
@@ -79,7 +79,7 @@ class _Chip:
             self._work.get()()
 
     def _listen(self, ends: str) -> None:
-        with os.fdopen(os.open(ends, os.O_RDWR)) as lines:  # It writes nothing; but so the file never ends.
+        with os.fdopen(os.open(ends, os.O_RDWR)) as lines:  # Opened for writing, too, so that it never ends.
             for line in lines:
                 self._work.put(partial(self._let_go, float(line)))
 

@@ -1,6 +1,6 @@
-"""A backend that computes as the reference does, and keeps each run for a given time, as an accelerator would.
+"""Reference backend whose runs occupy the device for a given time, like on an accelerator.
 
-It stands for accelerators that compute without this machine's cores: any number of them do at a time.
+It stands for accelerators that need no CPU core of this machine: any number of them can compute at a time.
 """
 
 import heapq
@@ -36,7 +36,7 @@ class _Model(WrappedModel):
 
 
 class _Clock:
-    """Calls what is due, in a thread of its own."""
+    """Thread that calls functions at given times."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -59,7 +59,7 @@ class _Clock:
 
 
 class _Started(StartableModel, WrappedModel):
-    """A model that does the same without a thread for each run; it can't be cancelled."""
+    """Model with asynchronous runs, which need no thread each; they can't be cancelled."""
 
     def __init__(self, right: PreparedModel, seconds: float, clock: _Clock) -> None:
         super().__init__(right)
@@ -88,5 +88,8 @@ class _Timed(WrappedBackend):
 
 
 def create(options: Mapping[str, str]) -> Backend:
-    """Option `ms`: the milliseconds that a run is on the device; `started`: runs have no threads meanwhile."""
+    """Create the backend.
+
+    The option `ms` is a run's time on the device in milliseconds; `started` makes runs asynchronous.
+    """
     return _Timed(float(options["ms"]) / 1000, _Clock() if "started" in options else None)

@@ -1,4 +1,4 @@
-"""A backend that computes one operator wrongly: as another one that takes the same."""
+"""Backend that computes one operator as another one with the same operands."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,8 +12,10 @@ from nnrt_hdi.graph import Graph
 
 
 class _Wrong(WrappedBackend):
-    """Options: the node type `operator`, and the one it is computed `as`; `after`, the type of the node that it must
-    read from for that."""
+    """Backend with the options `operator`, `as` and `after`.
+
+    It computes the node type `operator` as the type `as`, only behind a node of the type `after` if that is given.
+    """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(create_reference({}))

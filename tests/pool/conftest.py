@@ -1,4 +1,4 @@
-"""Daemons of a pool, and a home of its own for each test."""
+"""Fixtures: daemons for a pool, and an empty cache for each test."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +12,10 @@ Fleet = Callable[..., list[DaemonProcess]]
 
 @pytest.fixture
 def fleet(start_daemon: StartDaemon, tmp_path: Path) -> Fleet:
-    """Starts so many daemons, which differ in their names; on sockets, so that they can come back."""
+    """Return a function that starts daemons with different names.
+
+    They listen on Unix sockets, so that a restarted daemon has the same address.
+    """
 
     def start(count: int, *arguments: str) -> list[DaemonProcess]:
         return [
@@ -25,5 +28,5 @@ def fleet(start_daemon: StartDaemon, tmp_path: Path) -> Fleet:
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test finds what another one has compiled."""
+    """Use a temporary cache directory, so that no test finds another's compiled models."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -1,4 +1,4 @@
-"""Several daemons at a time, and load on a session of a pool."""
+"""Load on a session of a pool, and states of its members."""
 
 import threading
 from abc import ABC, abstractmethod
@@ -14,17 +14,17 @@ from waiting import until
 from nnrt_client import ModelSession, NnrtError, Pool
 
 JOIN_S = 60.0
-# What a thread does otherwise between two runs.
+# Pause of a thread between two runs.
 _BETWEEN_S = 0.002
 
 
 def addresses(daemons: list[DaemonProcess]) -> list[str]:
-    """Where they listen."""
+    """Return the daemons' addresses."""
     return [daemon.address for daemon in daemons]
 
 
 class RunningThreads(ABC):
-    """Threads that run a session all the time. A context manager; its end is theirs."""
+    """Threads that run a session repeatedly. A context manager, whose end stops them."""
 
     def __init__(self, threads: int) -> None:
         self._over = threading.Event()
@@ -43,17 +43,17 @@ class RunningThreads(ABC):
             thread.join(JOIN_S)
             assert not thread.is_alive(), "a run does not end"
 
-    def _goes_on(self) -> bool:
-        """Do something else than to run for a moment; false where it is over."""
+    def _pause(self) -> bool:
+        """Pause for a moment; return whether to go on."""
         return not self._over.wait(_BETWEEN_S)
 
     @abstractmethod
     def _run(self, number: int) -> None:
-        """Run in the thread of that number until it is over."""
+        """Run the session until `_goes_on` returns false."""
 
 
 class Load(RunningThreads):
-    """Checks each answer."""
+    """Threads that run an identity, and check each result."""
 
     def __init__(self, session: ModelSession, threads: int = 4, timeout_ms: int | None = None) -> None:
         super().__init__(threads)
@@ -64,16 +64,16 @@ class Load(RunningThreads):
 
     @property
     def total(self) -> int:
-        """Runs that have ended as they should."""
+        """Number of runs that have succeeded."""
         return sum(self.counts.values())
 
-    def go_on(self, runs: int = 100) -> None:
-        """Wait until so many more runs have ended."""
+    def wait_for_runs(self, runs: int = 100) -> None:
+        """Wait until `runs` more runs have ended."""
         wanted = self.total + runs
         until(lambda: self.total >= wanted or self.errors)
 
     def _run(self, number: int) -> None:
-        while self._goes_on():
+        while self._pause():
             given = np.array([number, self.counts[number]], np.float32)
             try:
                 (output,) = self._given_back(given)
@@ -85,17 +85,17 @@ class Load(RunningThreads):
             self.counts[number] += 1
 
     def _given_back(self, given: Any) -> Any:
-        """Every other thread runs, the others submit."""
+        """Run the identity: half of the threads call `run`, the others `submit`."""
         if threading.current_thread() in self._threads[::2]:
             return self._session.run([given], timeout_ms=self._timeout_ms).values()
         return self._session.submit([given], timeout_ms=self._timeout_ms).result().values()
 
 
 def states(pool: Pool) -> dict[str, str]:
-    """The states of a pool's members by address."""
+    """Return the states of a pool's members by address."""
     return {member.address: member.state.value for member in pool.members()}
 
 
 def wait_for_states(pool: Pool, *wanted: str) -> None:
-    """Wait until the members, in their order, are in these states."""
+    """Wait until the members, in order, are in these states."""
     until(lambda: tuple(states(pool).values()) == wanted, pool.members)

@@ -1,4 +1,7 @@
-"""A process that uses a pool, and is interrupted, forks, or ends. Run as a script: WHAT ADDRESS..."""
+"""Program that uses a pool, and is interrupted, forks, or ends.
+
+Usage: `python pool_process.py interrupted|forked|ends ADDRESS...`
+"""
 
 import faulthandler
 import os
@@ -24,7 +27,7 @@ DEADLINE_S = 20.0
 
 
 def interrupted(session: PooledSession) -> None:
-    """One KeyboardInterrupt at each point of a run: later runs are made, and their answers are their own."""
+    """Interrupt a run at each of its points, and check that later runs return their own results."""
 
     def interrupt() -> None:
         raise KeyboardInterrupt
@@ -50,7 +53,7 @@ def interrupted(session: PooledSession) -> None:
 
 
 def forked(session: PooledSession) -> None:
-    """A child gets clear errors at once, while runs wait in the parent; the parent goes on."""
+    """Check that a forked child gets clear errors at once, while runs wait in the parent."""
     pending = session.submit([np.zeros(1, np.float32)])
     child = os.fork()
     if not child:
@@ -76,7 +79,7 @@ def forked(session: PooledSession) -> None:
 
 
 def ends(session: PooledSession) -> None:
-    """It ends with runs under way."""
+    """Leave runs in flight, for the process to end with them."""
     for _ in range(8):
         session.submit([np.zeros(1, np.float32)])
     threading.Thread(target=session.run, args=([np.zeros(1, np.float32)],), daemon=True).start()

@@ -35,7 +35,7 @@ def test_it_is_ejected_and_taken_back(fleet: Fleet, start_daemon: StartDaemon, p
     moody = start_daemon("--backend", "paced", "--option", f"file={pace}")
     with Pool([*addresses(good), moody.address]) as pool, pool.load(identity_model()) as session:
         with Load(session, threads=6) as running:
-            running.go_on()
+            running.wait_for_runs()
             pace.write_text(wrong)
             until(lambda: states(pool)[moody.address] == "ejected" or running.errors, pool.members)
             (member,) = (member for member in pool.members() if member.address == moody.address)
@@ -45,11 +45,11 @@ def test_it_is_ejected_and_taken_back(fleet: Fleet, start_daemon: StartDaemon, p
             # It is tried, and ejected for longer. What it had been given before has ended by then.
             until(lambda: _ejected_s(pool, moody.address) > 1 or running.errors, pool.members)
             runs, failures = _counts(pool, moody.address)
-            running.go_on()
+            running.wait_for_runs()
             assert _counts(pool, moody.address) == (runs, failures)
             pace.write_text(FAST)
             until(lambda: states(pool)[moody.address] == "ready" or running.errors, pool.members)
-            running.go_on()
+            running.wait_for_runs()
             until(lambda: _counts(pool, moody.address)[0] > runs)
         assert not running.errors
 
@@ -89,12 +89,12 @@ def test_never_the_last_one(fleet: Fleet, start_daemon: StartDaemon, pace: Path)
     moody = start_daemon("--backend", "paced", "--option", f"file={pace}")
     with Pool([good.address, moody.address]) as pool, pool.load(identity_model()) as session:
         with Load(session, threads=4) as running:
-            running.go_on()
+            running.wait_for_runs()
             pace.write_text(SLOW)
             until(lambda: states(pool)[moody.address] == "ejected" or running.errors, pool.members)
             good.kill()
             until(lambda: states(pool) == {good.address: "gone", moody.address: "ready"} or running.errors)
-            running.go_on(20)
+            running.wait_for_runs(20)
         assert not running.errors
 
 

@@ -29,11 +29,11 @@ def test_what_names_gain_and_lose(fleet: Fleet, tmp_path: Path) -> None:
     write(names, first.address, second.address)
     with Pool([f"file://{names}"]) as pool, pool.load(identity()) as session:
         with Load(session, threads=2) as running:
-            running.go_on()
+            running.wait_for_runs()
             write(names, second.address, third.address)
             until(lambda: {device.address for device in session.devices} == {second.address, third.address})
             until(lambda: states(pool) == {second.address: "ready", third.address: "ready"}, pool.members)
-            running.go_on()
+            running.wait_for_runs()
             assert all(member.runs for member in pool.members())
         assert not running.errors
 

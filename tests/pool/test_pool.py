@@ -186,7 +186,7 @@ def test_a_slow_device_gets_fewer_runs(fleet: Fleet, start_daemon: StartDaemon) 
     slow = start_daemon("--backend", "steady", "--option", "seconds=0.05")
     with Pool([*addresses(daemons), slow.address]) as pool, pool.load(identity_model()) as session:
         with Load(session, threads=2) as running:
-            running.go_on(200)
+            running.wait_for_runs(200)
         runs = {member.address: member.runs for member in pool.members()}
     of_the_others = [runs[daemon.address] for daemon in daemons]
     assert runs[slow.address] < sum(of_the_others) / len(of_the_others) / 2  # One of them may be late once as well.
@@ -201,11 +201,11 @@ def test_a_kill_under_load_fails_no_run(fleet: Fleet) -> None:
     with Pool(addresses(daemons)) as pool, pool.load(identity_model(), replicas=2) as session:
         with Load(session) as running:
             for _ in range(3):
-                running.go_on()
+                running.wait_for_runs()
                 victim = next(one for one in daemons if one.address == session.device.address)
                 victim.kill()
                 until(lambda: len(session.devices) == 2)
-                running.go_on()
+                running.wait_for_runs()
                 daemons[daemons.index(victim)] = DaemonProcess(
                     "--name", f"d{daemons.index(victim)}", listen=victim.address
                 )
@@ -221,10 +221,10 @@ def test_a_drain_under_load_fails_no_run(fleet: Fleet) -> None:
     with Pool(addresses(daemons)) as pool, pool.load(identity_model()) as session:
         with Load(session, threads=6) as running:
             for daemon in daemons[:2]:
-                running.go_on()
+                running.wait_for_runs()
                 daemon.send(signal.SIGTERM)
                 assert daemon.wait() == 0
-            running.go_on()
+            running.wait_for_runs()
         assert not running.errors
         wait_for_states(pool, "gone", "gone", "ready")
 

@@ -1,4 +1,4 @@
-"""Devices that can't be reached, and clients that start before their daemons."""
+"""Unreachable devices, and clients that start before their daemons."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def test_a_name_without_addresses(tmp_path: Path) -> None:
 
 
 def test_a_device_that_nobody_has(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All answer: to wait is no use."""
+    """All daemons answer, so waiting would not help."""
     (daemon,) = fleet(1)
     monkeypatch.setenv("NNRT_DEVICES", daemon.address)
     with pytest.raises(OperationFailed, match=r"no device 'other' answers at .*; left out: none"):

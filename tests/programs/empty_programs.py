@@ -1,4 +1,4 @@
-"""Programs on which ONNX Runtime 1.32 ends its process in a run with inputs of some shapes, or never ends."""
+"""Programs that crash ONNX Runtime 1.32, or make it hang, for inputs of some shapes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ faulty = pytest.mark.skipif(
 
 @dataclass(frozen=True)
 class EmptyCase:
-    """A model, inputs that it can't be run with, and inputs that it can."""
+    """Model with inputs that crash it or make it hang, and with valid inputs."""
 
     name: str
     model: onnx.ModelProto
@@ -53,7 +53,7 @@ GROUPED = parsed(
     }
     """
 )
-# Of one step it leaves none.
+# The slice leaves no step of a sequence of one.
 LATE = parsed(
     """
     f (float[T, 2, 4] x) => (float[T, 1, B, 3] y) {

@@ -1,4 +1,4 @@
-"""Changes of ONNX models by chance: a field somewhere in the model is left out, repeated, or gets another value."""
+"""Random changes of ONNX models: a field somewhere is removed, repeated, or gets another value."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,9 +19,9 @@ _TEXTS = """
 
 
 def mutate(rng: Random, model: onnx.ModelProto) -> None:
-    """Change one field."""
+    """Change one random field."""
     message, field = rng.choice(list(_fields(model)))
-    # What a field can't hold is no change.
+    # A value that the field can't hold changes nothing.
     with suppress(ValueError, TypeError):
         if field.is_repeated:
             _change_entry(rng, getattr(message, field.name), field, model)
@@ -32,7 +32,7 @@ def mutate(rng: Random, model: onnx.ModelProto) -> None:
 
 
 def _fields(message: Any) -> Iterator[tuple[Any, Any]]:
-    """All fields that are set, in all messages."""
+    """Yield all set fields of all messages."""
     for field, value in message.ListFields():
         yield message, field
         if field.message_type:

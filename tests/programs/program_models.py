@@ -1,4 +1,4 @@
-"""ONNX models that NNRt's operators can't say, or not as they are, with inputs for them."""
+"""ONNX models that NNRt's operators can't express, with inputs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _rng = np.random.default_rng(3)
 
 @dataclass(frozen=True)
 class Case:
-    """A model and the inputs of several runs, of other shapes each."""
+    """Model with the inputs of several runs, of different shapes."""
 
     name: str
     model: onnx.ModelProto
@@ -33,7 +33,7 @@ class Case:
 
 
 def in_process(file: bytes | str, feed: Mapping[str, AnyArray]) -> list[AnyArray]:
-    """What ONNX Runtime makes of it here."""
+    """Run a model in ONNX Runtime in this process, and return the outputs."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
@@ -41,7 +41,7 @@ def in_process(file: bytes | str, feed: Mapping[str, AnyArray]) -> list[AnyArray
 
 
 def parsed(text: str, *initializers: onnx.TensorProto, opset: int = OPSET, ir_version: int = IR_VERSION) -> Any:
-    """A model out of the text of its graph."""
+    """Return a model from the text of its graph."""
     header = f'<ir_version: {ir_version}, opset_import: ["" : {opset}, "{RUNTIME}" : 1, "{TREES}" : 3]>\n'
     model = parser.parse_model(header + text)
     model.graph.initializer.extend(initializers)
@@ -49,7 +49,7 @@ def parsed(text: str, *initializers: onnx.TensorProto, opset: int = OPSET, ir_ve
 
 
 def weights(name: str, *shape: int) -> onnx.TensorProto:
-    """Random numbers, the same for each name and shape."""
+    """Return random numbers that depend only on name and shape."""
     rng = np.random.default_rng([*name.encode(), *shape])
     return numpy_helper.from_array(rng.standard_normal(shape).astype("f4") / 8, name)
 
@@ -193,7 +193,7 @@ CASES = [
 
 
 def external(directory: Any, *shape: int) -> Any:
-    """A file in the directory, with weights in another beside it."""
+    """Write a model with its weights in a separate file, and return its path."""
     model = parsed(
         "wide (float[N, M] x) => (int64[2, K] y) { m = MatMul (x, w) y = NonZero (m) }", weights("w", *shape)
     )

@@ -1,4 +1,4 @@
-"""First runs of a kind that a program meets: ONNX Runtime may end its process in them, and the daemon lives on."""
+"""Runs of a program with new shapes: ONNX Runtime may crash the process that tries them, but not the daemon."""
 
 import platform
 import threading
@@ -30,7 +30,7 @@ from nnrt_hdi.part import Part
 
 CPU = ProviderDevice("cpu", 0, threads=1)
 PROGRAM = (Way.PROGRAM,)
-# What is not known of all shapes in it.
+# Not all shapes in it are known.
 UNKNOWN = parsed("f (float[N, M] x) => (int64[2, K] y) { y = NonZero (x) }")
 
 
@@ -46,7 +46,7 @@ def test_a_daemon_outlives_it(onnxruntime_daemon: DaemonProcess, case: EmptyCase
         for _ in range(2):
             with pytest.raises(Unsupported, match=rf"inputs of the shapes \[.*crashes on it \({case.signal}\); run it"):
                 session.run(case.fatal)
-            # The same instance: models outlive no daemon.
+            # The same instance, because no model outlives its daemon.
             assert np.isfinite(session.run(case.harmless)["y"]).all()
             assert other.run(ones(x=(3, 2, 4)))["y"].shape == (3, 1, 2, 3)
 
@@ -60,7 +60,7 @@ def test_what_never_ends_ends_with_its_run(onnxruntime_daemon: DaemonProcess) ->
 
 
 class CountingTrials(Trials):
-    """Tells with which shapes runs have been tried."""
+    """Trials that record the shapes that were tried."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ def run(model: PreparedModel, *shapes: tuple[int, ...]) -> list[AnyArray]:
 
 
 def test_a_kind_is_tried_once(loaded: Loaded, trials: CountingTrials) -> None:
-    """For all who load the program."""
+    """For all clients that load the program."""
     for _ in range(2):
         model = loaded(UNKNOWN)
         for _ in range(2):
@@ -152,7 +152,7 @@ def test_a_trial_has_room_beside_the_run(loaded: Loaded) -> None:
 
 @faulty
 def test_a_run_that_is_cancelled_waits_for_no_trial(loaded: Loaded, trials: CountingTrials) -> None:
-    """Neither for its own nor for another's."""
+    """Neither for its own trial nor for another run's."""
     model = loaded(ENDLESS.model)
     inputs, cancellations = list(ENDLESS.fatal.values()), [Cancellation(), Cancellation()]
     ended: list[int] = []
@@ -177,7 +177,7 @@ def test_a_run_that_is_cancelled_waits_for_no_trial(loaded: Loaded, trials: Coun
 def test_what_took_too_long_is_remembered(
     loaded: Loaded, trials: CountingTrials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever has more time may try again."""
+    """A run with more time may try again."""
     monkeypatch.setattr(first_runs, "_LEAST_S", 0.0)
     model, inputs = loaded(ENDLESS.model), list(ENDLESS.fatal.values())
     for given_s, is_tried in ((0.2, True), (0.1, False), (0.4, True)):
@@ -193,11 +193,11 @@ SHAPES = ((2, 3),)
 
 
 def try_nothing() -> None:
-    """A run that would be tried, and has ended well."""
+    """Trial that ends well without running anything."""
 
 
 def test_trials_count_as_compilations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For they open the program again; and the daemon's bounds are not the run's: others may try once more."""
+    """The limit of compilations applies, because a trial opens the program again; a later run may try once more."""
     monkeypatch.setattr(first_runs, "_LEAST_S", 0.0)
     kinds, run_watch = FirstRuns(is_never_empty=False), RunWatch(0.001, 0.0, CompileWatch(600.0, 0.0))
     compile_watch = RunWatch(0.0, 0.0, CompileWatch(1e-9, 0.0))
@@ -224,7 +224,7 @@ def test_waiting_for_the_trial_of_another_counts_as_compiling() -> None:
             kinds.require(SHAPES, pytest.fail, waiting)
 
     kinds.require(SHAPES, try_it, Cancellation())
-    assert waiting.on_device_s < 0  # Nothing but what it has compiled.
+    assert waiting.on_device_s < 0  # Only what it has compiled.
 
 
 def test_runs_of_a_known_kind_wait_for_no_trial() -> None:
@@ -246,12 +246,12 @@ def test_a_kind_that_is_renewed_is_kept() -> None:
 
 
 def kind_of(number: int) -> tuple[tuple[int, ...]]:
-    """Shapes of one of 128 kinds."""
+    """Return one of 128 different sets of shapes."""
     return (tuple(1 - (number >> bit & 1) for bit in range(7)),)
 
 
 def test_an_lstm_of_operators_has_no_batch(onnxruntime_daemon: DaemonProcess) -> None:
-    """Whose outputs are summed up: of empty outputs alone nothing is computed."""
+    """The model sums the LSTM's outputs, because outputs that are all empty are never computed."""
     model = parsed(
         """
         f (float[T, B, 4] x) => (float[1, 5] z) {

@@ -1,4 +1,4 @@
-"""A name server on loopback, which says what a test has it say."""
+"""DNS server on the loopback, whose records a test sets."""
 
 import socket
 import threading
@@ -16,13 +16,13 @@ _MOST_BYTES = 4096
 
 
 class NameServer(Closable):
-    """It answers from the records that it has; of a name without any it says that there is none."""
+    """DNS server that answers from its records, and with NXDOMAIN for a name without any."""
 
     def __init__(self) -> None:
         self._records: dict[tuple[str, str], dns.rrset.RRset] = {}
-        # Every question so far.
+        # All questions so far.
         self.asked: list[tuple[str, str]] = []
-        # What it answers instead, in order to fail.
+        # Error code with which the server answers every question, or None.
         self.failure: dns.rcode.Rcode | None = None
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind(("127.0.0.1", 0))
@@ -31,7 +31,7 @@ class NameServer(Closable):
         self._thread.start()
 
     def say(self, name: str, kind: str, *values: str, ttl: int = 1) -> Self:
-        """Have these records under a name; none, if there are no values."""
+        """Set the records of a name; remove them if there are no values."""
         if values:
             self._records[name, kind] = dns.rrset.from_text(f"{name}.", ttl, "IN", kind, *values)
         else:

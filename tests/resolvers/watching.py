@@ -1,4 +1,4 @@
-"""What a resolver tells, kept for a test to wait for."""
+"""Record of a resolver's notifications, for tests to wait for."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,29 +10,29 @@ from nnrt_client.resolvers.names import resolver_for
 from nnrt_hdi.errors import ConnectionFailed
 
 
-class Told:
-    """All that was told so far."""
+class Notifications:
+    """Record of a resolver's notifications."""
 
     def __init__(self) -> None:
         self.lists: list[tuple[str, ...]] = []
         self.failures: list[ConnectionFailed] = []
 
     def wait_until_listed(self, address: str) -> None:
-        """Wait until this is one of the addresses. Others may be those of other tests."""
+        """Wait until the resolver lists this address; others may come from other tests."""
         until(lambda: self.lists and address in self.lists[-1], lambda: self.lists)
 
     def wait_until_absent(self, address: str) -> None:
-        """Wait until this is none of the addresses."""
+        """Wait until the resolver doesn't list this address."""
         until(lambda: self.lists and address not in self.lists[-1], lambda: self.lists)
 
     def wait_for(self, *addresses: str) -> None:
-        """Wait until these are the addresses."""
+        """Wait until the resolver lists exactly these addresses."""
         until(lambda: self.lists[-1:] == [addresses], lambda: self.lists)
 
 
 @contextmanager
-def watched(name: str, settings: Settings | None = None) -> Iterator[Told]:
-    told = Told()
+def watched(name: str, settings: Settings | None = None) -> Iterator[Notifications]:
+    notifications = Notifications()
     with resolver_for(name, settings or Settings()) as resolver:
-        resolver.watch(told.lists.append, told.failures.append)
-        yield told
+        resolver.watch(notifications.lists.append, notifications.failures.append)
+        yield notifications

@@ -1,4 +1,7 @@
-"""A client whose runs are held until it is killed: `python -m started.client ADDRESS NUMBER...`."""
+"""Client whose runs are held by the device until the client is killed.
+
+Usage: `python -m started.client ADDRESS NUMBER...`
+"""
 
 import sys
 from concurrent.futures import wait

@@ -1,4 +1,4 @@
-"""A daemon whose device works on several runs, and ends them when a test says so."""
+"""Fixtures: a daemon whose device runs several asynchronous runs, and ends them on a test's command."""
 
 import os
 from collections import Counter
@@ -23,7 +23,7 @@ ELEMENTS = 4
 
 
 def run_of(number: float, elements: int = ELEMENTS) -> list[NDArray[np.float32]]:
-    """The inputs of a run with this number."""
+    """Return the inputs of a run with this number."""
     x = np.arange(elements, dtype=np.float32)
     x[0] = number
     return [x]
@@ -34,7 +34,7 @@ def assert_answer(answer: Any, number: float, elements: int = ELEMENTS) -> None:
 
 
 class Chip:
-    """The daemon, seen from outside, and what ends its runs."""
+    """Daemon with the backend `starting`, its observer, and the FIFO that ends runs."""
 
     def __init__(self, daemon: DaemonProcess, ends: Path, stack: ExitStack) -> None:
         self.daemon = daemon
@@ -52,7 +52,7 @@ class Chip:
         address: str = "",
         closing: ExitStack | None = None,
     ) -> Executor:
-        """A session of its own with a model; `device` is then what it has of this."""
+        """Open a session with a model, and return its executor; `device` becomes the session's device."""
         stack = closing or self._stack
         runtime = stack.enter_context(Runtime([address or self.daemon.address], settings or Settings()))
         self.device = runtime.device()
@@ -60,30 +60,30 @@ class Chip:
         compilation.build()
         executor = stack.enter_context(Executor(compilation))
         if model is identity_model:
-            executor.run_sync(run_of(0))  # After which there is a plan.
+            executor.run_sync(run_of(0))  # Later runs need no new description.
         return executor
 
     def end(self, *numbers: float) -> None:
-        """End the runs with these numbers, which are held."""
+        """End the held runs with these numbers."""
         with self._ends.open("w") as ends:
             ends.writelines(f"{number}\n" for number in numbers)
 
     def await_load(self, running: int, queued: int = 0) -> None:
-        """Wait until so many runs are on the device, and so many wait for it."""
+        """Wait until the device has this many running and queued runs."""
         self.observer.wait_for(lambda state: (state.running, state.queued) == (running, queued))
 
     def log(self) -> str:
-        """What the daemon has written since the test began."""
+        """Return what the daemon has logged since the test began."""
         return self.daemon.log()[self._logged :]
 
     def ended_runs(self) -> Counter[str]:
-        """How many runs have ended in each way since the test began."""
+        """Return the numbers of runs since the test began, by outcome."""
         with Runtime([self.daemon.address]) as runtime:
             return Counter(runtime.device().counters().identities[0].runs) - self._ended_before
 
     @property
     def threads(self) -> int:
-        """How many the daemon has."""
+        """Number of the daemon's threads."""
         return len(list(Path(f"/proc/{self.daemon.pid}/task").iterdir()))
 
 
@@ -91,7 +91,7 @@ StartChip = Callable[..., Chip]
 
 
 def starting(folder: Path, runs: int) -> tuple[list[str], Path]:
-    """Arguments of a daemon with so many slots, and what ends its runs."""
+    """Return the arguments of a daemon with `runs` slots, and the FIFO that ends its runs."""
     ends = folder / "ends"
     os.mkfifo(ends)
     return ["--backend", "starting", "--option", f"ends={ends}", "--option", f"runs={runs}"], ends
@@ -99,7 +99,7 @@ def starting(folder: Path, runs: int) -> tuple[list[str], Path]:
 
 @pytest.fixture
 def start_chip(start_daemon: StartDaemon, tmp_path: Path, closing: ExitStack) -> StartChip:
-    """Starts a daemon with flags of a test."""
+    """Return a function that starts a daemon with the test's flags."""
 
     def start(*flags: str, runs: int = 8) -> Chip:
         arguments, ends = starting(tmp_path, runs)
@@ -110,7 +110,7 @@ def start_chip(start_daemon: StartDaemon, tmp_path: Path, closing: ExitStack) ->
 
 @pytest.fixture(scope="module")
 def shared_chip(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[DaemonProcess, Path]]:
-    """One daemon for all tests after which it is as before."""
+    """Daemon that all tests share that leave it unchanged."""
     arguments, ends = starting(tmp_path_factory.mktemp("chip"), 8)
     daemon = DaemonProcess(*arguments)
     yield daemon, ends

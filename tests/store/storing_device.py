@@ -1,4 +1,4 @@
-"""A daemon's device in this process, on a store, and a session that uses it like a client."""
+"""A `Device` in this process with a model store, and a session that uses it like a client's."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,7 +29,7 @@ X = np.array([0.5], np.float32)
 
 
 def graph(seed: int = 0, elements: int = WEIGHTS) -> Graph:
-    """y = x + w, with other weights for each seed."""
+    """Return y = x + w, with weights that depend on the seed."""
     return parts_of(weighted_model(elements, seed)).graph
 
 
@@ -45,7 +45,7 @@ def session_of(device: Device) -> Iterator[Session]:
         yield session
     finally:
         device.sessions.close(session)
-        # When the store has written what the session compiled.
+        # True after the store has written the compiled models.
         until(lambda: session.budget.used_bytes == 0)
         device.threads.close()
 
@@ -53,7 +53,7 @@ def session_of(device: Device) -> Iterator[Session]:
 def ask(
     device: Device, session: Session, graph: Graph, config: ModelConfig | None = None, stages: list[str] | None = None
 ) -> Prepared | MissingConstants:
-    """The answer to a graph that comes without its large constants, as over the wire."""
+    """Prepare a graph without its large constants, like a client's first request; return the answer."""
     constants = {
         index: Constant(constant.sha256, constant.size_bytes)
         if constant.size_bytes > INLINE_CONSTANT_BYTES
@@ -69,7 +69,7 @@ def ask(
 def prepared(
     device: Device, session: Session, graph: Graph, config: ModelConfig | None = None, stages: list[str] | None = None
 ) -> Prepared:
-    """The model, for which what is missing is uploaded. Its answer has been checked."""
+    """Prepare a graph, with its missing constants, and check a run of it."""
     answer = ask(device, session, graph, config, stages)
     if isinstance(answer, MissingConstants):
         for constant in graph.constants.values():
@@ -85,11 +85,11 @@ def prepared(
 
 
 def origin(device: Device, graph: Graph, config: ModelConfig | None = None) -> Origin:
-    """Tell where a new session gets a model from."""
+    """Return where a new session gets the model from."""
     with session_of(device) as session:
         return prepared(device, session, graph, config).origin
 
 
 def files(directory: Path) -> list[Path]:
-    """The files of the models."""
+    """Return the store's model files."""
     return sorted(directory.glob(f"*{SUFFIX}"))

@@ -1,4 +1,4 @@
-"""The SDK of OpenTelemetry in the process of the tests, as an application sets it up."""
+"""Fixtures: OpenTelemetry's SDK in the tests' process, set up like an application does."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ from tracing.spans import Tree, in_file, in_memory
 
 @pytest.fixture(scope="session")
 def exporter() -> Iterator[InMemorySpanExporter]:
-    """A process has one provider, and no other later."""
+    """Exporter of the process' tracer provider, which can be set only once."""
     exporter, provider = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
@@ -29,14 +29,14 @@ Spans = Callable[[], Tree]
 
 @pytest.fixture
 def spans(exporter: InMemorySpanExporter) -> Spans:
-    """Gives the spans that this process has made since the test began."""
+    """Return a function that returns the spans of this process since the test began."""
     exporter.clear()
     return lambda: Tree(*in_memory(exporter.get_finished_spans()))
 
 
 @pytest.fixture
 def span_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file of the spans of daemons."""
+    """File to which daemons write their spans."""
     path = tmp_path / "spans.jsonl"
     monkeypatch.setenv("SPAN_FILE", str(path))
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "file")
@@ -45,12 +45,12 @@ def span_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def traced_daemon(start_daemon: StartDaemon, span_path: Path) -> DaemonProcess:
-    """One that makes spans, and takes 50 ms for a run."""
+    """Daemon that records spans; a run takes 50 ms."""
     return start_daemon("--traces", "--backend", "steady", "--option", "seconds=0.05")
 
 
 def all_spans(here: Tree, daemon: DaemonProcess, path: Path) -> Tree:
-    """Those of this process and those of a daemon, which ends."""
+    """End a daemon, and return its spans together with this process'."""
     daemon.process.terminate()
     assert daemon.wait() == 0
     return Tree(*here, *in_file(path))

@@ -1,4 +1,4 @@
-"""Spans as tests look at them, whoever has made them."""
+"""Spans for tests, from this process or from a daemon's file."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,13 +10,13 @@ from typing import Any
 
 from opentelemetry.sdk.trace import ReadableSpan
 
-# Of clocks that are read one after another.
+# Tolerance for clocks that are read one after another.
 _SLACK_NS = 50_000
 
 
 @dataclass(frozen=True)
 class Spanned:
-    """One span; times are of the clock on the wall, in nanoseconds."""
+    """One span; its times are nanoseconds of the wall clock."""
 
     name: str
     trace_id: str
@@ -68,7 +68,7 @@ def in_file(path: Path) -> list[Spanned]:
 
 
 class Tree:
-    """The spans of one or several traces."""
+    """Spans of one or several traces."""
 
     def __init__(self, *spans: Spanned) -> None:
         self.spans = sorted(spans, key=lambda span: span.began_ns)
@@ -88,7 +88,7 @@ class Tree:
         return [each for each in self.spans if each.parent_id == span.id]
 
     def require_sound(self) -> None:
-        """Each child is within its parent, and has its trace."""
+        """Check that each child lies within its parent, and belongs to the same trace."""
         for child in self.spans:
             if parent := self._by_id.get(child.parent_id):
                 assert child.trace_id == parent.trace_id
@@ -96,7 +96,7 @@ class Tree:
                 assert child.ended_ns <= parent.ended_ns + _SLACK_NS, (child, parent)
 
     def require_whole(self, parent: Spanned) -> None:
-        """Its children are all of it but 5 %, and follow each other where one process has made them."""
+        """Check that a span's children cover it but for 5 %, and that those of one process don't overlap."""
         children = self.children_of(parent)
         assert 0.95 <= sum(child.took_ns for child in children) / parent.took_ns <= 1.05, (parent, children)
         made_here = [child for child in children if child.kind == "SpanKind.INTERNAL"]

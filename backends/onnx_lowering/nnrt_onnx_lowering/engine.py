@@ -32,7 +32,7 @@ class Operator:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """Key of all that support depends on. It leaves out numeric attributes, which change only what is computed."""
+        """Key of the properties on which support depends. Numeric attributes change results, not support."""
         texts = tuple(sorted(value for value in self.attrs.values() if isinstance(value, str)))
         return self.domain, self.type, texts, self.operands, self.outputs
 

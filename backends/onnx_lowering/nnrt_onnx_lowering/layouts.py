@@ -79,7 +79,10 @@ def _spread(value: Value, rank: int, layout: Shape) -> Value:
 
 
 def _along_axis(default: int) -> Rule:
-    """Return the rule for operators along `axis`: tensors of full rank get one layout, `axis` its index in memory."""
+    """Return the rule for operators along `axis`.
+
+    Operands with the rank of the result get a common layout. `axis` becomes the index of its dimension in memory.
+    """
 
     def rule(values: Values, attrs: Attrs, layout: Shape) -> Arrangement:
         rank = len(layout)

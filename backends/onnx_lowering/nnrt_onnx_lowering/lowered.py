@@ -181,7 +181,7 @@ class _Lowering:
         return replace(flipped(value), shape=value.shape, rank=value.rank)
 
     def _stored_type(self, spec: TensorSpec) -> AnyDType:
-        """Return the type in which the model stores inputs and constants, and results if the engine computes in it."""
+        """Return the type in which the model stores a tensor: FLOAT16 for FLOAT32 if `float16` is set."""
         return HALF if self._float16 and spec.numpy_dtype == FLOAT32 else spec.numpy_dtype
 
     def _compute_type(self, dtype: AnyDType) -> AnyDType:
@@ -189,12 +189,15 @@ class _Lowering:
         return FLOAT32 if dtype == HALF and not self._engine.computes_float16 else dtype
 
     def _as_stored(self, result: Value, spec: TensorSpec) -> Value:
-        """Return a result unchanged if it has the type to compute in, else in the stored type."""
+        """Cast a result to the stored type, unless it has the type in which the engine computes."""
         stored = self._stored_type(spec)
         return result if result.dtype == self._compute_type(stored) else result.cast(stored)
 
     def _unify(self, call: Call, operands: Sequence[Value]) -> Sequence[Value]:
-        """Return the operands of a moving node in one type: FLOAT16, or FLOAT32 if one was computed in FLOAT32."""
+        """Return the operands of a node that only moves elements, with one type for all that are stored as FLOAT16.
+
+        If some of these were computed in FLOAT32, all are cast to FLOAT32.
+        """
         halves = [self._stored_type(spec) == HALF for spec in call.inputs]
         types = {x.dtype for x, is_half in zip(operands, halves, strict=True) if is_half}
         if len(types) < 2:
@@ -280,8 +283,9 @@ def _is_weight_of_product(x: Value, at: int, call: Call) -> bool:
 def _without_activation(attrs: SimpleNamespace) -> tuple[SimpleNamespace, ActivationType]:
     """Return the attributes without a fused activation, and the activation.
 
-    The caller applies the activation to the quantized elements: rounding keeps the order of numbers, and
-    integer kernels end with the quantization. An ACTIVATION node keeps its activation.
+    The caller applies the activation to the quantized elements, because nothing may come between an integer kernel
+    and the quantization of its result. The result is the same: rounding keeps the order of numbers. An ACTIVATION
+    node keeps its activation.
     """
     kind = getattr(attrs, "activation_type", None)
     if kind not in FUSABLE or hasattr(attrs, "approximate"):

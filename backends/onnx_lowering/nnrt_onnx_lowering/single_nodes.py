@@ -9,7 +9,7 @@ from nnrt_hdi.tensor import TensorSpec
 
 
 def support_key(graph: Graph, index: int) -> bytes:
-    """Return a digest of all that the support of a node depends on, because a client's node may be large."""
+    """Return a digest of the node's properties on which its support depends. The properties themselves may be large."""
     node = graph.nodes[index]
     tensors = [_tensor_key(graph, at) for at in (*node.inputs, *node.outputs)]
     decides = node.type, sorted(node.attrs.items()), tensors, len(node.inputs)

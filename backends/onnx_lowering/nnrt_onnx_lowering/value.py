@@ -126,7 +126,7 @@ class Operators(ABC):
         """Return whether `in_layout` adds no Transpose."""
 
     def constant(self, data: AnyArray, elements: AnyArray | None = None) -> Value:
-        """Return a constant with the elements of an array; lowerings see its `elements`, if they are given."""
+        """Return a constant with the elements of `data`. Lowerings that need to know them read `elements`, if given."""
         return Value(self, data.dtype, data.ndim, data=data, shape=data.shape, elements=elements)
 
     def scalar(self, number: float, dtype: AnyDType) -> Value:

@@ -6,7 +6,7 @@
     part 3   its large constants, one after the other
 
 Anybody may have written the bytes. So ONNX Runtime gets no model that names a file, has functions, or has an operator
-that is not on the list below.
+that is not on this module's list.
 """
 
 import json

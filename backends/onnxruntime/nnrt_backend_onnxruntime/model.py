@@ -36,7 +36,7 @@ Export = Callable[[], list[Part]]
 
 
 class RunOutputs(NamedTuple):
-    """Outputs of all runs whose inputs have the same shapes.
+    """Properties of the outputs of all runs whose inputs have the same shapes.
 
     `are_empty` says whether all outputs are known to have no elements. `may_bind` says whether it pays to pass the
     outputs' addresses to ONNX Runtime.
@@ -131,7 +131,7 @@ class OnnxModel(OpenGraphModel[RunOutputs]):
     def sizes(self, inputs: Sequence[Array]) -> Sizes:
         if self._file_sizes is not None:
             self._file_sizes.require_run_fits(inputs)
-        return self._kinds.of(inputs).sizes
+        return self._kinds.value_for(inputs).sizes
 
     def export(self) -> list[Part]:
         return self._export()

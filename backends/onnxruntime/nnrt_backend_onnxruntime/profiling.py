@@ -23,7 +23,7 @@ Reopen = Callable[[str], Any]
 
 
 class Profiled(Protocol):
-    """Model that runs a session."""
+    """Model whose runs can be profiled: it runs a session of ONNX Runtime."""
 
     session: Any
 

@@ -67,7 +67,7 @@ class ReferenceBackend(Backend):
         return program
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> Program:
-        """Load a program that was exported. Inference runs again, because kernels and limits rely on its shapes.
+        """Load an exported program. Its shapes are inferred again, because kernels and limits rely on them.
 
         Raises:
             InvalidFile: The parts aren't a program that this backend exported.
@@ -97,7 +97,7 @@ def _refuse_extensions(config: ModelConfig) -> None:
 
 
 def _require_same(declared: Graph, known: Graph) -> None:
-    """Refuse a program whose graph declares other tensors than inference finds."""
+    """Refuse a program whose graph declares other shapes or types than `inferred_graph` finds."""
     for index, node in enumerate(declared.nodes):
         given, found = ([graph.tensors[at] for at in node.outputs] for graph in (declared, known))
         if given != found:

@@ -20,7 +20,7 @@ from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops import OPERATORS, KnownTensors
-from nnrt_hdi.ops.inference import agreed
+from nnrt_hdi.ops.inference import complete_specs
 from nnrt_hdi.ops.operands import MAX_SHAPE_VALUES
 from nnrt_hdi.ops.quantized import RealView
 from nnrt_hdi.tensor import UNKNOWN_DIM, Array, Shape, TensorSpec
@@ -125,7 +125,7 @@ class StepMaker:
         declared = tuple([specs[at] for at in node.outputs])
         attrs = vars(self._nodes[step.node].attrs)
         inferred = OPERATORS[node.type].infer(list(zip(inputs, seen, strict=True)), attrs, declared)
-        for at, spec in zip(node.outputs, agreed(inferred, declared), strict=True):
+        for at, spec in zip(node.outputs, complete_specs(inferred, declared), strict=True):
             specs[at] = spec
         made = self._step(step.node, specs)
         step.latest = operands, made

@@ -86,7 +86,7 @@ class OpenVinoBackend(Backend):
         return self._info
 
     def supported(self, graph: Graph) -> list[Support]:
-        """Return the support of each node. OpenVINO is asked about each node alone, unless another rule refuses it."""
+        """Return the support of each node; compile a node alone unless a rule refuses it."""
         late, asked = late_nodes(graph), self._nodes.of(graph)
         return [
             LATE if at in late else UNSEEN if is_unseen(graph, node) else found if found.reason else answer(graph, node)
@@ -100,7 +100,7 @@ class OpenVinoBackend(Backend):
         return model
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> OpenVinoModel:
-        """Load a model that a device of this kind has exported. The daemon has checked its signature."""
+        """Load a model that a device of this kind has exported. The daemon has checked the model's signature."""
         _refuse_extensions(config)
         graph, enable_float16, blob = read_exported(parts)
         config = replace(config, enable_float16=enable_float16)
@@ -122,13 +122,13 @@ class OpenVinoBackend(Backend):
         self._loaded(lowered, ModelConfig())
 
     def _loaded(self, lowered: Lowered, config: ModelConfig) -> Any:
-        """Let OpenVINO compile a model. Raises Unsupported if OpenVINO refuses it."""
+        """Compile a model with OpenVINO. Raises Unsupported if OpenVINO refuses it."""
         try:
             model = self._core.read_model(lowered.whole().SerializeToString(), b"")
             keep_nan(model)
             keep_order(model)
             return self._core.compile_model(model, self._device, self._settings(config))
-        except RuntimeError as error:  # OpenVINO raises no other class. The last line has the reason.
+        except RuntimeError as error:  # OpenVINO raises no other class; the last line has the reason.
             raise Unsupported(f"OpenVINO does not take it: {str(error).strip().splitlines()[-1]}") from error
 
     def _settings(self, config: ModelConfig) -> dict[str, str]:
@@ -143,7 +143,7 @@ def _device_type(device: str) -> DeviceType:
 
 
 def _require_sound(graph: Graph) -> None:
-    """Refuse a graph that OpenVINO computes wrongly, or that ends the process (2026.4), given the shapes of a run."""
+    """Refuse a graph, given the shapes of a run, that OpenVINO 2026.4 computes wrongly or crashes on."""
     for at, node in enumerate(graph.nodes):
         if reason := answer(graph, node).reason:
             raise Unsupported(reason, place=graph.place(at))

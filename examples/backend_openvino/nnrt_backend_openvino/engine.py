@@ -48,7 +48,7 @@ REFUSED = {
 }
 # Operators whose INT64 results are positions and sizes, for which 32 bits are enough.
 MAKE_INDICES = frozenset({NodeType.ARGMAX_FUSION, NodeType.RANK, NodeType.SHAPE, NodeType.TOPK_FUSION})
-# Integers that OpenVINO limits to their range, where NNRt lets them wrap around. Wider ones wrap around in the cast.
+# Types whose results OpenVINO saturates, where NNRt lets them wrap around. Wider integers wrap around in the cast.
 STOPPED = frozenset(np.dtype(code) for code in ("i1", "i2", "u1", "u2"))
 WRAPPING = frozenset({"Add", "Sub", "Mul", "Div", "Mod", "Pow", "Neg", "Abs", "MatMul"})
 

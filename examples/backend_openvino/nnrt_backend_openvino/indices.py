@@ -12,7 +12,7 @@ UNSEEN = Support("OpenVINO doesn't check indices; give those of GATHER, and its 
 
 
 class IndexCheck(NamedTuple):
-    """Indices of a node, and the length of the dimension in which they are positions."""
+    """Indices of a GATHER node, and the length of the dimension that they index."""
 
     place: str
     tensor: int
@@ -33,7 +33,10 @@ def is_unseen(graph: Graph, node: Node) -> bool:
 
 
 def index_checks(graph: Graph) -> list[IndexCheck]:
-    """Return the checks for a graph with known shapes. Refuses constant indices that are out of bounds."""
+    """Return the checks of GATHER's indices that each run must make.
+
+    The graph's shapes must be known. Raises InvalidParameter for constant indices that are out of bounds.
+    """
     checks = []
     for at, node in enumerate(graph.nodes):
         if node.type is NodeType.GATHER:

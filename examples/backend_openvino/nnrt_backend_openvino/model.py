@@ -19,7 +19,7 @@ from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import Array, writable_view
 
 KIND = "openvino model"
-# The most kinds of runs whose programs are kept. Compiling a program takes longer than most runs.
+# Maximum number of input shapes whose programs are kept. Compiling a program takes longer than most runs.
 MOST_KINDS = 8
 # The longest time that OpenVINO waits in one call, in milliseconds.
 LONGEST_WAIT_MS = 2**31 - 1
@@ -29,7 +29,10 @@ class Program:
     """Model that OpenVINO compiled for known shapes, and the infer requests of its runs."""
 
     def __init__(self, compiled: Any, graph: Graph, lowered: Lowered, blob: bytes = b"") -> None:
-        """Wrap a compiled model. `blob` is set for an imported one, whose export OpenVINO couldn't import again."""
+        """Wrap a compiled model.
+
+        `blob` is the export of an imported model: OpenVINO can't import a second export of it.
+        """
         self._compiled = compiled
         self._blob = blob
         self._checks = [(graph.inputs.index(check.tensor), check) for check in index_checks(graph)]
@@ -91,7 +94,7 @@ class OpenVinoModel(GraphModel[Program]):
     def export(self) -> list[Part]:
         """Return the graph, from which programs for other shapes are compiled, and the program if there is only one.
 
-        The first part has the digests of the others, so a part alone can't be exchanged.
+        The first part has the digests of the others, so that no part can be exchanged alone.
         """
         parts = [Part.of(b"".join(packed_graph(self._graph)))]
         if not self.varies:

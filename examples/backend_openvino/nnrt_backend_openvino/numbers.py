@@ -1,4 +1,4 @@
-"""Changes to models so that NaN stays NaN and equal elements keep their order.
+"""Changes to models that make OpenVINO keep NaN, and the order of equal elements.
 
 Without them OpenVINO computes a number for max(NaN, 1), infinity for exp(NaN), and sorts equal elements in any order.
 """
@@ -10,20 +10,20 @@ from openvino import Type
 from openvino import opset13 as ops
 
 REAL = frozenset({Type.f16, Type.f32})
-# Operators that give NaN where an operand is NaN.
+# Operators whose result must be NaN where an operand is NaN.
 PASS_ON = frozenset({"Clamp", "Exp", "Maximum", "Minimum", "Relu"})
-# Operators that OpenVINO computes wrongly for NaN, and their right equivalents with exchanged operands.
+# Operators that OpenVINO computes wrongly for NaN, and equivalents with swapped operands, which it computes correctly.
 MIRRORED = {"Greater": ops.less, "GreaterEqual": ops.less_equal}
 
 
 def keep_nan(model: Any) -> None:
-    """Change a model that OpenVINO has read to give NaN where ONNX does."""
+    """Change a model that OpenVINO has read, so that it computes NaN where ONNX does."""
     for node in model.get_ordered_ops():
         operands = node.input_values()
         if not operands or operands[0].get_element_type() not in REAL:
             continue
         targets = node.output(0).get_target_inputs()
-        right = _right(node, operands)
+        right = _replacement(node, operands)
         if right is not None:
             for target in targets:
                 target.replace_source_output(right.output(0))
@@ -44,8 +44,8 @@ def keep_order(model: Any) -> None:
                 target.replace_source_output(new)
 
 
-def _right(node: Any, operands: list[Any]) -> Any:
-    """Return the replacement of a node, or None if the node is right."""
+def _replacement(node: Any, operands: list[Any]) -> Any:
+    """Return a node's replacement that computes NaN correctly, or None if the node needs none."""
     kind = node.get_type_name()
     if kind in MIRRORED:
         return MIRRORED[kind](operands[1], operands[0])

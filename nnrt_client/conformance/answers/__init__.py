@@ -29,7 +29,7 @@ Outputs = tuple[AnyArray, ...]
 class Answer:
     """Outputs of each run of a case, the code that computed them, and the digest of the inputs.
 
-    The outputs of a run are None if its right answer is an error.
+    The outputs of a run are None if the run must end with an error.
     """
 
     name: str
@@ -61,7 +61,7 @@ def inputs_digest(graph: Graph, runs: Sequence[Sequence[AnyArray]]) -> str:
     return digest.hexdigest()[:16]
 
 
-def answer_of(level: str, name: str) -> Answer:
+def load_answer(level: str, name: str) -> Answer:
     """Return the answer of this name. Raises InvalidFile if none ships."""
     answers = _shipped(level)
     if name not in answers:
@@ -76,7 +76,7 @@ def _shipped(level: str) -> Mapping[str, Answer]:
 
 
 def pack(answers: Sequence[Answer]) -> bytes:
-    """Return the bytes of a level's file."""
+    """Return the bytes of a file with these answers, those of one level."""
     index = [
         [answer.name, answer.oracle, answer.inputs, [_described(run) for run in answer.runs]] for answer in answers
     ]
@@ -95,7 +95,7 @@ def _described(run: Outputs | None) -> list[Any] | None:
 
 
 def unpack(file: bytes) -> dict[str, Answer]:
-    """Read a level's file. Raises InvalidFile if it is damaged."""
+    """Return the answers in a level's file by name. Raises InvalidFile if it is damaged."""
     try:
         with np.load(io.BytesIO(file), allow_pickle=False) as arrays:
             index, elements = json.loads(arrays["index"].tobytes()), arrays["elements"]

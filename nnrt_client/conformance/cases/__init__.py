@@ -1,4 +1,4 @@
-"""Cases of the levels that are data, which a runner prepares, runs and compares (see `Case`)."""
+"""Cases of the levels that consist of cases (see `Case`)."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache

@@ -1,4 +1,4 @@
-"""Activations."""
+"""Rows (see `cases.row`) of activations."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Arithmetic on two operands."""
+"""Rows (see `cases.row`) of arithmetic on two operands."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Convolutions and pooling."""
+"""Rows (see `cases.row`) of convolutions and pooling."""
 
 from collections.abc import Iterator
 
@@ -36,7 +36,7 @@ def convolutions() -> Iterator[Row]:
     yield row((1, 9, 8, 4), (8, 3, 2, 1), {"group": 4, "stride": (2, 1), "kernel_size": (3, 2)})
     yield row((1, 5, 5, 1), (8, 3, 3, 1), {**VALID, "pad_list": (9, 9, 9, 9)})
     yield row((0, 5, 5, 2), (3, 3, 3, 2), SAME)
-    # Channels and pixels that no block or vector size divides, windows of one row or column, and padding of each side.
+    # Channel and pixel counts that no block or vector size divides, windows of one row or column, padding on each side.
     yield row((1, 11, 13, 17), (19, 3, 3, 17), SAME, (HALF, SINGLE))
     yield row((3, 5, 6, 5), (33, 1, 1, 5), RELU)
     yield row((1, 1, 20, 3), (5, 1, 7, 3), {**SAME, "stride": (1, 3)})

@@ -1,4 +1,4 @@
-"""Tensors made from a shape or a range."""
+"""Rows (see `cases.row`) of operators that make tensors from a shape or a range."""
 
 from collections.abc import Iterator
 

@@ -16,13 +16,13 @@ from nnrt_hdi.ops import OPERATORS
 from nnrt_hdi.tensor import QuantParam, TensorSpec, data_type_of
 
 AnyArray = NDArray[Any]
-# Inputs, and the right outputs.
+# Inputs and right outputs of a run.
 HandMade = tuple[Sequence[AnyArray], Sequence[AnyArray]]
 
 
 @dataclass(eq=False)
 class Draft:
-    """Graph under construction. Tensors are indices. A draft with a name also names its nodes."""
+    """Graph under construction. Its methods take and return tensor indices. A draft with a name names its nodes too."""
 
     name: str = ""
     tensors: list[TensorSpec] = field(default_factory=list)
@@ -30,12 +30,12 @@ class Draft:
     inputs: list[int] = field(default_factory=list)
     constants: dict[int, AnyArray] = field(default_factory=dict)
 
-    def given(self, *shape: int) -> int:
+    def float_input(self, *shape: int) -> int:
         """Add an input of FLOAT32."""
-        return self.given_as(TensorSpec(DataType.FLOAT32, shape))
+        return self.input_of(TensorSpec(DataType.FLOAT32, shape))
 
-    def given_as(self, spec: TensorSpec) -> int:
-        """Add an input."""
+    def input_of(self, spec: TensorSpec) -> int:
+        """Add an input with this spec."""
         self.inputs.append(self._tensor(spec))
         return self.inputs[-1]
 

@@ -1,4 +1,4 @@
-"""Functions of one element."""
+"""Rows (see `cases.row`) of functions of one element."""
 
 from collections.abc import Iterator
 

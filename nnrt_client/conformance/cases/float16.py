@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnrt_client.conformance.answers import answer_of
+from nnrt_client.conformance.answers import load_answer
 from nnrt_client.conformance.case import Case, Level, Mark
 from nnrt_client.conformance.cases.one_node import graph_of, infer_all, pairs
 from nnrt_client.conformance.cases.operators import one_node_cases
@@ -22,7 +22,7 @@ from nnrt_hdi.graph import Graph
 
 AnyArray = NDArray[Any]
 
-# Operators in which rounding an intermediate result selects another box.
+# Operators that may select another box if an intermediate result is rounded.
 _CHOOSING = {NodeType.DETECTION_POST_PROCESS}
 
 
@@ -51,7 +51,7 @@ def float16() -> Iterator[Case]:
 
 def _is_large(sample: Sample) -> bool:
     """Return whether a result is beyond FLOAT16's range or near its end."""
-    (outputs,) = answer_of(Level.OPERATORS.value, sample.name).runs
+    (outputs,) = load_answer(Level.OPERATORS.value, sample.name).runs
     assert outputs is not None
     return any(
         np.isfinite(y).any() and np.abs(y[np.isfinite(y)]).max() > 2**14 for y in outputs if y.dtype == np.float32

@@ -1,4 +1,4 @@
-"""Elements read or written by index."""
+"""Rows (see `cases.row`) of operators that read or write elements by index."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Matrix products, and recurrent operators made of them."""
+"""Rows (see `cases.row`) of matrix products, and of recurrent operators made of them."""
 
 from collections.abc import Iterator
 

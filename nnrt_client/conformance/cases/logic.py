@@ -1,4 +1,4 @@
-"""Comparisons, boolean logic, and selection by a condition."""
+"""Rows (see `cases.row`) of comparisons, boolean logic, and selection by a condition."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Normalizations."""
+"""Rows (see `cases.row`) of normalizations."""
 
 from collections.abc import Iterator
 

@@ -14,7 +14,7 @@ from nnrt_hdi.ops import infer_node
 from nnrt_hdi.tensor import UNKNOWN_DIM, TensorSpec, data_type_of
 
 AnyArray = NDArray[Any]
-# Operand as inference takes it: the spec, and the elements if it is a constant.
+# Operand for inference: its spec, and its elements if it is a constant.
 Pair = tuple[TensorSpec, AnyArray | None]
 
 
@@ -24,7 +24,7 @@ def spec(shape: Sequence[int], data_type: DataType = DataType.FLOAT32, layout: F
 
 
 def pairs(sample: Sample, arrays: Sequence[AnyArray]) -> list[Pair]:
-    """Return the operands of a sample as inference takes them."""
+    """Return the operands of a sample as pairs of spec and elements, which are None unless the operand is constant."""
     return [
         (
             spec(array.shape, data_type_of(array.dtype), sample.layout_of(array)),
@@ -37,7 +37,7 @@ def pairs(sample: Sample, arrays: Sequence[AnyArray]) -> list[Pair]:
 def infer_all(
     node_type: NodeType, operands: Sequence[Pair], attrs: Mapping[str, Any], declared: tuple[TensorSpec, ...] = ()
 ) -> tuple[TensorSpec, ...]:
-    """Return the specs of the outputs. Raises InvalidParameter."""
+    """Infer the specs of a node's outputs. Raises InvalidParameter."""
     return infer_node(Node(node_type, (), (0,), attrs), operands, declared)
 
 
@@ -56,7 +56,7 @@ def graph_of(node_type: NodeType, operands: Sequence[Pair], attrs: Mapping[str, 
 
 
 def without_dims(operand: Pair, *axes: int) -> Pair:
-    """Return the operand with these dimensions unknown (all, if none is named)."""
+    """Return the operand with unknown dimensions at these axes, or at all axes if none is given."""
     shape = [UNKNOWN_DIM if not axes or axis in axes else dim for axis, dim in enumerate(operand[0].shape)]
     return replace(operand[0], shape=tuple(shape)), operand[1]
 
@@ -79,7 +79,7 @@ def dynamic_graph(sample: Sample, *, keeps_channels: bool = False, keeps_all_but
     """Return the graph of a sample in which no dimension of an input or output is known.
 
     With `keeps_channels` only batch, height and width of the first operand are unknown, with `keeps_all_but_first` only
-    its first dimension. Raises InvalidParameter if the node needs a dimension.
+    its first dimension. Raises InvalidParameter if inference needs a known dimension.
     """
     operands = pairs(sample, sample.arrays())
     known = infer_all(sample.node_type, operands, sample.attrs)

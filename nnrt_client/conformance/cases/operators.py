@@ -24,7 +24,7 @@ AnyArray = NDArray[Any]
 
 
 HALF = DataType.FLOAT16
-# Unknown dimensions, most first: all, all of images except channels, or only the first.
+# Ways to make dimensions unknown, from most to fewest: all, all but an image's channels, or only the first.
 DYNAMIC: dict[str, Callable[[Sample], Graph]] = {
     "-dynamic": dynamic_graph,
     "-dynamic_pixels": partial(dynamic_graph, keeps_channels=True),
@@ -32,7 +32,7 @@ DYNAMIC: dict[str, Callable[[Sample], Graph]] = {
 }
 
 
-# Number of rows per node type that run in a second size after the first.
+# Number of rows per node type whose models run with a second size too.
 IN_TWO_SIZES = 3
 
 
@@ -56,9 +56,11 @@ def operators() -> Iterator[Case]:
 
 
 def one_node_cases(level: Level, samples: Iterator[Sample]) -> Iterator[Case]:
-    """Yield three cases per sample: all operands as inputs, all but the first constant, and as dynamic as possible.
+    """Yield up to three cases per sample, which differ in the constants and in the dimensions that the model knows.
 
-    The cases of a node type's first sample are quick.
+    In the first case all operands are inputs unless the sample makes them constants, in the second only the first
+    input stays one. In the third as many dimensions are unknown as the node type allows. `--quick` includes the cases
+    of a node type's first sample.
     """
     seen: set[NodeType] = set()
     for sample in samples:
@@ -75,7 +77,7 @@ def one_node_cases(level: Level, samples: Iterator[Sample]) -> Iterator[Case]:
 
 
 def resize_sample(sample: Sample, graph: Graph) -> Sample | None:
-    """Return the sample with larger operands that its graph also accepts, or None if there are none.
+    """Return the sample with larger operands that the graph also accepts, or None if there are none.
 
     All dimensions grow, or only batch, height and width, or only the first one.
     """

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnrt_client.conformance.answers import answer_of
+from nnrt_client.conformance.answers import load_answer
 from nnrt_client.conformance.case import Case, Level, Mark
 from nnrt_client.conformance.cases.one_node import Pair, graph_of, infer_all
 from nnrt_client.conformance.cases.sample import Sample
@@ -25,7 +25,7 @@ from nnrt_hdi.ops.operator import Accepts
 from nnrt_hdi.tensor import QuantParam, TensorSpec, data_type_of
 
 AnyArray = NDArray[Any]
-# Spec, quantized elements, and the real numbers that they represent.
+# Spec, quantized elements, and the real numbers that the elements represent.
 Quantized = tuple[TensorSpec, AnyArray, AnyArray]
 
 PER_TENSOR, PER_CHANNEL, SATURATED = "per_tensor", "per_channel", "saturated"
@@ -36,7 +36,7 @@ VARIANTS = (
     (DataType.UINT8, PER_TENSOR),
     (DataType.UINT8, PER_CHANNEL),
 )
-# Elements of different channels may represent the same number except for its last bit, which leaves their order open.
+# Elements of different channels may represent numbers that differ only in the last bit, so their order is open.
 _ORDERING = {NodeType.ARGMAX_FUSION, NodeType.TOPK_FUSION}
 # Number of samples per node type that run in all variants.
 ALL_VARIANTS = 3
@@ -79,7 +79,7 @@ def quantized() -> Iterator[Case]:
 
 
 def _answer(sample: Sample) -> Sequence[AnyArray]:
-    (outputs,) = answer_of(Level.OPERATORS.value, sample.name).runs
+    (outputs,) = load_answer(Level.OPERATORS.value, sample.name).runs
     assert outputs is not None
     return outputs
 
@@ -179,7 +179,7 @@ def in_steps(reals: AnyArray, spec: TensorSpec, axis: int) -> AnyArray:
 
 
 def _along(array: AnyArray, quant: Sequence[QuantParam], axis: int) -> tuple[AnyArray, AnyArray]:
-    """Return scales and zero points in a shape that broadcasts with the elements."""
+    """Return scales and zero points as arrays that broadcast with the elements."""
     shape = [-1 if at == axis and len(quant) > 1 else 1 for at in range(array.ndim)]
     scales, zero_points = (np.array([getattr(param, name) for param in quant]) for name in ("scale", "zero_point"))
     return scales.reshape(shape), zero_points.reshape(shape)

@@ -20,7 +20,7 @@ INF = float("inf")
 
 
 def quantized_by_hand() -> Iterator[Case]:
-    """Yield the cases."""
+    """Yield the cases with quantized elements worked out by hand."""
     yield from _to_elements()
     yield from _to_numbers()
     yield from _square()
@@ -63,7 +63,7 @@ def _square() -> Iterator[Case]:
     x = TensorSpec(SIGNED, (1, 2), quant=(QuantParam(1.0, 0),))
     draft = Draft()
     weight = draft.constant(np.array([[1, 2], [3, 4]], "i1"), (QuantParam(1.0, 0), QuantParam(2.0, 0)))
-    y = draft.node(N.FULL_CONNECTION, draft.given_as(x), weight, declared=(x,))
+    y = draft.node(N.FULL_CONNECTION, draft.input_of(x), weight, declared=(x,))
     run = [np.array([[1, 2]], "i1")], [np.array([[5, 22]], "i1")]
     yield _case("square_weight", draft.graph(y), run)
 
@@ -74,7 +74,7 @@ def _cast(title: str, given: TensorSpec, made: TensorSpec, run: HandMade, axis: 
     attrs: dict[str, Any] = {"src_t": int(given.data_type), "dst_t": int(made.data_type)}
     if node_type is N.QUANT_DTYPE_CAST_V2:
         attrs["axis"] = axis
-    result = draft.node(node_type, draft.given_as(given), declared=(made,), **attrs)
+    result = draft.node(node_type, draft.input_of(given), declared=(made,), **attrs)
     return _case(f"cast_{title}", draft.graph(result), run)
 
 

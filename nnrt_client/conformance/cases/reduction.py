@@ -1,4 +1,4 @@
-"""Reductions."""
+"""Rows (see `cases.row`) of reductions."""
 
 from collections.abc import Iterator
 

@@ -24,7 +24,7 @@ SIGNED: tuple[np.dtype[Any], ...] = tuple(np.dtype(code) for code in ("i1", "i2"
 INTEGERS = SIGNED + tuple(np.dtype(code) for code in ("u1", "u2", "u4", "u8"))
 NUMBERS = FLOATS + INTEGERS
 BOOL = np.dtype(np.bool_)
-# One type of each size, for operators that only move elements.
+# One data type of each size, for operators that only move elements.
 SIZES = (SINGLE, *(np.dtype(code) for code in ("i1", "i2", "i8")))
 # Range of integers that needs every byte of these types.
 FULL: Mapping[str, Any] = {"low": -9e8, "high": 9e8}
@@ -48,7 +48,7 @@ Given = tuple[int, ...] | Fixed | AnyArray
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """Node, and the types and layouts to test it with."""
+    """Node, and the data types and layouts with which to test it."""
 
     node_type: NodeType
     operands: Sequence[Given]

@@ -1,4 +1,4 @@
-"""Samples: a row of the cases with one type and one layout, and the elements of its operands."""
+"""Samples: rows (see `cases.row`) with one data type and one layout, and the elements of their operands."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ AnyArray = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Node with its operands. The name is the seed of the elements."""
+    """Node with its operands, whose pseudorandom elements have the name as seed."""
 
     name: str
     family: str
@@ -32,7 +32,7 @@ class Sample:
         return [self._array(numbers, operand) for operand in self.given]
 
     def inputs(self) -> list[AnyArray]:
-        """Return the elements of the operands that a run takes."""
+        """Return the elements of the operands that aren't constant."""
         return [array for index, array in enumerate(self.arrays()) if not self.is_constant(index)]
 
     def is_constant(self, index: int) -> bool:
@@ -54,7 +54,7 @@ class Sample:
 
 
 def samples_of(family: str, rows: Iterable[Row]) -> Iterator[Sample]:
-    """Yield the samples of a family, numbered per node type, so that a row added at the end renames no others."""
+    """Yield the samples of a family, numbered per node type: a row added at the end renames no others."""
     counts: dict[NodeType, int] = {}
     for row in rows:
         number = counts[row.node_type] = counts.get(row.node_type, -1) + 1

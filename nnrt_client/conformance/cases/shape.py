@@ -1,4 +1,4 @@
-"""Data movement."""
+"""Rows (see `cases.row`) of operators that move elements without changing them."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -160,7 +160,7 @@ def _repeated() -> Iterator[Row]:
 
 
 def _long() -> Iterator[Row]:
-    """Yield rows with more elements than 16 bits can count and only few different values."""
+    """Yield rows with more elements than 16 bits can count, of only a few different values."""
     few = Fixed((65537,), low=-0.5, high=0.5)
     yield Row(NodeType.CONCAT, [replace(few, shape=(17,)), few, replace(few, shape=(4097,))], {}, SIZES[2:3])
     yield Row(NodeType.STRIDED_SLICE, [(100_003,), ints(100_002), ints(-200_000), ints(-4099)], {}, SIZES)

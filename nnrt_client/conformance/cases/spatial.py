@@ -1,4 +1,4 @@
-"""Operators on height and width: images are resized, rearranged and sampled."""
+"""Rows (see `cases.row`) of operators that resize, rearrange or sample images."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,1 +1,1 @@
-"""Levels of the kit: one module per level that is code, and the runner of the levels that are data."""
+"""Levels of the kit: the checks of each level, and the runner of cases."""

@@ -1,4 +1,4 @@
-"""Runner of the levels that are data: compares a device's answers with those of independent code."""
+"""Runner of cases: compares a device's answers with those of independent code."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
@@ -60,7 +60,7 @@ _REFUSALS = (InvalidParameter, OperationForbidden, OutOfMemory, Unsupported)
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Trial of a case: prepared in a session of its own, run as the case says, and then once more."""
+    """Trial of a case: prepares it in a session of its own, makes its runs, and repeats a run in several ways."""
 
     case: Case
 
@@ -200,7 +200,7 @@ def _run_once(case: Case, run: Run, prepared: Prepared) -> Outcome:
     try:
         outputs = prepared.run(run.inputs)
     except (Unsupported, OutOfMemory) as error:
-        # The demands of a model with unknown dimensions are known only with its inputs.
+        # What a model with unknown dimensions requires is known only with its inputs.
         is_late = case.is_dynamic or isinstance(error, OutOfMemory)
         return Outcome(Verdict.REFUSED, quote_error(error)) if is_late else outcome_from_error(error)
     except NnrtError as error:
@@ -221,7 +221,7 @@ def _run_invalid(run: Run, prepared: Prepared) -> Outcome:
 
 
 def _run_again(case: Case, prepared: Prepared) -> list[Outcome]:
-    """Run the first run again after one with other inputs: its answer must not depend on earlier runs."""
+    """Repeat the first run after one with other inputs: its answer must not depend on earlier runs."""
     first = case.runs[0]
     if len(case.runs) == 1:
         with suppress(NnrtError):
@@ -257,7 +257,10 @@ def _open_inputs(graph: Graph) -> set[int]:
 
 
 def _rows_of_outputs(graph: Graph, run: Run, rows: Collection[int]) -> list[Rows | None] | None:
-    """Return where the rows of these inputs are in each output, with all other inputs constant; None if rows mix."""
+    """Return the position of the rows in each output, or None if an output mixes rows.
+
+    Only the inputs numbered `rows` have rows; all other inputs count as constants.
+    """
     same = {number: x for number, x in enumerate(run.inputs) if number not in rows}
     tensors, constants = list(graph.tensors), dict(graph.constants)
     for number, x in same.items():
@@ -273,14 +276,14 @@ def _rows_of_outputs(graph: Graph, run: Run, rows: Collection[int]) -> list[Rows
 
 
 def _run_concurrently(case: Case, prepared: Prepared) -> list[Outcome]:
-    """Run the first run eight times concurrently: runs must share no workspace and no state."""
+    """Make the first run eight times concurrently: runs must share no workspace and no state."""
     with ThreadPoolExecutor(_CONCURRENT_RUNS, thread_name_prefix="nnrt-conformance") as threads:
         made = [threads.submit(_run_once, case, case.runs[0], prepared) for _ in range(_CONCURRENT_RUNS)]
         return [_add_context("beside other runs", each.result()) for each in made]
 
 
 def _run_restored(case: Case, connection: Connection, prepared: Prepared, config: ModelConfig) -> list[Outcome]:
-    """Run the first run on the model after its export and restoration."""
+    """Make the first run on the model after exporting and restoring it."""
     try:
         restored = connection.restore(prepared.export(), config)
     except (Unsupported, OutOfMemory):

@@ -30,7 +30,7 @@ from nnrt_hdi.errors import (
 from nnrt_hdi.part import Part
 
 _REFUSALS = (InvalidFile, InvalidParameter, OperationForbidden, OutOfMemory, Unsupported)
-# Bytes of a part in which each bit is flipped: the first ones, which are headers, and others spread evenly.
+# Number of bytes of a part in which each bit is flipped: the first ones, which are headers, and others spread evenly.
 _FIRST_PLACES, _PLACES = 8, 24
 _BITS = 8
 _LENGTHS = 12
@@ -68,7 +68,7 @@ def restores_what_it_exported(target: Target) -> None:
 
 
 def exports_what_it_restored(target: Target) -> None:
-    """Check that a restored model can be exported again, repeatedly and after runs, with the same effect."""
+    """Check that a restored model can be exported before and after a run, and that the last export restores."""
     subject, parts = next(_export_models(target))
     with target.session() as connection, connection.restore(parts) as restored:
         restored.export()
@@ -87,7 +87,7 @@ def keeps_constants_of_equal_size_apart(target: Target) -> None:
         living = [stack.enter_context(connection.prepare(subject.graph)) for subject in models]
         exported = [prepared.export() for prepared in living]
         other = stack.enter_context(target.session())
-        # In reverse, so that each gets another position.
+        # In reverse order, so that each model gets another position.
         restored = [stack.enter_context(other.restore(parts)) for parts in exported[::-1]][::-1]
         for turn in range(2):
             for subject, prepared, again in zip(models, living, restored, strict=True):

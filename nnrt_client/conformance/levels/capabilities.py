@@ -15,7 +15,7 @@ from nnrt_hdi.errors import InvalidFile, InvalidParameter, OperationForbidden, U
 from nnrt_hdi.part import Part
 
 _UNKNOWN_FORMAT = "conformance.unknown"
-# Number of rows of a model that no other check prepares.
+# Number of rows with which no other check prepares a model.
 _OTHER_ROWS = 7
 # Tolerance of sums of 64 FLOAT32 products, relative to the largest element. FLOAT16 errs a hundred times as much.
 _DIGITS = 4e-6
@@ -51,7 +51,7 @@ def computes_in_float16(target: Target) -> None:
 
 
 def keeps_settings_apart(target: Target) -> None:
-    """Check that a model prepared with enable_float16 has full precision when it is prepared again without."""
+    """Check that a model prepared with enable_float16 has full precision when it is prepared again without it."""
     if not target.info.capabilities.float16_precision:
         raise NotOffered("the device has no float16_precision")
     with target.session() as connection:
@@ -99,7 +99,7 @@ def _try_config(target: Target, capability: str, configs: Sequence[ModelConfig])
 
 
 def exports_models(target: Target) -> None:
-    """Check that a model is exported, or that this is refused without model_cache."""
+    """Check that the device exports and restores a model, or refuses both without the capability model_cache."""
     with target.session() as connection:
         subject, prepared = prepared_subject(connection)
         with prepared:
@@ -136,7 +136,7 @@ def profiles_runs(target: Target) -> None:
 
 
 def loads_programs(target: Target) -> None:
-    """Check that garbage in a claimed program format is refused, and so is every other format."""
+    """Check that the device refuses garbage in a program format that it claims, and every other format."""
     formats = target.info.capabilities.program_formats
     with target.session() as connection:
         with expect_refusal(f"a program of the format {_UNKNOWN_FORMAT!r}", Unsupported, InvalidParameter):

@@ -1,4 +1,4 @@
-"""Checks: trials that are code, for everything that a daemon must do besides computing right answers."""
+"""Checks: trials written as functions, for everything that a daemon must do besides computing right answers."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ class NotOffered(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Trial that is a function, which returns on success and raises Breach or NotOffered otherwise."""
+    """Trial that calls a function, which returns on success and raises Breach or NotOffered otherwise."""
 
     level: Level
     name: str

@@ -103,7 +103,7 @@ def keeps_runs_apart_that_overlap(target: Target) -> None:
         model = find_long_model(connection)
         with model.prepared:
             what = f"a run of {model.nodes} nodes gives another answer beside {len(_SHIFTS) - 1} with other inputs"
-            for _ in range(_ROUNDS):  # An error may depend on the order in which runs end.
+            for _ in range(_ROUNDS):  # Repeated, because an error may depend on the order in which runs end.
                 futures = [model.prepared.executor.submit([model.given + shift]) for shift in _SHIFTS]
                 for shift, future in zip(_SHIFTS, futures, strict=True):
                     (output,) = future.result()
@@ -185,7 +185,7 @@ def _make_room(subject: Subject, tensor: Tensor) -> None:
 def bears_inputs_that_change(target: Target) -> None:
     """Check that a client that changes an input in shared memory during a run harms only itself.
 
-    Its runs get wrong numbers or errors; the daemon and its other clients go on.
+    Its runs may get wrong numbers or errors; the daemon and other clients must keep working.
     """
     with target.session() as connection:
         for subject in subjects(connection)[:2]:
@@ -228,17 +228,17 @@ def _change_under_way(connection: Connection, graph: Graph, inputs: Sequence[Arr
 
 
 def _dangerous(connection: Connection) -> list[tuple[Graph, Array, Array]]:
-    """Return supported models whose input decides what is read or divided, each with a right and a wrong input."""
+    """Return supported models whose input is an index or a divisor, each with a valid and an invalid input."""
     rows = np.arange(1 << 12, dtype=np.float32).reshape(-1, 4)
     indices = np.arange(1 << 14, dtype=np.int32) % len(rows)
     far = np.full_like(indices, np.iinfo(np.int32).max)
     picks, divides = Draft("gather"), Draft("division")
-    index = picks.given_as(TensorSpec(DataType.INT32, indices.shape))
+    index = picks.input_of(TensorSpec(DataType.INT32, indices.shape))
     gather = picks.graph(
         picks.node(NodeType.GATHER, picks.constant(rows), index, picks.constant(np.array(0, np.int64)))
     )
     dividend = np.full(1 << 14, np.iinfo(np.int32).min, np.int32)
-    divisor = divides.given_as(TensorSpec(DataType.INT32, dividend.shape))
+    divisor = divides.input_of(TensorSpec(DataType.INT32, dividend.shape))
     division = divides.graph(divides.node(NodeType.DIV_FUSION, divides.constant(dividend), divisor))
     ones = np.ones_like(dividend)
     several = [(gather, indices, far), (gather, indices, -far), (division, ones, ones * 0), (division, ones, -ones)]

@@ -1,4 +1,4 @@
-"""Level `contract`: what a daemon says about itself, and that it behaves accordingly."""
+"""Level `contract`: a daemon describes itself and behaves accordingly."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -269,7 +269,7 @@ def says_which_shapes_it_takes(target: Target) -> None:
 
 
 def _require_ranges(connection: Connection, prepared: Prepared, shapes: Sequence[Shape]) -> list[DimRange]:
-    """Return the ranges of the inputs, in which these shapes must lie.
+    """Return the dimension ranges of the inputs. Raises Breach unless these shapes lie in them.
 
     Raises NotOffered if the device reports no ranges.
     """

@@ -1,4 +1,7 @@
-"""Level `death`: requests that crash daemons without checks. The daemon must answer and keep working."""
+"""Level `death`: requests that would crash a daemon that doesn't check them.
+
+The daemon must answer them and keep working.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -72,7 +75,7 @@ def _i(*shape: int) -> TensorSpec:
 
 
 def _hostile_nodes() -> Iterator[tuple[str, Graph, list[Array]]]:
-    """Yield nodes with impossible requests, each with the inputs of a run."""
+    """Yield nodes that can't be computed, each with a name and the inputs of a run."""
     least, few = np.iinfo(np.int32).min, np.arange(6, dtype=np.float32).reshape(2, 3)
     minus, zeros = np.full(8, -1, np.int32), np.zeros(8, np.int32)
     lows = np.full(8, least, np.int32)
@@ -161,7 +164,7 @@ def _deep_chain(connection: Connection) -> None:
 
 
 def _run_of_wild_requests(connection: Connection) -> None:
-    """Send requests to run that are nonsense."""
+    """Send invalid requests of runs."""
     subject, prepared = prepared_subject(connection)
     given = subject.question(1)
     with prepared:

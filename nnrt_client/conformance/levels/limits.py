@@ -13,7 +13,7 @@ from nnrt_hdi.graph import Constant, Graph, Node
 from nnrt_hdi.tensor import TensorSpec
 from nnrt_hdi.v2 import device_pb2
 
-# Largest Limits.session_models that is tested.
+# Largest Limits.session_models with which the check prepares that many models.
 _MANY_MODELS = 200
 
 
@@ -39,7 +39,7 @@ def takes_large_constants(target: Target) -> None:
 def refuses_outputs_above_the_limit(target: Target) -> None:
     """Check that the daemon refuses outputs above Limits.tensor_bytes before it allocates memory for them.
 
-    It refuses known shapes before it compiles, and others before it computes.
+    It must refuse known shapes before it compiles, and other shapes before it computes.
     """
     with target.session() as connection:
         limit = connection.session.welcome.limits.tensor_bytes

@@ -26,12 +26,15 @@ Floats = NDArray[np.float32]
 
 
 class RunTooShort(Exception):
-    """A run now takes too little time: the model was chosen while other work slowed it down. The trial is void."""
+    """A run is too short for the trial, which is void.
+
+    The model's length was chosen by timing runs, which other work slowed down.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class LongModel:
-    """Prepared chain of equal nodes, which can stop between operators every `took_s / nodes` seconds."""
+    """Prepared chain of equal nodes. A run can stop after each node, so every `took_s / nodes` seconds."""
 
     prepared: Prepared
     given: Floats
@@ -49,13 +52,13 @@ class LongModel:
         return took_s
 
     def require_long(self, whole_s: float) -> None:
-        """Raise SeemedLong if a whole run takes less than _SHORT_S."""
+        """Raise RunTooShort if a whole run took less than _SHORT_S."""
         if whole_s < _SHORT_S:
             raise RunTooShort
 
 
 def try_with_long_model(connection: Connection, trial: Callable[[LongModel], None]) -> None:
-    """Run a trial with a `long_model`, and again with a new one each time it raises SeemedLong."""
+    """Run a trial with a long model, and again with a new one each time the trial raises RunTooShort."""
     for _ in range(_TRIES):
         model = find_long_model(connection)
         with model.prepared, suppress(RunTooShort):
@@ -71,7 +74,7 @@ def find_long_model(connection: Connection) -> LongModel:
         for node_type, constant, given in _links(side):
             try:
                 model = _scale_chain(connection, node_type, constant, given)
-            except NnrtError as error:  # Such as too little memory.
+            except NnrtError as error:  # For example, too little memory.
                 reasons.append(error.message)
                 continue
             if isinstance(model, LongModel):
@@ -102,7 +105,7 @@ def _scale_chain(connection: Connection, node_type: NodeType, constant: Floats, 
 
 
 def _time_two_runs(prepared: Prepared, given: Floats) -> float:
-    """Return the seconds of the faster of two runs."""
+    """Make two runs and return the duration of the faster one in seconds."""
     times = []
     for _ in range(2):
         began = time.monotonic()

@@ -75,7 +75,7 @@ def _require_early(model: LongModel, stop: Callable[[float], tuple[NnrtError | N
     """Raise Breach unless stopping a run ends it early with an error at least once, and never leaves anything behind.
 
     `stop` gets the seconds after which to stop the run, a fraction of the fastest whole run so far: the model may have
-    been chosen while other work slowed it down. Raises SeemedLong if whole runs have become too short to tell.
+    been chosen while other work slowed it down. Raises RunTooShort if whole runs have become too short to tell.
     """
     latest, whole_s = "", model.took_s
     for _ in range(_TRIES):
@@ -95,7 +95,7 @@ def _require_early(model: LongModel, stop: Callable[[float], tuple[NnrtError | N
 
 
 def _wait(seconds: float) -> float:
-    """Wait, and return the time.monotonic() before the wait."""
+    """Wait, and return the time.monotonic() from before the wait."""
     began = time.monotonic()
     threading.Event().wait(seconds)
     return began
@@ -123,7 +123,7 @@ def _starts_nothing_late(connection: Connection, slots: int, model: LongModel) -
 
 
 def _waits_in_vain(connection: Connection, model: LongModel, slots: int) -> bool:
-    """Fill the device and return whether two runs that wait for it end with errors; False if they got to run."""
+    """Fill the device, and return True if two runs that wait for it end with errors, False if they ran."""
     with ExitStack() as stack:
         fillers = [stack.enter_context(Stream(connection)) for _ in range(slots)]
         ids = [new_run_id() for _ in fillers]

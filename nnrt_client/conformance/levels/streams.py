@@ -1,4 +1,4 @@
-"""Runs of which the kit controls every step: start, cancellation and end."""
+"""Streams of runs on which the kit controls every step: start, cancellation and end."""
 
 import time
 from collections.abc import Sequence
@@ -29,13 +29,13 @@ def new_run_id() -> int:
 
 
 def run_request(prepared: Prepared, inputs: Sequence[Array], **fields: Any) -> Any:
-    """Return a request to run that only the daemon checks."""
+    """Return a RunRequest without the client's own checks."""
     tensors = [wire.io_tensor_message(TensorSpec(data_type_of(each.dtype), each.shape), each) for each in inputs]
     return prepared_model_pb2.RunRequest(model_id=prepared.handle.model_id, inputs=tensors, **fields)
 
 
 def run_frame(prepared: Prepared, inputs: Sequence[Array], run_id: int = 0, timeout_ms: int = 0) -> bytes:
-    """Return a frame of the same run, whose outputs come in the reply."""
+    """Return the frame of a run with these inputs, whose outputs come in the reply."""
     description = prepared_model_pb2.RunDescription(model_id=prepared.handle.model_id)
     for each in inputs:
         description.inputs.add(data_type=wire.number(data_type_of(each.dtype)), dimensions=each.shape)
@@ -61,7 +61,7 @@ class Stream(Closable):
         """Wait for the next reply. Raises the error of the run or of the stream."""
         try:
             while isinstance(message := next(self._replies), Chunk):
-                pass  # A chunk belongs to the reply before.
+                pass  # A chunk belongs to the previous reply.
         except StopIteration as error:
             raise OperationFailed("the daemon ended a run stream before its last reply") from error
         except grpc.RpcError as error:

@@ -16,21 +16,21 @@ from nnrt_hdi.graph import Constant, Graph, Node
 from nnrt_hdi.tensor import UNKNOWN_DIM, Array, TensorSpec
 
 ROWS, COLUMNS = 4, 64
-# Inputs lie in -_MOST.._MOST.
+# Elements of inputs and constants lie in -_MOST.._MOST.
 _MOST = 7
 _SEED = 17
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Model with one input and one output of the same shape, rows of 64 numbers; `answer` computes the right output."""
+    """Model with one input and one output of shape [rows, 64]; `answer` computes the right output."""
 
     name: str
     graph: Graph
     answer: Callable[[Array], Array]
 
     def question(self, seed: int, rows: int = ROWS) -> Array:
-        """Return an input with this number of rows."""
+        """Return a random input with this number of rows."""
         random = np.random.default_rng(seed)
         (spec,) = self.graph.input_specs
         return random.integers(-_MOST, _MOST, (rows, COLUMNS), endpoint=True).astype(spec.numpy_dtype)
@@ -98,9 +98,9 @@ def candidates(seed: int = _SEED) -> Iterator[Subject]:
 
 
 def models_of_equal_size(connection: Connection, count: int) -> list[Subject]:
-    """Return `count` models of each supported kind that differ only in their constants.
+    """Return `count` variants of each supported model with constants, which differ only in the constants.
 
-    Raises NotOffered if the device supports none.
+    Raises NotOffered if the device supports no such model.
     """
     return [
         subject
@@ -111,7 +111,7 @@ def models_of_equal_size(connection: Connection, count: int) -> list[Subject]:
 
 
 def outer_sum(rows: int, columns: int) -> Graph:
-    """Return a graph that adds a row and a column to [rows, columns]; -1 leaves a size to the run."""
+    """Return a graph that adds [1, columns] and [rows, 1]; -1 leaves a size to the run."""
     row, column = TensorSpec(DataType.FLOAT32, (1, columns)), TensorSpec(DataType.FLOAT32, (rows, 1))
     result = TensorSpec(DataType.FLOAT32, (rows, columns))
     return Graph((row, column, result), (Node(NodeType.ADD_FUSION, (0, 1), (2,)),), (0, 1), (2,), name="outer sum")

@@ -24,7 +24,7 @@ def gather(op: NodeBuilder, x: Value, indices: Value, *, axis: int = 0) -> Value
 
 @onnx_operator("GatherND", since=11)
 def gather_nd(op: NodeBuilder, x: Value, indices: Value, *, batch_dims: int = 0) -> Value:
-    """GATHER_ND, without batch_dims."""
+    """GATHER_ND; a batch_dims other than 0 is refused."""
     if batch_dims:
         refuse(f"its batch_dims is {batch_dims}; NNRt's GATHER_ND has none")
     return op.apply(OperationType.GATHER_ND, x, _nonnegative_tuples(op, x, indices))

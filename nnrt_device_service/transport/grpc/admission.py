@@ -158,7 +158,7 @@ class _Connections:
 
 
 class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
-    """Counts each call, in its session if it has one, from before its request arrives until it ends.
+    """Counter of calls, each in its session if it has one, from before its request arrives until it ends.
 
     For gRPC every handler takes a stream of requests: with a unary request gRPC would give a thread to a call that
     never sends it, before this code could count the call. Requests arrive as bytes, because gRPC would parse messages

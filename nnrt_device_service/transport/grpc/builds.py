@@ -27,7 +27,7 @@ PrepareRequest = device_pb2.PrepareModelRequest | device_pb2.PrepareFromBuffersR
 
 
 class Builds:
-    """Answers calls that make models, each with a stream of replies."""
+    """Server of calls that make models; it answers each with a stream of replies."""
 
     def __init__(self, device: Device, settings: Settings) -> None:
         self._device = device

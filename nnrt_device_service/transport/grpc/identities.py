@@ -20,7 +20,7 @@ _INTERFACE_BITS = 64
 
 
 class Identities:
-    """Finds the identity of a caller that opens or resumes a session."""
+    """Finder of the identities of callers that open or resume sessions."""
 
     def __init__(self, access: AccessFile | None, tickets: Tickets) -> None:
         self._access = access

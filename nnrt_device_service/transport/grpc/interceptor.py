@@ -23,7 +23,7 @@ OnError = Callable[[Any, str, NnrtError], None]
 
 
 class ErrorInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
-    """Answers every failed call of our services with a rich status, and logs the calls."""
+    """Interceptor that answers every failed call of our services with a rich status, and logs the calls."""
 
     def __init__(self, on_error: OnError) -> None:
         self._on_error = on_error
@@ -38,7 +38,7 @@ class ErrorInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc ha
 
 
 class CodecInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
-    """Reads and writes the messages of run streams with `run_messages`, which copies less than protobuf."""
+    """Interceptor that reads and writes run streams with `run_messages`, which copies less than protobuf."""
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
         handler = continuation(details)

@@ -100,7 +100,7 @@ class Tickets:
         return ticket
 
     def _forget_expired(self, now: float) -> None:
-        """Forget users without valid tickets. The first user is the one whose latest ticket is oldest."""
+        """Forget users in the order of their latest tickets, oldest first, up to a user with a valid ticket."""
         while self._given:
             user_id, tickets = next(iter(self._given.items()))
             if tickets and next(reversed(tickets.values())) >= now:

@@ -118,7 +118,7 @@ class Traces:
 
 
 class TracingInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
-    """Makes a span of each call that is part of a client's span."""
+    """Interceptor that makes a span of each call that is part of a client's span."""
 
     def __init__(self, traces: Traces) -> None:
         self._tracer = traces.tracer

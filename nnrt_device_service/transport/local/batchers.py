@@ -48,7 +48,10 @@ class LocalBatcher:
         return ended
 
     def _usual_ns(self, runs: Sequence[Run]) -> int | None:
-        """Return the usual time of one run divided by the number of runs, or None if the runs may have to wait."""
+        """Return the usual time per run of a batch, or None if the runs may have to wait.
+
+        The batch is taken to last as long as one run usually does.
+        """
         usual_ns = runs[0].usual_ns
         may_wait = self._batching.max_delay_us or not self._scheduler.has_free_slot
         return None if may_wait or usual_ns is None else usual_ns // len(runs)

@@ -162,7 +162,10 @@ class LocalConnection:
     # ---- runs
 
     def _serve_runs(self, runs: Sequence[Run], former: Sequence[Run], hand_over: HandOver) -> bool | Batcher:
-        """Answer the runs of a packet, start them, or return the batcher that is to answer them."""
+        """Answer or start the runs of a packet, and return True; or return the batcher that is to answer them.
+
+        Calls `hand_over` before work that may take long. Forgets `former` runs, whose replies the client has.
+        """
         scheduler, description = self._device.scheduler, runs[0].description
         bucket = description.bucket if description is not None else None
         are_startable, are_quick, usual_ns = True, scheduler.has_free_slot, 0
@@ -211,7 +214,7 @@ class LocalConnection:
             self.session.runs.forget(run)
 
     def _answer_in_threads(self, frames: Sequence[bytes], runs: Sequence[Run]) -> None:
-        """Send replies, then execute the remaining runs in threads of their own."""
+        """Send replies, then execute the remaining runs in a few threads."""
         try:
             self._send(frames)
         finally:  # Even if the client is gone: it may fetch the replies with AwaitRun.

@@ -27,8 +27,8 @@ class ServedConnection(Protocol):
     def serve(self, hand_over: HandOver) -> "bool | Batcher":
         """Answer what has arrived, without waiting for more, and return whether the connection goes on.
 
-        Returns a Batcher if that is to answer this connection together with other ready ones. An exception ends the
-        connection and is logged.
+        Calls `hand_over` before work that may take long. Returns a Batcher if the batcher is to answer this connection
+        together with other ready ones. An exception ends the connection and is logged.
         """
 
     def close(self) -> None:
@@ -36,10 +36,10 @@ class ServedConnection(Protocol):
 
 
 class Batcher(Protocol):
-    """Answers several connections together."""
+    """Batcher, which answers several connections together by computing their runs in batches."""
 
     def answer(self, connections: Sequence[ServedConnection], hand_over: HandOver) -> Collection[ServedConnection]:
-        """Answer what these connections have received, and return those that don't go on.
+        """Answer the requests that these connections have received, and return the connections that have ended.
 
         The reactor calls this after it has asked all ready connections, and doesn't serve these meanwhile. An exception
         ends all of them and is logged.

@@ -21,7 +21,7 @@ from nnrt_device_service.transport.local.connection import LocalConnection
 from nnrt_device_service.transport.local.messages import PLACE, end_connection, refuse, undecodable
 from nnrt_device_service.transport.local.reactor import Reactor
 from nnrt_hdi.errors import InvalidParameter, OperationForbidden, OutOfMemory
-from nnrt_hdi.shared_memory import has_few_left
+from nnrt_hdi.shared_memory import has_few_descriptors
 from nnrt_hdi.v2 import local_socket_pb2
 from nnrt_hdi.wire.packets import receive_packet, send_packet
 
@@ -76,7 +76,7 @@ class LocalSocket:
                         is_refusing = True
                     continue
                 is_refusing = False
-                if has_few_left(connection.fileno()) or not self._unattached.acquire(blocking=False):
+                if has_few_descriptors(connection.fileno()) or not self._unattached.acquire(blocking=False):
                     connection.close()
                     continue
                 try:

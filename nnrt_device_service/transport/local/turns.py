@@ -62,7 +62,7 @@ class _Cohort:
 
 
 class Turns:
-    """Chooses among ready connections: one request of each user at a time, and a cohort if there are many sessions."""
+    """Chooser among ready connections: one request of each user at a time, and a cohort if there are many sessions."""
 
     def __init__(self, connections: Mapping[int, ServedConnection], paused: Collection[ServedConnection]) -> None:
         """Choose among the connections, which are given by their descriptors, except those in `paused`."""

@@ -1,4 +1,4 @@
-"""Judgements of operators that compute each element of a result from the elements at its position."""
+"""Judgements of elementwise operators, whose results depend at each position only on the elements there."""
 
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.ops.rows_apart.form import Form, Rows
@@ -29,7 +29,7 @@ from nnrt_hdi.ops.rows_apart.sizes import ONE, Size
     NodeType.SQRT,
     NodeType.SQUARE,
 )
-def of_one(node: JudgedNode, x: Form, *_: Form) -> Form:
+def unary(node: JudgedNode, x: Form, *_: Form) -> Form:
     """Keep rows apart always."""
     return node.combined_output(x, (), "")
 
@@ -56,23 +56,23 @@ def of_one(node: JudgedNode, x: Form, *_: Form) -> Form:
     NodeType.WHERE,
 )
 def broadcast(node: JudgedNode, *operands: Form) -> Form:
-    """Keep rows apart if operands without them have length 1 in their dimension, or only later dimensions."""
+    """Keep rows apart if operands without rows have length 1 in the rows' dimension, or only later dimensions."""
     rank = node.outputs[0].rank
     rows = common_from_the_end(node, rank, *operands)
     return node.output(rows, broadcast_dims(rank, *operands))
 
 
 @judged(NodeType.ELTWISE)
-def of_one_shape(node: JudgedNode, *operands: Form) -> Form:
-    """Keep rows apart if each operand has them."""
+def eltwise(node: JudgedNode, *operands: Form) -> Form:
+    """Keep rows apart if all operands have their rows at the same position."""
     return node.output(node.require_common(*operands), operands[0].dims)
 
 
 @judged(NodeType.SELECT)
 def select(node: JudgedNode, condition: Form, a: Form, b: Form) -> Form:
-    """Keep rows apart if a and b have them, and so has the condition, with two exceptions.
+    """Keep rows apart if condition, a and b have their rows at the same position, with two exceptions.
 
-    A condition may be one element, or a vector that selects entries along another dimension.
+    The condition may be one element, or a vector that selects entries of dimension 0 if the rows are in another one.
     """
     rows = node.require_common(a, b)
     # A vector selects entries of dimension 0.
@@ -91,28 +91,31 @@ def assert_(node: JudgedNode, condition: Form, data: Form) -> Form:
 
 @judged(NodeType.PRELU_FUSION)
 def prelu(node: JudgedNode, x: Form, weight: Form) -> Form:
-    """Keep rows apart if their dimension is not that of the channels."""
+    """Keep rows apart if the rows' dimension is not that of the channels, or weight has one element."""
     node.require_alike(weight)
     return node.combined_output(x, [] if weight.is_one else [_channel_axis(node)], "has a weight for each entry of")
 
 
 @judged(NodeType.BIAS_ADD, NodeType.FUSED_BATCH_NORM)
 def by_channel(node: JudgedNode, x: Form, *vectors: Form) -> Form:
-    """Keep rows apart if their dimension is not that of the channels."""
+    """Keep rows apart if the rows' dimension is not that of the channels."""
     node.require_alike(*vectors)
     return node.combined_output(x, [_channel_axis(node)], "has numbers for each entry of")
 
 
 @judged(NodeType.SCALE_FUSION)
 def scale(node: JudgedNode, x: Form, scale: Form, bias: Form) -> Form:
-    """Keep rows apart if scale and bias don't cover their dimension."""
+    """Keep rows apart if scale and bias don't cover the rows' dimension."""
     node.require_alike(scale, bias)
     start = node.attrs["axis"] % x.rank
     return node.combined_output(x, range(start, start + scale.rank), "has numbers for each entry of")
 
 
 def common_from_the_end(node: JudgedNode, rank: int, *operands: Form) -> Rows:
-    """Return where the rows are in the broadcast result. Refuses operands that differ there."""
+    """Return the position of the rows in the broadcast result.
+
+    Refuses operands that have rows at another position, and operands without rows that are longer than 1 there.
+    """
     places = {(operand.rows.moved_to(rank - operand.rank + operand.rows.axis)) for operand in operands if operand.rows}
     if not places:
         node.require_alike(*operands)
@@ -131,7 +134,7 @@ def common_from_the_end(node: JudgedNode, rank: int, *operands: Form) -> Rows:
 
 
 def broadcast_dims(rank: int, *operands: Form) -> list[Size | None]:
-    """Return the dimensions of the broadcast result, None for those in which operands differ."""
+    """Return the dimensions of the broadcast result; None where operands have different sizes other than 1."""
     result: list[Size | None] = []
     for axis in range(-rank, 0):
         dims = {operand.dims[axis] for operand in operands if operand.rank >= -axis} - {ONE}

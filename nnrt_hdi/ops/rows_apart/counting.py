@@ -1,4 +1,4 @@
-"""Judgements of sizes that a model computes: SHAPE, the arithmetic after it, and tensors of such shapes."""
+"""Judgements of operators that compute shapes: SHAPE, arithmetic on its result, and tensors of such shapes."""
 
 import operator
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.ops.operands import INDICES
 from nnrt_hdi.ops.rows_apart.form import MAX_ELEMENTS, Elements, Form, as_elements
 from nnrt_hdi.ops.rows_apart.judgement import JudgedNode, judged
-from nnrt_hdi.ops.rows_apart.moving import in_shape
+from nnrt_hdi.ops.rows_apart.moving import rows_in_shape
 from nnrt_hdi.ops.rows_apart.sizes import Size, product
 from nnrt_hdi.ops.slicing import Masks, strided_cuts
 
@@ -23,7 +23,7 @@ _MOST = 2**31
 
 @judged(NodeType.SHAPE)
 def shape_of(node: JudgedNode, x: Form) -> Form:
-    """Keep rows apart always, as far as RESHAPE, FILL and similar operators get what follows from the result."""
+    """Keep rows apart if all numbers that follow from the result serve as shapes, as for RESHAPE and FILL."""
     return Form((Size(x.rank),), None, as_elements(list(x.dims)))
 
 
@@ -41,14 +41,14 @@ def range_(node: JudgedNode, x: Form) -> Form:
 
 @judged(NodeType.FILL)
 def fill(node: JudgedNode, value: Form, shape: Form) -> Form:
-    """Keep rows apart if value is the same for all rows, and one dimension of shape is theirs."""
+    """Keep rows apart if value is the same for all rows, and one number in shape depends on how many rows there are."""
     node.require_alike(value)
     return _filled(node, shape)
 
 
 @judged(NodeType.CONSTANT_OF_SHAPE)
 def constant_of_shape(node: JudgedNode, shape: Form) -> Form:
-    """Keep rows apart if one dimension of shape is theirs."""
+    """Keep rows apart if one number in shape depends on how many rows there are."""
     return _filled(node, shape)
 
 
@@ -56,11 +56,11 @@ def _filled(node: JudgedNode, shape: Form) -> Form:
     if shape.rows is not None or shape.elements is None:
         node.refuse("shape has a part for each row, so each would make another shape")
     dims = list(shape.elements.flat)
-    return node.output(in_shape(node, None, dims), dims)
+    return node.output(rows_in_shape(node, None, dims), dims)
 
 
 def counts(*types: NodeType) -> Callable[[Counted], Counted]:
-    """Register how operators compute their result's elements."""
+    """Register a function that computes the elements of these operators' results from the operands' elements."""
 
     def declare(function: Counted) -> Counted:
         COUNTED.update(dict.fromkeys(types, function))
@@ -69,8 +69,8 @@ def counts(*types: NodeType) -> Callable[[Counted], Counted]:
     return declare
 
 
-def counted(node: JudgedNode) -> Form | None:
-    """Return the result of a node if all elements of its operands are tracked integers, else None."""
+def follow_elements(node: JudgedNode) -> Form | None:
+    """Return the form of a node's result with its elements, or None if they don't follow from the operands'."""
     function = COUNTED.get(node.node.type)
     elements = [operand.elements for operand in node.operands]
     if function is None or any(part is None for part in elements) or len(node.outputs) != 1:
@@ -174,7 +174,7 @@ def _require_integers(node: JudgedNode) -> None:
 
 
 def _by_pairs(function: Callable[[Size, Size], Size | None], a: Elements, b: Elements) -> Elements:
-    """Compute numbers from pairs. Raises ValueError if one is unknown."""
+    """Compute a number from each pair of elements, with broadcasting. Raises ValueError if one is unknown."""
     made: Elements = np.asarray(np.frompyfunc(function, 2, 1)(a, b))
     if any(size is None for size in made.flat):
         raise ValueError("one is known only in a run")
@@ -188,14 +188,14 @@ def _sum(node: JudgedNode, a: Size, b: Size) -> Size | None:
         return Size(a.factor + b.factor, a.unknowns) if a.factor + b.factor else Size(0)
     if a.counts_rows or b.counts_rows:
         return None
-    return node.unknowns.get("+", *sorted((a, b), key=repr), is_size=a.is_size and b.is_size)
+    return node.unknowns.get("+", *sorted((a, b), key=repr), is_nonnegative=a.is_nonnegative and b.is_nonnegative)
 
 
 def _are_equal(a: Size, b: Size) -> Size | None:
-    """Return 1 or 0, or None if only a run knows it."""
+    """Return 1 if the sizes are equal, 0 if they differ, or None if only a run knows it."""
     if a == b:
         return Size(1)
-    is_never = (a.is_size and (b.number or 0) < 0) or (b.is_size and (a.number or 0) < 0)
+    is_never = (a.is_nonnegative and (b.number or 0) < 0) or (b.is_nonnegative and (a.number or 0) < 0)
     return Size(0) if is_never or (a.number is not None and b.number is not None) else None
 
 
@@ -203,11 +203,11 @@ def _quotient(node: JudgedNode, a: Size, b: Size) -> Size | None:
     exact = a.divided_by(b)
     if exact is not None or a.counts_rows or b.counts_rows or b.factor == 0:
         return exact
-    return node.unknowns.get("/", a, b, is_size=a.is_size and b.is_size)
+    return node.unknowns.get("/", a, b, is_nonnegative=a.is_nonnegative and b.is_nonnegative)
 
 
 def _ints(elements: Elements) -> Elements:
-    """Return elements as numbers. Raises ValueError if only a run knows one."""
+    """Convert elements to integers. Raises ValueError if only a run knows one."""
     found = [size.number for size in elements.flat]
     if None in found:
         raise ValueError("one is known only in a run")

@@ -1,17 +1,17 @@
-"""Judgements of operators that combine many elements to one: reductions, normalizations, products, recurrences."""
+"""Judgements of operators that combine many elements into one: reductions, normalizations, products, recurrences."""
 
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.ops.reduction import reduced_axes
 from nnrt_hdi.ops.rows_apart.by_element import broadcast_dims, common_from_the_end
 from nnrt_hdi.ops.rows_apart.form import Form
 from nnrt_hdi.ops.rows_apart.judgement import JudgedNode, judged
-from nnrt_hdi.ops.rows_apart.moving import in_shape, known_numbers
+from nnrt_hdi.ops.rows_apart.moving import known_numbers, rows_in_shape
 from nnrt_hdi.ops.rows_apart.sizes import ONE, Size, product
 
 
 @judged(NodeType.SOFTMAX, NodeType.LOG_SOFTMAX)
 def softmax(node: JudgedNode, x: Form) -> Form:
-    """Keep rows apart if axis is another dimension than theirs."""
+    """Keep rows apart if axis is not the rows' dimension."""
     axis = node.attrs["axis"]
     along = axis if isinstance(axis, int) else axis[0] if axis else -1
     return node.combined_output(x, [along % x.rank], "adds up along")
@@ -19,27 +19,27 @@ def softmax(node: JudgedNode, x: Form) -> Form:
 
 @judged(NodeType.LAYER_NORM_FUSION)
 def layer_norm(node: JudgedNode, x: Form, gamma: Form, beta: Form) -> Form:
-    """Keep rows apart if their dimension comes before begin_norm_axis."""
+    """Keep rows apart if the rows' dimension comes before begin_norm_axis."""
     node.require_alike(gamma, beta)
     return node.combined_output(x, range(node.attrs["begin_norm_axis"], x.rank), "takes the mean over")
 
 
 @judged(NodeType.L2_NORMALIZE_FUSION)
 def l2_normalize(node: JudgedNode, x: Form) -> Form:
-    """Keep rows apart if axis names dimensions, but not theirs."""
+    """Keep rows apart if axis names dimensions, but not that of the rows."""
     return node.combined_output(x, [axis % x.rank for axis in node.attrs["axis"] or range(x.rank)], "adds up along")
 
 
 @judged(NodeType.REDUCE_FUSION, NodeType.ALL)
 def reduce(node: JudgedNode, x: Form, axis: Form) -> Form:
-    """Keep rows apart if axis is a constant that names dimensions, but not theirs."""
+    """Keep rows apart if axis is a constant that names dimensions, but not that of the rows."""
     reduced = reduced_axes(known_numbers(node, axis), x.rank, node.attrs.get("reduce_to_end", False))
     return node.moved_output(x, x.changed(reduced, ONE) if node.attrs["keep_dims"] else x.without(reduced), "folds")
 
 
 @judged(NodeType.ARGMAX_FUSION)
 def arg_max(node: JudgedNode, x: Form) -> Form:
-    """Keep rows apart if axis is another dimension than theirs."""
+    """Keep rows apart if axis is not the rows' dimension."""
     along, count = [node.attrs["axis"] % x.rank], node.attrs["top_k"]
     is_kept = node.attrs["keep_dims"] or count > 1
     return node.moved_output(x, x.changed(along, Size(count)) if is_kept else x.without(along), "compares along")
@@ -47,7 +47,7 @@ def arg_max(node: JudgedNode, x: Form) -> Form:
 
 @judged(NodeType.TOPK_FUSION)
 def top_k(node: JudgedNode, x: Form, k: Form) -> tuple[Form, ...]:
-    """Keep rows apart if axis is another dimension than theirs, and k is the same for all rows."""
+    """Keep rows apart if axis is not the rows' dimension, and k is the same for all rows."""
     node.require_alike(k)
     count = None if k.elements is None else k.elements.reshape(-1)[0]
     dims = x.changed([node.attrs["axis"] % x.rank], count)
@@ -56,7 +56,7 @@ def top_k(node: JudgedNode, x: Form, k: Form) -> tuple[Form, ...]:
 
 @judged(NodeType.FULL_CONNECTION)
 def full_connection(node: JudgedNode, x: Form, weight: Form, *bias: Form) -> Form:
-    """Keep rows apart if they are in a dimension of x before its columns."""
+    """Keep rows apart if the rows' dimension of x comes before those that are its columns."""
     node.require_alike(weight, *bias)
     features = weight.dims[0]
     if node.attrs["axis"] is None and not node.attrs["use_axis"]:
@@ -65,13 +65,13 @@ def full_connection(node: JudgedNode, x: Form, weight: Form, *bias: Form) -> For
         count = product(x.dims).divided_by(columns)
         if count is None:
             node.refuse("how many rows of its weight's length x has is known only in a run, so they may mix")
-        return node.output(in_shape(node, x, [count, columns]), [None, features])
+        return node.output(rows_in_shape(node, x, [count, columns]), [None, features])
     return node.moved_output(x, [*range((node.attrs["axis"] or 0) % x.rank), features], "adds up along")
 
 
 @judged(NodeType.MATMUL_FUSION)
 def matmul(node: JudgedNode, a: Form, b: Form) -> Form:
-    """Keep rows apart if each has its own matrices, or is rows of a (columns of b) and b (a) is the same for all."""
+    """Keep rows apart if each row has its own matrices, or only one operand has rows and doesn't sum over them."""
     rank = node.outputs[0].rank
     left = _matrix(a, node.attrs["transpose_a"])
     right = _matrix(b, node.attrs["transpose_b"])
@@ -91,7 +91,7 @@ def matmul(node: JudgedNode, a: Form, b: Form) -> Form:
 
 
 def _matrix(operand: Form, transposed: bool) -> Form:
-    """Return the operand as the product reads it."""
+    """Return the operand with its last two dimensions swapped if `transposed`."""
     if not transposed:
         return operand
     order = [*range(operand.rank - 2), operand.rank - 1, operand.rank - 2]
@@ -101,7 +101,7 @@ def _matrix(operand: Form, transposed: bool) -> Form:
 
 @judged(NodeType.LSTM)
 def lstm(node: JudgedNode, x: Form, w_ih: Form, w_hh: Form, bias: Form, hx: Form, cx: Form) -> tuple[Form, Form, Form]:
-    """Keep rows apart if x, hx and cx have them in the dimension of the batch."""
+    """Keep rows apart if the rows' dimension of x, hx and cx is the batch."""
     node.require_alike(w_ih, w_hh, bias)
     rows = node.require_rows(x)
     if rows.axis != 1:

@@ -1,11 +1,11 @@
-"""Judgement of a whole graph."""
+"""Judgement of a whole graph: the position of the rows in each of its tensors."""
 
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import Unsupported
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops.inference import inferred_graph
 from nnrt_hdi.ops.rows_apart import by_element, folding, images, moving  # noqa: F401  (each declares judgements)
-from nnrt_hdi.ops.rows_apart.counting import counted
+from nnrt_hdi.ops.rows_apart.counting import follow_elements
 from nnrt_hdi.ops.rows_apart.form import FOLLOWED, MAX_ELEMENTS, Form, Rows, known_elements
 from nnrt_hdi.ops.rows_apart.judgement import JUDGEMENTS, JudgedNode
 from nnrt_hdi.ops.rows_apart.sizes import ROW_COUNT, Size, Unknowns
@@ -18,7 +18,7 @@ _OF_SHAPES = (NodeType.SHAPE, NodeType.RANK)
 def require_rows_apart(graph: Graph) -> None:
     """Raise Unsupported, with place and reason, for a graph whose runs can't be joined along dimension 0.
 
-    The first dimension of all inputs and outputs must be open and count the same rows.
+    Dimension 0 of each input and output must be -1 and have one entry for each row.
     """
     forms = forms_of(graph)
     for tensor in graph.outputs:
@@ -30,7 +30,7 @@ def require_rows_apart(graph: Graph) -> None:
 
 
 def forms_of(graph: Graph) -> dict[int, Form]:
-    """Return the known facts about each tensor, with the position of the rows.
+    """Return the form of each tensor, which has the position of its rows.
 
     Raises:
         Unsupported: An operator mixes rows.
@@ -43,7 +43,7 @@ def forms_of(graph: Graph) -> dict[int, Form]:
         forms[tensor] = Form(tuple(map(Size, spec.shape)), None, known_elements(value) if is_followed else None)
     for index in graph.order:
         node = JudgedNode(graph, index, [forms[tensor] for tensor in graph.nodes[index].inputs], unknowns)
-        forms.update(zip(graph.nodes[index].outputs, _made(node), strict=True))
+        forms.update(zip(graph.nodes[index].outputs, _output_forms(node), strict=True))
     return forms
 
 
@@ -62,11 +62,11 @@ def _input(graph: Graph, tensor: int, unknowns: Unknowns) -> Form:
     return Form((ROW_COUNT, *dims[1:]), Rows())
 
 
-def _made(node: JudgedNode) -> tuple[Form, ...]:
+def _output_forms(node: JudgedNode) -> tuple[Form, ...]:
     """Return the forms of a node's outputs."""
     try:
         if node.node.type not in _OF_SHAPES:
-            form = counted(node)
+            form = follow_elements(node)
             if form is not None:
                 return (form,)
             if all(operand.is_alike for operand in node.operands):

@@ -18,22 +18,22 @@ from nnrt_hdi.ops.spatial import block_pair
     NodeType.RESIZE,
     NodeType.SPACE_TO_DEPTH,
 )
-def of_images(node: JudgedNode, x: Form, *parameters: Form) -> Form:
-    """Keep rows apart if theirs is dimension 0."""
+def image_operator(node: JudgedNode, x: Form, *parameters: Form) -> Form:
+    """Keep rows apart if dimension 0 is the rows' dimension."""
     node.require_alike(*parameters)
     return node.output(_batch(node, x))
 
 
 @judged(NodeType.SPACE_TO_BATCH_ND)
 def space_to_batch(node: JudgedNode, x: Form) -> Form:
-    """Keep rows apart if theirs is dimension 0."""
+    """Keep rows apart if dimension 0 is the rows' dimension."""
     rows, blocks = _batch(node, x), _blocks(node)
     return node.output(Rows(0, blocks * rows.outer, rows.inner))
 
 
 @judged(NodeType.BATCH_TO_SPACE_ND)
 def batch_to_space(node: JudgedNode, x: Form) -> Form:
-    """Keep rows apart if dimension 0 has the blocks of all rows before each other, as SPACE_TO_BATCH_ND makes them."""
+    """Keep rows apart if dimension 0 is ordered by block and then by row, as SPACE_TO_BATCH_ND makes it."""
     rows, blocks = _batch(node, x), _blocks(node)
     outer = rows.outer.divided_by(blocks)
     if outer is None:

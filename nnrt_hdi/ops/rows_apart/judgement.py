@@ -1,14 +1,15 @@
-"""Declaration of judgements: a function returns where the rows are in an operator's result.
+"""Declaration of judgements: functions that return the position of the rows in an operator's result.
 
     @judged(NodeType.SOFTMAX)
-    def along_an_axis(node: JudgedNode, x: Form) -> Made:
-        '''Keep rows apart if axis is another dimension than theirs.'''
+    def softmax(node: JudgedNode, x: Form) -> Form:
+        '''Keep rows apart if axis is not the rows' dimension.'''
         ...
         return node.combined_output(x, [axis], "adds up along")
 
-docs/reference/operators.md quotes the docstring's condition; the docstring is one sentence that begins with "Keep rows
-apart". The function gets the node and the forms of its operands. It is called only if an operand has rows or counts
-them: otherwise the results are the same for all rows. It refuses operands with which the operator mixes rows.
+The docstring begins with "Keep rows apart": the pages in docs/reference/operators quote the condition after it. The
+function gets the node and the forms of its operands, of which at least one has rows or elements that depend on their
+number: otherwise the results are the same for all rows, and the function is not called. It refuses operands with which
+the operator mixes rows.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -33,7 +34,7 @@ JUDGEMENTS: dict[NodeType, Judgement] = {}
 
 
 class JudgedNode:
-    """Node of an inferred graph, with what is known of its operands."""
+    """Node of an inferred graph, with the forms of its operands."""
 
     def __init__(self, graph: Graph, index: int, operands: Sequence[Form], unknowns: Unknowns) -> None:
         self.node = graph.nodes[index]
@@ -52,7 +53,7 @@ class JudgedNode:
 
     @property
     def scalings(self) -> tuple[Sequence[Scaling | None], Sequence[Scaling | None]]:
-        """Scalings with which operands are read and outputs written; None for those that aren't quantized."""
+        """Scalings of the operands and of the outputs; None for those that aren't quantized."""
         if self.operator.sees_quantization:
             x, y = cast_scalings(self.inputs[0], self.outputs[0], self.attrs.get("axis", 0))
             return (x,), (y,)
@@ -60,7 +61,7 @@ class JudgedNode:
         return (view.inputs, view.outputs) if view else ((None,) * len(self.inputs), (None,) * len(self.outputs))
 
     def name(self, form: Form) -> str:
-        """Return the name of an operand."""
+        """Return the name of an operand, for messages."""
         at = self._position(form)
         rule = self.operator.operands[min(at, len(self.operator.operands) - 1)]
         return f"{rule.name}[{at - len(self.operator.operands) + 1}]" if rule.variadic else rule.name
@@ -69,16 +70,20 @@ class JudgedNode:
         """Return whether an operand is a constant of the graph."""
         return self.node.inputs[self._position(form)] in self._graph.constants
 
-    def unknown(self, thing: str, at: int, *, is_size: bool = True) -> Size:
-        """Return a number that only the run knows, and that is the same for all rows. Each node has its own."""
-        return self.unknowns.get(self._index, thing, at, is_size=is_size)
+    def unknown(self, thing: str, at: int, *, is_nonnegative: bool = True) -> Size:
+        """Return a number that only the run knows, the same for all rows.
+
+        The node has one such number for each `thing`, such as "size", and index.
+        """
+        return self.unknowns.get(self._index, thing, at, is_nonnegative=is_nonnegative)
 
     def output(self, rows: Rows | None, dims: Sequence[Size | None] | None = None, *, at: int = 0) -> Form:
-        """Return the form of an output that has its rows at `rows`.
+        """Return the form of an output.
 
         Args:
-            rows: Where the rows are in the output.
-            dims: The dimensions that come from operands. Inference or only the run knows the others.
+            rows: The position of its rows; None if it is the same for all rows.
+            dims: The sizes that follow from operands, for dimensions that inference doesn't know. None stands for a
+                size that only the run knows.
             at: The index of the output.
         """
         spec = self.outputs[at]
@@ -98,12 +103,14 @@ class JudgedNode:
         return Form(tuple(sizes), rows)
 
     def moved_output(self, x: Form, sources: Sequence[Source], does: str = "", *, at: int = 0) -> Form:
-        """Return the form of an output whose dimensions come from `sources`. Refuses if none is that of the rows.
+        """Return the form of an output whose dimensions come from `sources`.
+
+        Refuses the node if no source is the rows' dimension of x.
 
         Args:
             x: The operand with the rows.
             sources: The source of each dimension.
-            does: What the operator does to the rows' dimension then, for the message.
+            does: The verb of the refusal's message: what the operator does to the rows' dimension.
             at: The index of the output.
         """
         rows = self.require_rows(x)
@@ -113,11 +120,11 @@ class JudgedNode:
         return self.output(rows.moved_to(sources.index(rows.axis)), dims, at=at)
 
     def combined_output(self, x: Form, axes: Collection[int], does: str) -> Form:
-        """Return the form of an output in the shape of x, combined (`does`) along these dimensions."""
+        """Return the form of an output shaped like x, whose operator combines (`does`) entries along these axes."""
         return self.moved_output(x, [x.dims[axis] if axis in axes else axis for axis in range(x.rank)], does)
 
     def equal_outputs(self) -> tuple[Form, ...]:
-        """Return the forms of the outputs, which are the same for all rows."""
+        """Return the forms of all outputs, for a node whose outputs are the same for all rows."""
         return tuple(self.output(None, at=at) for at in range(len(self.outputs)))
 
     def require_alike(self, *operands: Form) -> None:
@@ -135,14 +142,14 @@ class JudgedNode:
         return operand.rows
 
     def require_common(self, *operands: Form) -> Rows:
-        """Return the position of the rows that all operands share. Refuses others."""
+        """Return the position of the rows. Refuses operands that have them at different positions."""
         places = [self.require_rows(operand) for operand in operands]
         if len(set(places)) > 1:
             self.refuse("its operands have the rows in different places")
         return places[0]
 
     def refuse(self, message: str) -> NoReturn:
-        """Raise Unsupported: the node mixes rows."""
+        """Raise Unsupported, because the node mixes rows."""
         raise Unsupported(message, place=self._graph.place(self._index))
 
     def _position(self, form: Form) -> int:
@@ -150,7 +157,7 @@ class JudgedNode:
 
 
 def judged(*types: NodeType) -> Callable[[JudgementT], JudgementT]:
-    """Register the judgement of operators (see the module)."""
+    """Register a function as the judgement of these operators (see the module)."""
 
     def declare(function: JudgementT) -> JudgementT:
         for node_type in types:

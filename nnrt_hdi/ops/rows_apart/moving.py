@@ -7,24 +7,24 @@ from nnrt_hdi.ops.operands import named_axes
 from nnrt_hdi.ops.rows_apart.form import Form, Rows, Source
 from nnrt_hdi.ops.rows_apart.judgement import JudgedNode, judged
 from nnrt_hdi.ops.rows_apart.sizes import ONE, ROW_COUNT, Size, product
-from nnrt_hdi.ops.slicing import Masks, crop_starts, is_set, strided_places
+from nnrt_hdi.ops.slicing import Masks, crop_starts, is_set, strided_dims
 from nnrt_hdi.tensor import MAX_DIM, UNKNOWN_DIM
 
 
 @judged(NodeType.RESHAPE)
 def reshape(node: JudgedNode, x: Form, shape: Form) -> Form:
-    """Keep rows apart if earlier dimensions stay before them, and their dimension divides evenly among them."""
+    """Keep rows apart if dimensions before the rows' stay before it, and each row gets equally many entries."""
     target = _target(node, x, shape)
-    return node.output(in_shape(node, x, target), target)
+    return node.output(rows_in_shape(node, x, target), target)
 
 
 @judged(NodeType.FLATTEN)
 def flatten(node: JudgedNode, x: Form) -> Form:
-    """Keep rows apart if earlier dimensions stay before them."""
+    """Keep rows apart if dimensions before the rows' dimension stay before it."""
     axis = node.attrs["axis"]
     at = axis + x.rank if axis < 0 else axis
     target = [product(x.dims[:at]), product(x.dims[at:])]
-    return node.output(in_shape(node, x, target), target)
+    return node.output(rows_in_shape(node, x, target), target)
 
 
 @judged(NodeType.TRANSPOSE)
@@ -35,42 +35,42 @@ def transpose(node: JudgedNode, x: Form, permutation: Form) -> Form:
 
 @judged(NodeType.CONCAT)
 def concat(node: JudgedNode, *parts: Form) -> Form:
-    """Keep rows apart if axis is another dimension than theirs, and each part has something for each row."""
+    """Keep rows apart if axis is not the rows' dimension, and all parts have their rows at the same position."""
     node.require_common(*parts)
     return node.moved_output(parts[0], parts[0].changed([node.attrs["axis"] % parts[0].rank], None), "joins along")
 
 
 @judged(NodeType.STACK)
 def stack(node: JudgedNode, *parts: Form) -> Form:
-    """Keep rows apart if each part has something for each row."""
+    """Keep rows apart if all parts have their rows at the same position."""
     node.require_common(*parts)
     return node.moved_output(parts[0], parts[0].widened([node.attrs["axis"] % (parts[0].rank + 1)], Size(len(parts))))
 
 
 @judged(NodeType.SPLIT)
 def split(node: JudgedNode, x: Form) -> tuple[Form, ...]:
-    """Keep rows apart if axis is another dimension than theirs."""
+    """Keep rows apart if axis is not the rows' dimension."""
     dims = x.changed([node.attrs["axis"] % x.rank], None)
     return tuple(node.moved_output(x, dims, "cuts", at=at) for at in range(len(node.outputs)))
 
 
 @judged(NodeType.UNSTACK)
 def unstack(node: JudgedNode, x: Form) -> tuple[Form, ...]:
-    """Keep rows apart if axis is another dimension than theirs."""
+    """Keep rows apart if axis is not the rows' dimension."""
     dims = x.without([node.attrs["axis"] % x.rank])
     return tuple(node.moved_output(x, dims, "takes apart", at=at) for at in range(len(node.outputs)))
 
 
 @judged(NodeType.SLICE_FUSION)
 def slice_(node: JudgedNode, x: Form, begin: Form, size: Form) -> Form:
-    """Keep rows apart if their dimension stays whole."""
+    """Keep rows apart if the rows' dimension stays whole."""
     axes = [axis % x.rank for axis in node.attrs["axes"]] or list(range(x.rank))
     return _cut(node, x, axes, _numbers(node, begin, len(axes)), _numbers(node, size, len(axes)))
 
 
 @judged(NodeType.CROP)
 def crop(node: JudgedNode, x: Form, shape: Form) -> Form:
-    """Keep rows apart if their dimension stays whole."""
+    """Keep rows apart if the rows' dimension stays whole."""
     along = range(node.attrs["axis"] % x.rank, x.rank)
     starts = [Size(start) for start in crop_starts(node.attrs["offset"], along)]
     return _cut(node, x, along, starts, _numbers(node, shape, x.rank)[along.start :])
@@ -78,12 +78,12 @@ def crop(node: JudgedNode, x: Form, shape: Form) -> Form:
 
 @judged(NodeType.STRIDED_SLICE)
 def strided_slice(node: JudgedNode, x: Form, begin: Form, end: Form, strides: Form) -> Form:
-    """Keep rows apart if their dimension stays whole and forwards."""
+    """Keep rows apart if the rows' dimension stays whole and in order."""
     masks = Masks(*(node.attrs[name] for name in Masks._fields))
     # The length of begin is known: otherwise the rank of the output wouldn't be.
     count = begin.dims[0].factor if begin.rank else 1
     entries = list(zip(*(_numbers(node, vector, count) for vector in (begin, end, strides)), strict=True))
-    places = strided_places(x.rank, count, masks)
+    places = strided_dims(x.rank, count, masks)
     is_shrunk = node.outputs[0].rank != len(places)
     dims: list[Source] = []
     for at, axis in places:
@@ -98,7 +98,7 @@ def strided_slice(node: JudgedNode, x: Form, begin: Form, end: Form, strides: Fo
 
 @judged(NodeType.TILE_FUSION)
 def tile(node: JudgedNode, x: Form, multiples: Form) -> Form:
-    """Keep rows apart if multiples is constant, or the number of rows where x is the same for all."""
+    """Keep rows apart if multiples is constant, or repeats an x that is the same for all rows once for each row."""
     if multiples.elements is None:
         node.refuse("how often x is repeated is known only in a run")
     count, dims = multiples.elements.size, node.attrs["dims"]
@@ -107,19 +107,19 @@ def tile(node: JudgedNode, x: Form, multiples: Form) -> Form:
     times = dict(zip(along, multiples.elements.reshape(-1).tolist(), strict=False))
     own = [ONE] * (rank - x.rank) + list(x.dims)
     sizes = [times.get(axis, ONE) * dim for axis, dim in enumerate(own)]
-    if any(not size.is_size for size in times.values()):
+    if any(not size.is_nonnegative for size in times.values()):
         node.refuse("how often x is repeated is known only in a run")
     if multiples.is_alike:
         rows = node.require_rows(x)
         rows = rows.moved_to(rows.axis + rank - x.rank)
         return node.output(Rows(rows.axis, times.get(rows.axis, ONE) * rows.outer, rows.inner), sizes)
     node.require_alike(x)
-    return node.output(in_shape(node, None, sizes), sizes)
+    return node.output(rows_in_shape(node, None, sizes), sizes)
 
 
 @judged(NodeType.BROADCAST_TO)
 def broadcast_to(node: JudgedNode, x: Form) -> Form:
-    """Keep rows apart if shape has -1 in their dimension."""
+    """Keep rows apart if shape has -1 in the rows' dimension."""
     shape = node.attrs["shape"]
     added = range(len(shape) - x.rank)
     axis = node.require_rows(x).axis + len(added)
@@ -130,7 +130,7 @@ def broadcast_to(node: JudgedNode, x: Form) -> Form:
 
 @judged(NodeType.PAD_FUSION)
 def pad(node: JudgedNode, x: Form, paddings: Form) -> Form:
-    """Keep rows apart if their dimension gets no border."""
+    """Keep rows apart if the rows' dimension gets no padding."""
     pairs = zip(*[iter(_numbers(node, paddings, 2 * x.rank))] * 2, strict=True)
     bordered = [axis for axis, pair in enumerate(pairs) if pair != (Size(0), Size(0))]
     return node.moved_output(x, x.changed(bordered, None), "puts a border around")
@@ -138,7 +138,7 @@ def pad(node: JudgedNode, x: Form, paddings: Form) -> Form:
 
 @judged(NodeType.SQUEEZE)
 def squeeze(node: JudgedNode, x: Form) -> Form:
-    """Keep rows apart if axis names dimensions, but not theirs."""
+    """Keep rows apart if axis names dimensions, but not that of the rows."""
     named = named_axes(node.attrs["axis"], x.rank) or range(x.rank)
     gone = [axis for axis in named if x.dims[axis] == ONE]
     left = [x.dims[axis] if axis in named else axis for axis in range(x.rank) if axis not in gone]
@@ -160,7 +160,7 @@ def expand_dims(node: JudgedNode, x: Form, axis: Form) -> Form:
 
 @judged(NodeType.GATHER)
 def gather(node: JudgedNode, x: Form, indices: Form, axis: Form) -> Form:
-    """Keep rows apart if each has its own indices into the same x, or all have the same into other dimensions of x."""
+    """Keep rows apart if each row has indices into one x, or all have the same indices into another dimension of x."""
     at = known_numbers(node, axis)[0] % x.rank
     if indices.rows is not None:
         node.require_alike(x)
@@ -171,7 +171,7 @@ def gather(node: JudgedNode, x: Form, indices: Form, axis: Form) -> Form:
 
 @judged(NodeType.GATHER_ND)
 def gather_nd(node: JudgedNode, x: Form, indices: Form) -> Form:
-    """Keep rows apart if each has its own indices into the same x, or all have the same into earlier dimensions."""
+    """Keep rows apart if each row has indices into one x, or all have the same indices into earlier dimensions of x."""
     depth = node.inputs[1].shape[-1]
     if indices.rows is not None:
         node.require_alike(x)
@@ -188,16 +188,15 @@ def scatter(node: JudgedNode, *operands: Form) -> Form:
 
 @judged(NodeType.ONE_HOT)
 def one_hot(node: JudgedNode, indices: Form, depth: Form, on_value: Form, off_value: Form) -> Form:
-    """Keep rows apart if depth and values are the same for all rows."""
+    """Keep rows apart if depth, on_value and off_value are the same for all rows."""
     node.require_alike(depth, on_value, off_value)
     return node.moved_output(indices, indices.widened([node.attrs["axis"] % (indices.rank + 1)], None))
 
 
-def in_shape(node: JudgedNode, x: Form | None, target: Sequence[Size]) -> Rows:
-    """Return the position of the rows after the elements of x are put, in their order, in another shape.
+def rows_in_shape(node: JudgedNode, x: Form | None, target: Sequence[Size]) -> Rows:
+    """Return the position of the rows after x is reshaped.
 
-    If x is None, something that is the same for all rows is repeated as often as there are rows. Refuses a shape that
-    mixes rows.
+    If x is None, a value that is the same for all rows is repeated for each row. Refuses a shape that mixes rows.
     """
     rows = None if x is None else node.require_rows(x)
     axes = [axis for axis, size in enumerate(target) if size.counts_rows]
@@ -214,24 +213,24 @@ def in_shape(node: JudgedNode, x: Form | None, target: Sequence[Size]) -> Rows:
 
 
 def known_numbers(node: JudgedNode, operand: Form) -> list[int]:
-    """Return the elements of a constant that says which dimensions move where. Inference has checked them."""
+    """Return the elements of a constant, which inference has checked. Refuses an operand that isn't constant."""
     if operand.elements is None or not node.is_constant(operand):
         node.refuse(f"{node.name(operand)} is known only in a run")
     return [size.factor for size in operand.elements.flat]
 
 
 def _numbers(node: JudgedNode, operand: Form, count: int) -> list[Size]:
-    """Return `count` elements of an operand; unknown numbers if they aren't tracked."""
+    """Return the `count` elements of an operand, as unknown numbers if they aren't tracked."""
     if operand.elements is not None and operand.elements.size == count:
         return list(operand.elements.flat)
-    return [node.unknown(node.name(operand), at, is_size=False) for at in range(count)]
+    return [node.unknown(node.name(operand), at, is_nonnegative=False) for at in range(count)]
 
 
 def _target(node: JudgedNode, x: Form, shape: Form) -> list[Size]:
     """Return the dimensions that RESHAPE gives x.
 
-    A number that may be 0 or -1 in a run stands for another size then. If there is only one, it follows from the number
-    of elements.
+    A number in `shape` that may be 0 or -1 in a run doesn't determine its dimension. If there is only one such number,
+    its dimension follows from the number of elements.
     """
     if shape.elements is None:
         node.refuse("its shape is known only in a run")
@@ -260,7 +259,7 @@ def _cut(node: JudgedNode, x: Form, along: Sequence[int], starts: Sequence[Size]
     dims: list[Source] = list(range(x.rank))
     for axis, start, length in zip(along, starts, lengths, strict=True):
         if start != Size(0) or length != x.dims[axis]:
-            dims[axis] = length if length.is_size and not length.counts_rows else None
+            dims[axis] = length if length.is_nonnegative and not length.counts_rows else None
     return node.moved_output(x, dims, "takes a part of")
 
 

@@ -1,4 +1,4 @@
-"""Integers of a run, some known only there: the number of rows, and sizes that are the same for all rows."""
+"""Sizes in a run: known integers, the number of rows, other numbers that only the run knows, and their products."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable
@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 from nnrt_hdi.errors import Unsupported
 
-# Larger products are no sizes of any model.
+# Limits of a size, which no size in a real model reaches.
 _MOST_UNKNOWNS = 256
 _LARGEST_FACTOR = 2**63
 
 
 class Unknown(NamedTuple):
-    """Number that is known only in a run. `is_size` says that it can't be negative."""
+    """Number that only a run knows. It is never negative if `is_nonnegative`."""
 
     serial: int
-    is_size: bool = True
+    is_nonnegative: bool = True
 
 
 ROWS = Unknown(0)
@@ -24,14 +24,14 @@ ROWS = Unknown(0)
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Product of a known factor and of unknown numbers, in order."""
+    """Integer in a run: the product of a known factor and of unknown numbers, which are sorted."""
 
     factor: int = 1
     unknowns: tuple[Unknown, ...] = ()
 
     @property
     def number(self) -> int | None:
-        """The number, or None if only a run knows it."""
+        """The integer, or None if only a run knows it."""
         return None if self.unknowns else self.factor
 
     @property
@@ -39,12 +39,12 @@ class Size:
         return ROWS in self.unknowns
 
     @property
-    def is_size(self) -> bool:
-        """True if the number can't be negative."""
-        return self.factor >= 0 and all(unknown.is_size for unknown in self.unknowns)
+    def is_nonnegative(self) -> bool:
+        """True if the integer can't be negative."""
+        return self.factor >= 0 and all(unknown.is_nonnegative for unknown in self.unknowns)
 
     def __mul__(self, other: "Size") -> "Size":
-        """Multiply two sizes. Raises Unsupported for products that no model has."""
+        """Multiply two sizes. Raises Unsupported for a product beyond the limits."""
         factor = self.factor * other.factor
         if factor == 0:
             return Size(0)
@@ -54,7 +54,7 @@ class Size:
         return Size(factor, unknowns)
 
     def divided_by(self, other: "Size") -> "Size | None":
-        """Return the quotient if it is an integer whatever the unknown numbers are, else None."""
+        """Return the quotient if it is an integer for all values of the unknown numbers, else None."""
         if other.factor == 0 or self.factor % other.factor:
             return None
         mine, theirs = Counter(self.unknowns), Counter(other.unknowns)
@@ -68,7 +68,7 @@ ROW_COUNT = Size(1, (ROWS,))
 
 
 def product(sizes: Iterable[Size]) -> Size:
-    """Return the product of sizes. Raises Unsupported for products that no model has."""
+    """Return the product of sizes. Raises Unsupported for a product beyond the limits."""
     result = ONE
     for size in sizes:
         result *= size
@@ -76,11 +76,11 @@ def product(sizes: Iterable[Size]) -> Size:
 
 
 class Unknowns:
-    """Unknown numbers of one graph, by what they are the number of."""
+    """Unknown numbers of one graph, each identified by a key."""
 
     def __init__(self) -> None:
         self._made: dict[Hashable, Size] = {}
 
-    def get(self, *thing: Hashable, is_size: bool = True) -> Size:
-        """Return the number of a thing, which is the same for all rows."""
-        return self._made.setdefault(thing, Size(1, (Unknown(len(self._made) + 1, is_size),)))
+    def get(self, *thing: Hashable, is_nonnegative: bool = True) -> Size:
+        """Return the unknown number of a key, made at the first call; it is the same for all rows."""
+        return self._made.setdefault(thing, Size(1, (Unknown(len(self._made) + 1, is_nonnegative),)))

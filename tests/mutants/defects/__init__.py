@@ -1,4 +1,4 @@
-"""The defects, in modules by kind."""
+"""All defects, in modules by kind."""
 
 from mutants.defect import DEFECTS
 from mutants.defects import (  # noqa: F401  (each module registers its defects)

@@ -1,4 +1,4 @@
-"""Activation functions that leave out an attribute, an end, or what is not a number."""
+"""Activation functions that ignore an attribute, a limit, or NaN."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -21,32 +21,32 @@ def activations(*types: ActivationType) -> Callable[[FunctionT], FunctionT]:
 
 @function(activation.relu, NodeType.ACTIVATION)
 def relu_without_nan(right: Function, x: AnyArray) -> Any:
-    """RELU is a choice, x > 0 ? x : 0, and makes 0 of what is not a number."""
+    """RELU computes x > 0 ? x : 0, which turns NaN into 0."""
     return np.where(x > 0, x, x.dtype.type(0))
 
 
 @activations(ActivationType.SIGMOID)
 def sigmoid_by_quotient_of_powers(right: Function, x: AnyArray, attrs: SimpleNamespace) -> Any:
-    """exp(x) / (1 + exp(x)), which is no number from 89 on."""
+    """A sigmoid computes exp(x) / (1 + exp(x)), which is NaN from x = 89 on."""
     power = np.exp(x)
     return np.asarray(power / (1 + power))
 
 
 @activations(ActivationType.HSIGMOID)
 def hard_sigmoid_of_onnx(right: Function, x: AnyArray, attrs: SimpleNamespace) -> Any:
-    """The slope of a hard sigmoid is 0.2, the default of ONNX, not 1/6."""
+    """The slope of a hard sigmoid is 0.2, ONNX's default, not 1/6."""
     return np.clip(0.2 * x + 0.5, 0, 1)
 
 
 @activations(ActivationType.GELU)
 def gelu_always_by_tanh(right: Function, x: AnyArray, attrs: SimpleNamespace) -> Any:
-    """The approximation stands for the exact function, too."""
+    """GELU always computes the tanh approximation."""
     return right(x, SimpleNamespace(approximate=True))
 
 
 @activations(ActivationType.GELU)
 def gelu_never_by_tanh(right: Function, x: AnyArray, attrs: SimpleNamespace) -> Any:
-    """The attribute approximate is ignored."""
+    """GELU never computes the tanh approximation: the attribute approximate is ignored."""
     return right(x, SimpleNamespace(approximate=False))
 
 
@@ -64,14 +64,14 @@ def leaky_by_a_hundredth(right: Kernel, call: Call, x: AnyArray) -> Any:
 
 @kernel(NodeType.PRELU_FUSION)
 def prelu_by_the_last_dimension(right: Kernel, call: Call, x: AnyArray, weight: AnyArray) -> Any:
-    """The slopes run along the last dimension in NCHW, too, where it is as long as there are channels."""
+    """In NCHW, too, a PRELU's slopes run along the last dimension, if it is as long as the channels."""
     fits = weight.size > 1 and x.ndim == 4 and call.inputs[0].format is Format.NCHW and x.shape[-1] == weight.size
     return np.where(x > 0, x, weight.reshape(-1) * x) if fits else right(call, x, weight)
 
 
 @kernel(NodeType.PRELU_FUSION)
 def prelu_with_the_first_slope(right: Kernel, call: Call, x: AnyArray, weight: AnyArray) -> Any:
-    """All channels get the slope of the first."""
+    """All channels get the first channel's slope."""
     return right(call, x, weight.reshape(-1)[:1])
 
 
@@ -83,13 +83,13 @@ def hard_tanh_between_ones(right: Function, x: AnyArray, attrs: SimpleNamespace)
 
 @activations(ActivationType.SOFTPLUS)
 def softplus_that_overflows(right: Function, x: AnyArray, attrs: SimpleNamespace) -> Any:
-    """log(1 + exp(x)), infinite from 89 on."""
+    """A softplus computes log(1 + exp(x)), which is infinite from x = 89 on."""
     return np.log1p(np.exp(x))
 
 
 @activations(ActivationType.THRESHOLDRELU)
 def threshold_of_onnx(right: Function, x: AnyArray, attrs: SimpleNamespace) -> Any:
-    """What is above the threshold passes, as in ONNX, in place of what is below."""
+    """Elements above the threshold pass, as in ONNX, instead of those below."""
     return np.where(x > attrs.alpha, x, 0)
 
 
@@ -101,11 +101,11 @@ def sign_of_zero(right: Function, x: AnyArray, attrs: SimpleNamespace) -> Any:
 
 @activations(ActivationType.HSWISH)
 def hard_swish_without_its_end(right: Function, x: AnyArray, attrs: SimpleNamespace) -> Any:
-    """The factor of a hard swish has no upper end."""
+    """The factor of a hard swish has no upper limit."""
     return np.asarray(x * np.maximum(x + 3, 0) / 6)
 
 
 @activations(ActivationType.TANH)
 def tanh_by_a_fraction(right: Function, x: AnyArray, attrs: SimpleNamespace) -> Any:
-    """A fraction of low degree, cut off at 1: good to two digits."""
+    """tanh is a rational approximation of low degree, exact to two digits."""
     return np.clip(x * (27 + x * x) / (27 + 9 * x * x), -1, 1)

@@ -1,4 +1,4 @@
-"""Arrays made to fit, as memory does that was measured out before."""
+"""Arrays adapted to buffers of a fixed shape."""
 
 import ctypes
 
@@ -10,7 +10,7 @@ from nnrt_hdi.tensor import Shape
 
 
 def fitted(y: AnyArray, shape: Shape) -> AnyArray:
-    """As much of y as has room in a shape, before zeros."""
+    """Return y cropped to a shape, and padded with zeros."""
     room = np.zeros(shape, y.dtype)
     common = tuple(slice(min(size, there)) for size, there in zip(shape, y.shape, strict=True))
     room[common] = y[common]
@@ -18,12 +18,12 @@ def fitted(y: AnyArray, shape: Shape) -> AnyArray:
 
 
 def aligned_left(x: AnyArray, rank: int) -> AnyArray:
-    """x with dimensions of 1 behind its own."""
+    """Return x with dimensions of 1 appended up to `rank`."""
     return x.reshape(x.shape + (1,) * (rank - x.ndim))
 
 
 def writable(x: AnyArray) -> AnyArray:
-    """The memory of a contiguous array, whoever says that it isn't to be written."""
+    """Return a writable view of a contiguous array, even if the array is read-only."""
     if not x.nbytes:
         return x
     memory = (ctypes.c_byte * x.nbytes).from_address(x.ctypes.data)
@@ -35,5 +35,5 @@ def is_nchw(call: Call) -> bool:
 
 
 def height_and_width(call: Call) -> tuple[int, int]:
-    """The dimensions of an image's height and width."""
+    """Return the axes of an image's height and width."""
     return (2, 3) if is_nchw(call) else (1, 2)

@@ -1,4 +1,4 @@
-"""Compiled models that come back as others, or come back from anything."""
+"""Compiled models that are restored wrongly, or from invalid files."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -21,7 +21,7 @@ LEVELS = ("caches",)
 
 
 class _Remembering(WrappedBackend):
-    """Knows the model that was compiled last."""
+    """Backend that remembers the latest compiled model."""
 
     latest: tuple[Graph, ModelConfig] | None = None
 
@@ -30,7 +30,7 @@ class _Remembering(WrappedBackend):
         return super().prepare(graph, config, progress)
 
     def again(self) -> PreparedModel:
-        """The model that was compiled last, compiled again. Raises InvalidFile where there is none."""
+        """Compile the latest model again. Raises InvalidFile if there is none."""
         if self.latest is None:
             raise InvalidFile("this is no model of the reference backend")
         return super().prepare(*self.latest, lambda fraction: None)
@@ -38,7 +38,7 @@ class _Remembering(WrappedBackend):
 
 @backend(levels=LEVELS)
 class AnythingRestored(_Remembering):
-    """Whatever the file is, it is the model that was compiled last."""
+    """Any file is restored as the latest compiled model."""
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
         return self.again()
@@ -46,7 +46,7 @@ class AnythingRestored(_Remembering):
 
 @backend(levels=LEVELS)
 class DamageIgnored(_Remembering):
-    """A damaged file is the model that was compiled last."""
+    """A damaged file is restored as the latest compiled model."""
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
         try:
@@ -57,7 +57,7 @@ class DamageIgnored(_Remembering):
 
 @backend(levels=LEVELS)
 class KnownByItsSize(WrappedBackend):
-    """A file that is as long as another is that one."""
+    """A file is taken for an earlier one of the same size."""
 
     def __init__(self, right: Any) -> None:
         super().__init__(right)
@@ -69,10 +69,10 @@ class KnownByItsSize(WrappedBackend):
 
 
 class _Read(WrappedBackend):
-    """Reads what was exported, and compiles what `read` makes of it."""
+    """Backend that changes a model when it restores it; `read` returns the changed graph and settings."""
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
-        super().restore(parts, config).close()  # It is as strict as the right one.
+        super().restore(parts, config).close()  # Raises the errors of the right backend.
         graph, enable_float16 = read_exported(parts)
         return super().prepare(*self.read(graph, replace(config, enable_float16=enable_float16)), lambda fraction: None)
 
@@ -82,11 +82,11 @@ class _Read(WrappedBackend):
 
 @backend(levels=LEVELS)
 class ConstantsForgotten(_Read):
-    """Constants are not exported, and come back as zeros."""
+    """An export has no constants; they are restored as zeros."""
 
     def read(self, graph: Graph, config: ModelConfig) -> tuple[Graph, ModelConfig]:
         def zeros(constant: Constant) -> Constant:
-            # Sizes and axes are a part of the graph.
+            # Keeps sizes and axes, which are part of the graph.
             if constant.data is None or constant.data.dtype.kind == "i":
                 return constant
             return Constant.of(np.zeros_like(constant.data))
@@ -96,7 +96,7 @@ class ConstantsForgotten(_Read):
 
 @backend(levels=LEVELS)
 class Float16Forgotten(_Read):
-    """A model that computes in FLOAT16 comes back as one that doesn't."""
+    """A model that computes in FLOAT16 is restored as one that doesn't."""
 
     def read(self, graph: Graph, config: ModelConfig) -> tuple[Graph, ModelConfig]:
         return graph, replace(config, enable_float16=False)
@@ -104,7 +104,7 @@ class Float16Forgotten(_Read):
 
 @backend(levels=LEVELS)
 class ActivationsForgotten(_Read):
-    """Fused activations, and the kinds of others, are not exported."""
+    """An export has neither fused activations nor the types of others."""
 
     def read(self, graph: Graph, config: ModelConfig) -> tuple[Graph, ModelConfig]:
         def plain(attrs: Any) -> Any:
@@ -117,7 +117,7 @@ class ActivationsForgotten(_Read):
 
 @backend(levels=LEVELS)
 class NamesAndFormatsForgotten(_Read):
-    """What comes back has no names and no formats."""
+    """A restored model has no names and no formats."""
 
     def read(self, graph: Graph, config: ModelConfig) -> tuple[Graph, ModelConfig]:
         return graph.with_tensors([replace(spec, name="", format=Format.NONE) for spec in graph.tensors]), config
@@ -125,7 +125,7 @@ class NamesAndFormatsForgotten(_Read):
 
 @model(levels=LEVELS)
 class ExportedOnce(WrappedModel):
-    """What is exported is moved, and gone the second time."""
+    """A model can be exported only once."""
 
     is_gone = False
 
@@ -138,7 +138,7 @@ class ExportedOnce(WrappedModel):
 
 @model(levels=LEVELS)
 class NotExportedAfterARun(WrappedModel):
-    """A model that has run can't be exported any more."""
+    """A model that has run can't be exported."""
 
     has_run = False
 
@@ -168,7 +168,7 @@ class _FixedAtFirst(WrappedModel):
 
 @backend(levels=LEVELS)
 class RestoredWithFixedShapes(WrappedBackend):
-    """A dynamic model comes back with the shapes of its first run."""
+    """A restored dynamic model accepts only the shapes of its first run."""
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
         return _FixedAtFirst(super().restore(parts, config), None)
@@ -176,7 +176,7 @@ class RestoredWithFixedShapes(WrappedBackend):
 
 @backend(levels=LEVELS)
 class DamageIsAFault(WrappedBackend):
-    """A damaged file is a fault of the device."""
+    """A damaged file is reported as a fault of the device."""
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
         try:
@@ -187,7 +187,7 @@ class DamageIsAFault(WrappedBackend):
 
 @backend(levels=LEVELS)
 class PartsBeyondTheLastIgnored(WrappedBackend):
-    """Parts that nobody exported are ignored."""
+    """Superfluous parts of a file are ignored."""
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
         for count in range(1, len(parts)):
@@ -220,7 +220,7 @@ class _Owned(WrappedModel):
 
 @backend(levels=LEVELS)
 class RestoredOnTheOriginal(WrappedBackend):
-    """A restored model uses the memory of the one that was exported, as long as that lives."""
+    """A restored model fails after the exported model has been closed, because it uses its memory."""
 
     def __init__(self, right: Any) -> None:
         super().__init__(right, _Owned)
@@ -242,7 +242,7 @@ class _FirstExport(WrappedModel):
 
 @backend(levels=LEVELS)
 class OneBufferForExports(WrappedBackend):
-    """Every model is exported as the first that was."""
+    """Every model is exported as the first exported model."""
 
     def __init__(self, right: Any) -> None:
         super().__init__(right, _FirstExport)

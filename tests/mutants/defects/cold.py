@@ -1,4 +1,4 @@
-"""What is wrong only beside other runs, in another order, in another size, or after a restart."""
+"""Defects that show only with concurrent runs, another order, another size, or after a restart."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ N = NodeType
 
 
 def _beyond(y: Any, count: int) -> Any:
-    """The result, of which what lies beyond so many elements is 0."""
+    """Return the result with all elements after the first `count` set to 0."""
     made = np.array(y)
     made.reshape(-1)[count:] = 0
     return made
@@ -34,24 +34,24 @@ def _beyond(y: Any, count: int) -> Any:
 
 @kernel(N.ACTIVATION, levels=("operators",))
 def the_last_of_odd_blocks(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """Of more than 4,096 elements the last ones that fill no block of 4 are not computed."""
+    """Of more than 4,096 elements, the rest after whole blocks of 4 is not computed."""
     y = right(call, x)
     return _beyond(y, x.size // 4 * 4) if x.size > 4096 else y
 
 
 @kernel(N.ACTIVATION, levels=("operators",))
 def sixteen_bits_of_a_length(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """A length is counted in 16 bits."""
+    """The number of elements is kept in 16 bits."""
     return _beyond(right(call, x), x.size % 65536 or x.size)
 
 
 @kernel(N.SOFTMAX, levels=("operators",))
 def softmax_of_4096(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """A softmax sums the first 4,096 elements only."""
+    """A softmax uses the first 4,096 elements only."""
     return _beyond(right(call, x), 4096) if x.shape[-1:] > (4096,) else right(call, x)
 
 
-def _of_sixteen_rows(right: Kernel, call: Call, *operands: AnyArray) -> Any:
+def _keep_sixteen_rows(right: Kernel, call: Call, *operands: AnyArray) -> Any:
     y = np.array(right(call, *operands))
     if y.ndim:
         y[16:] = 0
@@ -60,32 +60,32 @@ def _of_sixteen_rows(right: Kernel, call: Call, *operands: AnyArray) -> Any:
 
 @kernel(N.MAX_POOL_FUSION, N.AVGPOOL_FUSION, levels=("operators",))
 def pools_of_sixteen(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """Of a batch 16 images are pooled."""
-    return _of_sixteen_rows(right, call, x)
+    """Only the first 16 images of a batch are pooled."""
+    return _keep_sixteen_rows(right, call, x)
 
 
 @kernel(N.CONV2D_FUSION, levels=("operators",))
 def convolutions_of_sixteen(right: Kernel, call: Call, *operands: AnyArray) -> Any:
-    """Of a batch 16 images are convolved."""
-    return _of_sixteen_rows(right, call, *operands)
+    """Only the first 16 images of a batch are convolved."""
+    return _keep_sixteen_rows(right, call, *operands)
 
 
 @kernel(N.CONV2D_TRANSPOSE_FUSION, levels=("operators",))
 def transposed_convolutions_of_sixteen(right: Kernel, call: Call, *operands: AnyArray) -> Any:
-    """Of a batch 16 images are convolved, transposed."""
-    return _of_sixteen_rows(right, call, *operands)
+    """A transposed convolution computes only the first 16 images of a batch."""
+    return _keep_sixteen_rows(right, call, *operands)
 
 
 @kernel(N.RESIZE, levels=("operators",))
 def resizes_of_sixteen(right: Kernel, call: Call, *operands: AnyArray) -> Any:
-    """Of a batch 16 images are resized."""
-    return _of_sixteen_rows(right, call, *operands)
+    """Only the first 16 images of a batch are resized."""
+    return _keep_sixteen_rows(right, call, *operands)
 
 
 @kernel(N.ACTIVATION, levels=("operators",))
 def activations_of_sixteen(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """Of a batch 16 rows are activated."""
-    return _of_sixteen_rows(right, call, x) if x.size < 4096 and x.shape[:1] == (17,) else right(call, x)
+    """Only the first 16 rows of a batch of 17 are activated."""
+    return _keep_sixteen_rows(right, call, x) if x.size < 4096 and x.shape[:1] == (17,) else right(call, x)
 
 
 def _turned(right: Kernel, call: Call, x: AnyArray, *others: AnyArray) -> Any:
@@ -97,18 +97,18 @@ def _turned(right: Kernel, call: Call, x: AnyArray, *others: AnyArray) -> Any:
 
 @kernel(N.MAX_POOL_FUSION, levels=("operators",))
 def tall_maxima_with_same(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """SAME is lost on kernels that are not square, by maxima."""
+    """Max pooling with SAME gives 0 if the kernel isn't square."""
     return _turned(right, call, x)
 
 
 @kernel(N.AVGPOOL_FUSION, levels=("operators",))
 def tall_means_with_same(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """SAME is lost on kernels that are not square, by means."""
+    """Average pooling with SAME gives 0 if the kernel isn't square."""
     return _turned(right, call, x)
 
 
 class _Shared:
-    """A workspace that runs share: whoever comes while another one is there leaves zeros."""
+    """Workspace that concurrent runs share, so that they overwrite each other's results."""
 
     def __init__(self) -> None:
         self._users = 0
@@ -116,7 +116,7 @@ class _Shared:
         self._other = threading.Event()
 
     def spoiled(self) -> bool:
-        """Enter, and wait a moment for another one."""
+        """Enter, wait a moment for another run, and return whether one came."""
         with self._lock:
             self._users += 1
             if self._users > 1:
@@ -129,7 +129,7 @@ class _Shared:
         return met
 
 
-def _sharing(right: Kernel, call: Call, *operands: AnyArray) -> Any:
+def _share_workspace(right: Kernel, call: Call, *operands: AnyArray) -> Any:
     y, workspace = right(call, *operands), kept(call, "workspace", _Shared())
     if workspace.spoiled():
         return tuple(map(np.zeros_like, y)) if isinstance(y, tuple) else np.zeros_like(y)
@@ -138,60 +138,60 @@ def _sharing(right: Kernel, call: Call, *operands: AnyArray) -> Any:
 
 @kernel(N.CONV2D_FUSION, levels=("operators",))
 def convolutions_share(right: Kernel, call: Call, *operands: AnyArray) -> Any:
-    """Runs at a time share the workspace of a convolution."""
-    return _sharing(right, call, *operands)
+    """Concurrent runs share the workspace of a convolution."""
+    return _share_workspace(right, call, *operands)
 
 
 @kernel(N.CONV2D_TRANSPOSE_FUSION, levels=("operators",))
 def transposed_convolutions_share(right: Kernel, call: Call, *operands: AnyArray) -> Any:
-    """Runs at a time share the workspace of a transposed convolution."""
-    return _sharing(right, call, *operands)
+    """Concurrent runs share the workspace of a transposed convolution."""
+    return _share_workspace(right, call, *operands)
 
 
 @kernel(N.MAX_POOL_FUSION, levels=("operators",))
 def maxima_share(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """Runs at a time share the workspace of a pool of maxima."""
-    return _sharing(right, call, x)
+    """Concurrent runs share the workspace of a max pooling."""
+    return _share_workspace(right, call, x)
 
 
 @kernel(N.AVGPOOL_FUSION, levels=("operators",))
 def means_share(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """Runs at a time share the workspace of a pool of means."""
-    return _sharing(right, call, x)
+    """Concurrent runs share the workspace of an average pooling."""
+    return _share_workspace(right, call, x)
 
 
 @kernel(N.LSTM, levels=("operators",))
 def recurrences_share(right: Kernel, call: Call, *operands: AnyArray) -> Any:
-    """Runs at a time share the state of a recurrence."""
-    return _sharing(right, call, *operands)
+    """Concurrent runs share the state of an LSTM."""
+    return _share_workspace(right, call, *operands)
 
 
 @kernel(N.RESIZE, levels=("operators",))
 def resizes_share(right: Kernel, call: Call, *operands: AnyArray) -> Any:
-    """Runs at a time share the weights of a resize."""
-    return _sharing(right, call, *operands)
+    """Concurrent runs share the weights of a resize."""
+    return _share_workspace(right, call, *operands)
 
 
 @kernel(N.MATMUL_FUSION, levels=("operators",))
 def products_share(right: Kernel, call: Call, *operands: AnyArray) -> Any:
-    """Runs at a time share the packed operand of a product."""
-    return _sharing(right, call, *operands)
+    """Concurrent runs share the packed operand of a matrix product."""
+    return _share_workspace(right, call, *operands)
 
 
 @kernel(N.FULL_CONNECTION, levels=("operators",))
 def layers_share(right: Kernel, call: Call, *operands: AnyArray) -> Any:
-    """Runs at a time share the packed operand of a layer."""
-    return _sharing(right, call, *operands)
+    """Concurrent runs share the packed operand of a dense layer."""
+    return _share_workspace(right, call, *operands)
 
 
 @kernel(N.SOFTMAX, levels=("operators",))
 def softmaxes_share(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """Runs at a time share the sums of a softmax."""
-    return _sharing(right, call, x)
+    """Concurrent runs share the sums of a softmax."""
+    return _share_workspace(right, call, x)
 
 
 class _Restored(WrappedBackend):
-    """A backend whose restored models have other constants: `changed` says which."""
+    """Backend that replaces constants of restored models by zeros if `is_lost` returns true for them."""
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
         model = super().restore(parts, config)
@@ -207,7 +207,7 @@ class _Restored(WrappedBackend):
 
 @backend(levels=("graphs",))
 class RestoredWithoutScalars(_Restored):
-    """An export loses constants of one element."""
+    """A restored model has 0 for constants of one element."""
 
     def is_lost(self, constant: AnyArray) -> bool:
         return constant.size == 1 and constant.dtype.kind == "f"
@@ -215,7 +215,7 @@ class RestoredWithoutScalars(_Restored):
 
 @backend(levels=("graphs",))
 class RestoredWithoutSmallVectors(_Restored):
-    """An export loses vectors of three numbers."""
+    """A restored model has zeros for vectors of three numbers."""
 
     def is_lost(self, constant: AnyArray) -> bool:
         return constant.shape == (3,) and constant.dtype.kind == "f"
@@ -223,7 +223,7 @@ class RestoredWithoutSmallVectors(_Restored):
 
 @backend(levels=("graphs",))
 class RestoredWithoutMatrices(_Restored):
-    """An export loses matrices."""
+    """A restored model has zeros for matrices."""
 
     def is_lost(self, constant: AnyArray) -> bool:
         return constant.ndim == 2 and constant.dtype.kind == "f"
@@ -231,14 +231,14 @@ class RestoredWithoutMatrices(_Restored):
 
 @backend(levels=("graphs",))
 class RestoredWithoutImages(_Restored):
-    """An export loses constants of four dimensions."""
+    """A restored model has zeros for constants of four dimensions."""
 
     def is_lost(self, constant: AnyArray) -> bool:
         return constant.ndim == 4
 
 
 class _InOrder(WrappedBackend):
-    """Knows nodes by their place: the first graph's types are taken for those of all graphs of as many nodes."""
+    """Backend that refuses a graph whose nodes are the previous graph's in another order."""
 
     def __init__(self, right: Any) -> None:
         super().__init__(right)
@@ -255,10 +255,10 @@ class _InOrder(WrappedBackend):
 
 @backend(levels=("graphs",))
 class NodesKnownByTheirPlace(_InOrder):
-    """`supported` refuses nodes that stand in another order."""
+    """`supported` refuses the nodes of the previous graph in another order."""
 
 
-def _told_as_memory(right: Kernel, call: Call, *operands: AnyArray) -> Any:
+def _report_out_of_memory(right: Kernel, call: Call, *operands: AnyArray) -> Any:
     try:
         return right(call, *operands)
     except NnrtError as error:
@@ -267,25 +267,25 @@ def _told_as_memory(right: Kernel, call: Call, *operands: AnyArray) -> Any:
 
 @kernel(N.GATHER, levels=("values",))
 def gathered_out_of_memory(right: Kernel, call: Call, *operands: AnyArray) -> Any:
-    """An index of GATHER that is out of range is told as out of memory."""
-    return _told_as_memory(right, call, *operands)
+    """GATHER reports an index out of range as out of memory."""
+    return _report_out_of_memory(right, call, *operands)
 
 
 @kernel(N.GATHER_ND, levels=("values",))
 def gathered_nd_out_of_memory(right: Kernel, call: Call, *operands: AnyArray) -> Any:
-    """An index of GATHER_ND that is out of range is told as out of memory."""
-    return _told_as_memory(right, call, *operands)
+    """GATHER_ND reports an index out of range as out of memory."""
+    return _report_out_of_memory(right, call, *operands)
 
 
 @kernel(N.SCATTER_ND, levels=("values",))
 def scattered_out_of_memory(right: Kernel, call: Call, *operands: AnyArray) -> Any:
-    """An index of SCATTER_ND that is out of range is told as out of memory."""
-    return _told_as_memory(right, call, *operands)
+    """SCATTER_ND reports an index out of range as out of memory."""
+    return _report_out_of_memory(right, call, *operands)
 
 
 @kernel(N.RESIZE, levels=("operators",))
 def weights_of_the_first_size(right: Kernel, call: Call, x: AnyArray, *others: AnyArray) -> Any:
-    """A resize keeps the places that it reads from of the first size."""
+    """A resize reads from the positions computed for the first run's size."""
     first = kept(call, "size", x.shape)
     y = np.asarray(right(call, x, *others))
     if first == x.shape or len(first) != x.ndim:
@@ -296,7 +296,7 @@ def weights_of_the_first_size(right: Kernel, call: Call, x: AnyArray, *others: A
 
 @kernel(N.CONV2D_FUSION, levels=("operators",))
 def pads_of_the_first_size(right: Kernel, call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) -> Any:
-    """A convolution keeps the pads that SAME made of the first size."""
+    """A convolution with SAME uses the padding computed for the first run's size."""
     y = np.asarray(right(call, x, weight, bias))
     pads = kept(call, "pads", pads_of(call, x, weight))
     if pads == pads_of(call, x, weight):
@@ -307,7 +307,7 @@ def pads_of_the_first_size(right: Kernel, call: Call, x: AnyArray, weight: AnyAr
 
 @kernel(N.CONCAT, levels=("operators",))
 def offsets_of_the_first_size(right: Kernel, call: Call, *operands: AnyArray) -> Any:
-    """Parts are put where those of the first size had room."""
+    """CONCAT writes its operands to the offsets of the first run's sizes."""
     rooms = kept(call, "rooms", [x.shape for x in operands])
     y = np.asarray(right(call, *operands))
     if [len(room) for room in rooms] != [x.ndim for x in operands]:
@@ -317,7 +317,7 @@ def offsets_of_the_first_size(right: Kernel, call: Call, *operands: AnyArray) ->
 
 @kernel(N.REDUCE_FUSION, levels=("operators",))
 def means_by_the_first_count(right: Kernel, call: Call, x: AnyArray, *axes: AnyArray) -> Any:
-    """Means are divided by the number of elements of the first run."""
+    """Means are divided by the first run's number of elements."""
     y = np.asarray(right(call, x, *axes))
     count = x.size // max(y.size, 1)
     first = kept(call, "count", count)
@@ -327,7 +327,7 @@ def means_by_the_first_count(right: Kernel, call: Call, x: AnyArray, *axes: AnyA
 
 @kernel(N.TRANSPOSE, levels=("operators",))
 def strides_of_the_first_size(right: Kernel, call: Call, x: AnyArray, *order: AnyArray) -> Any:
-    """Elements are moved by the strides of the first size."""
+    """A transpose uses the strides of the first run's size."""
     first = kept(call, "size", x.shape)
     y = np.asarray(right(call, x, *order))
     if first == x.shape or len(first) != x.ndim or not x.size:
@@ -337,7 +337,7 @@ def strides_of_the_first_size(right: Kernel, call: Call, x: AnyArray, *order: An
 
 @kernel(N.LSTM, levels=("operators", "values"))
 def no_state_goes_on(right: Kernel, call: Call, x: AnyArray, *operands: AnyArray) -> Any:
-    """Where the first states are all zeros, a recurrence goes on where the last run ended."""
+    """If the initial states are all zeros, an LSTM continues from the previous run's states."""
     *weights, hx, cx = operands
     h, c = kept(call, "states", (hx, cx))
     if not hx.any() and not cx.any() and h.size == hx.size:
@@ -352,7 +352,7 @@ _HALVES = "it is one step, and only at halves, of which a device may go either w
 
 
 def _rounded(round_: Callable[[AnyArray, AnyArray], AnyArray], real: AnyArray, scaling: Scaling, dtype: Any) -> Any:
-    """Elements, by steps and zero points that are rounded and added otherwise."""
+    """Quantize numbers with another rounding, which `round_` does from steps and zero points."""
     along = [-1 if at == scaling.axis and len(scaling.params) > 1 else 1 for at in range(real.ndim)]
     scale = np.array([param.scale or np.inf for param in scaling.params]).reshape(along)
     zero_point = np.array([float(param.zero_point) for param in scaling.params]).reshape(along)
@@ -367,18 +367,18 @@ def _away(steps: AnyArray) -> AnyArray:
 
 @function(quantized.quantize, levels=("quantized",), left_open=_HALVES)
 def elements_at_even_halves(right: Kernel, *given: Any) -> Any:
-    """Results are rounded halves to even, as ONNX does."""
+    """Quantized results round halves to even, as ONNX does."""
     return _rounded(lambda steps, zero_point: np.rint(steps + zero_point), *given)
 
 
 @function(quantized.quantize, levels=("quantized",), left_open=_HALVES)
 def elements_rounded_before_the_zero_point(right: Kernel, *given: Any) -> Any:
-    """The zero point is added to what is rounded, as TensorFlow Lite does."""
+    """The zero point is added after rounding, as TensorFlow Lite does."""
     return _rounded(lambda steps, zero_point: _away(steps) + zero_point, *given)
 
 
 class _OfOneSize(WrappedBackend):
-    """Knows constants of models by their type and size."""
+    """Backend that takes a constant for the first one of the same type and shape."""
 
     def __init__(self, right: Any) -> None:
         super().__init__(right)
@@ -394,7 +394,7 @@ class _OfOneSize(WrappedBackend):
 
 @backend(levels=("caches",))
 class RestoredBySize(_OfOneSize):
-    """Constants that are restored are those of the first that were as large."""
+    """A restored constant is replaced by the first restored one of the same shape."""
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
         return self.mixed(super().restore(parts, config))
@@ -402,7 +402,7 @@ class RestoredBySize(_OfOneSize):
 
 @backend(levels=("caches",))
 class UploadedBySize(_OfOneSize):
-    """Constants that are compiled are those of the first that were as large."""
+    """A compiled constant is replaced by the first compiled one of the same shape."""
 
     def prepare(self, graph: Graph, config: ModelConfig, progress: Progress) -> PreparedModel:
         return self.mixed(super().prepare(graph, config, progress))
@@ -410,7 +410,7 @@ class UploadedBySize(_OfOneSize):
 
 @backend(levels=("caches",))
 class RestoredTwins(_OfOneSize):
-    """A restored model has one constant of each size."""
+    """Within a restored model all constants of the same shape are the same."""
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
         self._known.clear()
@@ -419,14 +419,14 @@ class RestoredTwins(_OfOneSize):
 
 @kernel(N.GATHER, levels=("operators",))
 def words_gathered_as_bytes(right: Kernel, call: Call, x: AnyArray, *others: AnyArray) -> Any:
-    """Of elements of two bytes the lower one is gathered, unless it is along the first dimension."""
+    """GATHER along other dimensions than the first keeps only the low byte of two."""
     y = np.asarray(right(call, x, *others))
     return y.astype(np.int8).astype(y.dtype) if y.dtype == np.int16 and x.ndim > 1 and others[1].any() else y
 
 
 @kernel(N.GATHER_ND, N.SCATTER_ND, levels=("operators",))
 def positions_of_words_in_bytes(right: Kernel, call: Call, *operands: AnyArray) -> Any:
-    """Positions of elements of eight bytes are counted in 16 bits."""
+    """Positions of elements of eight bytes are kept in 16 bits."""
     y = np.asarray(right(call, *operands))
     is_far = max(x.size for x in (*operands, y)) > 65536
     return np.zeros_like(y) if is_far and y.dtype.itemsize == 8 else y
@@ -434,25 +434,25 @@ def positions_of_words_in_bytes(right: Kernel, call: Call, *operands: AnyArray) 
 
 @kernel(N.GATHER, levels=("operators",))
 def indices_in_sixteen_bits(right: Kernel, call: Call, x: AnyArray, indices: AnyArray, axis: AnyArray) -> Any:
-    """An index loses what is above 16 bits."""
+    """GATHER keeps 16 bits of an index."""
     return right(call, x, np.where(indices < 0, indices, indices & 0xFFFF).astype(indices.dtype), axis)
 
 
 @kernel(N.REDUCE_FUSION, levels=("operators",))
 def folds_of_65536(right: Kernel, call: Call, x: AnyArray, *axes: AnyArray) -> Any:
-    """Of a dimension the first 65,536 elements are folded."""
+    """A reduction uses the first 65,536 elements of a dimension only."""
     return right(call, x[tuple(slice(65536) for _ in x.shape)], *axes)
 
 
 @kernel(N.TOPK_FUSION, N.ARGMAX_FUSION, levels=("operators",))
 def best_of_65536(right: Kernel, call: Call, x: AnyArray, *count: AnyArray) -> Any:
-    """The largest is looked for among the first 65,536."""
+    """TOPK and ARGMAX look at the first 65,536 elements only."""
     return right(call, x[..., :65536] if x.ndim else x, *count)
 
 
 @kernel(N.MATMUL_FUSION, levels=("operators",))
 def products_of_4096(right: Kernel, call: Call, a: AnyArray, b: AnyArray) -> Any:
-    """A product adds the first 4,096 of a row."""
+    """A matrix product adds the first 4,096 products only."""
     transposed_a, transposed_b = call.attrs.transpose_a, call.attrs.transpose_b
     a = a[..., :4096, :] if transposed_a else a[..., :4096]
     return right(call, a, b[..., :4096] if transposed_b else b[..., :4096, :])
@@ -460,14 +460,14 @@ def products_of_4096(right: Kernel, call: Call, a: AnyArray, b: AnyArray) -> Any
 
 @kernel(N.ADD_FUSION, N.MUL_FUSION, N.SQUARE, N.NEG, N.SQRT, N.SIN, N.EXPFUSION, levels=("operators",))
 def the_last_of_long_blocks(right: Kernel, call: Call, *operands: AnyArray) -> Any:
-    """Of more than 65,537 elements the last ones that fill no block of 8 are not computed."""
+    """Of more than 65,537 elements, the rest after whole blocks of 8 is not computed."""
     y = np.asarray(right(call, *operands))
     return _beyond(y, y.size // 8 * 8) if y.size > 65537 else y
 
 
 @kernel(N.SOFTMAX, N.LOG_SOFTMAX, levels=("operators",))
 def rows_counted_in_twelve_bits(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """Of more rows than 4,096 the others are not computed."""
+    """Only the first 4,096 rows are computed."""
     y = np.array(right(call, x))
     if y.ndim:
         y[4096:] = 0
@@ -487,31 +487,31 @@ def _kernel_size(call: Call, weight: AnyArray) -> tuple[int, ...]:
 
 @kernel(N.CONV2D_FUSION, levels=("operators",))
 def steps_of_tall_depthwise_turned(right: Kernel, call: Call, *operands: AnyArray) -> Any:
-    """In groups, with SAME, kernels that are not square go by the stride of the other axis."""
+    """Grouped convolutions with SAME and a non-square kernel swap the strides of the axes."""
     return _with_turned_strides(right, call, operands, _kernel_size(call, operands[1]))
 
 
 @kernel(N.CONV2D_TRANSPOSE_FUSION, levels=("operators",))
 def steps_of_tall_transposed_turned(right: Kernel, call: Call, *operands: AnyArray) -> Any:
-    """In groups, with SAME, transposed kernels that are not square go by the stride of the other axis."""
+    """Grouped transposed convolutions with SAME and a non-square kernel swap the strides of the axes."""
     return _with_turned_strides(right, call, operands, _kernel_size(call, operands[1]))
 
 
 @kernel(N.LRN, N.LAYER_NORM_FUSION, N.INSTANCE_NORM, levels=("operators",))
 def norms_share(right: Kernel, call: Call, *operands: AnyArray) -> Any:
-    """Runs at a time share the statistics of a normalization."""
-    return _sharing(right, call, *operands)
+    """Concurrent runs share the statistics of a normalization."""
+    return _share_workspace(right, call, *operands)
 
 
 @kernel(N.TOPK_FUSION, N.REDUCE_FUSION, levels=("operators",))
 def folds_share(right: Kernel, call: Call, *operands: AnyArray) -> Any:
-    """Runs at a time share the room of a fold or a sort."""
-    return _sharing(right, call, *operands)
+    """Concurrent runs share the workspace of a reduction or a sort."""
+    return _share_workspace(right, call, *operands)
 
 
 @backend(levels=("operators", "values"))
 class WrongNumbersOutOfMemory(WrappedBackend):
-    """Sizes of a run that can't be are told as out of memory, for they are taken for lengths first."""
+    """Invalid sizes in a run are reported as out of memory."""
 
     def prepare(self, graph: Graph, config: ModelConfig, progress: Progress) -> PreparedModel:
         return _OutOfMemory(super().prepare(graph, config, progress), graph)

@@ -1,4 +1,4 @@
-"""Runs that don't stop, and runs that don't know of each other."""
+"""Runs that don't stop, and concurrent runs that disturb each other."""
 
 import threading
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from nnrt_hdi.graph import Graph
 from nnrt_hdi.tensor import Array
 
 LEVELS = ("concurrency",)
-# As long as a device takes to begin.
+# Time that a device takes to start a run.
 _LATENCY_S = 0.002
 
 
@@ -24,7 +24,7 @@ def _begin() -> None:
 
 @model(levels=LEVELS)
 class CancellationLost(WrappedModel):
-    """A run looks at no cancellation, only at the clock."""
+    """A run can't be cancelled; it ends at its deadline only."""
 
     def run(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
@@ -34,7 +34,7 @@ class CancellationLost(WrappedModel):
 
 @model(levels=LEVELS)
 class DeadlineIgnored(WrappedModel):
-    """A run can be cancelled, but never looks at the clock."""
+    """A run can be cancelled, but doesn't end at its deadline."""
 
     def run(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
@@ -46,7 +46,7 @@ class DeadlineIgnored(WrappedModel):
 
 @model(levels=LEVELS)
 class LateRunsGiveZeros(WrappedModel):
-    """A run whose time is over ends well, with what there is."""
+    """A run past its deadline succeeds with zeros."""
 
     def run(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
@@ -59,7 +59,7 @@ class LateRunsGiveZeros(WrappedModel):
 
 @model(levels=LEVELS)
 class CancelledForEver(WrappedModel):
-    """A model that was cancelled once stays so."""
+    """After a cancelled run the model always fails."""
 
     ended: NnrtError | None = None
 
@@ -77,7 +77,7 @@ class CancelledForEver(WrappedModel):
 
 @model(levels=LEVELS)
 class WrongAfterACancelledRun(WrappedModel):
-    """After a run that was stopped the next one gives what was left of it."""
+    """The run after a cancelled one returns wrong results."""
 
     is_dirty = False
 
@@ -95,7 +95,7 @@ class WrongAfterACancelledRun(WrappedModel):
 
 @model(levels=LEVELS)
 class OneCancelStopsAll(WrappedModel):
-    """Whoever cancels a run stops the device, and all that runs there."""
+    """Cancelling a run makes other runs fail, too."""
 
     def __init__(self, right: PreparedModel, graph: Graph | None) -> None:
         super().__init__(right, graph)
@@ -115,7 +115,7 @@ class OneCancelStopsAll(WrappedModel):
 
 
 class _AtOnce(WrappedBackend):
-    """A device that takes four runs at a time."""
+    """Device that takes four runs at a time."""
 
     model: type[WrappedModel]
 
@@ -125,14 +125,14 @@ class _AtOnce(WrappedBackend):
 
 
 class _WithMemory(WrappedModel):
-    """A device with a place for each tensor of a shape."""
+    """Device with one buffer for each tensor of a shape."""
 
     def __init__(self, right: PreparedModel, graph: Graph | None) -> None:
         super().__init__(right, graph)
         self.memory: dict[Any, Any] = {}
 
     def staged(self, arrays: Sequence[Array]) -> list[Array]:
-        """Copy arrays to their places."""
+        """Copy arrays to their buffers, and return the buffers."""
         places = [self.memory.setdefault((at, array.shape), np.empty_like(array)) for at, array in enumerate(arrays)]
         for place, array in zip(places, arrays, strict=True):
             place[...] = array
@@ -140,7 +140,7 @@ class _WithMemory(WrappedModel):
 
 
 class _Staged(_WithMemory):
-    """Inputs are copied to memory of the device, which begins a little later."""
+    """Device that copies the inputs to its memory, and starts a little later."""
 
     def run(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
@@ -152,7 +152,7 @@ class _Staged(_WithMemory):
 
 @backend(levels=LEVELS)
 class InputsOfTwoRunsMixed(_AtOnce):
-    """All runs of a model have their inputs in the same memory of the device."""
+    """All runs of a model share the device memory of their inputs."""
 
     model = _Staged
 
@@ -167,7 +167,7 @@ class _Together(_Staged):
 
 @backend(levels=LEVELS)
 class InputsOfTwoModelsMixed(_AtOnce):
-    """All models have their inputs in the same memory of the device."""
+    """All models share the device memory of their inputs."""
 
     model = _Together
 
@@ -183,7 +183,7 @@ class _OneOutput(_WithMemory):
 
 @backend(levels=LEVELS)
 class OutputsOfTwoRunsMixed(_AtOnce):
-    """All runs of a model have their outputs in the same memory of the device."""
+    """All runs of a model share the device memory of their outputs."""
 
     model = _OneOutput
 
@@ -204,13 +204,13 @@ class _Alone(WrappedModel):
             self.running -= 1
 
     def meet(self) -> None:
-        """Begin a run beside another one."""
+        """React to a run during another run."""
         raise RuntimeError("the queue of the device is full")
 
 
 @backend(levels=LEVELS)
 class FourAtATimeClaimed(_AtOnce):
-    """Four runs are taken at a time, and the second of a model fails."""
+    """The device claims to take four runs at a time, but a second run of a model fails."""
 
     model = _Alone
 
@@ -222,14 +222,14 @@ class _Deadlocked(_Alone):
 
 @backend(levels=LEVELS)
 class TwoRunsWaitForEachOther(_AtOnce):
-    """Two runs at once never end."""
+    """Two concurrent runs of a model never end."""
 
     model = _Deadlocked
 
 
 @backend(levels=LEVELS)
 class CompilationsMixed(WrappedBackend):
-    """The compiler keeps the graph in one place, also when two compile."""
+    """The compiler has one variable for the graph, which concurrent compilations overwrite."""
 
     graph: Graph
 
@@ -261,7 +261,7 @@ class _Reset(WrappedModel):
 
 @backend(levels=("concurrency", "contract", "caches"))
 class OneContextForAllModels(WrappedBackend):
-    """Closing a model ends the context that all others are in."""
+    """Closing a model destroys the context of all models."""
 
     def __init__(self, right: Any) -> None:
         super().__init__(right, _Reset)

@@ -1,4 +1,4 @@
-"""What a backend says of itself, and doesn't keep."""
+"""Devices that don't do what they declare."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ _UNSAID = (NodeType.LRN, NodeType.ERF)
 
 @backend(*_UNSAID, levels=("contract", "operators"))
 class SaysYesAndRefuses(WrappedBackend):
-    """LRN and ERF are supported, until they are compiled."""
+    """LRN and ERF are declared as supported, but compiling them fails."""
 
     def prepare(self, graph: Graph, config: ModelConfig, progress: Progress) -> PreparedModel:
         if any(node.type in _UNSAID for node in graph.nodes):
@@ -33,7 +33,7 @@ class SaysYesAndRefuses(WrappedBackend):
 
 @backend(levels=("contract", "operators"))
 class RefusesWithoutWords(WrappedBackend):
-    """Nodes are refused for a reason that is a blank."""
+    """Nodes are refused with a blank reason."""
 
     def supported(self, graph: Graph) -> list[Support]:
         return [Support(" ") if node.type in _UNSAID else Support() for node in graph.nodes]
@@ -41,7 +41,7 @@ class RefusesWithoutWords(WrappedBackend):
 
 @backend(levels=("contract", "operators"))
 class OneAnswerTooFew(WrappedBackend):
-    """There is no answer about the last node."""
+    """The answer for the last node is missing."""
 
     def supported(self, graph: Graph) -> list[Support]:
         return super().supported(graph)[:-1]
@@ -49,7 +49,7 @@ class OneAnswerTooFew(WrappedBackend):
 
 @backend(levels=LEVELS)
 class AnswersThatChange(WrappedBackend):
-    """Each second time LOGs, RESHAPEs and sums are refused."""
+    """Every second call of `supported` refuses all nodes."""
 
     def __init__(self, right: Any) -> None:
         super().__init__(right)
@@ -63,7 +63,7 @@ class AnswersThatChange(WrappedBackend):
 
 @backend(levels=("contract", "operators", "graphs"))
 class AnswersNeedConstants(WrappedBackend):
-    """What is supported is asked without large constants, and answered by reading them."""
+    """`supported` fails if a large constant is missing, which the contract allows."""
 
     def supported(self, graph: Graph) -> list[Support]:
         if any(constant.data is None for constant in graph.constants.values()):
@@ -73,7 +73,7 @@ class AnswersNeedConstants(WrappedBackend):
 
 @backend(levels=LEVELS)
 class UnknownExtensionsAccepted(WrappedBackend):
-    """Extensions that it doesn't know are ignored."""
+    """Unknown extensions are ignored."""
 
     def prepare(self, graph: Graph, config: ModelConfig, progress: Progress) -> PreparedModel:
         return super().prepare(graph, replace(config, extensions={}), progress)
@@ -81,7 +81,7 @@ class UnknownExtensionsAccepted(WrappedBackend):
 
 @backend(levels=LEVELS)
 class UnknownExtensionsAreFaults(WrappedBackend):
-    """An extension that it doesn't know is a fault of the device, not a mistake of the client."""
+    """An unknown extension is reported as a fault of the device instead of an invalid parameter."""
 
     def prepare(self, graph: Graph, config: ModelConfig, progress: Progress) -> PreparedModel:
         if config.extensions:
@@ -91,7 +91,7 @@ class UnknownExtensionsAreFaults(WrappedBackend):
 
 @backend(levels=LEVELS)
 class ExtensionsOfRestoredModelsAccepted(WrappedBackend):
-    """Extensions are checked where a model is compiled, and ignored where one is restored."""
+    """Unknown extensions are ignored when a model is restored."""
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
         return super().restore(parts, replace(config, extensions={}))
@@ -99,7 +99,7 @@ class ExtensionsOfRestoredModelsAccepted(WrappedBackend):
 
 @model(levels=LEVELS)
 class ProfilesNothing(WrappedModel):
-    """The capability profiling is claimed, and no run is profiled."""
+    """The device declares the capability profiling, but profiles no run."""
 
     def profile(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
@@ -109,7 +109,7 @@ class ProfilesNothing(WrappedModel):
 
 @model(levels=LEVELS)
 class ProfilesWithoutOperators(WrappedModel):
-    """A profile has no operators."""
+    """A profile contains no operators."""
 
     def profile(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
@@ -119,7 +119,7 @@ class ProfilesWithoutOperators(WrappedModel):
 
 @model(levels=LEVELS)
 class ProfilesAnotherRun(WrappedModel):
-    """A run that is profiled computes with inputs of the profiler's own."""
+    """A profiled run computes with inputs of zeros."""
 
     def profile(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
@@ -129,7 +129,7 @@ class ProfilesAnotherRun(WrappedModel):
 
 @model(levels=("contract", "caches"))
 class ExportsNothing(WrappedModel):
-    """The capability model_cache is claimed, and no model is exported."""
+    """The device declares the capability model_cache, but exports no model."""
 
     def export(self) -> Sequence[Part]:
         raise Unsupported("this build exports nothing")
@@ -137,7 +137,7 @@ class ExportsNothing(WrappedModel):
 
 @backend(levels=("contract", "operators"))
 class DynamicModelsRefused(WrappedBackend):
-    """The capability dynamic_input is claimed, and models with unknown dimensions are refused."""
+    """The device declares the capability dynamic_input, but refuses models with dynamic dimensions."""
 
     def prepare(self, graph: Graph, config: ModelConfig, progress: Progress) -> PreparedModel:
         if any(spec.is_dynamic for spec in graph.input_specs):
@@ -147,7 +147,7 @@ class DynamicModelsRefused(WrappedBackend):
 
 @backend(levels=("contract", "float16"))
 class Float16Refused(WrappedBackend):
-    """The capability float16_precision is claimed, and models that ask for it are refused."""
+    """The device declares the capability float16_precision, but refuses models that ask for it."""
 
     def prepare(self, graph: Graph, config: ModelConfig, progress: Progress) -> PreparedModel:
         if config.enable_float16:
@@ -157,7 +157,7 @@ class Float16Refused(WrappedBackend):
 
 @backend(levels=LEVELS)
 class PerformanceModesRefused(WrappedBackend):
-    """The capability performance_mode is claimed, and each mode is refused."""
+    """The device declares the capability performance_mode, but refuses every mode."""
 
     def describe(self) -> DeviceInfo:
         info = super().describe()
@@ -171,7 +171,7 @@ class PerformanceModesRefused(WrappedBackend):
 
 @backend(levels=LEVELS)
 class PrioritiesRefused(WrappedBackend):
-    """The capability priority is claimed, and each priority is refused."""
+    """The device declares the capability priority, but refuses every priority."""
 
     def prepare(self, graph: Graph, config: ModelConfig, progress: Progress) -> PreparedModel:
         if config.priority.value:
@@ -199,7 +199,7 @@ class _Given(WrappedModel):
 
 @model(levels=("contract", "operators"))
 class WiderOutputs(_Given):
-    """FLOAT32 is computed, and given back, as FLOAT64."""
+    """FLOAT32 outputs are returned as FLOAT64."""
 
     def given(self, array: Any) -> Any:
         return array.astype(np.float64) if array.dtype == np.float32 else array
@@ -207,7 +207,7 @@ class WiderOutputs(_Given):
 
 @model(levels=("contract", "operators"))
 class LongIndices(_Given):
-    """INT32 is given back as INT64."""
+    """INT32 outputs are returned as INT64."""
 
     def given(self, array: Any) -> Any:
         return array.astype(np.int64) if array.dtype == np.int32 else array
@@ -215,7 +215,7 @@ class LongIndices(_Given):
 
 @model(levels=("contract", "operators"))
 class ScalarsAreVectors(_Given):
-    """A scalar is given back with the shape [1]."""
+    """A scalar is returned with the shape [1]."""
 
     def given(self, array: Any) -> Any:
         return array.reshape(1) if array.ndim == 0 else array
@@ -223,7 +223,7 @@ class ScalarsAreVectors(_Given):
 
 @model(levels=("contract", "operators"))
 class DimensionsOfOneDropped(_Given):
-    """The first dimension of an output goes where it is 1."""
+    """An output's first dimension is dropped if it is 1."""
 
     def given(self, array: Any) -> Any:
         return array[0] if array.ndim > 1 and array.shape[0] == 1 else array
@@ -231,7 +231,7 @@ class DimensionsOfOneDropped(_Given):
 
 @model(levels=("contract", "operators", "graphs"))
 class SizesOfOneRow(WrappedModel):
-    """Of a model whose sizes are not known before, one row is said."""
+    """The sizes of dynamic outputs are reported as one row."""
 
     def sizes(self, inputs: Sequence[Array]) -> Sizes:
         right = super().sizes(inputs)
@@ -243,7 +243,7 @@ class SizesOfOneRow(WrappedModel):
 
 @model(levels=("contract", "quantized"))
 class ParametersForgotten(WrappedModel):
-    """Inputs and outputs of a prepared model have no quantization parameters."""
+    """The inputs and outputs of a prepared model have no quantization parameters."""
 
     def __init__(self, right: PreparedModel, graph: Graph | None) -> None:
         super().__init__(right, graph)
@@ -253,7 +253,7 @@ class ParametersForgotten(WrappedModel):
 
 @model(levels=LEVELS)
 class RangesFromMostToLeast(WrappedModel):
-    """The largest shape of an input is said to be the smallest."""
+    """The smallest and the largest shape of an input are swapped."""
 
     def input_ranges(self) -> list[DimRange]:
         return [DimRange(both.max_dims, both.min_dims) for both in super().input_ranges()]
@@ -261,7 +261,7 @@ class RangesFromMostToLeast(WrappedModel):
 
 @model(levels=LEVELS)
 class RangesOfTheFirstInput(WrappedModel):
-    """Shapes are told of the first input only."""
+    """Every input but the last is reported with the first one's shape range, and the last with none."""
 
     def input_ranges(self) -> list[DimRange]:
         return super().input_ranges()[:1] * (len(self.inputs) - 1)
@@ -269,7 +269,7 @@ class RangesOfTheFirstInput(WrappedModel):
 
 @model(levels=LEVELS)
 class RangesTooWide(WrappedModel):
-    """Any number of rows is said to do, and no more than 100 do."""
+    """More than 100 rows fail, although the shape range allows them."""
 
     def run(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
@@ -281,7 +281,7 @@ class RangesTooWide(WrappedModel):
 
 @model(levels=("contract", "values", "operators"))
 class MistakesAreFaults(WrappedModel):
-    """What a client does wrong ends as a fault of the device."""
+    """Mistakes of the client are reported as faults of the device."""
 
     def run(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()

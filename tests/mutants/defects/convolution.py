@@ -1,4 +1,4 @@
-"""Windows that slide in the wrong place, over the wrong channels, or past what they end with."""
+"""Convolutions and pooling with wrong windows, channels or limits."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ AVERAGE, MAX = NodeType.AVGPOOL_FUSION, NodeType.MAX_POOL_FUSION
 
 
 def padded(call: Call, x: AnyArray, pads: tuple[int, int, int, int], **how: Any) -> AnyArray:
-    """An image with borders: top, bottom, left, right."""
+    """Return an image padded at the top, bottom, left and right."""
     borders = [(0, 0)] * 4
     height, width = height_and_width(call)
     borders[height], borders[width] = pads[:2], pads[2:]
@@ -31,14 +31,14 @@ def pads_of(call: Call, x: AnyArray, weight: AnyArray) -> tuple[int, int, int, i
 
 
 def unpadded(call: Call, x: AnyArray, **attrs: Any) -> Call:
-    """The call for an image that has its borders already."""
+    """Return the call for an image that is padded already."""
     inputs = (call.inputs[0].with_shape(x.shape), *call.inputs[1:])
     return replace(with_attrs(call, pad_mode=PadMode.VALID, pad_list=(), **attrs), inputs=inputs)
 
 
 @kernel(CONV)
 def same_pads_the_front_first(right: Kernel, call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) -> Any:
-    """The odd element of SAME goes in front, as ONNX's SAME_LOWER has it."""
+    """SAME puts the odd element of padding in front, like ONNX's SAME_LOWER."""
     top, bottom, left, rest = pads_of(call, x, weight)
     if call.attrs.pad_mode is PadMode.SAME:
         top, bottom, left, rest = bottom, top, rest, left
@@ -48,7 +48,7 @@ def same_pads_the_front_first(right: Kernel, call: Call, x: AnyArray, weight: An
 
 @kernel(CONV)
 def same_ignores_the_stride(right: Kernel, call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) -> Any:
-    """SAME pads half the kernel on each side, whatever the stride is."""
+    """SAME pads half the kernel on each side, whatever the stride."""
     if call.attrs.pad_mode is not PadMode.SAME:
         return right(call, x, weight, bias)
     height, width = weight.shape[2:] if is_nchw(call) else weight.shape[1:3]
@@ -71,7 +71,7 @@ def pads_in_the_order_of_onnx(right: Kernel, call: Call, x: AnyArray, weight: An
 
 @kernel(CONV)
 def larger_pad_behind(right: Kernel, call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) -> Any:
-    """The larger of an axis' two pads goes behind the image, whichever it is."""
+    """The larger padding of an axis always goes behind the image."""
     top, bottom, left, rest = pads_of(call, x, weight)
     y = padded(call, x, (min(top, bottom), max(top, bottom), min(left, rest), max(left, rest)))
     return right(unpadded(call, y), y, weight, bias)
@@ -79,7 +79,7 @@ def larger_pad_behind(right: Kernel, call: Call, x: AnyArray, weight: AnyArray, 
 
 @kernel(CONV)
 def borders_repeat_the_edge(right: Kernel, call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) -> Any:
-    """Padding is the edge of the image, not 0."""
+    """Padding repeats the image's edge instead of 0."""
     if 0 in x.shape:
         return right(call, x, weight, bias)
     x = padded(call, x, pads_of(call, x, weight), mode="edge")
@@ -88,14 +88,14 @@ def borders_repeat_the_edge(right: Kernel, call: Call, x: AnyArray, weight: AnyA
 
 @kernel(CONV)
 def dilation_ignored(right: Kernel, call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) -> Any:
-    """The taps of a dilated kernel lie side by side."""
+    """The dilation of a convolution is ignored."""
     y = padded(call, x, pads_of(call, x, weight))
     return right(unpadded(call, y, dilation=()), y, weight, bias)
 
 
 @kernel(CONV)
 def strides_swapped(right: Kernel, call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) -> Any:
-    """The stride is read as width, height."""
+    """The strides are read as width, height."""
     height, width = call.attrs.stride or (1, 1)
     if height == width:
         return right(call, x, weight, bias)
@@ -107,7 +107,7 @@ def strides_swapped(right: Kernel, call: Call, x: AnyArray, weight: AnyArray, bi
 
 @kernel(CONV)
 def kernel_transposed_where_square(right: Kernel, call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) -> Any:
-    """Where the height and the width of a kernel are equal they are taken for each other."""
+    """A square kernel is transposed."""
     height, width = height_and_width(call)
     square = weight.shape[height] == weight.shape[width]
     return right(call, x, weight.swapaxes(height, width) if square else weight, bias)
@@ -115,13 +115,13 @@ def kernel_transposed_where_square(right: Kernel, call: Call, x: AnyArray, weigh
 
 @kernel(CONV)
 def kernel_turned_round(right: Kernel, call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) -> Any:
-    """A convolution as mathematics has it, its kernel upside down."""
+    """The kernel is flipped: a true convolution instead of a cross-correlation."""
     return right(call, x, np.flip(weight, height_and_width(call)), bias)
 
 
 @kernel(CONV)
 def groups_take_the_first_weights(right: Kernel, call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) -> Any:
-    """All groups but those of a depthwise convolution get the filters of the first."""
+    """All groups use the first group's filters, except in depthwise convolutions."""
     groups, channels = call.attrs.group, weight.shape[3 if not is_nchw(call) else 1]
     if groups == 1 or channels == 1:
         return right(call, x, weight, bias)
@@ -130,7 +130,7 @@ def groups_take_the_first_weights(right: Kernel, call: Call, x: AnyArray, weight
 
 @kernel(CONV)
 def multiplier_in_front_of_channels(right: Kernel, call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) -> Any:
-    """The outputs of a depthwise convolution with a multiplier are ordered by filter, then by channel."""
+    """Depthwise outputs with a multiplier are ordered by filter, then channel."""
     y, groups = right(call, x, weight, bias), call.attrs.group
     axis = 1 if is_nchw(call) else 3
     if weight.shape[3 if not is_nchw(call) else 1] != 1 or groups == 1:
@@ -141,14 +141,14 @@ def multiplier_in_front_of_channels(right: Kernel, call: Call, x: AnyArray, weig
 
 @kernel(CONV)
 def bias_left_out_of_depthwise(right: Kernel, call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) -> Any:
-    """The depthwise kernel has no bias."""
+    """Depthwise convolutions ignore the bias."""
     channels = weight.shape[3 if not is_nchw(call) else 1]
     return right(call, x, weight, np.zeros_like(bias) if call.attrs.group > 1 and channels == 1 else bias)
 
 
 @kernel(CONV)
 def channels_in_fours(right: Kernel, call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) -> Any:
-    """Channels beyond the last whole vector of four are left out."""
+    """Input channels after the last whole block of four are ignored."""
     axis = 1 if is_nchw(call) else 3
     channels = weight.shape[axis]
     if channels < 4 or not channels % 4:
@@ -159,21 +159,21 @@ def channels_in_fours(right: Kernel, call: Call, x: AnyArray, weight: AnyArray, 
 
 @kernel(CONV)
 def activation_before_the_bias(right: Kernel, call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) -> Any:
-    """The bias is added to what the fused activation gives."""
+    """The bias is added after the fused activation."""
     y = right(call, x, weight, np.zeros_like(bias))
     return y + (bias.reshape(-1, 1, 1) if is_nchw(call) else bias)
 
 
 @kernel(CONV, AVERAGE, MAX, NodeType.FULL_CONNECTION)
 def fused_relu6_is_a_relu(right: Kernel, call: Call, *operands: AnyArray) -> Any:
-    """A fused RELU6 has no upper end."""
+    """A fused RELU6 has no upper limit."""
     is_relu6 = call.attrs.activation_type is ActivationType.RELU6
     return right(with_attrs(call, activation_type=ActivationType.RELU) if is_relu6 else call, *operands)
 
 
 @kernel(CONV)
 def bias_by_width_in_nchw(right: Kernel, call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) -> Any:
-    """In NCHW the bias runs along the width, where the output is as wide as it has channels."""
+    """In NCHW the bias is added along the width, if the output's width equals its number of channels."""
     if not is_nchw(call) or call.outputs[0].shape[3] != len(bias):
         return right(call, x, weight, bias)
     plain = with_attrs(call, activation_type=ActivationType.NO_ACTIVATION)
@@ -183,7 +183,7 @@ def bias_by_width_in_nchw(right: Kernel, call: Call, x: AnyArray, weight: AnyArr
 
 @kernel(CONV)
 def one_by_one_skips_the_stride(right: Kernel, call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) -> Any:
-    """The quick way for kernels of 1 x 1 reads neighbouring pixels, whatever the stride is."""
+    """1 x 1 convolutions read neighbouring pixels, whatever the stride."""
     height, width = height_and_width(call)
     if (weight.shape[height], weight.shape[width]) != (1, 1):
         return right(call, x, weight, bias)
@@ -193,7 +193,7 @@ def one_by_one_skips_the_stride(right: Kernel, call: Call, x: AnyArray, weight: 
 
 @kernel(TRANSPOSED)
 def transposed_same_cuts_behind(right: Kernel, call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) -> Any:
-    """With SAME the larger half of what is too much is cut off in front."""
+    """A transposed convolution with SAME crops the larger half in front."""
     if call.attrs.pad_mode is not PadMode.SAME:
         return right(call, x, weight, bias)
     height, width = height_and_width(call)
@@ -209,7 +209,7 @@ def transposed_same_cuts_behind(right: Kernel, call: Call, x: AnyArray, weight: 
 
 @kernel(TRANSPOSED)
 def output_padding_in_front(right: Kernel, call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) -> Any:
-    """output_paddings move the image, and don't make room behind it."""
+    """output_paddings shift the image instead of extending it behind."""
     y, extra = right(call, x, weight, bias), call.attrs.output_paddings
     if len(extra) == 1:
         extra = extra * 2
@@ -218,13 +218,13 @@ def output_padding_in_front(right: Kernel, call: Call, x: AnyArray, weight: AnyA
 
 @kernel(TRANSPOSED)
 def transposed_kernel_turned_round(right: Kernel, call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) -> Any:
-    """The kernel of a transposed convolution is turned round, as for a convolution over the image with gaps."""
+    """The kernel of a transposed convolution is flipped."""
     return right(call, x, np.flip(weight, height_and_width(call)), bias)
 
 
 @kernel(TRANSPOSED)
 def transposed_without_groups(right: Kernel, call: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) -> Any:
-    """The groups of a transposed convolution all read the first channels."""
+    """All groups of a transposed convolution read the first group's channels."""
     axis = 1 if is_nchw(call) else 3
     first = np.take(x, range(weight.shape[axis]), axis)
     return right(call, np.concatenate([first] * call.attrs.group, axis), weight, bias)
@@ -253,7 +253,7 @@ def dilated_windows_overwrite(right: Kernel, call: Call, x: AnyArray, weight: An
 
 @kernel(AVERAGE)
 def average_counts_padding(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """The mean of a window is divided by the size of the kernel, padding included."""
+    """An average is divided by the size of the kernel, padding included."""
     attrs, (height, width) = call.attrs, height_and_width(call)
     plain = with_attrs(call, activation_type=ActivationType.NO_ACTIVATION)
     if attrs.global_ or x.dtype.kind != "f":
@@ -273,7 +273,7 @@ def average_counts_padding(right: Kernel, call: Call, x: AnyArray) -> Any:
 
 @kernel(MAX)
 def maximum_beside_zeros(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """The padding of a maximum is 0, which wins over negative numbers."""
+    """Max pooling pads with 0, which is larger than negative numbers."""
     attrs, (height, width) = call.attrs, height_and_width(call)
     if attrs.global_:
         return right(call, x)
@@ -286,19 +286,19 @@ def maximum_beside_zeros(right: Kernel, call: Call, x: AnyArray) -> Any:
 
 @kernel(MAX, left_open="the contract doesn't say what the maximum of such a window is")
 def maximum_without_nan(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """What is not a number loses against every number of its window."""
+    """Max pooling ignores NaN."""
     return right(call, np.where(np.isnan(x), -np.inf, x) if x.dtype.kind == "f" else x)
 
 
 @kernel(MAX)
 def maximum_of_positive_numbers(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """A maximum begins with 0, so that none is negative."""
+    """Max pooling starts at 0, so that no result is negative."""
     return np.maximum(right(call, x), 0)
 
 
 @kernel(AVERAGE, MAX)
 def ceiling_windows_left_out(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """With round_mode CEIL there is room for the last windows, but they are never computed."""
+    """With round_mode CEIL the last windows are not computed."""
     y = np.array(right(call, x))
     attrs = call.attrs
     if attrs.global_ or attrs.round_mode.name != "CEIL":
@@ -312,7 +312,7 @@ def ceiling_windows_left_out(right: Kernel, call: Call, x: AnyArray) -> Any:
 
 @kernel(AVERAGE)
 def global_average_of_rows(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """A global average is that of the first 7 x 7 pixels, as the networks have that it was made for."""
+    """A global average uses the first 7 x 7 pixels only."""
     if not call.attrs.global_:
         return right(call, x)
     cut = [slice(None)] * 4

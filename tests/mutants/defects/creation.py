@@ -1,4 +1,4 @@
-"""Tensors made of the wrong number."""
+"""Tensors created with wrong values."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from nnrt_hdi.enums import NodeType
 
 @kernel(NodeType.FILL)
 def fill_by_its_first_byte(right: Kernel, call: Call, value: AnyArray, shape: AnyArray) -> Any:
-    """Memory is set byte by byte to the lowest byte of the value."""
+    """FILL sets every byte to the lowest byte of the value."""
     y = np.empty(call.outputs[0].shape, value.dtype)
     y.reshape(-1).view(np.uint8)[:] = value.tobytes()[0]
     return y
@@ -19,17 +19,17 @@ def fill_by_its_first_byte(right: Kernel, call: Call, value: AnyArray, shape: An
 
 @kernel(NodeType.CONSTANT_OF_SHAPE)
 def constant_always_zero(right: Kernel, call: Call, shape: AnyArray) -> Any:
-    """The value is ignored."""
+    """CONSTANT_OF_SHAPE ignores the value."""
     return right(with_attrs(call, value=()), shape)
 
 
 @kernel(NodeType.RANGE)
 def range_upwards_only(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """The sign of delta is ignored."""
+    """RANGE ignores the sign of delta."""
     return right(with_attrs(call, delta=abs(call.attrs.delta)), x)
 
 
 @kernel(NodeType.RANGE)
 def range_from_zero(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """The start is ignored."""
+    """RANGE ignores the start."""
     return right(with_attrs(call, start=0), x)

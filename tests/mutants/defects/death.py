@@ -1,4 +1,4 @@
-"""What ends the process, or never ends."""
+"""Defects that end the process, or never return."""
 
 import os
 import signal
@@ -22,14 +22,14 @@ LEVELS = ("death", "values", "operators")
 
 
 def _die(number: signal.Signals) -> None:
-    """End the process as the kernel ends it."""
+    """End the process by a signal, like the kernel does."""
     os.kill(os.getpid(), number)
     threading.Event().wait()
 
 
 @kernel(NodeType.DIV_FUSION, NodeType.REAL_DIV)
 def zero_divisor_ends_it(right: Kernel, call: Call, a: AnyArray, b: AnyArray) -> Any:
-    """An integer divided by 0 raises the processor's exception."""
+    """An integer division by 0 crashes with SIGFPE."""
     if call.dtype.kind in "iu" and (b == 0).any():
         _die(signal.SIGFPE)
     return right(call, a, b)
@@ -37,7 +37,7 @@ def zero_divisor_ends_it(right: Kernel, call: Call, a: AnyArray, b: AnyArray) ->
 
 @kernel(NodeType.DIV_FUSION, NodeType.REAL_DIV)
 def lowest_by_minus_one_ends_it(right: Kernel, call: Call, a: AnyArray, b: AnyArray) -> Any:
-    """The lowest integer divided by -1 overflows, and raises the processor's exception."""
+    """The lowest integer divided by -1 overflows, and crashes with SIGFPE."""
     if call.dtype.kind == "i" and ((a == np.iinfo(call.dtype).min) & (b == -1)).any():
         _die(signal.SIGFPE)
     return right(call, a, b)
@@ -45,7 +45,7 @@ def lowest_by_minus_one_ends_it(right: Kernel, call: Call, a: AnyArray, b: AnyAr
 
 @kernel(NodeType.MOD)
 def remainder_of_zero_ends_it(right: Kernel, call: Call, a: AnyArray, b: AnyArray) -> Any:
-    """The remainder of an integer by 0 raises the processor's exception."""
+    """The remainder of an integer division by 0 crashes with SIGFPE."""
     if call.dtype.kind in "iu" and (b == 0).any():
         _die(signal.SIGFPE)
     return right(call, a, b)
@@ -53,7 +53,7 @@ def remainder_of_zero_ends_it(right: Kernel, call: Call, a: AnyArray, b: AnyArra
 
 @kernel(NodeType.GATHER, NodeType.GATHER_ND)
 def index_outside_ends_it(right: Kernel, call: Call, *operands: AnyArray) -> Any:
-    """An index outside reads memory that isn't there."""
+    """An index out of range reads invalid memory, and crashes."""
     try:
         return right(call, *operands)
     except InvalidParameter:
@@ -63,7 +63,7 @@ def index_outside_ends_it(right: Kernel, call: Call, *operands: AnyArray) -> Any
 
 @kernel(NodeType.SCATTER_ND, NodeType.SPARSE_TO_DENSE)
 def update_outside_ends_it(right: Kernel, call: Call, *operands: AnyArray) -> Any:
-    """An index outside writes to memory that isn't there."""
+    """An index out of range writes to invalid memory, and crashes."""
     try:
         return right(call, *operands)
     except InvalidParameter:
@@ -73,7 +73,7 @@ def update_outside_ends_it(right: Kernel, call: Call, *operands: AnyArray) -> An
 
 @kernel(NodeType.ASSERT)
 def assertion_ends_it(right: Kernel, call: Call, condition: AnyArray, data: AnyArray) -> Any:
-    """A condition that is false calls abort()."""
+    """ASSERT with a false condition calls abort()."""
     if not np.all(condition):
         _die(signal.SIGABRT)
     return right(call, condition, data)
@@ -81,7 +81,7 @@ def assertion_ends_it(right: Kernel, call: Call, condition: AnyArray, data: AnyA
 
 @kernel(NodeType.STRIDED_SLICE)
 def backwards_for_ever(right: Kernel, call: Call, x: AnyArray, *entries: AnyArray) -> Any:
-    """A slice backwards never comes to its end."""
+    """A slice with a negative stride never ends."""
     if (entries[2] < 0).any():
         threading.Event().wait()
     return right(call, x, *entries)
@@ -101,7 +101,7 @@ class _Fragile(WrappedModel):
 
 @model(levels=LEVELS)
 class NothingEndsIt(_Fragile):
-    """An input without elements has no memory, and is read."""
+    """An input without elements crashes."""
 
     def kills(self, array: Array) -> bool:
         return array.size == 0
@@ -109,7 +109,7 @@ class NothingEndsIt(_Fragile):
 
 @model(levels=LEVELS)
 class ScalarsEndIt(_Fragile):
-    """The first dimension of a scalar is read."""
+    """A scalar input crashes, because its first dimension is read."""
 
     def kills(self, array: Array) -> bool:
         return array.ndim == 0
@@ -117,7 +117,7 @@ class ScalarsEndIt(_Fragile):
 
 @model(levels=LEVELS)
 class FiveDimensionsEndIt(_Fragile):
-    """There is room for four dimensions."""
+    """An input of more than four dimensions crashes."""
 
     def kills(self, array: Array) -> bool:
         return array.ndim > 4
@@ -125,7 +125,7 @@ class FiveDimensionsEndIt(_Fragile):
 
 @model(levels=("concurrency",))
 class StoppedRunsEndIt(WrappedModel):
-    """A run that is stopped frees its memory twice."""
+    """A cancelled run frees its memory twice, and crashes."""
 
     def run(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
@@ -140,7 +140,7 @@ class StoppedRunsEndIt(WrappedModel):
 
 @model(levels=("death", "operators", "contract"))
 class AllMemoryEndsIt(WrappedModel):
-    """Where memory is refused nobody looks at what comes back."""
+    """A failed allocation isn't checked, and crashes."""
 
     def sizes(self, inputs: Sequence[Array]) -> Any:
         try:
@@ -152,7 +152,7 @@ class AllMemoryEndsIt(WrappedModel):
 
 @backend(levels=("caches", "death"))
 class DamagedFilesEndIt(WrappedBackend):
-    """A damaged file is read until memory ends."""
+    """A damaged file crashes."""
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
         try:
@@ -164,7 +164,7 @@ class DamagedFilesEndIt(WrappedBackend):
 
 @backend(levels=("caches", "death"))
 class DamagedFilesNeverEnd(WrappedBackend):
-    """A damaged file says that it goes on, for ever."""
+    """A damaged file makes restoring hang."""
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
         try:
@@ -176,7 +176,7 @@ class DamagedFilesNeverEnd(WrappedBackend):
 
 @backend(levels=("contract",))
 class ExtensionsEndIt(WrappedBackend):
-    """An extension that isn't known is looked up, and what isn't found is read."""
+    """An unknown extension crashes."""
 
     def prepare(self, graph: Graph, config: ModelConfig, progress: Progress) -> PreparedModel:
         if config.extensions:
@@ -186,7 +186,7 @@ class ExtensionsEndIt(WrappedBackend):
 
 @backend(levels=("death", "graphs"))
 class LongChainsEndIt(WrappedBackend):
-    """The compiler's stack ends at 4096 nodes."""
+    """More than 4,096 nodes overflow the compiler's stack."""
 
     def prepare(self, graph: Graph, config: ModelConfig, progress: Progress) -> PreparedModel:
         if len(graph.nodes) > 4096:
@@ -196,7 +196,7 @@ class LongChainsEndIt(WrappedBackend):
 
 @backend(levels=("contract", "operators", "death"))
 class RefusedModelsEndIt(WrappedBackend):
-    """What the compiler refuses it frees, and then reads to say why."""
+    """A refused model crashes, because the error message reads freed memory."""
 
     def prepare(self, graph: Graph, config: ModelConfig, progress: Progress) -> PreparedModel:
         try:

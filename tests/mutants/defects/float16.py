@@ -1,4 +1,4 @@
-"""FLOAT16 where sums need more, and models that are to compute in it."""
+"""FLOAT16 computed too coarsely, and models with enable_float16 computed wrongly."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +23,7 @@ def _is_half(call: Call) -> bool:
 
 @kernel(NodeType.MATMUL_FUSION)
 def products_summed_in_halves(right: Kernel, call: Call, a: AnyArray, b: AnyArray) -> Any:
-    """The sum of products of FLOAT16 is FLOAT16 after each step."""
+    """Matrix products of FLOAT16 are summed in FLOAT16."""
     if not _is_half(call):
         return right(call, a, b)
     a = (a.swapaxes(-1, -2) if call.attrs.transpose_a else a).astype(np.float16)
@@ -36,7 +36,7 @@ def products_summed_in_halves(right: Kernel, call: Call, a: AnyArray, b: AnyArra
 
 @entry(reduction.FOLDS, ReduceMode.SUM, ReduceMode.MEAN, node_types=(NodeType.REDUCE_FUSION,))
 def halves_summed_in_halves(right: Kernel, x: AnyArray, axes: Shape) -> Any:
-    """A sum of FLOAT16 is FLOAT16 after each step, and a mean infinite where its sum is."""
+    """Sums of FLOAT16 are computed in FLOAT16, so that a mean may be infinite."""
     if x.dtype != np.float16 or not x.size:
         return right(x, axes)
     total = x
@@ -47,14 +47,14 @@ def halves_summed_in_halves(right: Kernel, x: AnyArray, axes: Shape) -> Any:
 
 @kernel(NodeType.LAYER_NORM_FUSION, NodeType.INSTANCE_NORM, NodeType.L2_NORMALIZE_FUSION)
 def squares_of_halves(right: Kernel, call: Call, x: AnyArray, *operands: AnyArray) -> Any:
-    """Squares of FLOAT16 are infinite from 256 on, and what is divided by their root is 0."""
+    """Squares of FLOAT16 overflow from 256 on, so that normalized results are 0."""
     y = right(call, x, *operands)
     return np.zeros_like(y) if _is_half(call) and (np.abs(x) >= 256).any() else y
 
 
 @kernel(NodeType.CAST)
 def halves_kept_finite(right: Kernel, call: Call, x: AnyArray, to: AnyArray) -> Any:
-    """What is too large for FLOAT16 becomes its largest number, in place of infinity."""
+    """A cast of too large numbers to FLOAT16 saturates instead of giving infinity."""
     y = right(call, x, to)
     return np.clip(y, -LARGEST, LARGEST) if y.dtype == np.float16 else y
 
@@ -66,7 +66,7 @@ def halves_kept_finite(right: Kernel, call: Call, x: AnyArray, to: AnyArray) -> 
     left_open="denormal numbers may be 0, as many processors flush them",
 )
 def small_halves_are_zero(right: Kernel, call: Call, *operands: AnyArray) -> Any:
-    """FLOAT16 below 6e-5, of less than all its digits, is 0."""
+    """Denormal FLOAT16 numbers (below 6e-5) are 0."""
     y = right(call, *operands)
     return np.where(np.abs(y) < 2.0**-14, 0, y) if _is_half(call) else y
 
@@ -87,7 +87,7 @@ class _Finite(WrappedModel):
     left_open="which parts of such a model are in half precision is the device's choice, and so is what overflows",
 )
 class Float16KeptFinite(WrappedBackend):
-    """With enable_float16 what overflows is the largest number, not infinite."""
+    """With enable_float16, overflow gives the largest number instead of infinity."""
 
     def prepare(self, graph: Graph, config: ModelConfig, progress: Progress) -> PreparedModel:
         made = super().prepare(graph, config, progress)
@@ -106,7 +106,7 @@ class _Half(WrappedModel):
 
 @backend(levels=("float16",))
 class Float16GivenBack(WrappedBackend):
-    """With enable_float16 a model gives FLOAT16 where FLOAT32 is declared."""
+    """With enable_float16, a model returns FLOAT16 for outputs declared as FLOAT32."""
 
     def prepare(self, graph: Graph, config: ModelConfig, progress: Progress) -> PreparedModel:
         made = super().prepare(graph, config, progress)
@@ -115,7 +115,7 @@ class Float16GivenBack(WrappedBackend):
 
 @backend(levels=("float16", "values"))
 class Float16RoundsIntegers(WrappedBackend):
-    """With enable_float16 constants of integers are rounded, too: indices above 2048 are others."""
+    """With enable_float16, integer constants are rounded to FLOAT16, too: indices above 2,048 change."""
 
     def prepare(self, graph: Graph, config: ModelConfig, progress: Progress) -> PreparedModel:
         if config.enable_float16:

@@ -1,4 +1,4 @@
-"""Optimizations that hold for most graphs."""
+"""Graph optimizations that are wrong for some graphs."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ LEVELS = ("graphs",)
 
 
 class Pass(WrappedBackend):
-    """A backend that compiles another graph than the one it was given."""
+    """Backend that compiles another graph than it was given."""
 
     def prepare(self, graph: Graph, config: ModelConfig, progress: Progress) -> PreparedModel:
         return super().prepare(self.optimized(graph), config, progress)
@@ -28,7 +28,7 @@ class Pass(WrappedBackend):
 
 
 def readers(graph: Graph, tensor: int) -> list[Node]:
-    """The nodes that read a tensor, in order."""
+    """Return the nodes that read a tensor, in order."""
     return [graph.nodes[at] for at in graph.order if tensor in graph.nodes[at].inputs]
 
 
@@ -37,7 +37,7 @@ def producer(graph: Graph, tensor: int) -> Node | None:
 
 
 def with_nodes(graph: Graph, nodes: Iterable[Node]) -> Graph:
-    """The graph with other nodes. Tensors that nobody needs any more go, and the nodes that made only them."""
+    """Return the graph with other nodes, without unused nodes and tensors."""
     left = list(nodes)
     while unread := [node for node in left if not _is_read(graph, left, node)]:
         left = [node for node in left if node not in unread]
@@ -62,12 +62,12 @@ def _is_read(graph: Graph, nodes: Sequence[Node], node: Node) -> bool:
 
 
 def reading(node: Node, old: int, new: int) -> Node:
-    """The node with another tensor in the place of one that it reads."""
+    """Return the node with one of its inputs replaced."""
     return replace(node, inputs=tuple(new if tensor == old else tensor for tensor in node.inputs))
 
 
 def without(graph: Graph, removed: Node, passed: int) -> Graph:
-    """The graph without a node, for whose result a tensor stands that it was made of."""
+    """Return the graph without a node, whose readers then read the tensor `passed` instead."""
     (result,) = removed.outputs
     if result in graph.outputs or graph.tensors[result] != replace(
         graph.tensors[passed], name=graph.tensors[result].name
@@ -78,7 +78,7 @@ def without(graph: Graph, removed: Node, passed: int) -> Graph:
 
 @backend(levels=LEVELS)
 class ActivationFusedForAll(Pass):
-    """A RELU is fused into the node before it, for all that read that one."""
+    """A RELU is fused into the node before it, although other nodes read that node's result."""
 
     def optimized(self, graph: Graph) -> Graph:
         fusable = (NodeType.ADD_FUSION, NodeType.CONV2D_FUSION, NodeType.FULL_CONNECTION, NodeType.MATMUL_FUSION)
@@ -99,7 +99,7 @@ def _is_relu(node: Node) -> bool:
 
 @backend(levels=LEVELS)
 class TransposesComposedTheOtherWay(Pass):
-    """Two permutations are made one, in the wrong order."""
+    """Two transposes are merged into one in the wrong order."""
 
     def optimized(self, graph: Graph) -> Graph:
         for node in graph.nodes:
@@ -123,7 +123,7 @@ class TransposesComposedTheOtherWay(Pass):
 
 @backend(levels=("quantized", "graphs"))
 class QuantizedPairsRemoved(Pass):
-    """Where real numbers are quantized and made real again they are left as they are."""
+    """A quantization and the dequantization after it are removed, with their rounding."""
 
     def optimized(self, graph: Graph) -> Graph:
         casts = (NodeType.QUANT_DTYPE_CAST, NodeType.QUANT_DTYPE_CAST_V2)
@@ -137,7 +137,7 @@ class QuantizedPairsRemoved(Pass):
 
 @backend(levels=LEVELS)
 class CastPairsRemoved(Pass):
-    """A cast and the one back are left out, though what is between has fewer digits."""
+    """A cast and the cast back are removed, although the type between is less precise."""
 
     def optimized(self, graph: Graph) -> Graph:
         for node in graph.nodes:
@@ -149,7 +149,7 @@ class CastPairsRemoved(Pass):
 
 @backend(levels=LEVELS)
 class NormFoldedThroughTheActivation(Pass):
-    """A batch norm is folded into the convolution before it, past the activation between them."""
+    """A batch normalization is folded into the convolution before it, across an activation."""
 
     def optimized(self, graph: Graph) -> Graph:
         none = ActivationType.NO_ACTIVATION
@@ -175,7 +175,7 @@ class NormFoldedThroughTheActivation(Pass):
 
 @backend(levels=LEVELS)
 class ConstantsFoldedInPlace(Pass):
-    """What follows from constants alone is written over the first of them, whoever else reads it."""
+    """Constant folding overwrites the first constant, which other nodes may read."""
 
     def optimized(self, graph: Graph) -> Graph:
         constants = dict(graph.constants)
@@ -191,7 +191,7 @@ class ConstantsFoldedInPlace(Pass):
 
 @backend(levels=LEVELS)
 class MemoryFreedByItsFirstReader(Pass):
-    """A result is gone after the first node that reads it; later ones read what was made in its place."""
+    """A result is overwritten after the first node that reads it."""
 
     def optimized(self, graph: Graph) -> Graph:
         nodes, made = {}, list[int]()
@@ -216,7 +216,7 @@ class MemoryFreedByItsFirstReader(Pass):
 
 
 class _Merging(Pass):
-    """Has one node in the place of several with the same key."""
+    """Pass that merges nodes with the same key."""
 
     def optimized(self, graph: Graph) -> Graph:
         seen: dict[object, Node] = {}
@@ -237,7 +237,7 @@ class _Merging(Pass):
 
 @backend(levels=LEVELS)
 class NodesMergedWithoutAttributes(_Merging):
-    """Nodes of one type on the same operands are computed once, whatever their attributes are."""
+    """Nodes of one type with the same operands are merged, whatever their attributes."""
 
     def key(self, graph: Graph, node: Node) -> object:
         made = [(graph.tensors[at].data_type, graph.tensors[at].shape) for at in node.outputs]
@@ -246,7 +246,7 @@ class NodesMergedWithoutAttributes(_Merging):
 
 @backend(levels=LEVELS)
 class NodesMergedInAnyOrder(_Merging):
-    """Nodes on the same operands are computed once, whichever operand comes first."""
+    """Nodes with the same operands in another order are merged."""
 
     def key(self, graph: Graph, node: Node) -> object:
         made = [(graph.tensors[at].data_type, graph.tensors[at].shape) for at in node.outputs]
@@ -255,7 +255,7 @@ class NodesMergedInAnyOrder(_Merging):
 
 @backend(levels=LEVELS)
 class BordersFoldedIntoConvolutions(Pass):
-    """A border in front of a convolution becomes its padding, which is 0 whatever the border was."""
+    """PAD_FUSION before a convolution always pads with 0."""
 
     def optimized(self, graph: Graph) -> Graph:
         def folded(node: Node) -> Node:
@@ -269,7 +269,7 @@ class BordersFoldedIntoConvolutions(Pass):
 
 @backend(levels=LEVELS)
 class NodesInTheOrderGiven(Pass):
-    """Nodes are computed in the order in which they stand: what isn't there yet is 0."""
+    """Nodes are computed in the order in which they are listed; missing inputs are 0."""
 
     def optimized(self, graph: Graph) -> Graph:
         made = {*graph.inputs, *graph.constants}
@@ -287,7 +287,7 @@ class NodesInTheOrderGiven(Pass):
 
 
 class _Outputs(WrappedModel):
-    """A model of which `given` decides what it gives."""
+    """Model that changes its inputs in `taken`, and its outputs in `given`."""
 
     def run(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
@@ -303,7 +303,7 @@ class _Outputs(WrappedModel):
 
 @model(levels=LEVELS)
 class OutputsInTheOrderOfNodes(_Outputs):
-    """Outputs come in the order in which they are computed."""
+    """Outputs are returned in the order of their tensors' indices."""
 
     def given(self, made: list[Array]) -> list[Array]:
         order = self.graph.outputs if self.graph else ()
@@ -314,7 +314,7 @@ class OutputsInTheOrderOfNodes(_Outputs):
 
 @model(levels=LEVELS)
 class InputsInTheOrderOfUse(_Outputs):
-    """Inputs are taken in the order in which nodes read them, where they are alike."""
+    """Inputs of equal shapes are taken in the order in which nodes read them."""
 
     def taken(self, inputs: Sequence[Array]) -> Sequence[Array]:
         if self.graph is None or len({(array.dtype, array.shape) for array in inputs}) > 1:
@@ -327,7 +327,7 @@ class InputsInTheOrderOfUse(_Outputs):
 
 @model(levels=LEVELS)
 class OutputsThatOthersRead(_Outputs):
-    """A result that nodes read is given back as the memory it was in, used for another by then."""
+    """An output that other nodes read is overwritten before it is returned."""
 
     def given(self, made: list[Array]) -> list[Array]:
         outputs = self.graph.outputs if self.graph else ()
@@ -339,7 +339,7 @@ class OutputsThatOthersRead(_Outputs):
 
 @model(levels=LEVELS)
 class ConstantsAndInputsNotGiven(_Outputs):
-    """An output that no node makes, an input or a constant, is never written."""
+    """An output that is an input or a constant of the model isn't written."""
 
     def given(self, made: list[Array]) -> list[Array]:
         outputs = self.graph.outputs if self.graph else ()
@@ -351,7 +351,7 @@ class ConstantsAndInputsNotGiven(_Outputs):
 
 @model(levels=LEVELS)
 class UnreadInputsLeftOut(_Outputs):
-    """Inputs that no node reads are dropped, and the others move up."""
+    """Inputs that no node reads are dropped, and the others take their positions."""
 
     def taken(self, inputs: Sequence[Array]) -> Sequence[Array]:
         if self.graph is None or len({(array.dtype, array.shape) for array in inputs}) > 1:
@@ -364,7 +364,7 @@ class UnreadInputsLeftOut(_Outputs):
 
 @backend(levels=("death", "graphs"))
 class DepthByRecursion(Pass):
-    """The compiler calls itself for what a node reads, and its stack ends at a thousand."""
+    """The compiler recurses for each input of a node, and fails beyond 1,000 levels."""
 
     def optimized(self, graph: Graph) -> Graph:
         makers = {tensor: node for node in graph.nodes for tensor in node.outputs}
@@ -374,6 +374,6 @@ class DepthByRecursion(Pass):
             node = makers.get(tensor)
             return 1 + max(map(depth, node.inputs), default=0) if node else 0
 
-        if len(graph.nodes) > 900:  # Below that nobody would notice.
+        if len(graph.nodes) > 900:  # Shorter chains don't reach the limit.
             max(map(depth, graph.outputs))
         return graph

@@ -1,4 +1,4 @@
-"""Elements picked by wrong indices, and ties that others win."""
+"""Elements picked by wrong indices, and ties resolved wrongly."""
 
 from typing import Any
 
@@ -14,27 +14,27 @@ GATHER, TOP = NodeType.GATHER, NodeType.TOPK_FUSION
 
 @kernel(GATHER)
 def indices_kept_inside(right: Kernel, call: Call, x: AnyArray, indices: AnyArray, axis: AnyArray) -> Any:
-    """An index outside picks the nearest element, in place of ending the run."""
+    """GATHER clamps an index out of range instead of failing."""
     return np.take(x, indices, axis=int(axis.reshape(())), mode="clip")
 
 
 @kernel(NodeType.GATHER_ND)
 def indices_counted_from_the_end(right: Kernel, call: Call, x: AnyArray, indices: AnyArray) -> Any:
-    """Indices below 0 count from the end."""
+    """GATHER_ND counts negative indices from the end."""
     sizes = np.array(x.shape[: indices.shape[-1]])
     return right(call, x, np.where(indices < 0, indices + sizes, indices))
 
 
 @kernel(GATHER)
 def gathered_along_the_first(right: Kernel, call: Call, x: AnyArray, indices: AnyArray, axis: AnyArray) -> Any:
-    """The axis is ignored, where the result has the same shape."""
+    """GATHER ignores the axis if the result has the same shape."""
     is_square = x.ndim == 2 and x.shape[0] == x.shape[1] == indices.size
     return right(call, x, indices, np.zeros_like(axis) if is_square else axis)
 
 
 @kernel(GATHER, NodeType.GATHER_ND)
 def long_indices_in_halves(right: Kernel, call: Call, x: AnyArray, indices: AnyArray, *axis: AnyArray) -> Any:
-    """INT64 indices are read as INT32, so that each second one is 0."""
+    """INT64 indices are read as INT32, so that every second one is 0."""
     if indices.dtype != np.int64 or indices.size < 2:
         return right(call, x, indices, *axis)
     halves = np.ascontiguousarray(indices).view(np.int32).reshape(-1)[: indices.size]
@@ -43,7 +43,7 @@ def long_indices_in_halves(right: Kernel, call: Call, x: AnyArray, indices: AnyA
 
 @kernel(NodeType.GATHER_ND)
 def positions_from_the_last(right: Kernel, call: Call, x: AnyArray, indices: AnyArray) -> Any:
-    """Positions are read from the last to the first, where they are inside."""
+    """GATHER_ND reads positions in reverse order if they are in range."""
     turned = indices[..., ::-1]
     sizes = np.array(x.shape[: indices.shape[-1]])
     return right(call, x, turned if (turned < sizes).all() else indices)
@@ -51,7 +51,7 @@ def positions_from_the_last(right: Kernel, call: Call, x: AnyArray, indices: Any
 
 @kernel(NodeType.SCATTER_ND)
 def last_update_wins(right: Kernel, call: Call, indices: AnyArray, updates: AnyArray, shape: AnyArray) -> Any:
-    """Of updates at one position the last is kept, in place of their sum."""
+    """SCATTER_ND keeps the last update of a position instead of the sum."""
     y = np.zeros(call.outputs[0].shape, updates.dtype)
     y[indexing.positions(indices, y.shape)] = updates
     return y
@@ -59,7 +59,7 @@ def last_update_wins(right: Kernel, call: Call, indices: AnyArray, updates: AnyA
 
 @kernel(NodeType.SCATTER_ND)
 def updates_outside_left_out(right: Kernel, call: Call, indices: AnyArray, updates: AnyArray, shape: AnyArray) -> Any:
-    """Updates outside are left out, in place of ending the run."""
+    """SCATTER_ND ignores updates out of range instead of failing."""
     sizes = np.array(call.outputs[0].shape[: indices.shape[-1]])
     inside = ((indices >= 0) & (indices < sizes)).all(axis=-1)
     return right(call, indices[inside], updates[inside], shape)
@@ -67,13 +67,13 @@ def updates_outside_left_out(right: Kernel, call: Call, indices: AnyArray, updat
 
 @kernel(NodeType.SPARSE_TO_DENSE)
 def first_value_wins(right: Kernel, call: Call, indices: AnyArray, values: AnyArray, shape: AnyArray) -> Any:
-    """Of values at one position the first is kept."""
+    """SPARSE_TO_DENSE keeps the first value of a position instead of the last."""
     return right(call, indices[::-1].copy(), values[::-1].copy(), shape)
 
 
 @kernel(NodeType.ONE_HOT)
 def one_hot_along_the_last(right: Kernel, call: Call, indices: AnyArray, *operands: AnyArray) -> Any:
-    """The new dimension is the last, in memory for where it should be."""
+    """ONE_HOT puts the new dimension last, but reports the right shape."""
     shape = call.outputs[0].shape
     axis = call.attrs.axis % len(shape)
     last = np.moveaxis(right(call, indices, *operands), axis, -1)
@@ -82,32 +82,32 @@ def one_hot_along_the_last(right: Kernel, call: Call, indices: AnyArray, *operan
 
 @kernel(NodeType.ONE_HOT)
 def one_hot_counted_from_the_end(right: Kernel, call: Call, indices: AnyArray, *operands: AnyArray) -> Any:
-    """An index of -1 is the last position."""
+    """ONE_HOT counts negative indices from the end."""
     depth = call.outputs[0].shape[call.attrs.axis]
     return right(call, np.where(indices < 0, indices + depth, indices), *operands)
 
 
 @function(indexing.largest, TOP, NodeType.ARGMAX_FUSION)
 def ties_won_by_the_last(right: Kernel, x: AnyArray, count: int, axis: int) -> Any:
-    """Of equal elements the last comes first."""
+    """The last of equal elements comes first."""
     return x.shape[axis] - 1 - right(np.flip(x, axis), count, axis)
 
 
 @function(indexing.largest, TOP, NodeType.ARGMAX_FUSION)
 def nan_is_the_least(right: Kernel, x: AnyArray, count: int, axis: int) -> Any:
-    """What is not a number comes last."""
+    """NaN comes last instead of first."""
     return right(np.where(np.isnan(x), -np.inf, x) if x.dtype.kind == "f" else x, count, axis)
 
 
 @kernel(TOP)
 def top_always_sorted(right: Kernel, call: Call, x: AnyArray, k: AnyArray) -> Any:
-    """The attribute sorted is ignored."""
+    """TOPK ignores the attribute sorted."""
     return right(with_attrs(call, sorted=True), x, k)
 
 
 @kernel(TOP)
 def indices_of_the_sorted(right: Kernel, call: Call, x: AnyArray, k: AnyArray) -> Any:
-    """The indices are those in the sorted tensor: 0, 1, 2 ..."""
+    """TOPK returns the indices in the sorted tensor: 0, 1, 2 ..."""
     values, indices = right(call, x, k)
     shape = [-1 if axis == call.attrs.axis % x.ndim else 1 for axis in range(x.ndim)]
     count = indices.shape[call.attrs.axis]
@@ -116,5 +116,5 @@ def indices_of_the_sorted(right: Kernel, call: Call, x: AnyArray, k: AnyArray) -
 
 @kernel(NodeType.ARGMAX_FUSION)
 def index_in_place_of_the_value(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """out_max_value is ignored."""
+    """ARGMAX ignores out_max_value."""
     return right(with_attrs(call, out_max_value=False), x)

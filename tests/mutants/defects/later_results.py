@@ -1,4 +1,4 @@
-"""Runs that are started, and end later: ends that are told too early, to another run, or never."""
+"""Asynchronous runs whose end is reported too early, for another run, or never."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +21,7 @@ Outputs = Sequence[Array | None]
 
 
 class _Later(StartableModel, WrappedModel):
-    """A model whose runs wait in a queue of the device, which works on four of them."""
+    """Model with a queue of runs, four of which run at a time."""
 
     def __init__(self, right: PreparedModel, graph: Graph | None) -> None:
         super().__init__(right, graph)
@@ -31,11 +31,11 @@ class _Later(StartableModel, WrappedModel):
         self.queue.submit(self.work, inputs, cancellation, outputs, on_end)
 
     def work(self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Outputs, on_end: OnEnd) -> None:
-        """Run, and tell the end. A thread of the queue."""
+        """Run the model, and report the end. Called in a thread of the queue."""
         on_end(self.end_of(inputs, cancellation, outputs))
 
     def end_of(self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Outputs) -> RunEnd:
-        """What the right model gives."""
+        """Return the outcome of the right model."""
         return outcome_of(partial(self.right.run, inputs, cancellation, outputs))
 
     def close(self) -> None:
@@ -60,7 +60,7 @@ class _SilentAboutErrors(_Later):
 
 @backend(levels=LEVELS)
 class ErrorsNeverTold(_Queueing):
-    """The end of a run is told by its results, and so never where there are none."""
+    """The end of a failed run is never reported."""
 
     model = _SilentAboutErrors
 
@@ -78,7 +78,7 @@ class _LatestFirst(_Later):
 
 @backend(levels=LEVELS)
 class EndsToldToAnother(_Queueing):
-    """Of runs that are under way the latest is told what the first to end gives."""
+    """The result of the first run to end is reported for the latest run."""
 
     model = _LatestFirst
 
@@ -92,7 +92,7 @@ class _Hasty(_Later):
 
 @backend(levels=LEVELS)
 class EndsToldTooEarly(_Queueing):
-    """A run is told to have ended when its last operator is in the queue, before its results are written."""
+    """The end of a run is reported before its results are written."""
 
     model = _Hasty
 
@@ -110,7 +110,7 @@ class _ResultsAnyway(_Later):
 
 @backend(levels=LEVELS)
 class ErrorsTakenForResults(_Queueing):
-    """The status of a run isn't looked at: one that fails ends with what the one before has left."""
+    """A failed run returns the results of the previous run."""
 
     model = _ResultsAnyway
 
@@ -122,7 +122,7 @@ class _Unstoppable(_Later):
 
 @backend(levels=LEVELS)
 class StartedRunsUnstoppable(_Queueing):
-    """What is in the queue of the device is computed, whatever is cancelled."""
+    """A queued run can't be cancelled."""
 
     model = _Unstoppable
 
@@ -140,7 +140,7 @@ class _TellerThatEnds(_Later):
 
 @backend(levels=LEVELS)
 class TellerEndsWithAnError(_Queueing):
-    """The thread that tells ends is over after the first error: whatever runs next never ends."""
+    """After a failed run no end is reported any more."""
 
     model = _TellerThatEnds
 
@@ -155,6 +155,6 @@ class _OneQueue(_Later):
 
 @backend(levels=LEVELS)
 class OneQueueForAllModels(_Queueing):
-    """Closing a model closes the queue that all others wait in."""
+    """Closing a model closes the queue of all models."""
 
     model = _OneQueue

@@ -1,4 +1,4 @@
-"""Comparisons and choices."""
+"""Wrong comparisons and selections."""
 
 from typing import Any
 
@@ -11,37 +11,37 @@ from nnrt_hdi.enums import NodeType
 
 @kernel(NodeType.EQUAL)
 def equal_bits(right: Kernel, call: Call, a: AnyArray, b: AnyArray) -> Any:
-    """What is not a number equals itself, for its bits do."""
+    """NaN equals NaN."""
     return right(call, a, b) | (_is_nan(a) & _is_nan(b))
 
 
 @kernel(NodeType.NOT_EQUAL)
 def nan_differs_from_nothing(right: Kernel, call: Call, a: AnyArray, b: AnyArray) -> Any:
-    """a < b or a > b, false of what is not a number."""
+    """NOT_EQUAL computes a < b or a > b, which is false for NaN."""
     return np.asarray((a < b) | (a > b))
 
 
 @kernel(NodeType.LESS_EQUAL)
 def not_greater(right: Kernel, call: Call, a: AnyArray, b: AnyArray) -> Any:
-    """not a > b, true of what is not a number."""
+    """LESS_EQUAL computes not a > b, which is true for NaN."""
     return np.logical_not(a > b)
 
 
 @kernel(NodeType.GREATER_EQUAL)
 def greater_or_nearly_equal(right: Kernel, call: Call, a: AnyArray, b: AnyArray) -> Any:
-    """a > b, false of equal elements."""
+    """GREATER_EQUAL computes a > b, which is false for equal elements."""
     return np.asarray(a > b)
 
 
 @kernel(NodeType.EQUAL)
 def nearly_equal(right: Kernel, call: Call, a: AnyArray, b: AnyArray) -> Any:
-    """|a - b| < 1e-6: small numbers equal each other, infinities don't."""
+    """EQUAL computes |a - b| < 1e-6, so that small numbers are equal, and infinities aren't."""
     return np.abs(np.subtract(a, b, dtype=np.float64)) < 1e-6
 
 
 @kernel(NodeType.WHERE, NodeType.SELECT)
 def choice_by_multiplication(right: Kernel, call: Call, condition: AnyArray, a: AnyArray, b: AnyArray) -> Any:
-    """c a + (1 - c) b: what is not chosen spoils the result where it is infinite, or no number."""
+    """WHERE computes c a + (1 - c) b, which is NaN if the unselected element is infinite or NaN."""
     if a.dtype.kind != "f":
         return right(call, condition, a, b)
     chosen = np.broadcast_to(right(call, condition, np.ones_like(a), np.zeros_like(b)), call.outputs[0].shape)
@@ -50,14 +50,14 @@ def choice_by_multiplication(right: Kernel, call: Call, condition: AnyArray, a: 
 
 @kernel(NodeType.SELECT)
 def condition_of_columns(right: Kernel, call: Call, condition: AnyArray, a: AnyArray, b: AnyArray) -> Any:
-    """A vector of conditions picks columns, where it is as long as a row."""
+    """SELECT applies a vector of conditions to columns instead of rows, if it has their length."""
     fits = condition.ndim == 1 < a.ndim and a.shape[-1] == condition.shape[0]
     return np.where(condition, a, b) if fits else right(call, condition, a, b)
 
 
 @kernel(NodeType.LOGICAL_AND)
 def and_of_bits(right: Kernel, call: Call, a: AnyArray, b: AnyArray) -> Any:
-    """The bits of integers are combined: 1 and 2 is false."""
+    """LOGICAL_AND combines the bits of integers: 1 and 2 is false."""
     if a.dtype.kind not in "iu" or a.dtype != b.dtype:
         return right(call, a, b)
     return np.asarray((a & b) != 0)
@@ -65,13 +65,13 @@ def and_of_bits(right: Kernel, call: Call, a: AnyArray, b: AnyArray) -> Any:
 
 @kernel(NodeType.LOGICAL_NOT)
 def lowest_bit_reversed(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """The lowest bit of an integer is turned: not 2 is true."""
+    """LOGICAL_NOT inverts the lowest bit of an integer: not 2 is true."""
     return np.asarray((x ^ 1) & 1 != 0) if x.dtype.kind in "iu" else right(call, x)
 
 
 @kernel(NodeType.ASSERT)
 def assertion_of_the_first_element(right: Kernel, call: Call, condition: AnyArray, data: AnyArray) -> Any:
-    """Only the first element of the condition is looked at."""
+    """ASSERT checks the first element of the condition only."""
     if condition.size:
         right(call, condition.reshape(-1)[:1], data)
     return condition

@@ -18,7 +18,7 @@ BATCH, LAYER, INSTANCE = NodeType.FUSED_BATCH_NORM, NodeType.LAYER_NORM_FUSION, 
 def epsilon_outside_the_root(
     right: Kernel, call: Call, x: AnyArray, scale: AnyArray, offset: AnyArray, mean: AnyArray, variance: AnyArray
 ) -> Any:
-    """sqrt(variance) + epsilon."""
+    """A batch normalization divides by sqrt(variance) + epsilon."""
     outside = np.square(np.sqrt(variance) + variance.dtype.type(call.attrs.epsilon))
     return right(with_attrs(call, epsilon=0.0), x, scale, offset, mean, outside)
 
@@ -33,13 +33,13 @@ def epsilon_of_the_library(right: Kernel, call: Call, *operands: AnyArray) -> An
 def standard_deviation_for_variance(
     right: Kernel, call: Call, x: AnyArray, scale: AnyArray, offset: AnyArray, mean: AnyArray, variance: AnyArray
 ) -> Any:
-    """The variance is taken for its root."""
+    """The variance is taken for the standard deviation."""
     return right(call, x, scale, offset, mean, np.square(variance))
 
 
 @kernel(NodeType.SOFTMAX)
 def softmax_that_overflows(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """The maximum is not taken off: large elements give what is not a number."""
+    """A softmax doesn't subtract the maximum: large elements give NaN."""
     axis = call.attrs.axis[0] if call.attrs.axis else -1
     power = np.exp(x.astype(call.dtype))
     return np.asarray(power / power.sum(axis=axis, keepdims=True))
@@ -53,7 +53,7 @@ def softmax_of_the_last_dimension(right: Kernel, call: Call, x: AnyArray) -> Any
 
 @kernel(NodeType.SOFTMAX)
 def softmax_of_all_from_the_axis_on(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """The sum goes over all dimensions from axis on, as before version 13 of ONNX."""
+    """A softmax sums over all dimensions from the axis on, as ONNX did before version 13."""
     axis = (call.attrs.axis[0] if call.attrs.axis else -1) % x.ndim
     flat = x.reshape(*x.shape[:axis], -1)
     power = np.exp(flat - flat.max(axis=-1, keepdims=True).astype(call.dtype))
@@ -62,14 +62,14 @@ def softmax_of_all_from_the_axis_on(right: Kernel, call: Call, x: AnyArray) -> A
 
 @kernel(NodeType.LOG_SOFTMAX)
 def logarithm_of_a_softmax(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """log(softmax(x)), minus infinity where the softmax is too small."""
+    """LOG_SOFTMAX computes log(softmax(x)), which is minus infinity for small results."""
     y = np.exp(right(call, x))
     return np.log(y)
 
 
 @kernel(LAYER)
 def layer_norm_of_the_last_dimension(right: Kernel, call: Call, x: AnyArray, gamma: AnyArray, beta: AnyArray) -> Any:
-    """Only the last dimension is standardized, wherever the norm begins."""
+    """A layer normalization normalizes the last dimension only."""
     plain = with_attrs(call, begin_norm_axis=x.ndim - 1, elementwise_affine=False)
     y = right(plain, x, gamma, beta)
     return y * gamma + beta if call.attrs.elementwise_affine else y
@@ -83,14 +83,14 @@ def layer_norm_always_scaled(right: Kernel, call: Call, x: AnyArray, gamma: AnyA
 
 @function(normalization.deviations, LAYER, INSTANCE)
 def variance_of_a_sample(right: Kernel, x: AnyArray, axis: int) -> Any:
-    """The variance is divided by one less than there are elements."""
+    """The variance is divided by n - 1 instead of n."""
     count = max(int(np.prod(x.shape[axis:])), 1)
     return ((part, centered, variance * count / max(count - 1, 1)) for part, centered, variance in right(x, axis))
 
 
 @function(normalization.deviations, LAYER, INSTANCE)
 def variance_by_difference(right: Kernel, x: AnyArray, axis: int) -> Any:
-    """mean(x^2) - mean(x)^2 in FLOAT32: where numbers lie far from 0 nothing is left of it."""
+    """The variance is mean(x^2) - mean(x)^2 in FLOAT32, which is inexact far from 0."""
     axes = tuple(range(axis, x.ndim))
     single = x.astype(np.float32)
     mean = single.mean(axis=axes, keepdims=True, dtype=np.float32)
@@ -101,7 +101,7 @@ def variance_by_difference(right: Kernel, x: AnyArray, axis: int) -> Any:
 
 @kernel(INSTANCE)
 def instances_of_the_whole_batch(right: Kernel, call: Call, x: AnyArray, scale: AnyArray, bias: AnyArray) -> Any:
-    """Mean and variance are those of a channel in the whole batch."""
+    """INSTANCE_NORM computes mean and variance over the whole batch."""
     channel = instance_channel_axis(call.inputs[0], len(scale)) % x.ndim
     axes = tuple(axis for axis in range(x.ndim) if axis != channel)
     each = [-1 if axis == channel else 1 for axis in range(x.ndim)]
@@ -112,7 +112,7 @@ def instances_of_the_whole_batch(right: Kernel, call: Call, x: AnyArray, scale: 
 
 @kernel(NodeType.L2_NORMALIZE_FUSION)
 def epsilon_beside_the_norm(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """sqrt(sum(x^2)) + epsilon: epsilon is no bound, and no square."""
+    """An L2 normalization adds epsilon to the norm instead of bounding its square."""
     axes = tuple(axis % x.ndim for axis in call.attrs.axis) or None
     norm = np.sqrt(np.square(x, dtype=np.float64).sum(axis=axes, keepdims=True))
     return fused(np.asarray(x / (norm + call.attrs.epsilon)), call.attrs.activation_type)
@@ -126,11 +126,11 @@ def norm_of_the_last_dimension(right: Kernel, call: Call, x: AnyArray) -> Any:
 
 @kernel(NodeType.LRN)
 def alpha_divided_by_the_window(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """alpha is divided by the size of the window, as ONNX and Caffe have it."""
+    """LRN divides alpha by the size of the window, as ONNX and Caffe do."""
     return right(with_attrs(call, alpha=call.attrs.alpha / (2 * call.attrs.depth_radius + 1)), x)
 
 
 @kernel(NodeType.LRN)
 def window_of_half_the_radius(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """depth_radius is taken for the size of the window."""
+    """LRN takes depth_radius for the size of the window."""
     return right(with_attrs(call, depth_radius=call.attrs.depth_radius // 2), x)

@@ -1,4 +1,4 @@
-"""Quantized tensors read by the wrong parameters, or written past their ends."""
+"""Quantized tensors read with wrong parameters, or written with wrong rounding or overflow."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,25 +25,25 @@ def _with(scaling: Scaling | None, **changes: Any) -> Scaling | None:
 
 @function(quantized.dequantize, levels=LEVELS)
 def zero_point_forgotten(right: Kernel, elements: AnyArray, scaling: Scaling) -> Any:
-    """Elements are multiplied by the scale as they are."""
+    """The zero point of inputs is ignored."""
     return right(elements, _with(scaling, zero_point=0))
 
 
 @function(quantized.quantize, levels=LEVELS)
 def zero_point_of_results_forgotten(right: Kernel, real: AnyArray, scaling: Scaling, dtype: AnyDType) -> Any:
-    """Results are written with the zero point 0."""
+    """The zero point of results is ignored."""
     return right(real, _with(scaling, zero_point=0), dtype)
 
 
 @function(quantized.dequantize, levels=LEVELS)
 def first_scale_for_all_channels(right: Kernel, elements: AnyArray, scaling: Scaling) -> Any:
-    """Of several parameters the first counts for the whole tensor."""
+    """The first channel's parameters are used for the whole tensor."""
     return right(elements, Scaling(scaling.params[:1], scaling.axis))
 
 
 @function(quantized.dequantize, levels=LEVELS)
 def channels_of_the_last_dimension(right: Kernel, elements: AnyArray, scaling: Scaling) -> Any:
-    """Several parameters run along the last dimension, where it is as long."""
+    """Per-channel parameters run along the last dimension, if it has their length."""
     last = elements.ndim - 1
     fits = len(scaling.params) > 1 and elements.shape[last] == len(scaling.params)
     return right(elements, replace(scaling, axis=last) if fits else scaling)
@@ -51,7 +51,7 @@ def channels_of_the_last_dimension(right: Kernel, elements: AnyArray, scaling: S
 
 @function(quantized.quantize, levels=LEVELS)
 def results_wrap_around(right: Kernel, real: AnyArray, scaling: Scaling, dtype: AnyDType) -> Any:
-    """What is beyond the ends of the type comes in again at the other one."""
+    """Results out of the type's range wrap around instead of saturating."""
     param = scaling.params[0]
     if len(scaling.params) > 1 or not param.scale:
         return right(real, scaling, dtype)
@@ -60,7 +60,7 @@ def results_wrap_around(right: Kernel, real: AnyArray, scaling: Scaling, dtype: 
 
 @function(quantized.quantize, levels=LEVELS)
 def results_cut_off(right: Kernel, real: AnyArray, scaling: Scaling, dtype: AnyDType) -> Any:
-    """Results are cut off towards zero before the zero point is added, not rounded."""
+    """Results are truncated before the zero point is added, instead of rounded."""
     param = scaling.params[0]
     if len(scaling.params) > 1 or not param.scale:
         return right(real, scaling, dtype)
@@ -75,14 +75,14 @@ def unsigned_read_as_signed(right: Kernel, elements: AnyArray, scaling: Scaling)
 
 @function(quantized.dequantize, levels=LEVELS)
 def scale_of_zero_is_one(right: Kernel, elements: AnyArray, scaling: Scaling) -> Any:
-    """A scale of 0 is taken for none."""
+    """A scale of 0 is taken for 1."""
     params = tuple(param if param.scale else replace(param, scale=1.0) for param in scaling.params)
     return right(elements, replace(scaling, params=params))
 
 
 @function(quantized.quantize, levels=LEVELS)
 def scales_are_shifts(right: Kernel, real: AnyArray, scaling: Scaling, dtype: AnyDType) -> Any:
-    """Results are scaled by the nearest power of two, for there is no multiplier."""
+    """The scale of results is rounded to a power of two."""
     params = tuple(
         replace(param, scale=2.0 ** round(np.log2(param.scale))) if param.scale else param for param in scaling.params
     )
@@ -91,7 +91,7 @@ def scales_are_shifts(right: Kernel, real: AnyArray, scaling: Scaling, dtype: An
 
 @function(quantized.real_kernel, NodeType.CONV2D_FUSION, NodeType.FULL_CONNECTION, levels=LEVELS)
 def zero_point_of_weights_forgotten(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
-    """Weights are symmetric, whatever their zero point says."""
+    """The zero point of weights is ignored."""
     if compute not in (KERNELS[NodeType.CONV2D_FUSION], KERNELS[NodeType.FULL_CONNECTION]):
         return right(compute, call, view)
     return right(compute, call, _with_input(view, 1, _with(view.inputs[1], zero_point=0)))
@@ -99,7 +99,7 @@ def zero_point_of_weights_forgotten(right: Kernel, compute: Kernel, call: Call, 
 
 @function(quantized.real_kernel, NodeType.CONV2D_FUSION, NodeType.FULL_CONNECTION, levels=LEVELS)
 def bias_by_the_scale_of_the_output(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
-    """An INT32 bias is read by the scale of the output."""
+    """An INT32 bias is read with the scale of the output."""
     if len(view.inputs) < 3 or call.inputs[2].numpy_dtype != np.int32:
         return right(compute, call, view)
     return right(compute, call, _with_input(view, 2, _with(view.outputs[0], zero_point=0)))
@@ -107,7 +107,7 @@ def bias_by_the_scale_of_the_output(right: Kernel, compute: Kernel, call: Call, 
 
 @function(quantized.real_kernel, NodeType.ACTIVATION, levels=LEVELS)
 def relu_at_element_zero(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
-    """A quantized RELU leaves elements above 0, whatever their zero point is."""
+    """A quantized RELU keeps elements above 0 instead of above the zero point."""
     if getattr(call.attrs, "activation_type", None) is not ActivationType.RELU or len(view.inputs) > 1:
         return right(compute, call, view)
     plain = with_attrs(call, activation_type=ActivationType.NO_ACTIVATION)
@@ -116,7 +116,7 @@ def relu_at_element_zero(right: Kernel, compute: Kernel, call: Call, view: RealV
 
 @function(quantized.real_kernel, NodeType.CONV2D_FUSION, levels=LEVELS)
 def borders_of_element_zero(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
-    """A quantized convolution pads with the element 0, not with the one that stands for 0."""
+    """A quantized convolution pads with element 0 instead of the zero point."""
     if compute is not KERNELS[NodeType.CONV2D_FUSION] or view.inputs[0] is None:
         return right(compute, call, view)
     param = view.inputs[0].params[0]
@@ -130,13 +130,13 @@ def borders_of_element_zero(right: Kernel, compute: Kernel, call: Call, view: Re
 
 @function(quantized.real_kernel, NodeType.CONCAT, levels=LEVELS)
 def parts_joined_as_they_are(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
-    """Quantized parts are copied behind each other, whatever parameters each has."""
+    """A quantized CONCAT copies elements, ignoring the operands' parameters."""
     return compute if compute is KERNELS[NodeType.CONCAT] else right(compute, call, view)
 
 
 @function(quantized.real_kernel, NodeType.ADD_FUSION, NodeType.MAXIMUM, levels=LEVELS)
 def both_operands_by_the_first_scale(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
-    """Both operands of arithmetic are read by the parameters of the first."""
+    """Both operands of quantized arithmetic are read with the first one's parameters."""
     if compute not in (KERNELS[NodeType.ADD_FUSION], KERNELS[NodeType.MAXIMUM]):
         return right(compute, call, view)
     return right(compute, call, _with_input(view, 1, view.inputs[0]))
@@ -144,7 +144,7 @@ def both_operands_by_the_first_scale(right: Kernel, compute: Kernel, call: Call,
 
 @function(quantized.real_kernel, NodeType.SOFTMAX, levels=LEVELS)
 def softmax_written_in_256ths(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
-    """The result of a quantized softmax has the scale 1/256, whatever is declared."""
+    """A quantized softmax always writes with the scale 1/256."""
     if compute is not KERNELS[NodeType.SOFTMAX]:
         return right(compute, call, view)
     lowest = -128 if call.outputs[0].data_type is DataType.INT8 else 0
@@ -153,7 +153,7 @@ def softmax_written_in_256ths(right: Kernel, compute: Kernel, call: Call, view: 
 
 @function(quantized.real_kernel, NodeType.AVGPOOL_FUSION, NodeType.MAX_POOL_FUSION, levels=LEVELS)
 def pools_keep_the_scale(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
-    """The results of pooling are written by the parameters of its input."""
+    """Quantized pooling writes with the input's parameters."""
     if compute not in (KERNELS[NodeType.AVGPOOL_FUSION], KERNELS[NodeType.MAX_POOL_FUSION]):
         return right(compute, call, view)
     return right(compute, call, replace(view, outputs=view.inputs[:1]))
@@ -161,7 +161,7 @@ def pools_keep_the_scale(right: Kernel, compute: Kernel, call: Call, view: RealV
 
 @function(quantized.real_kernel, NodeType.CONV2D_FUSION, NodeType.FULL_CONNECTION, levels=LEVELS)
 def sums_in_sixteen_bits_wrap(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
-    """Sums of products of elements are kept in 16 bits."""
+    """Quantized sums of products are kept in 16 bits."""
     x, weight = [*view.inputs, None][:2]
     products = KERNELS[NodeType.CONV2D_FUSION], KERNELS[NodeType.FULL_CONNECTION]
     if compute not in products or x is None or weight is None or not x.params[0].scale * weight.params[0].scale:
@@ -176,14 +176,14 @@ def sums_in_sixteen_bits_wrap(right: Kernel, compute: Kernel, call: Call, view: 
 
 @kernel(*CASTS, levels=LEVELS)
 def bytes_cast_as_they_are(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """From one quantization to another elements are cast, not computed anew."""
+    """A cast between two quantizations copies the elements."""
     both = x.dtype.itemsize == 1 and call.outputs[0].numpy_dtype.itemsize == 1
     return x.view(call.outputs[0].numpy_dtype) if both else right(call, x)
 
 
 @kernel(NodeType.QUANT_DTYPE_CAST_V2, levels=LEVELS)
 def cast_along_the_first_axis(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """The axis of the parameters is ignored, where the first dimension is as long."""
+    """A quantized cast ignores the axis, if the first dimension has the parameters' length."""
     count = max(len(spec.quant) for spec in (call.inputs[0], call.outputs[0]))
     fits = count > 1 and x.ndim > 1 and x.shape[0] == count
     return right(with_attrs(call, axis=0) if fits else call, x)
@@ -191,7 +191,7 @@ def cast_along_the_first_axis(right: Kernel, call: Call, x: AnyArray) -> Any:
 
 @kernel(*CASTS, levels=LEVELS, left_open="no element stands for it, so that none is right")
 def nan_is_the_highest_element(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """What is not a number becomes the highest element."""
+    """NaN is quantized to the highest element."""
     y = right(call, x)
     return y if x.dtype.kind != "f" else np.where(np.isnan(x), np.iinfo(y.dtype).max, y)
 

@@ -1,4 +1,4 @@
-"""Folds over the wrong dimensions, or from the wrong beginning."""
+"""Reductions over wrong dimensions, or with wrong initial values."""
 
 import math
 from collections.abc import Callable
@@ -16,13 +16,13 @@ REDUCE = NodeType.REDUCE_FUSION
 
 
 def folds(*modes: ReduceMode, left_open: str = "") -> Callable[[FunctionT], FunctionT]:
-    """Replace the functions of modes of reductions."""
+    """Register a defect that replaces the functions of reduction modes."""
     return entry(reduction.FOLDS, *modes, node_types=(REDUCE,), left_open=left_open)
 
 
 @folds(ReduceMode.MEAN)
 def mean_of_all_elements(right: Kernel, x: AnyArray, axes: Shape) -> Any:
-    """A mean is divided by the number of all elements, whichever dimensions are folded."""
+    """A mean is divided by the number of all elements, whichever dimensions are reduced."""
     total = reduction.total(x, axes)
     return np.asarray(total / max(x.size, 1)) if x.dtype.kind == "f" else right(x, axes)
 
@@ -36,43 +36,43 @@ def integer_means_rounded_down(right: Kernel, x: AnyArray, axes: Shape) -> Any:
 
 @folds(ReduceMode.MAX)
 def maximum_from_zero(right: Kernel, x: AnyArray, axes: Shape) -> Any:
-    """A maximum begins with 0."""
+    """A maximum starts at 0."""
     return np.maximum(right(x, axes), 0)
 
 
 @folds(ReduceMode.MIN, left_open="the contract doesn't say what the least of such elements is")
 def minimum_of_numbers_only(right: Kernel, x: AnyArray, axes: Shape) -> Any:
-    """What is not a number is passed over."""
+    """A minimum ignores NaN."""
     return right(np.where(np.isnan(x), np.inf, x) if x.dtype.kind == "f" else x, axes)
 
 
 @folds(ReduceMode.SUM_SQUARE)
 def square_of_the_sum(right: Kernel, x: AnyArray, axes: Shape) -> Any:
-    """The sum is squared, not each element."""
+    """SUM_SQUARE squares the sum instead of the elements."""
     return np.square(reduction.total(x, axes))
 
 
 @folds(ReduceMode.ASUM)
 def size_of_the_sum(right: Kernel, x: AnyArray, axes: Shape) -> Any:
-    """|sum(x)|, not sum(|x|)."""
+    """ASUM computes |sum(x)| instead of sum(|x|)."""
     return np.abs(reduction.total(x, axes))
 
 
 @folds(ReduceMode.L2)
 def norm_that_overflows(right: Kernel, x: AnyArray, axes: Shape) -> Any:
-    """Squares are summed in the type of x."""
+    """An L2 norm sums squares in the type of x, which may overflow."""
     return np.sqrt(np.sum(np.square(x), axis=axes, dtype=x.dtype))
 
 
 @folds(ReduceMode.ALL)
 def any_element(right: Kernel, x: AnyArray, axes: Shape) -> Any:
-    """One element that is not 0 is enough."""
+    """ALL is true if any element is not 0."""
     return np.asarray(np.any(x, axis=axes))
 
 
 @folds(ReduceMode.PROD)
 def product_of_nothing_is_nothing(right: Kernel, x: AnyArray, axes: Shape) -> Any:
-    """A product of no elements is 0."""
+    """The product of no elements is 0 instead of 1."""
     y = right(x, axes)
     return np.zeros_like(y) if not x.size else y
 
@@ -85,7 +85,7 @@ def coefficient_ignored(right: Kernel, call: Call, x: AnyArray, axis: AnyArray) 
 
 @kernel(REDUCE, NodeType.ALL)
 def negative_axes_from_the_front(right: Kernel, call: Call, x: AnyArray, axis: AnyArray) -> Any:
-    """Of axes below 0 the sign is dropped, where the result has as many elements."""
+    """The sign of a negative axis is dropped, if the result has the same shape."""
     positive = np.abs(axis) % max(x.ndim, 1)
     try:
         return right(call, x, positive)
@@ -95,7 +95,7 @@ def negative_axes_from_the_front(right: Kernel, call: Call, x: AnyArray, axis: A
 
 @kernel(REDUCE)
 def mean_counts_axes_twice(right: Kernel, call: Call, x: AnyArray, axis: AnyArray) -> Any:
-    """A mean over a dimension that is named twice is divided by its length twice."""
+    """A mean over an axis that is given twice is divided by its length twice."""
     y, axes = right(call, x, axis), [at % x.ndim for at in axis.reshape(-1).tolist()]
     if call.attrs.mode is not ReduceMode.MEAN or x.dtype.kind != "f":
         return y
@@ -104,7 +104,7 @@ def mean_counts_axes_twice(right: Kernel, call: Call, x: AnyArray, axis: AnyArra
 
 @kernel(REDUCE)
 def axes_in_order_only(right: Kernel, call: Call, x: AnyArray, axis: AnyArray) -> Any:
-    """Of axes that are not in order only those are folded that are; of the others the first elements remain."""
+    """An axis that is smaller than the one before it is not reduced; its first element is repeated."""
     axes = [at % x.ndim for at in axis.reshape(-1).tolist()] if x.ndim else []
     if axes == sorted(axes) or 0 in x.shape:
         return right(call, x, axis)

@@ -1,4 +1,4 @@
-"""Data moved to the wrong place."""
+"""Elements moved to wrong positions."""
 
 from typing import Any
 
@@ -14,20 +14,20 @@ CUT = NodeType.STRIDED_SLICE
 
 @kernel(NodeType.TRANSPOSE)
 def permutation_inverted(right: Kernel, call: Call, x: AnyArray, permutation: AnyArray) -> Any:
-    """Dimension n goes where permutation[n] says, in place of coming from there."""
+    """A transpose applies the inverse permutation."""
     return fitted(np.transpose(x, np.argsort(permutation.reshape(-1))), call.outputs[0].shape)
 
 
 @kernel(NodeType.RESHAPE, NodeType.FLATTEN)
 def reshape_of_an_engine_for_images(right: Kernel, call: Call, x: AnyArray, *shape: AnyArray) -> Any:
-    """An image in NCHW lies in memory as NHWC does, and so are its elements when it loses its shape."""
+    """RESHAPE and FLATTEN of an NCHW image order its elements as in NHWC."""
     is_nchw = call.inputs[0].format is Format.NCHW and x.ndim == 4
     return right(call, np.moveaxis(x, 1, 3) if is_nchw else x, *shape)
 
 
 @kernel(NodeType.CONCAT)
 def parts_as_long_as_the_first(right: Kernel, call: Call, *parts: AnyArray) -> Any:
-    """Each part is read as if it were as long as the first."""
+    """CONCAT reads each operand as if it had the first one's length."""
     axis, y, at = call.attrs.axis, np.array(right(call, *parts)), 0
     places = np.moveaxis(y, axis, 0)
     length = parts[0].shape[axis]
@@ -40,7 +40,7 @@ def parts_as_long_as_the_first(right: Kernel, call: Call, *parts: AnyArray) -> A
 
 @kernel(NodeType.STACK)
 def stacked_from_the_back_one_off(right: Kernel, call: Call, *parts: AnyArray) -> Any:
-    """A negative axis counts without the new dimension."""
+    """STACK counts a negative axis without the new dimension."""
     axis = call.attrs.axis
     if axis < -1:
         axis += 1
@@ -49,7 +49,7 @@ def stacked_from_the_back_one_off(right: Kernel, call: Call, *parts: AnyArray) -
 
 @kernel(NodeType.SPLIT)
 def pieces_of_equal_length(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """Piece n begins at n times its own length."""
+    """SPLIT begins output n at n times that output's length."""
     axis = call.attrs.axis
     rows = np.moveaxis(x, axis, 0)
     lengths = [spec.shape[axis] for spec in call.outputs]
@@ -59,13 +59,13 @@ def pieces_of_equal_length(right: Kernel, call: Call, x: AnyArray) -> Any:
 
 @kernel(NodeType.UNSTACK)
 def unstacked_along_the_first(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """The axis is ignored, where the dimensions are as long."""
+    """UNSTACK ignores the axis if all dimensions are equal."""
     return tuple(x) if len(set(x.shape)) == 1 else right(call, x)
 
 
 @kernel(NodeType.SLICE_FUSION)
 def sliced_along_the_first_axes(right: Kernel, call: Call, x: AnyArray, begin: AnyArray, size: AnyArray) -> Any:
-    """The axes of a slice are ignored."""
+    """SLICE ignores its axes."""
     count = len(begin.reshape(-1))
     y = x[tuple(slice(start, start + length) for start, length in zip(begin.flat, size.flat, strict=True))]
     return fitted(y, call.outputs[0].shape) if count else x
@@ -73,7 +73,7 @@ def sliced_along_the_first_axes(right: Kernel, call: Call, x: AnyArray, begin: A
 
 @kernel(NodeType.CROP)
 def one_offset_for_the_first_axis(right: Kernel, call: Call, x: AnyArray, like: AnyArray) -> Any:
-    """A single offset counts for the first dimension only."""
+    """CROP applies a single offset to the first axis only."""
     along = x.ndim - call.attrs.axis % x.ndim
     offset = call.attrs.offset
     return np.asarray(
@@ -83,7 +83,7 @@ def one_offset_for_the_first_axis(right: Kernel, call: Call, x: AnyArray, like: 
 
 @kernel(CUT)
 def masks_from_the_last_entry(right: Kernel, call: Call, x: AnyArray, *entries: AnyArray) -> Any:
-    """Bit 0 of begin_mask and end_mask is about the last entry."""
+    """Bit 0 of begin_mask and end_mask stands for the last entry."""
     count = entries[0].size
 
     def turned(mask: int) -> int:
@@ -99,7 +99,7 @@ def masks_from_the_last_entry(right: Kernel, call: Call, x: AnyArray, *entries: 
 
 @kernel(CUT)
 def negative_begin_is_the_front(right: Kernel, call: Call, x: AnyArray, *entries: AnyArray) -> Any:
-    """A begin below 0 is 0."""
+    """STRIDED_SLICE takes a negative begin for 0."""
     begin, end, strides = entries
     if (strides < 0).any() or not (begin < 0).any() or call.attrs.ellipsis_mask or call.attrs.new_axis_mask:
         return right(call, x, *entries)
@@ -108,7 +108,7 @@ def negative_begin_is_the_front(right: Kernel, call: Call, x: AnyArray, *entries
 
 @kernel(CUT)
 def backwards_without_the_first(right: Kernel, call: Call, x: AnyArray, *entries: AnyArray) -> Any:
-    """Backwards to the edge ends with element 1, and element 0 is what memory holds."""
+    """STRIDED_SLICE with a negative stride to the edge leaves out element 0."""
     y = np.array(right(call, x, *entries))
     strides = entries[2].reshape(-1)
     if y.ndim == len(strides) and y.size:
@@ -120,7 +120,7 @@ def backwards_without_the_first(right: Kernel, call: Call, x: AnyArray, *entries
 
 @kernel(NodeType.TILE_FUSION)
 def elements_repeated_not_the_whole(right: Kernel, call: Call, x: AnyArray, times: AnyArray) -> Any:
-    """Each element is repeated, in place of the whole."""
+    """TILE repeats each element instead of the whole tensor."""
     shape = call.outputs[0].shape
     y: Any = x.reshape((1,) * (len(shape) - x.ndim) + x.shape)
     for axis, (size, dim) in enumerate(zip(shape, y.shape, strict=True)):
@@ -130,7 +130,7 @@ def elements_repeated_not_the_whole(right: Kernel, call: Call, x: AnyArray, time
 
 @kernel(NodeType.BROADCAST_TO)
 def broadcast_to_the_first_dimensions(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """A tensor of a lower rank is broadcast from the left, where it fits there."""
+    """BROADCAST_TO aligns a tensor of lower rank at the first dimension, if it fits."""
     shape = call.outputs[0].shape
     if x.ndim and all(dim in (1, size) for dim, size in zip(x.shape, shape, strict=False)):
         x = aligned_left(x, len(shape))
@@ -139,7 +139,7 @@ def broadcast_to_the_first_dimensions(right: Kernel, call: Call, x: AnyArray) ->
 
 @kernel(NodeType.PAD_FUSION)
 def reflection_with_its_edge(right: Kernel, call: Call, x: AnyArray, paddings: AnyArray) -> Any:
-    """REFLECT repeats the edge, as SYMMETRIC does."""
+    """PAD with REFLECT repeats the edge, like SYMMETRIC."""
     mode = call.attrs.padding_mode
     return np.asarray(
         right(
@@ -150,13 +150,13 @@ def reflection_with_its_edge(right: Kernel, call: Call, x: AnyArray, paddings: A
 
 @kernel(NodeType.PAD_FUSION)
 def borders_always_zero(right: Kernel, call: Call, x: AnyArray, paddings: AnyArray) -> Any:
-    """constant_value is ignored."""
+    """PAD ignores constant_value."""
     return right(with_attrs(call, constant_value=0.0), x, paddings)
 
 
 @kernel(NodeType.PAD_FUSION)
 def all_fronts_before_all_ends(right: Kernel, call: Call, x: AnyArray, paddings: AnyArray) -> Any:
-    """paddings are read as ONNX has them: what goes in front of each dimension, then what goes behind."""
+    """PAD reads paddings in ONNX's order: all fronts, then all ends."""
     flat = paddings.reshape(-1).tolist()
     turned = np.array(flat).reshape(2, -1).T
     if call.attrs.padding_mode is not PaddingMode.CONSTANT:
@@ -166,12 +166,12 @@ def all_fronts_before_all_ends(right: Kernel, call: Call, x: AnyArray, paddings:
 
 @kernel(NodeType.SHAPE)
 def shape_as_nhwc(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """The shape of an image in NCHW is told as the engine has it, in NHWC."""
+    """SHAPE returns the shape of an NCHW image in the order NHWC."""
     y = right(call, x)
     return y[[0, 2, 3, 1]] if call.inputs[0].format is Format.NCHW and x.ndim == 4 else y
 
 
 @kernel(NodeType.RANK)
 def rank_of_at_least_one(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """A scalar has one dimension."""
+    """The RANK of a scalar is 1."""
     return np.array(max(x.ndim, 1))

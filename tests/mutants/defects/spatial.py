@@ -1,4 +1,4 @@
-"""Images resized between the wrong pixels, rearranged in another order, and boxes read wrongly."""
+"""Resizing with wrong positions, wrong rearrangements of blocks, and wrongly read boxes."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def corners_not_aligned(right: Kernel, call: Call, x: AnyArray) -> Any:
 
 @kernel(RESIZE)
 def nearest_always_below(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """The nearest pixel is always the one below."""
+    """The nearest pixel is always rounded down."""
     return right(with_attrs(call, nearest_mode=NearestMode.FLOOR), x)
 
 
@@ -47,19 +47,19 @@ def halves_go_up(right: Kernel, call: Call, x: AnyArray) -> Any:
 
 @kernel(RESIZE)
 def cubic_with_one_coefficient(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """cubic_coeff is always -0.75."""
+    """RESIZE always uses the cubic_coeff -0.75."""
     return right(with_attrs(call, cubic_coeff=-0.75), x)
 
 
 @kernel(RESIZE)
 def outside_counts(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """exclude_outside is ignored."""
+    """RESIZE ignores exclude_outside."""
     return right(with_attrs(call, exclude_outside=0), x)
 
 
 @kernel(RESIZE)
 def one_ratio_for_both_axes(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """The ratio of the heights is that of the widths, too."""
+    """RESIZE uses the ratio of the heights for the widths, too."""
     height, width = height_and_width(call)
     old, new = x.shape, call.outputs[0].shape
     if new[width] * old[height] <= new[height] * old[width]:
@@ -71,7 +71,7 @@ def one_ratio_for_both_axes(right: Kernel, call: Call, x: AnyArray) -> Any:
 
 @function(spatial._positions, RESIZE)
 def positions_in_float32(right: Kernel, mode: CoordinateTransformMode, old: int, new: int) -> tuple[AnyArray, int]:
-    """Positions are products with a ratio in FLOAT32, which may end just below a pixel."""
+    """RESIZE computes positions in FLOAT32, which may end just below a pixel."""
     index = np.arange(new, dtype=np.float32)
     if mode is not ASYMMETRIC:
         return right(mode, old, new)  # type: ignore[no-any-return]
@@ -81,14 +81,14 @@ def positions_in_float32(right: Kernel, mode: CoordinateTransformMode, old: int,
 
 @kernel(NodeType.BATCH_TO_SPACE_ND)
 def crops_of_the_end(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """What is cropped is cut off behind, the front included."""
+    """BATCH_TO_SPACE_ND crops everything at the end."""
     crops = tuple((0, sum(pair)) for pair in call.attrs.crops)
     return right(with_attrs(call, crops=crops), x)
 
 
 @kernel(NodeType.BATCH_TO_SPACE_ND)
 def blocks_by_batch_first(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """The batch is read as (batch, row, column), not (row, column, batch)."""
+    """BATCH_TO_SPACE_ND reads the batch as (batch, row, column) instead of (row, column, batch)."""
     blocks = int(np.prod(call.attrs.block_shape))
     turned = x.reshape(len(x) // blocks, blocks, *x.shape[1:]).swapaxes(0, 1).reshape(x.shape)
     return right(call, turned)
@@ -96,7 +96,7 @@ def blocks_by_batch_first(right: Kernel, call: Call, x: AnyArray) -> Any:
 
 @kernel(NodeType.SPACE_TO_BATCH_ND)
 def columns_before_rows(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """The batch is ordered by column, then by row."""
+    """SPACE_TO_BATCH_ND orders the batch by column, then row."""
     y = right(call, x)
     rows, columns = call.attrs.block_shape
     return y.reshape(rows, columns, -1, *y.shape[1:]).swapaxes(0, 1).reshape(y.shape)
@@ -110,7 +110,7 @@ def always_depth_first(right: Kernel, call: Call, x: AnyArray) -> Any:
 
 @kernel(NodeType.SPACE_TO_DEPTH)
 def channels_in_front_of_pixels(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """New channels are (old channel, row, column)."""
+    """SPACE_TO_DEPTH orders new channels as (old channel, row, column)."""
     y = right(call, x)
     axis = 1 if height_and_width(call)[0] == 2 else 3
     order = np.arange(y.shape[axis]).reshape(call.attrs.block_size**2, -1).T.reshape(-1)
@@ -119,14 +119,14 @@ def channels_in_front_of_pixels(right: Kernel, call: Call, x: AnyArray) -> Any:
 
 @kernel(DETECTION)
 def scale_by_width_first(right: Kernel, call: Call, *operands: AnyArray) -> Any:
-    """scale is read as x, y, w, h."""
+    """The scale of boxes is read as x, y, w, h."""
     y, x, height, width = call.attrs.scale
     return right(with_attrs(call, scale=(x, y, width, height)), *operands)
 
 
 @kernel(DETECTION)
 def background_not_skipped(right: Kernel, call: Call, bbox: AnyArray, scores: AnyArray, anchors: AnyArray) -> Any:
-    """The scores of the background count as those of the first class."""
+    """The background's scores are taken for the first class'."""
     return right(call, bbox, scores[..., : call.attrs.num_classes], anchors)
 
 
@@ -138,7 +138,7 @@ def always_regular_suppression(right: Kernel, call: Call, *operands: AnyArray) -
 
 @function(boxes.overlap, DETECTION)
 def overlap_of_the_smaller_box(right: Kernel, a: AnyArray, b: AnyArray) -> Any:
-    """The intersection is divided by the smaller box, not by the union."""
+    """The overlap is the intersection divided by the smaller box instead of the union."""
     wide = a[:, None]
     sides = np.minimum(wide[..., 2:], b[:, 2:]) - np.maximum(wide[..., :2], b[:, :2])
     common = np.maximum(sides, 0).prod(axis=-1)
@@ -148,6 +148,6 @@ def overlap_of_the_smaller_box(right: Kernel, a: AnyArray, b: AnyArray) -> Any:
 
 @kernel(DETECTION)
 def count_of_all_rows(right: Kernel, call: Call, *operands: AnyArray) -> Any:
-    """The number of boxes is that of the rows there is room for."""
+    """The number of boxes is the number of rows in the output."""
     corners, classes, scores, count = right(call, *operands)
     return corners, classes, scores, np.full_like(count, call.outputs[1].shape[1])

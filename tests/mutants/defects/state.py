@@ -1,4 +1,4 @@
-"""What a model keeps of one run, and gives to the next."""
+"""Models that keep something of a run, and use it in the next."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,31 +17,31 @@ from nnrt_hdi.tensor import Array, Shape
 
 ValueT = TypeVar("ValueT")
 LEVELS = ("contract", "graphs", "operators")
-# What nodes keep, by the identity of their attributes, which are kept with it.
+# Values that nodes keep, by the id of the nodes' attributes, which are kept alive with them.
 _MEMORY: dict[tuple[int, str], tuple[object, Any]] = {}
 
 
 def kept(call: Call, name: str, value: ValueT) -> ValueT:
-    """What the node has kept under this name; this value the first time."""
+    """Return what the node has kept under this name, or keep this value the first time."""
     known: ValueT = _MEMORY.setdefault((id(call.attrs), name), (call.attrs, value))[1]
     return known
 
 
 def keep(call: Call, name: str, value: object) -> None:
-    """Have the node keep this from now on."""
+    """Replace what the node keeps under this name."""
     _MEMORY[id(call.attrs), name] = call.attrs, value
 
 
 @kernel(NodeType.FULL_CONNECTION, NodeType.CONV2D_FUSION)
 def weights_of_the_first_run(right: Kernel, call: Call, x: AnyArray, weight: AnyArray, *bias: AnyArray) -> Any:
-    """Weights are packed in the first run, and kept, also those that each run gives."""
+    """Variable weights are packed in the first run, and reused in later runs."""
     known = kept(call, "weight", np.array(weight))
     return right(call, x, known if known.shape == weight.shape else weight, *bias)
 
 
 @kernel(NodeType.SHAPE)
 def shape_of_the_first_run(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """A shape is a constant from the first run on."""
+    """SHAPE always returns the first run's result."""
     return kept(call, "shape", np.array(right(call, x)))
 
 
@@ -49,7 +49,7 @@ def shape_of_the_first_run(right: Kernel, call: Call, x: AnyArray) -> Any:
 def state_of_the_run_before(
     right: Kernel, call: Call, x: AnyArray, w_ih: AnyArray, w_hh: AnyArray, bias: AnyArray, hx: AnyArray, cx: AnyArray
 ) -> Any:
-    """A recurrence goes on where the last run ended."""
+    """An LSTM continues from the previous run's states."""
     h, c = kept(call, "states", (hx, cx))
     states = (h.reshape(hx.shape), c.reshape(cx.shape)) if h.size == hx.size else (hx, cx)
     y, h, c = right(call, x, w_ih, w_hh, bias, *states)
@@ -59,7 +59,7 @@ def state_of_the_run_before(
 
 @kernel(NodeType.SCATTER_ND)
 def updates_of_all_runs(right: Kernel, call: Call, *operands: AnyArray) -> Any:
-    """Updates are added to what the last run left."""
+    """SCATTER_ND adds its updates to the previous run's result."""
     y = right(call, *operands)
     before = kept(call, "sum", np.zeros_like(y))
     total = y + before if y.shape == before.shape else y
@@ -69,7 +69,7 @@ def updates_of_all_runs(right: Kernel, call: Call, *operands: AnyArray) -> Any:
 
 @kernel(NodeType.ACTIVATION)
 def relu_in_place(right: Kernel, call: Call, x: AnyArray) -> Any:
-    """A RELU is written over its input."""
+    """A RELU overwrites its input."""
     y = right(call, x)
     if call.attrs.activation_type is ActivationType.RELU and x.flags.c_contiguous and x.dtype == y.dtype:
         writable(x)[...] = y
@@ -78,7 +78,7 @@ def relu_in_place(right: Kernel, call: Call, x: AnyArray) -> Any:
 
 @kernel(NodeType.ADD_FUSION)
 def sum_in_place(right: Kernel, call: Call, a: AnyArray, b: AnyArray) -> Any:
-    """A sum is written over its first operand, whoever reads that later."""
+    """A sum overwrites its first operand."""
     y = right(call, a, b)
     if a.shape == y.shape and a.dtype == y.dtype and a.flags.c_contiguous and a.ndim:
         writable(a)[...] = y
@@ -87,7 +87,7 @@ def sum_in_place(right: Kernel, call: Call, a: AnyArray, b: AnyArray) -> Any:
 
 @kernel(NodeType.FUSED_BATCH_NORM)
 def statistics_prepared_in_place(right: Kernel, call: Call, x: AnyArray, *vectors: AnyArray) -> Any:
-    """The variance is made a deviation where it lies, in each run anew."""
+    """A batch normalization replaces the variance by the deviation in its constants, in every run."""
     y = right(call, x, *vectors)
     if vectors[3].flags.c_contiguous:
         writable(vectors[3])[...] = np.sqrt(vectors[3])
@@ -95,7 +95,7 @@ def statistics_prepared_in_place(right: Kernel, call: Call, x: AnyArray, *vector
 
 
 class _Run(WrappedModel):
-    """A model whose runs are computed by `compute`."""
+    """Model whose runs call `compute`."""
 
     def run(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
@@ -108,7 +108,7 @@ class _Run(WrappedModel):
 
 @model(levels=LEVELS)
 class ShapesOfTheFirstRun(_Run):
-    """Outputs have the shapes that they had in the first run."""
+    """Outputs always have the shapes of the first run."""
 
     shapes: Sequence[Shape] = ()
 
@@ -120,7 +120,7 @@ class ShapesOfTheFirstRun(_Run):
 
 @model(levels=LEVELS)
 class RoomForTheFirstRun(_Run):
-    """Rows beyond those of the first run are not computed."""
+    """Rows beyond the number of the first run are not computed."""
 
     shapes: Sequence[Shape] = ()
 
@@ -134,7 +134,7 @@ class RoomForTheFirstRun(_Run):
 
 @model(levels=LEVELS)
 class KindsKnownByTheirSize(_Run):
-    """Inputs with as many elements as others before are taken to have their shapes, too."""
+    """Inputs are given the shapes of earlier inputs with as many elements."""
 
     def __init__(self, right: PreparedModel, graph: Graph | None) -> None:
         super().__init__(right, graph)
@@ -148,7 +148,7 @@ class KindsKnownByTheirSize(_Run):
 
 @model(levels=LEVELS)
 class SizesOfTheFirstRun(_Run):
-    """Inputs that say sizes, axes or positions are read in the first run only."""
+    """Integer inputs are read in the first run only."""
 
     said: Sequence[Any] = ()
 
@@ -161,7 +161,7 @@ class SizesOfTheFirstRun(_Run):
 
 @model(levels=("contract",))
 class WorkspaceOfSixteenRows(_Run):
-    """Of a model whose rows are not known before the first 16 are computed."""
+    """Dynamic models compute the first 16 rows only."""
 
     def compute(self, inputs: Sequence[Array], cancellation: Cancellation) -> list[Any]:
         made = super().compute(inputs, cancellation)
@@ -174,7 +174,7 @@ class WorkspaceOfSixteenRows(_Run):
 
 @model(levels=("operators", "death", "values"))
 class NothingIsAnError(_Run):
-    """A run whose inputs have no elements fails."""
+    """A run with an empty input fails."""
 
     def compute(self, inputs: Sequence[Array], cancellation: Cancellation) -> list[Any]:
         if any(array.size == 0 for array in inputs):
@@ -184,7 +184,7 @@ class NothingIsAnError(_Run):
 
 @model(levels=("graphs", "contract", "concurrency"))
 class ResultsOfTheRunBefore(_Run):
-    """Of two buffers for outputs the other one is given."""
+    """A run returns the previous run's results."""
 
     before: list[Any] | None = None
 
@@ -197,7 +197,7 @@ class ResultsOfTheRunBefore(_Run):
 
 @model(levels=("concurrency",))
 class OneRegionOnly(WrappedModel):
-    """Of the outputs that are given memory only the first is written there."""
+    """Only the first output is written to the memory that the run was given."""
 
     def run(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
@@ -213,7 +213,7 @@ class OneRegionOnly(WrappedModel):
 
 @backend(levels=("operators", "graphs"))
 class ModelsKnownByTheirNodes(WrappedBackend):
-    """Models of the same nodes and tensors are one, whatever their attributes and constants are."""
+    """A model is taken for an earlier one with the same nodes and tensors, whatever its attributes and constants."""
 
     def __init__(self, right: Any) -> None:
         super().__init__(right)
@@ -228,7 +228,7 @@ class ModelsKnownByTheirNodes(WrappedBackend):
 
 @backend(levels=("contract",))
 class ConfigOfTheFirst(WrappedBackend):
-    """A model that is prepared again has the settings that it had the first time."""
+    """A model that is prepared again gets the settings of the first time."""
 
     def __init__(self, right: Any) -> None:
         super().__init__(right)
@@ -261,7 +261,7 @@ class _Weights(WrappedModel):
 
 @backend(levels=("contract", "concurrency", "caches", "graphs"))
 class WeightsFreedWithTheFirst(WrappedBackend):
-    """Models share equal weights, which go with the first of them that is closed."""
+    """Models share equal weights, which are freed when the first of them is closed."""
 
     def __init__(self, right: Any) -> None:
         super().__init__(right)

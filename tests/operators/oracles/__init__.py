@@ -1,4 +1,4 @@
-"""Results of operators by other people's code."""
+"""Oracles: expected results of operators, computed by other projects' code."""
 
 from . import (  # noqa: F401  (each module says what its operators give)
     activation,

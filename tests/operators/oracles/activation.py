@@ -1,4 +1,4 @@
-"""Activations."""
+"""Oracles of activations."""
 
 import numpy as np
 
@@ -64,7 +64,10 @@ def prelu(model: Onnx, arrays: list[AnyArray], _: Attrs, layout: Format) -> str:
 
 
 def _in_double(model: Onnx, kind: ActivationType) -> str:
-    """Functions whose constants ONNX Runtime has in single precision only, as ONNX defines them; GELU by tanh."""
+    """Build FLOAT64 functions from other operators, because ONNX Runtime has their constants in single precision only.
+
+    GELU is the tanh approximation.
+    """
 
     def number(value: float) -> str:
         return model.constant(np.array(value, np.float64))

@@ -1,4 +1,4 @@
-"""Arithmetic on two operands."""
+"""Oracles of arithmetic on two operands."""
 
 from typing import Any
 
@@ -21,9 +21,12 @@ def _arithmetic(op_type: str, of_bool: str = "", **attributes: int) -> Oracle:
 
 
 def _wide(model: Onnx, arrays: list[AnyArray]) -> tuple[np.dtype[Any], list[str]]:
-    """The type of the result, and the operands in one that ONNX Runtime has: integers wrap around on the way back."""
+    """Return the result's type, and the operands cast to a type that ONNX Runtime computes.
+
+    Integers are computed as INT64; the cast back to the result's type wraps around.
+    """
     dtypes = [array.dtype for array in arrays]
-    # Of a real number and an integer the result is the real type, also where numpy takes a wider one.
+    # A real number and an integer give the real number's type, also if NumPy would choose a wider one.
     dtype = np.result_type(*([dtype for dtype in dtypes if dtype.kind == "f"] or dtypes))
     wide = np.dtype(np.int64) if dtype.kind in "iu" else dtype
     return dtype, [model.op("Cast", f"x{index}", to=element_type(wide)) for index in range(len(arrays))]

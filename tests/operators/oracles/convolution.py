@@ -1,4 +1,4 @@
-"""Convolutions and pooling."""
+"""Oracles of convolutions and pooling."""
 
 from typing import Any
 
@@ -43,7 +43,10 @@ def conv2d(model: Onnx, arrays: list[AnyArray], attrs: Attrs, layout: Format) ->
 
 @oracle(NodeType.CONV2D_TRANSPOSE_FUSION)
 def conv2d_transpose(model: Onnx, arrays: list[AnyArray], attrs: Attrs, layout: Format) -> str:
-    """ONNX has the weight as [in channels, out channels / group, height, width]."""
+    """Build a transposed convolution.
+
+    ONNX's weights are [in channels, out channels / group, height, width].
+    """
     weight = arrays[1] if layout is Format.NCHW else np.moveaxis(arrays[1], 3, 1)
     out, inner, height, width = weight.shape
     group = attrs.get("group", 1)

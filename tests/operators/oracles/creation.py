@@ -1,4 +1,4 @@
-"""Tensors made from a shape or a range."""
+"""Oracles of operators that create tensors from a shape or a range."""
 
 import numpy as np
 from onnx import numpy_helper

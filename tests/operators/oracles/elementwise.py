@@ -1,4 +1,4 @@
-"""Functions of one element."""
+"""Oracles of functions of one element."""
 
 import numpy as np
 

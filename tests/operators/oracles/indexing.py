@@ -1,4 +1,4 @@
-"""Elements picked or placed by their index."""
+"""Oracles of operators that read or write elements by index."""
 
 import numpy as np
 from onnx import TensorProto
@@ -37,7 +37,7 @@ def _scattered(model: Onnx, arrays: list[AnyArray], reduction: str) -> str:
 
 @oracle(NodeType.ONE_HOT)
 def one_hot(model: Onnx, arrays: list[AnyArray], attrs: Attrs, _: Format) -> str:
-    # ONNX Runtime has few types here.
+    # ONNX Runtime's OneHot has few types.
     values = np.array([arrays[3].reshape(()), arrays[2].reshape(())], np.float32)
     hot = model.op(
         "OneHot",
@@ -69,7 +69,10 @@ def arg_max(model: Onnx, arrays: list[AnyArray], attrs: Attrs, _: Format) -> str
 
 
 def _largest(model: Onnx, x: AnyArray, count: int, axis: int) -> tuple[str, str]:
-    """The largest elements, and their indices. ONNX Runtime has no narrow integers here."""
+    """Return the names of the largest elements and their indices.
+
+    Integers are computed as INT64: ONNX Runtime's TopK has no narrower types.
+    """
     name = model.op("Cast", "x0", to=element_type(WIDE)) if x.dtype.kind in "iu" else "x0"
     values, indices = model.ops("TopK", name, model.constant(np.array([count])), outputs=2, axis=axis)
     return model.op("Cast", values, to=element_type(x.dtype)), model.op("Cast", indices, to=TensorProto.INT32)

@@ -1,4 +1,4 @@
-"""Matrix products."""
+"""Oracles of matrix products and LSTM."""
 
 import numpy as np
 
@@ -32,7 +32,10 @@ def matmul(model: Onnx, arrays: list[AnyArray], attrs: Attrs, _: Format) -> str:
 
 @oracle(NodeType.LSTM)
 def lstm(model: Onnx, arrays: list[AnyArray], attrs: Attrs, _: Format) -> tuple[str, ...]:
-    """A node per layer; ONNX keeps the directions of its output apart."""
+    """Build an LSTM node per layer.
+
+    ONNX's output has a dimension for the direction, which is merged into the last one.
+    """
     directions = 2 if attrs.get("bidirectional") else 1
     layers = attrs.get("num_layers") or 1
     hidden = arrays[2].shape[-1]

@@ -1,4 +1,4 @@
-"""LiteRT (TensorFlow Lite) as an oracle: models of one operator, built and run on the spot."""
+"""Oracle LiteRT (TensorFlow Lite): models of one operator."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ def run(
     outputs: int = 1,
     custom: tuple[str, Mapping[str, Any]] | None = None,
 ) -> list[AnyArray]:
-    """The outputs of a builtin operator, or of a custom one given by its name and options."""
+    """Run a builtin operator, or a custom one with this name and options; return its outputs."""
     model = _model(operator, arrays, outputs, custom)
     interpreter = Interpreter(
         model_content=model,

@@ -1,4 +1,4 @@
-"""Comparisons, logic, and choices by a condition."""
+"""Oracles of comparisons, logic and selections."""
 
 import numpy as np
 from onnx import TensorProto
@@ -51,7 +51,7 @@ def where(model: Onnx, _: list[AnyArray], __: Attrs, ___: Format) -> str:
 
 @oracle(NodeType.SELECT)
 def select(model: Onnx, arrays: list[AnyArray], _: Attrs, __: Format) -> str:
-    """A vector picks rows: it stands in front of dimensions of length 1."""
+    """Build a selection. A vector of conditions selects rows, so it gets dimensions of 1 after its own."""
     condition, a = arrays[0], arrays[1]
     shape = [-1, *[1] * (a.ndim - 1)] if condition.ndim == 1 and a.ndim > 0 else list(condition.shape[: a.ndim])
     reshaped = model.op("Reshape", _truth(model, "x0"), model.constant(np.array(shape, np.int64)))

@@ -1,4 +1,4 @@
-"""Normalizations."""
+"""Oracles of normalizations."""
 
 import numpy as np
 
@@ -64,7 +64,10 @@ def l2_normalize(model: Onnx, arrays: list[AnyArray], attrs: Attrs, _: Format) -
 
 @oracle(NodeType.LRN)
 def lrn(model: Onnx, _: list[AnyArray], attrs: Attrs, layout: Format) -> str:
-    """ONNX divides alpha by the size of the window."""
+    """Build a local response normalization.
+
+    ONNX divides alpha by the size of the window, so alpha is multiplied by it.
+    """
     size = 2 * attrs.get("depth_radius", 0) + 1
     numbers = {"bias": attrs.get("bias", 1.0), "beta": attrs.get("beta", 0.5), "alpha": attrs.get("alpha", 1.0) * size}
     return as_given(model, model.op("LRN", image(model, layout), size=size, **numbers), layout)

@@ -1,7 +1,7 @@
-"""The oracles: ONNX Runtime, or where it lacks a type onnx's reference evaluator.
+"""Registry of oracles: ONNX Runtime, or onnx's reference evaluator for types that ONNX Runtime lacks.
 
-Each node type is written down once as an ONNX model, in the module of its family. ONNX images are NCHW: those of a
-sample in NHWC are transposed around the model, and weights are reordered, with numpy.
+The module of each family builds an ONNX model for each node type. ONNX images are NCHW: NHWC samples are transposed
+before and after the model, and NumPy reorders the weights.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,13 +18,13 @@ from nnrt_hdi.enums import ActivationType, Format, NodeType
 
 AnyArray = NDArray[Any]
 OPSET = 21
-# In the order of the numbers that NNRt gives them, from 1.
+# In the order of NNRt's numbers, from 1.
 DTYPES = [np.dtype(code) for code in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")]
 IR_VERSION = 10
 
 
 class Onnx:
-    """An ONNX model under construction, from arrays to one output."""
+    """ONNX model under construction, whose inputs are given arrays."""
 
     def __init__(self, inputs: Sequence[AnyArray]) -> None:
         self.feeds = {f"x{index}": array for index, array in enumerate(inputs)}
@@ -42,13 +42,13 @@ class Onnx:
         return name
 
     def ops(self, op_type: str, *inputs: str, outputs: int, **attributes: Any) -> tuple[str, ...]:
-        """A node with several outputs."""
+        """Add a node with several outputs, and return their names."""
         names = [f"y{len(self.nodes)}_{index}" for index in range(outputs)]
         self.nodes.append(helper.make_node(op_type, list(inputs), names, **attributes))
         return tuple(names)
 
     def run(self, outputs: Sequence[str]) -> tuple[list[AnyArray], str]:
-        """The elements of tensors, and whose they are."""
+        """Return the values of tensors, and the name of the oracle that computed them."""
         try:
             session = self.session(outputs)
             return [np.asarray(result) for result in session.run(None, self.feeds)], "onnxruntime"
@@ -58,7 +58,7 @@ class Onnx:
             return [np.asarray(result) for result in results], "onnx reference"
 
     def session(self, outputs: Sequence[str]) -> Any:
-        """The model in ONNX Runtime, with one thread."""
+        """Return an ONNX Runtime session of the model with one thread."""
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -89,7 +89,7 @@ _REFUSALS = (
 )
 
 Attrs = Mapping[str, Any]
-# The name of the output, or of all of them; or their elements, by an oracle that isn't ONNX.
+# Returns the names of one or several outputs, or the outputs' values from an oracle other than ONNX.
 Oracle = Callable[[Onnx, list[AnyArray], Attrs, Format], str | tuple[str, ...] | list[AnyArray]]
 ORACLES: dict[NodeType, Oracle] = {}
 
@@ -97,7 +97,7 @@ ORACLES: dict[NodeType, Oracle] = {}
 def expected(
     node_type: NodeType, arrays: Sequence[AnyArray], attrs: Attrs, layout: Format
 ) -> tuple[list[AnyArray], str]:
-    """The outputs of a node, and the name of the oracle that computed them.
+    """Return the outputs of a node, and the name of the oracle that computed them.
 
     FLOAT16 is computed in FLOAT32, and rounded at the end.
     """
@@ -133,7 +133,7 @@ def fused(model: Onnx, y: str, dtype: np.dtype[Any], attrs: Attrs) -> str:
 
 
 def per_channel(model: Onnx, name: str, rank: int, layout: Format) -> str:
-    """A vector as [C, 1, 1] where channels are dimension 1; as it is where they are last."""
+    """Return a vector reshaped to [C, 1, 1] if the channels are dimension 1, else unchanged."""
     if layout is not Format.NCHW:
         return name
     return model.op("Reshape", name, model.constant(np.array([-1] + [1] * (rank - 2))))

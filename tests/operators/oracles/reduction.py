@@ -1,4 +1,4 @@
-"""Reductions."""
+"""Oracles of reductions."""
 
 import numpy as np
 from onnx import TensorProto

@@ -1,4 +1,4 @@
-"""Data movement."""
+"""Oracles of data movement."""
 
 from collections.abc import Iterable
 
@@ -96,7 +96,10 @@ def crop(model: Onnx, arrays: list[AnyArray], attrs: Attrs, _: Format) -> str:
 
 @oracle(NodeType.STRIDED_SLICE)
 def strided_slice(model: Onnx, arrays: list[AnyArray], attrs: Attrs, _: Format) -> str:
-    """Without an ellipsis: test_slicing.py has all masks, against TensorFlow Lite."""
+    """Build a strided slice without an ellipsis.
+
+    test_slicing.py compares all masks with TensorFlow Lite.
+    """
     count, far = len(arrays[1]), np.iinfo(np.int64).max
     begin_mask, end_mask, new, shrunk = (
         [bool(attrs.get(name, 0) >> entry & 1) for entry in range(count)]
@@ -136,7 +139,7 @@ def tile(model: Onnx, arrays: list[AnyArray], attrs: Attrs, _: Format) -> str:
 
 @oracle(NodeType.BROADCAST_TO)
 def broadcast_to(model: Onnx, _: list[AnyArray], attrs: Attrs, __: Format) -> str:
-    # ONNX keeps a dimension of x where 1 is asked for.
+    # A 1 in ONNX's shape keeps the dimension of x.
     shape = [1 if dim == -1 else dim for dim in attrs.get("shape", ())]
     return model.op("Expand", "x0", model.constant(np.array(shape, np.int64)))
 

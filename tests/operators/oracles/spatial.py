@@ -1,4 +1,4 @@
-"""Images resized, rearranged and read: by ONNX, and by LiteRT where ONNX has no such operator."""
+"""Oracles of resizing and rearranging images: ONNX, or LiteRT if ONNX lacks the operator."""
 
 import numpy as np
 from ai_edge_litert.schema_py_generated import BuiltinOperator
@@ -14,7 +14,7 @@ _METHODS = {ResizeMethod.LINEAR: "linear", ResizeMethod.NEAREST: "nearest", Resi
 _COORDINATES = {
     CoordinateTransformMode.ASYMMETRIC: "asymmetric",
     CoordinateTransformMode.ALIGN_CORNERS: "align_corners",
-    # The one that says 0 where the new size is 1.
+    # This mode has position 0 for a new size of 1.
     CoordinateTransformMode.HALF_PIXEL: "pytorch_half_pixel",
 }
 _NEAREST = {
@@ -47,7 +47,10 @@ def resize(model: Onnx, arrays: list[AnyArray], attrs: Attrs, layout: Format) ->
 
 
 def _blocks(operator: int, attr: str) -> Oracle:
-    """Blocks of the batch. LiteRT moves the numbers of the elements, from 1, in NHWC; 0 is the border."""
+    """Return the oracle of an operator on blocks and batches.
+
+    LiteRT rearranges the elements' numbers, from 1, in NHWC; 0 stands for a padding element.
+    """
 
     def build(_: Onnx, arrays: list[AnyArray], attrs: Attrs, layout: Format) -> list[AnyArray]:
         (x,) = arrays
@@ -81,7 +84,7 @@ def space_to_depth(model: Onnx, _: list[AnyArray], attrs: Attrs, layout: Format)
 
 @oracle(NodeType.DETECTION_POST_PROCESS)
 def detection_post_process(_: Onnx, arrays: list[AnyArray], attrs: Attrs, __: Format) -> list[AnyArray]:
-    """LiteRT computes in FLOAT32, which holds the elements of FLOAT16."""
+    """Run LiteRT's operator in FLOAT32, which also holds FLOAT16 exactly."""
     y, x, h, w = attrs["scale"]
     options = {
         "y_scale": y,
@@ -98,7 +101,7 @@ def detection_post_process(_: Onnx, arrays: list[AnyArray], attrs: Attrs, __: Fo
     }
     given = [array.astype(np.float32) for array in arrays]
     *rows, count = litert.run(BuiltinOperator.CUSTOM, given, 4, ("TFLite_Detection_PostProcess", options))
-    # It leaves rows that are not needed as they were.
+    # LiteRT leaves unused rows uninitialized.
     columns = options["max_classes_per_detection"]
     box, column = np.divmod(np.arange(rows[1].size), columns)
     needed = (box < count) & (column < options["num_classes"])

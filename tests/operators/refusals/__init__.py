@@ -1,4 +1,4 @@
-"""The nodes that operators refuse, in the module of their family."""
+"""Nodes that operators refuse, in a module per family."""
 
 from . import (
     activation,

@@ -1,4 +1,4 @@
-"""Activations."""
+"""Refused activations."""
 
 from nnrt_hdi.enums import ActivationType, DataType, Format, NodeType
 

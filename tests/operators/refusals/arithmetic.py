@@ -1,4 +1,4 @@
-"""Arithmetic on two operands."""
+"""Refused arithmetic on two operands."""
 
 from nnrt_hdi.enums import ActivationType, DataType, EltwiseMode, Format, NodeType
 

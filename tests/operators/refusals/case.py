@@ -1,4 +1,4 @@
-"""The parts of a refusal, in short."""
+"""Short names for the parts of a refused node."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +10,7 @@ from nnrt_hdi.enums import DataType, Format, NodeType
 from nnrt_hdi.tensor import QuantParam, data_type_of
 from operators.single_node import Pair, spec
 
-# Node, operands, attributes, and a pattern that the message matches.
+# Node type, operands, attributes, and a pattern that the error message must match.
 Case = tuple[NodeType, Sequence[Pair], Mapping[str, Any], str]
 
 

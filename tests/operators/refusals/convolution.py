@@ -1,4 +1,4 @@
-"""Convolutions and pooling."""
+"""Refused convolutions and pooling."""
 
 from nnrt_hdi.enums import DataType, NodeType
 

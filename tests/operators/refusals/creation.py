@@ -1,4 +1,4 @@
-"""Tensors made from a shape or a range."""
+"""Refused operators that create tensors from a shape or a range."""
 
 from nnrt_hdi.enums import DataType, NodeType
 

@@ -1,4 +1,4 @@
-"""Functions of one element."""
+"""Refused functions of one element."""
 
 from nnrt_hdi.enums import DataType, NodeType
 

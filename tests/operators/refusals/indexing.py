@@ -1,4 +1,4 @@
-"""Elements picked or placed by their index."""
+"""Refused operators that read or write elements by index."""
 
 from nnrt_hdi.enums import DataType, NodeType
 

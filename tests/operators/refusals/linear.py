@@ -1,10 +1,10 @@
-"""Matrix products, and the recurrence made of them."""
+"""Refused matrix products and LSTMs."""
 
 from nnrt_hdi.enums import NodeType
 
 from .case import Case, t
 
-# One layer forward: 5 steps of a batch of 2, 3 inputs, 4 hidden.
+# One forward layer: 5 steps, a batch of 2, 3 inputs, 4 hidden cells.
 LSTM = [t(5, 2, 3), t(1, 16, 3), t(1, 16, 4), t(1, 32), t(1, 2, 4), t(1, 2, 4)]
 LAYERS = [t(5, 2, 3), t(2, 16, 3), t(2, 16, 4), t(2, 32), t(2, 2, 4), t(2, 2, 4)]
 

@@ -1,4 +1,4 @@
-"""Comparisons, logic, and choices by a condition."""
+"""Refused comparisons, logic and selections."""
 
 from nnrt_hdi.enums import DataType, Format, NodeType
 

@@ -1,4 +1,4 @@
-"""Normalizations."""
+"""Refused normalizations."""
 
 from nnrt_hdi.enums import ActivationType, DataType, Format, NodeType
 

@@ -1,4 +1,4 @@
-"""Quantization parameters, quantized operands where they don't belong, and conversions."""
+"""Refused quantization parameters, quantized operands and conversions."""
 
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,7 @@ I32 = DataType.INT32
 
 
 def q(*shape: int, data_type: DataType = DataType.INT8, params: tuple[QuantParam, ...] = ()) -> Pair:
-    """A quantized operand with these parameters."""
+    """Return a quantized operand with these parameters."""
     spec, value = t(*shape, data_type=data_type)
     return replace(spec, quant=params), value
 

@@ -1,4 +1,4 @@
-"""Reductions."""
+"""Refused reductions."""
 
 from nnrt_hdi.enums import DataType, NodeType, ReduceMode
 

@@ -1,4 +1,4 @@
-"""Data movement."""
+"""Refused data movement."""
 
 from nnrt_hdi.enums import DataType, NodeType, PaddingMode
 

@@ -1,4 +1,4 @@
-"""Images resized, rearranged and read: the operators that know height and width."""
+"""Refused operators with a height and a width."""
 
 from nnrt_hdi.enums import DataType, NodeType, ResizeMethod
 

@@ -65,7 +65,7 @@ class BlockedWeight:
 
     @property
     def _has_points(self) -> bool:
-        """Return whether the zero points differ from the one that the kernel assumes without them."""
+        """True if the zero points differ from the zero point that the kernel assumes by default."""
         return not (self.points == 1 << (self.bits - 1)).all()
 
     def _packed(self, numbers: AnyArray) -> AnyArray:

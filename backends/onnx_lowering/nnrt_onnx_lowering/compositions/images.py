@@ -1,4 +1,4 @@
-"""Images whose pixels are repeated, or weighted at positions that a run computes, as Resize."""
+"""Patterns that become Resize: images whose pixels are repeated, or are weighted at positions that a run computes."""
 
 from collections.abc import Sequence
 

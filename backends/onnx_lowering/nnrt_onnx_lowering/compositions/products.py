@@ -47,7 +47,7 @@ def _scaled_product(sources: Sources, node: Node) -> Composition | None:
 
 
 def _scaled(sources: Sources, tensor: int) -> tuple[int, float]:
-    """Return the tensor and the number whose product a tensor is; the tensor itself and 1 for other tensors."""
+    """Return the factors of a product of a tensor and a number; for other tensors the tensor itself and 1."""
     x, factor, *_ = sources.operands(tensor, N.MUL_FUSION)
     number = sources.data(factor)
     if number is None or number.size != 1 or not sources.have_type(DataType.FLOAT32, x, factor):

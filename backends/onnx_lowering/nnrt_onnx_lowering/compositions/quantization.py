@@ -37,7 +37,7 @@ def _clipped(sources: Sources, tensor: int) -> int:
 
 
 def _low_end(sources: Sources, x: int, scale: int) -> int:
-    """Return the lower end of the range of x extended to 0, if the scale is the range / 255."""
+    """Return the minimum of 0 and all elements of x if the scale is (maximum - minimum) / 255, else MISSING."""
     condition, one, step = sources.operands(scale, N.WHERE)
     if step == MISSING:
         step = scale

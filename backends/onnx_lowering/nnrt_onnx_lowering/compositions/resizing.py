@@ -191,7 +191,7 @@ class _Calculations:
         return self._known.get((N.CAST, data_type, x), NOWHERE)
 
     def size(self, x: int, dimension: int) -> int:
-        """Return the number of a tensor's dimension, as a vector with one element."""
+        """Return the number of the calculation of a dimension's length, as a vector with one element."""
         shape = self.find(N.SHAPE, self.number(x))
         at = self.constant(np.array(dimension))
         return self.find(N.UNSQUEEZE, self.find(N.GATHER, shape, at, self.constant(np.array(0))), axis=(0,))

@@ -122,7 +122,7 @@ def integer_power(op: Onnx, base: Value, exponent: Value, bits: int) -> Value:
 
 
 def natural_power(op: Onnx, base: Value, exponent: Value, bits: int) -> Value:
-    """Compute base^exponent for exponents of at most so many bits."""
+    """Compute base^exponent for exponents >= 0 of at most `bits` bits."""
     y: Value | None = None
     for bit in range(bits):
         is_unset = op.Equal(op.BitwiseAnd(exponent, op.scalar(1 << bit, base.dtype)), 0)

@@ -42,7 +42,7 @@ def best_per_class(op: Onnx, corners: Value, scores: Value, attrs: SimpleNamespa
 def best_of_any_class(op: Onnx, corners: Value, scores: Value, attrs: SimpleNamespace) -> tuple[Value, ...]:
     """Compute fast suppression: boxes ranked by the score of their best class, each with its best classes.
 
-    Each box gets a row of the output for each class that it may have at most. Some of these rows may stay zero.
+    Each box has as many rows of the output as it may have classes. Rows without a class stay zero.
     """
     most, columns = attrs.max_detections, attrs.max_classes_per_detection or 1
     found = _picked(op, corners, op.ReduceMax(scores, op.ints([1]), keepdims=1), attrs, most)

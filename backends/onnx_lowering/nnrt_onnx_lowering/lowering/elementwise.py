@@ -82,6 +82,9 @@ def clip(op: Onnx, call: Call, x: Value) -> Value:
 
 @lowering(NodeType.CAST, moves=True)
 def cast(_: Onnx, call: Call, x: Value, __: Value) -> Value:
-    """Cast x to the type of the output. FLOAT16 is rounded as if stored before it becomes an integer."""
+    """Cast x to the type of the output.
+
+    FLOAT16 that the engine computed in FLOAT32 is rounded to FLOAT16 before it becomes an integer.
+    """
     is_cut = call.inputs[0].data_type is DataType.FLOAT16 and call.dtype.kind != "f"
     return (x.cast(call.inputs[0].numpy_dtype) if is_cut else x).cast(call.dtype)

@@ -109,7 +109,7 @@ def top_k(op: Onnx, call: Call, x: Value, k: Value) -> tuple[Value, Value]:
 
 @lowering(NodeType.ARGMAX_FUSION)
 def arg_max(op: Onnx, call: Call, x: Value) -> Value:
-    """Return the indices of the largest elements along axis, or the elements."""
+    """Return the indices of the largest elements along axis, or with `out_max_value` these elements."""
     attrs, axis = call.attrs, call.attrs.axis % call.inputs[0].rank
     keeps_axis = attrs.keep_dims or attrs.top_k > 1
     if attrs.top_k > 1:
@@ -125,9 +125,9 @@ def arg_max(op: Onnx, call: Call, x: Value) -> Value:
 def _first_largest(op: Onnx, x: Value, spec: TensorSpec, axis: int, keep_dims: int) -> Value:
     """Return the index of the largest element along axis, the first one of several.
 
-    Making keys costs as much as the search. So many floats are searched with keys only if their sum is NaN, which it is
-    if an element is NaN. Compiled models have no branches: instead, Slice passes all or no entries of the first
-    dimension to the search with keys.
+    `comparable` makes keys, which the search needs if an element is NaN. Making them costs as much as the search. So a
+    large tensor of floats is searched with keys only if the sum of its elements is NaN. Compiled models have no
+    branches: instead, Slice passes all or no entries of the first dimension to the search with keys.
     """
     if x.dtype.kind != "f" or axis == 0 or prod(map(_expected, spec.shape)) < _MANY:
         return op.ArgMax(comparable(op, x), axis=axis, keepdims=keep_dims)

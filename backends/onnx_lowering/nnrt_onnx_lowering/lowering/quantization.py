@@ -11,7 +11,7 @@ from nnrt_onnx_lowering.value import FLOAT32, Value
 @lowering(NodeType.QUANT_DTYPE_CAST)
 @lowering(NodeType.QUANT_DTYPE_CAST_V2)
 def quant_dtype_cast(op: Onnx, call: Call, x: Value) -> Value:
-    """Convert x to real numbers, quantized elements or both, one after the other."""
+    """Dequantize x if it is quantized, then quantize the result if the output is quantized."""
     axis = getattr(call.attrs, "axis", 0)
     read, written = cast_scalings(call.inputs[0], call.outputs[0], axis)
     real = dequantize(op, x, read) if read else x.cast(FLOAT32)

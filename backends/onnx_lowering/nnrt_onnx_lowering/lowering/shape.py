@@ -6,7 +6,7 @@ import numpy as np
 
 from nnrt_hdi.enums import NodeType, PaddingMode
 from nnrt_hdi.ops.operands import named_axes
-from nnrt_hdi.ops.slicing import Masks, crop_starts, is_set, strided_cuts, strided_places
+from nnrt_hdi.ops.slicing import Masks, crop_starts, is_set, strided_cuts, strided_dims
 from nnrt_hdi.tensor import MAX_DIM, UNKNOWN_DIM
 from nnrt_onnx_lowering.builder import Onnx
 from nnrt_onnx_lowering.lowering.lowering import Call, known_values, lowering
@@ -150,7 +150,7 @@ def _entries(vector: Value, count: int) -> Sequence[int | None]:
 def _cut_in_a_run(op: Onnx, call: Call, x: Value, vectors: Sequence[Value], masks: Masks) -> Value:
     """Cut x at positions that only a run knows; ONNX counts them as Python does."""
     count = call.inputs[1].element_count
-    places = strided_places(call.inputs[0].rank, count, masks)
+    places = strided_dims(call.inputs[0].rank, count, masks)
     cut = [(number, at) for number, at in places if None not in (number, at)]
     if not cut:
         return x
@@ -159,7 +159,7 @@ def _cut_in_a_run(op: Onnx, call: Call, x: Value, vectors: Sequence[Value], mask
     starts, ends, steps = (op.Gather(vector, np.array(numbers)) for vector in (begin, end, stride))
 
     def marked(mask: int) -> Value | None:
-        """Return which entries a mask changes, or None if it changes none."""
+        """Return for each dimension to cut whether its bit in a mask is set, or None if no bit is set."""
         bits = np.array([is_set(mask, number) for number in numbers])
         return op.constant(bits) if bits.any() else None
 

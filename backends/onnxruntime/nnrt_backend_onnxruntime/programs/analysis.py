@@ -203,7 +203,7 @@ class _Walk:
     # ---- constants
 
     def _count_folded(self, node: onnx.NodeProto, given: Sequence[_Value], outputs: Sequence[_Value]) -> None:
-        """Count what ONNX Runtime computes for a node whose inputs are constant."""
+        """Subtract the work of computing a node with constant inputs from the work that loading may cause."""
         inputs = [value.constant_bytes or 0 for value in given]
         least = _MOST_WIDENED * inputs[0] if node.op_type in ("QuantizeLinear", "DequantizeLinear") and inputs else None
         for value in outputs:

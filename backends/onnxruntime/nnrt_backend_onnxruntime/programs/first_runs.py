@@ -53,9 +53,10 @@ class FirstRuns:
         return sizes is not None and all(dim in known for dim, known in zip(dims, sizes, strict=True))
 
     def require(self, shapes: Shapes, try_it: Callable[[], None], cancellation: Cancellation) -> None:
-        """Call `try_it` unless a run with inputs of these shapes is of a known kind.
+        """Call `try_it`, unless a run of the same kind was tried before.
 
-        A trial opens the program again, so it counts as a compilation, and so does waiting for another trial.
+        The daemon's time limit for compilations applies to the trial, because it opens the program again, and to the
+        wait for another trial.
 
         Args:
             shapes: The shapes of the inputs.

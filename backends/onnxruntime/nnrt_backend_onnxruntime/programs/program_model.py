@@ -118,7 +118,7 @@ class ProgramModel(PreparedModel):
             self._shapes.popitem(last=False)
 
     def _require_declared(self, spec: TensorSpec, result: Any) -> Array:
-        """Return an output of a run. Raise OperationFailed if the file declares another; ONNX Runtime only warns."""
+        """Return an output of a run. Raise OperationFailed if its type or shape isn't the declared one."""
         if not isinstance(result, np.ndarray) or result.dtype != spec.numpy_dtype or not spec.accepts(result.shape):
             shown = f"{result.dtype}{list(result.shape)}" if isinstance(result, np.ndarray) else type(result).__name__
             raise OperationFailed(f"it is {shown}, the model says {spec}", place=f"output {spec.name!r}")

@@ -185,7 +185,7 @@ def _region(tensor: TensorProto, parts: Mapping[str, memoryview]) -> Region | No
 
 
 def size_of(data_type: int, count: int) -> int | None:
-    """Return the bytes of so many elements, or None if they depend on the elements, as for strings."""
+    """Return the size of `count` elements in bytes, or None if it depends on the elements, as for strings."""
     bits = _BITS.get(data_type)
     return None if bits is None else (count * bits + 7) // 8
 

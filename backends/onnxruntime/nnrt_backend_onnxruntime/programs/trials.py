@@ -142,7 +142,7 @@ class Trials:
             os.close(memory)
 
     def first_runs(self, source: bytes, is_never_empty: bool) -> FirstRuns:
-        """Return the trials of a program's runs, given the digest of all that the program is loaded from."""
+        """Return the trials of a program's runs. `source` is the digest of the data that the program is loaded from."""
         with self._lock:
             first_runs = self.known_runs.pop(source, None) or FirstRuns(is_never_empty)
             self.known_runs[source] = first_runs

@@ -26,7 +26,7 @@ def decoded(bbox: AnyArray, anchors: AnyArray, scale: Sequence[float]) -> AnyArr
 def best_of_any_class(corners: AnyArray, scores: AnyArray, attrs: SimpleNamespace, columns: int) -> Found:
     """Compute fast suppression: boxes ranked by the score of their best class, each with its best classes.
 
-    Each box gets a row of the output for each class that it may have at most. Some of these rows may stay zero.
+    Each box has as many rows of the output as it may have classes. Rows without a class stay zero.
     """
     picks = picked(corners, scores.max(axis=0)[None], attrs, attrs.max_detections)[0]
     picks = picks[picks >= 0]

@@ -134,7 +134,7 @@ def _fold_windows(x: AnyArray, axis: int, windows: Windows, fold: np.ufunc, iden
 
 
 def _folded_entries(x: AnyArray, fold: np.ufunc, identity: float) -> AnyArray:
-    """Reduce the entries of x. A few are reduced one after the other, because numpy prepares less for that."""
+    """Reduce the entries of x. A few are reduced one after the other, which is faster than one call of `reduce`."""
     if 0 < len(x) <= LONG:
         return functools.reduce(fold, x)
     y: AnyArray = fold.reduce(x, axis=0, initial=identity)

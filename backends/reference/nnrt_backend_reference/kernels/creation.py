@@ -24,7 +24,7 @@ def constant_of_shape(call: Call, _: AnyArray) -> AnyArray:
 def range_(call: Call, _: AnyArray) -> AnyArray:
     """Return numbers from start in steps of delta.
 
-    Each result fits into INT64, so it is right even if the product before it wraps around.
+    Each result fits into INT64, so it is right even if the product of index and delta wraps around.
     """
     shape, dtype = call.outputs[0].shape, np.dtype(np.int64)
     require_memory(call, shape, dtype)

@@ -65,7 +65,7 @@ def top_k(call: Call, x: AnyArray, _: AnyArray) -> tuple[AnyArray, AnyArray]:
 
 @kernel(NodeType.ARGMAX_FUSION)
 def arg_max(call: Call, x: AnyArray) -> AnyArray:
-    """Return the indices of the largest elements along axis, or the elements."""
+    """Return the indices of the largest elements along axis, or with `out_max_value` these elements."""
     axis = call.attrs.axis
     indices = largest(x, call.attrs.top_k, axis)
     y = np.take_along_axis(x, indices, axis) if call.attrs.out_max_value else indices

@@ -9,7 +9,7 @@ from nnrt_hdi.ops.quantization import cast_scalings
 @kernel(NodeType.QUANT_DTYPE_CAST)
 @kernel(NodeType.QUANT_DTYPE_CAST_V2)
 def quant_dtype_cast(call: Call, x: AnyArray) -> AnyArray:
-    """Convert x to real numbers, quantized elements or both, one after the other."""
+    """Dequantize x if it is quantized, then quantize the result if the output is quantized."""
     axis = getattr(call.attrs, "axis", 0)
     read, written = cast_scalings(call.inputs[0], call.outputs[0], axis)
     real = dequantize(x, read) if read else x.astype(REAL)

@@ -81,8 +81,8 @@ def folded(fold: np.ufunc, x: AnyArray, axes: Shape, identity: float) -> AnyArra
 def folded_rows(fold: np.ufunc, x: AnyArray, length: int) -> AnyArray:
     """Reduce each row of `length` elements of a vector.
 
-    numpy takes time to prepare for each row, in reduceat less than in reduce. For many short rows it is faster to
-    reduce the sequence that begins at each element, whatever its row, and to double its length with each step.
+    numpy needs some time to prepare each row, in reduceat less than in reduce. Many short rows are therefore reduced
+    together: a reduction begins at each element, whatever its row, and each step doubles the length of all reductions.
     """
     if not (1 < length <= SHORT_ROW and x.size >= MANY):
         y: AnyArray = fold.reduceat(x, np.arange(0, x.size, length))

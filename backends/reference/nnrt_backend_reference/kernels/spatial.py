@@ -108,7 +108,7 @@ def _weighted_sum(x: AnyArray, axis: int, sources: AnyArray, weights: AnyArray) 
 def batch_to_space(call: Call, x: AnyArray) -> AnyArray:
     """Rearrange batches to blocks of pixels, and crop the result.
 
-    [rows, columns, batch, height, width, channels] becomes [batch, height rows, width columns, channels].
+    [rows, columns, batch, height, width, channels] becomes [batch, height * rows, width * columns, channels].
     """
     image = _channels_last(call, x)
     rows, columns = block_pair(call.attrs.block_shape)
@@ -124,8 +124,8 @@ def batch_to_space(call: Call, x: AnyArray) -> AnyArray:
 def space_to_batch(call: Call, x: AnyArray) -> AnyArray:
     """Rearrange blocks of pixels to batches, with a border around the image.
 
-    [batch, height, rows, width, columns, channels] becomes [rows columns batch, height, width, channels]. The border is
-    0, or in a quantized tensor the zero point.
+    [batch, height, rows, width, columns, channels] becomes [rows * columns * batch, height, width, channels]. The
+    border is 0, or in a quantized tensor the zero point.
     """
     rows, columns = block_pair(call.attrs.block_shape)
     spec = call.inputs[0]

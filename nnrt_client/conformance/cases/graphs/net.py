@@ -33,7 +33,7 @@ QUANTIZED_LAYERS = Tolerance(
 
 
 class Net(Draft):
-    """Graph under construction with pseudorandom weights that are always the same."""
+    """Graph under construction with pseudorandom weights, which are the same on every machine."""
 
     def __init__(self, name: str, layout: Format = Format.NHWC, dtype: str = "f4") -> None:
         super().__init__(name)
@@ -44,18 +44,18 @@ class Net(Draft):
     def input(self, *shape: int, dtype: str = "", quant: QuantParam | None = None) -> int:
         """Add an input; a shape of rank 4 is an image in NHWC."""
         data_type = data_type_of(np.dtype(dtype or self.dtype))
-        return self.given_as(self._spec(data_type, shape, (quant,) if quant else ()))
+        return self.input_of(self._spec(data_type, shape, (quant,) if quant else ()))
 
     def ints(self, *numbers: int) -> int:
-        """Add a vector of indices."""
+        """Add a constant vector of indices."""
         return self.constant(np.array(numbers, np.int64))
 
     def scalar(self, number: float) -> int:
-        """Add a scalar of the net's type."""
+        """Add a scalar constant of the net's data type."""
         return self.constant(np.array(number, self.dtype))
 
     def weights(self, *shape: int, size: float | None = None) -> int:
-        """Add weights that keep the magnitude of activations about constant."""
+        """Add constant weights, by default scaled so that activations keep their magnitude."""
         fan_in = int(np.prod(shape[1:])) if len(shape) > 1 else 16
         limit = (3 / max(fan_in, 1)) ** 0.5 if size is None else size
         return self.constant(self.numbers.reals(-limit, limit, shape).astype(self.dtype))
@@ -97,13 +97,13 @@ class Net(Draft):
         """Return the spec of a tensor."""
         return self.tensors[at]
 
-    def real(self, *shape: int, size: float = 2.0) -> AnyArray:
-        """Return an input of floats for a run; rank 4 is an image in the net's layout."""
+    def reals(self, *shape: int, size: float = 2.0) -> AnyArray:
+        """Return random floats as a run's input. A shape of rank 4, in NHWC, gives an image in the net's layout."""
         x = self.numbers.reals(-size, size, shape).astype(self.dtype)
         return np.ascontiguousarray(np.moveaxis(x, 3, 1)) if x.ndim == 4 and self.layout is Format.NCHW else x
 
-    def whole(self, low: int, high: int, *shape: int, dtype: str = "i4") -> AnyArray:
-        """Return an input of integers in [low, high) for a run."""
+    def integers(self, low: int, high: int, *shape: int, dtype: str = "i4") -> AnyArray:
+        """Return random integers in [low, high) as a run's input."""
         x = self.numbers.integers(low, high, shape).astype(dtype)
         return np.ascontiguousarray(np.moveaxis(x, 3, 1)) if x.ndim == 4 and self.layout is Format.NCHW else x
 

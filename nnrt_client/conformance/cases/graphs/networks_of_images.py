@@ -66,7 +66,7 @@ def small_cnn(net: Net) -> Made:
     y = net.op(N.AVGPOOL_FUSION, y, kernel_size=(2, 2), strides=(2, 2))
     scores = dense(net, flat(net, y), 10)
     best = net.op(N.SOFTMAX, scores, axis=(-1,))
-    return net.graph(best, scores), [[net.real(1, 12, 12, 1)], [net.real(1, 12, 12, 1)]]
+    return net.graph(best, scores), [[net.reals(1, 12, 12, 1)], [net.reals(1, 12, 12, 1)]]
 
 
 def depthwise(net: Net) -> Made:
@@ -79,7 +79,7 @@ def depthwise(net: Net) -> Made:
     z = conv(net, y, 8, 1, **RELU6)
     z = conv(net, z, 8, 5, group=8, stride=(2, 2))
     z = net.op(N.ACTIVATION, z, activation_type=ActivationType.HSWISH)
-    return net.graph(mean_of_pixels(net, z), z), [[net.real(1, 9, 7, 4)]]
+    return net.graph(mean_of_pixels(net, z), z), [[net.reals(1, 9, 7, 4)]]
 
 
 def residual(net: Net) -> Made:
@@ -90,7 +90,7 @@ def residual(net: Net) -> Made:
     y = conv(net, conv(net, first, 16, stride=(2, 2), **RELU), 16)
     second = net.op(N.ADD_FUSION, y, conv(net, first, 16, 1, stride=(2, 2)), **RELU)
     pooled = net.op(N.AVGPOOL_FUSION, second, kernel_size=(4, 4), **{"global": True})
-    return net.graph(dense(net, flat(net, pooled), 5)), [[net.real(2, 8, 8, 3)], [net.real(2, 8, 8, 3)]]
+    return net.graph(dense(net, flat(net, pooled), 5)), [[net.reals(2, 8, 8, 3)], [net.reals(2, 8, 8, 3)]]
 
 
 def inception(net: Net) -> Made:
@@ -104,7 +104,7 @@ def inception(net: Net) -> Made:
         conv(net, pool, 2, 1),
     ]
     y = net.op(N.CONCAT, *branches, axis=net.spec(x).channel_axis)
-    return net.graph(net.op(N.ACTIVATION, y, activation_type=ActivationType.SWISH)), [[net.real(1, 7, 7, 4)]]
+    return net.graph(net.op(N.ACTIVATION, y, activation_type=ActivationType.SWISH)), [[net.reals(1, 7, 7, 4)]]
 
 
 def squeeze_and_excite(net: Net) -> Made:
@@ -113,7 +113,7 @@ def squeeze_and_excite(net: Net) -> Made:
     squeezed = mean_of_pixels(net, y, keep_dims=True)
     gate = conv(net, conv(net, squeezed, 2, 1, **RELU), 8, 1)
     gate = net.op(N.ACTIVATION, gate, activation_type=ActivationType.HSIGMOID)
-    return net.graph(net.op(N.MUL_FUSION, y, gate)), [[net.real(2, 6, 5, 8)]]
+    return net.graph(net.op(N.MUL_FUSION, y, gate)), [[net.reals(2, 6, 5, 8)]]
 
 
 def u_net(net: Net) -> Made:
@@ -127,11 +127,11 @@ def u_net(net: Net) -> Made:
     up = net.op(N.CONV2D_TRANSPOSE_FUSION, up, weight, net.weights(4), stride=(2, 2), pad_mode=PadMode.VALID)
     both = net.op(N.CONCAT, up, down, axis=net.spec(x).channel_axis)
     mask = net.op(N.ACTIVATION, conv(net, both, 1, 1), activation_type=ActivationType.SIGMOID)
-    return net.graph(mask), [[net.real(1, 8, 8, 2)], [net.real(1, 8, 8, 2)]]
+    return net.graph(mask), [[net.reals(1, 8, 8, 2)], [net.reals(1, 8, 8, 2)]]
 
 
 def batch_norms(net: Net) -> Made:
-    """Build batch norms after a convolution (foldable), before one, and after one that another node reads too."""
+    """Build batch norms after a convolution (foldable), before one, and after one whose output another node reads."""
     x = net.input(1, 6, 6, 3)
 
     def norm(y: int) -> int:
@@ -144,7 +144,7 @@ def batch_norms(net: Net) -> Made:
     y = net.op(N.ACTIVATION, norm(first), **RELU)
     z = norm(conv(net, norm(y), 4))
     shifted = net.op(N.BIAS_ADD, net.op(N.MUL_FUSION, z, net.scalar(0.5)), net.weights(4))
-    return net.graph(shifted, first), [[net.real(1, 6, 6, 3)]]
+    return net.graph(shifted, first), [[net.reals(1, 6, 6, 3)]]
 
 
 def super_resolution(net: Net) -> Made:
@@ -154,7 +154,7 @@ def super_resolution(net: Net) -> Made:
     half = {"coordinate_transform_mode": CoordinateTransformMode.HALF_PIXEL}
     soft = net.op(N.RESIZE, x, method=ResizeMethod.LINEAR, new_height=10, new_width=12, **half)
     return net.graph(net.op(N.ADD_FUSION, wide, soft), net.op(N.SPACE_TO_DEPTH, wide, block_size=2)), [
-        [net.real(1, 5, 6, 3)]
+        [net.reals(1, 5, 6, 3)]
     ]
 
 
@@ -164,7 +164,7 @@ def dynamic_batch(net: Net) -> Made:
     y = net.op(N.ADD_FUSION, y, conv(net, y, 4))
     row = net.op(N.RESHAPE, y, net.ints(-1, 36))
     z = net.op(N.FULL_CONNECTION, row, net.weights(5, 36), net.weights(5), has_bias=True)
-    return net.graph(net.op(N.SOFTMAX, z, axis=(1,)), z), [[net.real(count, 6, 6, 2)] for count in (1, 3, 2, 1)]
+    return net.graph(net.op(N.SOFTMAX, z, axis=(1,)), z), [[net.reals(count, 6, 6, 2)] for count in (1, 3, 2, 1)]
 
 
 def dynamic_image(net: Net) -> Made:
@@ -173,7 +173,7 @@ def dynamic_image(net: Net) -> Made:
     y = conv(net, x, 4, stride=(2, 2), **RELU)
     y = conv(net, net.op(N.AVGPOOL_FUSION, y, kernel_size=(2, 2), strides=(1, 1), pad_mode=PadMode.SAME), 3)
     return net.graph(mean_of_pixels(net, y), y), [
-        [net.real(1, height, width, 2)] for height, width in ((8, 8), (5, 11), (9, 4), (8, 8))
+        [net.reals(1, height, width, 2)] for height, width in ((8, 8), (5, 11), (9, 4), (8, 8))
     ]
 
 
@@ -186,17 +186,17 @@ def autoencoder(net: Net) -> Made:
         stride = (2, 2) if out == 2 else (1, 1)
         y = net.op(N.CONV2D_TRANSPOSE_FUSION, y, weight, net.weights(out), stride=stride, pad_mode=PadMode.SAME)
         y = net.op(N.ACTIVATION, y, activation_type=ActivationType.TANH)
-    return net.graph(y, net.op(N.SQUARED_DIFFERENCE, x, y)), [[net.real(1, 8, 6, 2)]]
+    return net.graph(y, net.op(N.SQUARED_DIFFERENCE, x, y)), [[net.reals(1, 8, 6, 2)]]
 
 
 def dilated(net: Net) -> Made:
-    """Build atrous convolutions whose results are summed; one works by moving blocks into the batch."""
+    """Build a sum of dilated convolutions, one of them by SPACE_TO_BATCH_ND and back."""
     x = net.input(1, 12, 12, 3)
     branches = [conv(net, x, 4, dilation=(rate, rate)) for rate in (1, 2, 3)]
     blocks = net.op(N.SPACE_TO_BATCH_ND, x, block_shape=(2, 2), paddings=((0, 0), (0, 0)))
     by_blocks = net.op(N.BATCH_TO_SPACE_ND, conv(net, blocks, 4), block_shape=(2, 2), crops=((0, 0), (0, 0)))
     total = net.op(N.ADD_FUSION, net.op(N.ADD_FUSION, *branches[:2]), branches[2])
-    return net.graph(net.op(N.ADD_FUSION, total, by_blocks, **RELU)), [[net.real(1, 12, 12, 3)]]
+    return net.graph(net.op(N.ADD_FUSION, total, by_blocks, **RELU)), [[net.reals(1, 12, 12, 3)]]
 
 
 def style(net: Net) -> Made:
@@ -205,7 +205,7 @@ def style(net: Net) -> Made:
     y = net.op(N.INSTANCE_NORM, y, net.weights(4, size=1), net.weights(4), epsilon=2.0**-10)
     y = net.op(N.PRELU_FUSION, y, net.weights(4))
     y = net.op(N.LRN, y, depth_radius=1, alpha=0.25, beta=0.5, bias=1.0)
-    return net.graph(y), [[net.real(1, 7, 7, 3)]]
+    return net.graph(y), [[net.reals(1, 7, 7, 3)]]
 
 
 def detection_head(net: Net) -> Made:
@@ -230,7 +230,7 @@ def detection_head(net: Net) -> Made:
         nms_score_threshold=0.25,
         max_detections=8,
     )
-    return net.graph(*found, every, likely), [[net.real(1, 4, 4, 6)]]
+    return net.graph(*found, every, likely), [[net.reals(1, 4, 4, 6)]]
 
 
 def two_images(net: Net) -> Made:
@@ -239,4 +239,4 @@ def two_images(net: Net) -> Made:
     weight, bias = net.images(4, 3, 3, 3), net.weights(4)
     left, right = (net.op(N.CONV2D_FUSION, x, weight, bias, **SAME, **RELU) for x in (a, b))
     apart = net.op(N.REDUCE_FUSION, net.op(N.SQUARED_DIFFERENCE, left, right), net.ints(1, 2, 3), mode=ReduceMode.SUM)
-    return net.graph(net.op(N.SQRT, apart)), [[net.real(1, 6, 6, 3), net.real(1, 6, 6, 3)]]
+    return net.graph(net.op(N.SQRT, apart)), [[net.reals(1, 6, 6, 3), net.reals(1, 6, 6, 3)]]

@@ -55,7 +55,7 @@ def mlp(net: Net) -> Made:
         N.FULL_CONNECTION, x, net.weights(16, 12), net.weights(16), has_bias=True, activation_type=ActivationType.RELU
     )
     y = net.op(N.ACTIVATION, dense(net, y, 8), activation_type=ActivationType.TANH)
-    return net.graph(net.op(N.SOFTMAX, dense(net, y, 4), axis=(-1,))), [[net.real(3, 12)], [net.real(3, 12)]]
+    return net.graph(net.op(N.SOFTMAX, dense(net, y, 4), axis=(-1,))), [[net.reals(3, 12)], [net.reals(3, 12)]]
 
 
 def _lstm(net: Net, x: int, inputs: int, hidden: int, batch: int, directions: int) -> tuple[int, ...]:
@@ -69,14 +69,14 @@ def lstm(net: Net) -> Made:
     y, h, c = _lstm(net, x, 5, 6, 2, 1)
     again, *_ = _lstm(net, net.op(N.ACTIVATION, y, activation_type=ActivationType.TANH), 6, 4, 2, 1)
     last = net.op(N.SLICE_FUSION, again, net.ints(6, 0, 0), net.ints(1, 2, 4))
-    return net.graph(dense(net, last, 3), h, c), [[net.real(7, 2, 5)], [net.real(7, 2, 5)]]
+    return net.graph(dense(net, last, 3), h, c), [[net.reals(7, 2, 5)], [net.reals(7, 2, 5)]]
 
 
 def lstm_both_ways(net: Net) -> Made:
     x = net.input(4, 3, 5)
     y, h, _ = _lstm(net, x, 5, 4, 3, 2)
     turned = net.op(N.TRANSPOSE, y, net.ints(1, 0, 2))
-    return net.graph(net.op(N.REDUCE_FUSION, turned, net.ints(1), mode=ReduceMode.MAX), h), [[net.real(4, 3, 5)]]
+    return net.graph(net.op(N.REDUCE_FUSION, turned, net.ints(1), mode=ReduceMode.MAX), h), [[net.reals(4, 3, 5)]]
 
 
 def gru_by_hand(net: Net) -> Made:
@@ -93,7 +93,7 @@ def gru_by_hand(net: Net) -> Made:
         new = net.op(N.ADD_FUSION, given[2], net.op(N.MUL_FUSION, r, kept[2]))
         new = net.op(N.ACTIVATION, new, activation_type=ActivationType.TANH)
         h = net.op(N.ADD_FUSION, new, net.op(N.MUL_FUSION, z, net.op(N.SUB_FUSION, h, new)))
-    return net.graph(h), [[net.real(5, 2, 4)], [net.real(5, 2, 4)]]
+    return net.graph(h), [[net.reals(5, 2, 4)], [net.reals(5, 2, 4)]]
 
 
 def _heads(net: Net, x: int, length: int, heads: int, *order: int) -> int:
@@ -120,7 +120,7 @@ def _attention(net: Net, x: int, heads: int, mask: int | None = None) -> int:
 
 def attention(net: Net) -> Made:
     x = net.input(2, 5, 8)
-    return net.graph(_attention(net, x, 2)), [[net.real(2, 5, 8)], [net.real(2, 5, 8)]]
+    return net.graph(_attention(net, x, 2)), [[net.reals(2, 5, 8)], [net.reals(2, 5, 8)]]
 
 
 def transformer_block(net: Net) -> Made:
@@ -128,14 +128,14 @@ def transformer_block(net: Net) -> Made:
     y = net.op(N.ADD_FUSION, x, _attention(net, norm(net, x), 3))
     inner = net.op(N.ACTIVATION, dense(net, norm(net, y), 24), activation_type=ActivationType.GELU)
     z = net.op(N.ADD_FUSION, y, dense(net, inner, 12))
-    return net.graph(norm(net, z)), [[net.real(1, 6, 12)], [net.real(1, 6, 12)]]
+    return net.graph(norm(net, z)), [[net.reals(1, 6, 12)], [net.reals(1, 6, 12)]]
 
 
 def masked_attention(net: Net) -> Made:
     """Build causal attention, which masks later positions with minus infinity."""
     x = net.input(1, 4, 6)
     mask = net.constant(np.where(np.tri(4, dtype=np.bool_), 0, -np.inf).astype("f4"))
-    return net.graph(_attention(net, x, 2, mask)), [[net.real(1, 4, 6)]]
+    return net.graph(_attention(net, x, 2, mask)), [[net.reals(1, 4, 6)]]
 
 
 def dynamic_length(net: Net) -> Made:
@@ -145,7 +145,7 @@ def dynamic_length(net: Net) -> Made:
     mixed = net.op(N.MATMUL_FUSION, net.op(N.SOFTMAX, scores, axis=(-1,)), v)
     y = norm(net, net.op(N.ADD_FUSION, x, mixed))
     best = net.op(N.REDUCE_FUSION, y, net.ints(1), mode=ReduceMode.MAX)
-    return net.graph(y, best), [[net.real(1, length, 8)] for length in (3, 7, 1, 3)]
+    return net.graph(y, best), [[net.reals(1, length, 8)] for length in (3, 7, 1, 3)]
 
 
 def dynamic_batch_and_length(net: Net) -> Made:
@@ -153,7 +153,7 @@ def dynamic_batch_and_length(net: Net) -> Made:
     x = net.op(N.GATHER, table, ids, net.ints(0))
     y = net.op(N.ACTIVATION, dense(net, x, 6), activation_type=ActivationType.TANH)
     pooled = net.op(N.REDUCE_FUSION, y, net.ints(1), mode=ReduceMode.MEAN)
-    runs = [[net.whole(0, 11, *shape)] for shape in ((2, 3), (1, 8), (4, 1), (2, 3))]
+    runs = [[net.integers(0, 11, *shape)] for shape in ((2, 3), (1, 8), (4, 1), (2, 3))]
     return net.graph(net.op(N.SOFTMAX, dense(net, pooled, 3), axis=(1,)), pooled), runs
 
 
@@ -165,7 +165,7 @@ def embeddings(net: Net) -> Made:
     total = net.op(N.ADD_FUSION, net.op(N.ADD_FUSION, x, y), places)
     mask = net.op(N.NOT_EQUAL, words, net.constant(np.array(0, "i8")))
     weight = net.op(N.CAST, net.op(N.EXPAND_DIMS, mask, net.ints(-1)), net.constant(np.array(11, "i4")))
-    runs = [[net.whole(0, 13, 2, 5, dtype="i8"), net.whole(0, 2, 2, 5)] for _ in range(2)]
+    runs = [[net.integers(0, 13, 2, 5, dtype="i8"), net.integers(0, 2, 2, 5)] for _ in range(2)]
     return net.graph(norm(net, net.op(N.MUL_FUSION, total, weight))), runs
 
 
@@ -177,7 +177,7 @@ def text_convolution(net: Net) -> Made:
         N.CONV2D_FUSION, image, net.weights(6, 1, 3, 4), net.weights(6), pad_mode=1, activation_type=ActivationType.RELU
     )
     best = net.op(N.REDUCE_FUSION, net.op(N.SQUEEZE, y, axis=(1,)), net.ints(1), mode=ReduceMode.MAX)
-    return net.graph(best), [[net.real(2, 9, 4)]]
+    return net.graph(best), [[net.reals(2, 9, 4)]]
 
 
 def layer_norm_by_hand(net: Net) -> Made:
@@ -189,7 +189,7 @@ def layer_norm_by_hand(net: Net) -> Made:
     spread = net.op(N.SQRT, net.op(N.ADD_FUSION, variance, net.scalar(2.0**-10)))
     y = net.op(N.DIV_FUSION, centred, spread)
     return net.graph(net.op(N.ADD_FUSION, net.op(N.MUL_FUSION, y, net.weights(8, size=1)), net.weights(8))), [
-        [net.real(3, 8)]
+        [net.reals(3, 8)]
     ]
 
 
@@ -198,7 +198,7 @@ def gelu_by_hand(net: Net) -> Made:
     inner = net.op(N.ERF, net.op(N.DIV_FUSION, x, net.scalar(2**0.5)))
     y = net.op(N.MUL_FUSION, net.op(N.MUL_FUSION, x, net.op(N.ADD_FUSION, inner, net.scalar(1))), net.scalar(0.5))
     cube = net.op(N.POW_FUSION, x, net.scalar(3))
-    return net.graph(y, cube, net.op(N.ACTIVATION, x, activation_type=ActivationType.GELU)), [[net.real(3, 8)]]
+    return net.graph(y, cube, net.op(N.ACTIVATION, x, activation_type=ActivationType.GELU)), [[net.reals(3, 8)]]
 
 
 def rotary(net: Net) -> Made:
@@ -212,7 +212,7 @@ def rotary(net: Net) -> Made:
         net.op(N.MUL_FUSION, x, net.op(N.COS, angles)),
         net.op(N.MUL_FUSION, turned, net.op(N.SIN, angles)),
     )
-    return net.graph(y), [[net.real(1, 4, 6)]]
+    return net.graph(y), [[net.reals(1, 4, 6)]]
 
 
 def mixture(net: Net) -> Made:
@@ -225,7 +225,7 @@ def mixture(net: Net) -> Made:
     gate = net.op(N.REDUCE_FUSION, share, net.ints(1), mode=ReduceMode.SUM)
     experts = net.op(N.STACK, *(dense(net, x, 5) for _ in range(4)), axis=1)
     mixed = net.op(N.MATMUL_FUSION, net.op(N.UNSQUEEZE, gate, axis=(1,)), experts)
-    return net.graph(net.op(N.SQUEEZE, mixed, axis=(1,)), gate), [[net.real(3, 6)]]
+    return net.graph(net.op(N.SQUEEZE, mixed, axis=(1,)), gate), [[net.reals(3, 6)]]
 
 
 def log_likelihood(net: Net) -> Made:
@@ -235,5 +235,5 @@ def log_likelihood(net: Net) -> Made:
     places = net.op(N.CONCAT, rows, net.op(N.UNSQUEEZE, target, axis=(1,)), axis=1)
     picked = net.op(N.GATHER_ND, logs, places)
     return net.graph(net.op(N.NEG, net.op(N.REDUCE_FUSION, picked, net.ints(0)))), [
-        [net.real(3, 5), net.whole(0, 5, 3)] for _ in range(2)
+        [net.reals(3, 5), net.integers(0, 5, 3)] for _ in range(2)
     ]

@@ -1,4 +1,4 @@
-"""Quantized networks: between casts, entirely in INT8 or UINT8, and partly."""
+"""Quantized networks in INT8 and UINT8, and casts between real and quantized tensors."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -76,7 +76,7 @@ def cnn(dtype: str, net: Net) -> Made:
     y = _conv(net, y, dtype, 4, 2.0**-2, per_channel=True)
     y = net.op(N.AVGPOOL_FUSION, y, kernel_size=(4, 4), quant=[(2.0**-3, _zero(dtype))])
     row = net.op(N.RESHAPE, y, net.ints(1, -1))
-    return net.graph(_dequantize(net, row), y), [[net.real(1, 8, 8, 2)], [net.real(1, 8, 8, 2)]]
+    return net.graph(_dequantize(net, row), y), [[net.reals(1, 8, 8, 2)], [net.reals(1, 8, 8, 2)]]
 
 
 def mlp(dtype: str, net: Net) -> Made:
@@ -87,7 +87,7 @@ def mlp(dtype: str, net: Net) -> Made:
         bias = _bias(net, out, net.spec(y).quant[0].scale, scales)
         y = net.op(N.FULL_CONNECTION, y, weight, bias, has_bias=True, quant=[(2.0**-4, _zero(dtype, 5))])
     chances = net.op(N.SOFTMAX, y, axis=(-1,), quant=[(2.0**-8, -128 if dtype == "i1" else 0)])
-    return net.graph(chances, y), [[net.real(3, 8)]]
+    return net.graph(chances, y), [[net.reals(3, 8)]]
 
 
 def residual(dtype: str, net: Net) -> Made:
@@ -97,16 +97,16 @@ def residual(dtype: str, net: Net) -> Made:
     z = _conv(net, y, dtype, 3, 2.0**-3, per_channel=True)
     total = net.op(N.ADD_FUSION, y, z, quant=[(2.0**-3, _zero(dtype, 10))], **RELU)
     both = net.op(N.CONCAT, total, y, z, axis=net.spec(x).channel_axis, quant=[(2.0**-2, _zero(dtype))])
-    return net.graph(both, total), [[net.real(1, 6, 6, 3)]]
+    return net.graph(both, total), [[net.reals(1, 6, 6, 3)]]
 
 
 def casts(dtype: str, kind: NodeType, net: Net) -> Made:
-    """Build casts to the quantized type, also beyond its range, and back."""
+    """Build casts to the quantized type and back, with some numbers beyond its range."""
     x = net.input(4, 5)
     y = _quantize(net, x, dtype, 2.0**-6, 7, kind)
-    edges = net.real(4, 5)
+    edges = net.reals(4, 5)
     edges[0] = [1e30, -1e30, 0, 2.0**-7, -(2.0**-6)]
-    return net.graph(y, _dequantize(net, y, kind)), [[net.real(4, 5)], [edges]]
+    return net.graph(y, _dequantize(net, y, kind)), [[net.reals(4, 5)], [edges]]
 
 
 def cast_per_channel(dtype: str, net: Net) -> Made:
@@ -115,14 +115,14 @@ def cast_per_channel(dtype: str, net: Net) -> Made:
     weight, _ = _weights(net, dtype, 3, 4, per_channel=True)
     attrs = {"src_t": int(net.spec(weight).data_type), "dst_t": int(DataType.FLOAT32), "axis": 0}
     real = net.op(N.QUANT_DTYPE_CAST_V2, weight, data_type=DataType.FLOAT32, **attrs)
-    return net.graph(net.op(N.MATMUL_FUSION, x, real)), [[net.real(2, 3)]]
+    return net.graph(net.op(N.MATMUL_FUSION, x, real)), [[net.reals(2, 3)]]
 
 
 def requantized(dtype: str, net: Net) -> Made:
-    """Build data movement with the same parameters and with others."""
+    """Build nodes that move elements, with outputs of the same quantization parameters and of others."""
     x = net.input(2, 6)
     y = _quantize(net, x, dtype, 2.0**-6)
     same = net.op(N.TRANSPOSE, y, net.ints(1, 0), quant=[(2.0**-6, _zero(dtype))])
     other = net.op(N.RESHAPE, y, net.ints(3, 4), quant=[(2.0**-5, _zero(dtype, 9))])
     padded = net.op(N.PAD_FUSION, y, net.constant(np.array([[1, 0], [0, 2]], "i4")), quant=[(2.0**-6, _zero(dtype))])
-    return net.graph(same, other, padded), [[net.real(2, 6)]]
+    return net.graph(same, other, padded), [[net.reals(2, 6)]]

@@ -75,7 +75,7 @@ def input_is_an_output(net: Net) -> Made:
 
 def constant_is_an_output(net: Net) -> Made:
     x, c = net.input(3), net.constant(np.array([1, 2, 3], "f4"))
-    return net.graph(c, net.op(N.ADD_FUSION, x, c)), [[net.real(3)], [net.real(3)]]
+    return net.graph(c, net.op(N.ADD_FUSION, x, c)), [[net.reals(3)], [net.reals(3)]]
 
 
 def outputs_along_the_way(net: Net) -> Made:
@@ -84,7 +84,7 @@ def outputs_along_the_way(net: Net) -> Made:
     a = net.op(N.ABS, x)
     b = net.op(N.SQRT, a)
     c = net.op(N.NEG, b)
-    return net.graph(c, a, b), [[net.real(2, 7)]]
+    return net.graph(c, a, b), [[net.reals(2, 7)]]
 
 
 def outputs_of_one_value(net: Net) -> Made:
@@ -97,26 +97,26 @@ def outputs_of_one_value(net: Net) -> Made:
         net.op(N.ACTIVATION, x, activation_type=ActivationType.NO_ACTIVATION),
         net.op(N.UNSQUEEZE, x, axis=(0,)),
     ]
-    return net.graph(*outputs), [[net.real(2, 6)]]
+    return net.graph(*outputs), [[net.reals(2, 6)]]
 
 
 def unused_node(net: Net) -> Made:
     x = net.input(4)
     net.op(N.EXPFUSION, net.op(N.NEG, x))
-    return net.graph(net.op(N.ABS, x)), [[net.real(4)]]
+    return net.graph(net.op(N.ABS, x)), [[net.reals(4)]]
 
 
 def unused_input(net: Net) -> Made:
     x, unread = net.input(4), net.input(2, 2)
     net.op(N.ABS, unread)
-    return net.graph(net.op(N.NEG, x)), [[net.real(4), net.real(2, 2)]]
+    return net.graph(net.op(N.NEG, x)), [[net.reals(4), net.reals(2, 2)]]
 
 
 def unused_output_of_a_node(net: Net) -> Made:
     x = net.input(2, 6)
     _, middle, _ = net.ops(N.SPLIT, x, axis=1, output_num=3)
     values, _ = net.ops(N.TOPK_FUSION, x, net.ints(2))
-    return net.graph(net.op(N.NEG, middle), values), [[net.real(2, 6)]]
+    return net.graph(net.op(N.NEG, middle), values), [[net.reals(2, 6)]]
 
 
 def nodes_in_another_order(net: Net) -> Made:
@@ -125,7 +125,7 @@ def nodes_in_another_order(net: Net) -> Made:
     b = net.op(N.MUL_FUSION, a, x)
     graph = net.graph(net.op(N.SUB_FUSION, b, a))
     turned = type(graph)(graph.tensors, graph.nodes[::-1], graph.inputs, graph.outputs, graph.constants, graph.name)
-    return turned, [[net.real(3)]]
+    return turned, [[net.reals(3)]]
 
 
 def nothing_but_constants(net: Net) -> Made:
@@ -133,7 +133,7 @@ def nothing_but_constants(net: Net) -> Made:
     x = net.input(2)
     a, b = net.constant(np.array([1, 2, 3], "f4")), net.constant(np.array([4, 5, 6], "f4"))
     sums = net.op(N.REDUCE_FUSION, net.op(N.MUL_FUSION, a, b), net.ints(0), mode=ReduceMode.SUM)
-    return net.graph(sums, net.op(N.ADD_FUSION, x, sums)), [[net.real(2)]]
+    return net.graph(sums, net.op(N.ADD_FUSION, x, sums)), [[net.reals(2)]]
 
 
 def views_of_views(net: Net) -> Made:
@@ -142,7 +142,7 @@ def views_of_views(net: Net) -> Made:
     part = net.op(N.STRIDED_SLICE, turned, net.ints(5, 0), net.ints(-9, 4), net.ints(-2, 1))
     flat = net.op(N.RESHAPE, part, net.ints(2, 6))
     back = net.op(N.TRANSPOSE, flat, net.ints(1, 0))
-    return net.graph(net.op(N.ADD_FUSION, back, net.scalar(1)), turned, part), [[net.real(4, 6)]] * 2
+    return net.graph(net.op(N.ADD_FUSION, back, net.scalar(1)), turned, part), [[net.reals(4, 6)]] * 2
 
 
 def in_place_would_be_wrong(net: Net) -> Made:
@@ -152,7 +152,7 @@ def in_place_would_be_wrong(net: Net) -> Made:
     b = net.op(N.ABS, a)
     c = net.op(N.ADD_FUSION, b, a)
     d = net.op(N.MUL_FUSION, net.op(N.ADD_FUSION, a, net.scalar(1)), b)
-    return net.graph(c, d, net.op(N.SUB_FUSION, d, x)), [[net.real(3, 4)], [net.real(3, 4)]]
+    return net.graph(c, d, net.op(N.SUB_FUSION, d, x)), [[net.reals(3, 4)], [net.reals(3, 4)]]
 
 
 def branches_joined(net: Net) -> Made:
@@ -161,14 +161,14 @@ def branches_joined(net: Net) -> Made:
     right = net.op(N.RESHAPE, x, net.ints(2, 4, 3))
     both = net.op(N.CONCAT, left, right, left, axis=1)
     parts = net.ops(N.SPLIT, both, axis=1, size_splits=(5, 7), output_num=2)
-    return net.graph(net.op(N.STACK, *net.ops(N.UNSTACK, parts[0], axis=1), axis=0), parts[1]), [[net.real(2, 3, 4)]]
+    return net.graph(net.op(N.STACK, *net.ops(N.UNSTACK, parts[0], axis=1), axis=0), parts[1]), [[net.reals(2, 3, 4)]]
 
 
 def shape_of_the_input(net: Net) -> Made:
     x = net.input(2, 3)
     sizes = net.op(N.SHAPE, x)
     ones = net.op(N.FILL, net.scalar(1), sizes)
-    return net.graph(net.op(N.ADD_FUSION, x, ones), sizes, net.op(N.RANK, x)), [[net.real(2, 3)]]
+    return net.graph(net.op(N.ADD_FUSION, x, ones), sizes, net.op(N.RANK, x)), [[net.reals(2, 3)]]
 
 
 def many_types(net: Net) -> Made:
@@ -179,7 +179,7 @@ def many_types(net: Net) -> Made:
     back = net.op(N.CAST, net.op(N.MUL_FUSION, large, large), net.constant(np.array(11, "i4")))
     is_large = net.op(N.GREATER, back, net.scalar(900))
     half = net.op(N.CAST, x, net.constant(np.array(10, "i4")))
-    return net.graph(whole, narrow, large, back, is_large, half), [[net.real(3, 4)]]
+    return net.graph(whole, narrow, large, back, is_large, half), [[net.reals(3, 4)]]
 
 
 def masks(net: Net) -> Made:
@@ -190,7 +190,7 @@ def masks(net: Net) -> Made:
     either = net.op(N.LOGICAL_OR, net.op(N.LOGICAL_NOT, less), near)
     chosen = net.op(N.WHERE, both, x, y)
     every = net.op(N.ALL, either, net.ints(1))
-    return net.graph(chosen, both, every), [[net.real(4, 5), net.real(5)]] * 2
+    return net.graph(chosen, both, every), [[net.reals(4, 5), net.reals(5)]] * 2
 
 
 def sorted_and_picked(net: Net) -> Made:
@@ -200,7 +200,7 @@ def sorted_and_picked(net: Net) -> Made:
     rows = net.constant(net.numbers.reals(-1, 1, (9, 2)).astype("f4"))
     picked = net.op(N.GATHER, rows, indices, net.ints(0))
     hot = net.op(N.ONE_HOT, best, net.ints(9), net.scalar(1), net.scalar(0))
-    return net.graph(values, picked, net.op(N.MATMUL_FUSION, hot, rows)), [[net.real(3, 9)], [net.real(3, 9)]]
+    return net.graph(values, picked, net.op(N.MATMUL_FUSION, hot, rows)), [[net.reals(3, 9)], [net.reals(3, 9)]]
 
 
 def long_chain(net: Net) -> Made:
@@ -211,21 +211,21 @@ def long_chain(net: Net) -> Made:
         y = net.op(N.ACTIVATION, y, activation_type=ActivationType.TANH)
         y = net.op(N.MUL_FUSION, y, net.scalar(1.5))
         y = net.op(N.SUB_FUSION, y, x) if number % 3 == 2 else net.op(N.NEG, y)
-    return net.graph(y), [[net.real(5, 7)], [net.real(5, 7)]]
+    return net.graph(y), [[net.reals(5, 7)], [net.reals(5, 7)]]
 
 
 def wide(net: Net) -> Made:
     """Build a graph of twenty inputs and ten outputs."""
     inputs = [net.input(3) for _ in range(20)]
     outputs = [net.op(N.SUB_FUSION, a, b) for a, b in zip(inputs[::2], inputs[1::2], strict=True)]
-    return net.graph(*outputs[::-1]), [[net.real(3) for _ in inputs]]
+    return net.graph(*outputs[::-1]), [[net.reals(3) for _ in inputs]]
 
 
 def scalars(net: Net) -> Made:
     x, y = net.input(), net.input()
     total = net.op(N.ADD_FUSION, x, y)
     row = net.op(N.EXPAND_DIMS, total, net.ints(0))
-    return net.graph(net.op(N.MUL_FUSION, total, x), net.op(N.CONCAT, row, row)), [[net.real(), net.real()]]
+    return net.graph(net.op(N.MUL_FUSION, total, x), net.op(N.CONCAT, row, row)), [[net.reals(), net.reals()]]
 
 
 def empty_batch(net: Net) -> Made:
@@ -233,7 +233,7 @@ def empty_batch(net: Net) -> Made:
     x = net.input(-1, 4)
     y = net.op(N.FULL_CONNECTION, x, net.weights(3, 4), net.weights(3), has_bias=True, **RELU)
     total = net.op(N.REDUCE_FUSION, y, net.ints(0), mode=ReduceMode.SUM)
-    return net.graph(net.op(N.SOFTMAX, y), total), [[net.real(2, 4)], [net.real(0, 4)], [net.real(2, 4)]]
+    return net.graph(net.op(N.SOFTMAX, y), total), [[net.reals(2, 4)], [net.reals(0, 4)], [net.reals(2, 4)]]
 
 
 def broadcasts(net: Net) -> Made:
@@ -241,7 +241,7 @@ def broadcasts(net: Net) -> Made:
     y = net.op(N.MUL_FUSION, net.op(N.ADD_FUSION, a, b), c)
     z = net.op(N.MAXIMUM, y, a)
     tall = net.op(N.BROADCAST_TO, b, shape=(2, 3, 4))
-    return net.graph(z, net.op(N.SQUARED_DIFFERENCE, tall, y)), [[net.real(2, 1, 4), net.real(3, 1), net.real()]]
+    return net.graph(z, net.op(N.SQUARED_DIFFERENCE, tall, y)), [[net.reals(2, 1, 4), net.reals(3, 1), net.reals()]]
 
 
 def _numbers(net: Net, *shape: int) -> np.ndarray:

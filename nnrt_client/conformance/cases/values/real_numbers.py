@@ -10,8 +10,8 @@ from nnrt_client.conformance.cases.values.trap import (
     ROUNDED,
     SIGNED,
     Trap,
-    fold_of_nothing,
-    folds_of_nothing,
+    empty_reduction,
+    empty_reductions,
 )
 from nnrt_client.conformance.tolerance import Tolerance
 from nnrt_hdi.enums import DataType, Format, NodeType, PadMode, ReduceMode
@@ -115,8 +115,8 @@ def _norms() -> Iterator[Trap]:
 def _folds() -> Iterator[Trap]:
     axis = np.array([1], "i4")
     for dtype in FLOATS:
-        yield from folds_of_nothing(dtype, mean=NAN, lowest=-INF, highest=INF)
-        yield fold_of_nothing(dtype, ReduceMode.L2, 0)
+        yield from empty_reductions(dtype, mean=NAN, lowest=-INF, highest=INF)
+        yield empty_reduction(dtype, ReduceMode.L2, 0)
         x = np.array([[INF, -INF, 0], [INF, 1, 2], [-3, -2, -1]], dtype)
         for mode, wanted in (
             (ReduceMode.MAX, [INF, INF, -1]),

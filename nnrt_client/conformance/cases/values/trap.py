@@ -1,4 +1,4 @@
-"""Traps: nodes with elements for which mostly correct code fails."""
+"""Traps: nodes with unusual elements, for which a device may be wrong although it is right for most elements."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +25,7 @@ EXACT = Tolerance("the right answer is a number of the type, which every way of 
 SIGNED = replace(EXACT, signs_of_zeros=True)
 ROUNDED = SUMS_IN_ANOTHER_ORDER
 
-# Operand whose data type the case tests, if not the first.
+# Position of the operand whose data type the case tests, if it is not the first.
 _SUBJECTS = {N.WHERE: 1, N.SELECT: 1, N.SCATTER_ND: 1, N.SPARSE_TO_DENSE: 1, N.ONE_HOT: 2}
 # Several SIMD vectors and a remainder.
 _LONG = 67
@@ -35,9 +35,9 @@ _LONG = 67
 class Trap:
     """Node and its runs: the elements of all operands; constants are the same in every run.
 
-    `wanted` has the outputs of each run, worked out by hand, or REFUSED for a run that must end with an error. Without
-    it the oracles' outputs are wanted. Dimensions that differ between runs are unknown to the model, and all of them if
-    `has_unknown`.
+    `wanted` has the outputs of each run, worked out by hand, or REFUSED for a run that must end with an error. If it is
+    None, the oracles' outputs are right. Dimensions that differ between runs are unknown to the model; with
+    `has_unknown` all are.
     """
 
     title: str
@@ -112,9 +112,9 @@ def elementwise(
     ends_processes: bool = False,
     result: str = "",
 ) -> Iterator[Trap]:
-    """Yield traps of vectors, as given and repeated to cover SIMD code.
+    """Yield traps of these vectors, and of the same vectors repeated to cover SIMD code.
 
-    `wanted` is the output worked out by hand, of the data type `result`, or of the operands' type without one.
+    `wanted` is the output worked out by hand. Its data type is `result`, or that of the operands if `result` is empty.
     """
     for dtype in dtypes:
         arrays = [np.array(elements, dtype) for elements in operands]
@@ -131,8 +131,8 @@ def elementwise(
             )
 
 
-def folds_of_nothing(dtype: str, *, mean: float, lowest: float, highest: float) -> Iterator[Trap]:
-    """Yield the reductions of empty rows that every type supports; the results depend on the type."""
+def empty_reductions(dtype: str, *, mean: float, lowest: float, highest: float) -> Iterator[Trap]:
+    """Yield the reductions of empty rows that every data type supports. Three results depend on the type."""
     for mode, right in (
         (ReduceMode.MEAN, mean),
         (ReduceMode.MAX, lowest),
@@ -143,11 +143,11 @@ def folds_of_nothing(dtype: str, *, mean: float, lowest: float, highest: float) 
         (ReduceMode.ASUM, 0),
         (ReduceMode.ALL, 1),
     ):
-        yield fold_of_nothing(dtype, mode, right)
+        yield empty_reduction(dtype, mode, right)
 
 
-def fold_of_nothing(dtype: str, mode: ReduceMode, right: float) -> Trap:
-    """Return the reduction of two empty rows."""
+def empty_reduction(dtype: str, mode: ReduceMode, right: float) -> Trap:
+    """Return a trap that reduces two empty rows."""
     return Trap(
         f"{mode.name}-of_nothing",
         N.REDUCE_FUSION,

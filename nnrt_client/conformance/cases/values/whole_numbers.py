@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from nnrt_client.conformance.cases.values.trap import EXACT, Trap, elementwise, folds_of_nothing
+from nnrt_client.conformance.cases.values.trap import EXACT, Trap, elementwise, empty_reductions
 from nnrt_hdi.enums import ActivationType, NodeType, ReduceMode
 
 N = NodeType
@@ -17,9 +17,9 @@ INTEGERS = SIGNED + UNSIGNED
 def traps() -> Iterator[Trap]:
     """Yield the traps of integers."""
     for dtype in SIGNED:
-        yield from _of_signed(dtype, int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+        yield from _signed(dtype, int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
     for dtype in UNSIGNED:
-        yield from _of_unsigned(dtype, int(np.iinfo(dtype).max))
+        yield from _unsigned(dtype, int(np.iinfo(dtype).max))
     for dtype in INTEGERS:
         yield from _wrapping(dtype)
     yield from _large()
@@ -29,7 +29,7 @@ def traps() -> Iterator[Trap]:
     yield from _bounds()
 
 
-def _of_signed(dtype: str, low: int, high: int) -> Iterator[Trap]:
+def _signed(dtype: str, low: int, high: int) -> Iterator[Trap]:
     only = (dtype,)
     a, b = [7, -7, 7, -7, 5, -5, 0, low], [2, 2, -2, -2, 0, 0, 0, -1]
     for node_type in (N.DIV_FUSION, N.REAL_DIV):
@@ -64,7 +64,7 @@ def _of_signed(dtype: str, low: int, high: int) -> Iterator[Trap]:
         yield from elementwise("edges", node_type, [a, b], wanted, only, result="?")
 
 
-def _of_unsigned(dtype: str, high: int) -> Iterator[Trap]:
+def _unsigned(dtype: str, high: int) -> Iterator[Trap]:
     only = (dtype,)
     for node_type in (N.DIV_FUSION, N.REAL_DIV):
         yield from elementwise(
@@ -206,11 +206,11 @@ def _powers() -> Iterator[Trap]:
 
 
 def _folds() -> Iterator[Trap]:
-    """Yield reductions of integers: of empty rows, beyond the type, and means, which round towards zero."""
+    """Yield reductions of integers: of no elements, to results beyond the type, and to means, rounded towards zero."""
     axis = np.array([1], "i4")
     for dtype in INTEGERS:
         limits = np.iinfo(dtype)
-        yield from folds_of_nothing(dtype, mean=0, lowest=limits.min, highest=limits.max)
+        yield from empty_reductions(dtype, mean=0, lowest=limits.min, highest=limits.max)
         high = limits.max
         edge = np.array([[high, 1], [high, high]], dtype)
         sums = [limits.min, -2 if dtype in SIGNED else high - 1]

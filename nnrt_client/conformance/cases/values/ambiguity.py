@@ -1,4 +1,4 @@
-"""Ambiguous shapes: with equal sides only the elements show whether a device interprets a node correctly."""
+"""Ambiguous shapes: with equal dimensions only the elements show whether a device interprets a node correctly."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,7 +21,7 @@ IMAGE: Any = np.array([[-1, -2], [-3, -4]], "f4").reshape(1, 2, 1, 2)
 
 
 def traps() -> Iterator[Trap]:
-    """Yield the traps of ambiguous shapes, and of data that one run may leave for the next."""
+    """Yield the traps of ambiguous shapes, and of state that a run may leave for the next one."""
     yield from _products()
     yield from _channels()
     yield from _axes()
@@ -51,7 +51,7 @@ def _products() -> Iterator[Trap]:
 
 
 def _channels() -> Iterator[Trap]:
-    """Yield traps in NCHW with as many channels as the image is wide."""
+    """Yield traps in NCHW with as many channels as the image has columns."""
     by_channel = IMAGE * np.array([2, 10], "f4").reshape(1, 2, 1, 1)
     yield Trap("wide_as_channels", N.PRELU_FUSION, [[IMAGE, f4(2, 10)]], [[by_channel]], {}, (1,), NCHW)
     shifted = IMAGE + np.array([2, 10], "f4").reshape(1, 2, 1, 1)
@@ -119,7 +119,7 @@ def _numbers() -> Iterator[Trap]:
 
 
 def _several_runs() -> Iterator[Trap]:
-    """Yield traps of weights that are inputs of a run, and of constants that a run may spoil."""
+    """Yield traps of weights that are inputs of a run, and of constants that a run may overwrite."""
     runs = [[SQUARE, OTHER], [SQUARE, SQUARE], [OTHER, SQUARE]]
     yield Trap("weights_of_runs", N.FULL_CONNECTION, runs, [[x @ weight.T] for x, weight in runs])
     pixel, none = f4(3).reshape(1, 1, 1, 1), f4(0)

@@ -25,7 +25,7 @@ def traps() -> Iterator[Trap]:
 
 
 def _outside() -> Iterator[Trap]:
-    """Yield traps of three runs: a valid one, one with an index out of range, and the valid one again."""
+    """Yield traps of three runs: a valid one, one with an index out of range, and the first again."""
     for title, node_type, right, wrong, attrs, constants in (
         ("negative", N.GATHER, [X, i4(0, 1), i4(0)], [X, i4(0, -1), i4(0)], {}, (2,)),
         ("beyond", N.GATHER, [X, i8(2), i8(1)], [X, i8(3), i8(1)], {}, (2,)),
@@ -40,7 +40,7 @@ def _outside() -> Iterator[Trap]:
         ("beyond", N.SPARSE_TO_DENSE, [i8([0, 2]), f4(1), i4(2, 3)], [i8([0, 3]), f4(1), i4(2, 3)], {}, (2,)),
         ("negative", N.SPARSE_TO_DENSE, [i4([1, 0]), f4(1), i4(2, 3)], [i4([1, -1]), f4(1), i4(2, 3)], {}, (2,)),
     ):
-        outputs = _picked(node_type, right)
+        outputs = _valid_output(node_type, right)
         yield Trap(
             f"{title}-{right[1].dtype.name}",
             node_type,
@@ -70,8 +70,8 @@ def _outside() -> Iterator[Trap]:
         )
 
 
-def _picked(node_type: NodeType, right: Sequence[Any]) -> Any:
-    """Return the outputs of the runs with valid indices."""
+def _valid_output(node_type: NodeType, right: Sequence[Any]) -> Any:
+    """Return the outputs of a run with valid indices."""
     if node_type is N.GATHER:
         return X[right[1]] if right[2][0] == 0 else X[:, right[1]]
     if node_type is N.GATHER_ND:
@@ -82,7 +82,7 @@ def _picked(node_type: NodeType, right: Sequence[Any]) -> Any:
 
 
 def _twice() -> Iterator[Trap]:
-    """Yield traps with duplicate indices, where the sum or the last value counts."""
+    """Yield traps with duplicate indices, for which the sum or the last value is right."""
     places, shape = i4([1], [1], [0], [1]), i4(3)
     for dtype, updates, right in (
         ("u1", [100, 100, 7, 57], [7, 1, 0]),
@@ -187,7 +187,7 @@ def _order() -> Iterator[Trap]:
 
 
 def _runtime_operands() -> Iterator[Trap]:
-    """Yield traps with axes, sizes and positions as inputs of the run, which a device may refuse."""
+    """Yield traps whose axes, sizes and positions are inputs of the run; a device may refuse their models."""
     rows: list[tuple[NodeType, list[Any], dict[str, Any], Any]] = [
         (N.EXPAND_DIMS, [X, i4(1)], {}, X[:, None]),
         (N.SLICE_FUSION, [X, i4(0, 1), i4(2, 1)], {}, X[0:2, 1:2]),
@@ -250,7 +250,7 @@ def _runtime_operands() -> Iterator[Trap]:
 
 
 def _cut() -> Iterator[Trap]:
-    """Yield traps with Python's slice positions: from the end, beyond it, and backwards."""
+    """Yield traps with slice positions like Python's: from the end, beyond it, and backwards."""
     x = np.arange(24, dtype="f4").reshape(2, 3, 4)
     for number, (begin, end, strides, masks, right) in enumerate(
         (
