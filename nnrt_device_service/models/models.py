@@ -108,7 +108,8 @@ class Models:
 
     def _find(self, build: Build, made_of: Hashable) -> SharedModel | Making:
         """Return a model that sessions share, or work on it, as `SharedModels.find`; raise if the device is out."""
-        self.compilers.scheduler.require_running()
+        if (reason := self.compilers.scheduler.suspended_for) is not None:
+            raise reason.copy()
         return self.shared.find(build, made_of)
 
     def load_program(self, program: Program, build: Build) -> Outcome:

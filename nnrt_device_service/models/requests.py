@@ -89,7 +89,9 @@ class Build:
             if made_it and prepared.kept_bytes:
                 session.reserve_for_model(prepared.kept_bytes, undo)
             elif not (made_it or model.is_used_by(session)):
-                session.reserve_shared(model.held_bytes, undo)
+                # The model counts in the budget of all sessions already.
+                session.budget.reserve(model.held_bytes, is_shared=True)
+                undo.callback(session.budget.release, model.held_bytes, is_shared=True)
         except BaseException:
             session.discard(prepared, undo, model.release)
             raise

@@ -47,7 +47,8 @@ class Scheduler:
         self._slots = slots
         # Number of slots that a run may take without a check of its account: 0 while the scheduler is suspended.
         self._open_slots = slots
-        self._suspended_for: NnrtError | None = None
+        # Reason of `suspend`; None while the scheduler isn't suspended.
+        self.suspended_for: NnrtError | None = None
         self._running: dict[Cancellation, SessionFlow] = {}
         # Running runs whose time counts, because a run waits or has waited since they started.
         self._counted: set[Cancellation] = set()
@@ -105,7 +106,7 @@ class Scheduler:
         Runs of the privileged account are not affected.
         """
         with self._lock:
-            self._suspended_for = reason
+            self.suspended_for = reason
             self._open_slots = 0
             privileged = self._waiting.privileged
             runs = [run for run, flow in self._running.items() if flow not in privileged]
@@ -115,13 +116,8 @@ class Scheduler:
     def resume(self) -> None:
         """Let runs of all accounts onto the device again."""
         with self._lock:
-            self._suspended_for = None
+            self.suspended_for = None
             self._open_slots = self._slots
-
-    def require_running(self) -> None:
-        """Raise the reason of `suspend`, if the scheduler is suspended."""
-        if self._suspended_for is not None:
-            raise self._suspended_for.copy()
 
     def acquire(self, flow: SessionFlow, cancellation: Cancellation) -> None:
         """Wait for a slot on the device, which the run keeps until `release`.
@@ -298,13 +294,13 @@ class Scheduler:
     def _enqueue(self, flow: SessionFlow, cancellation: Cancellation) -> QueuedRun:
         """Add a run to the queue; raise OutOfMemory, and the reason of `suspend`."""
         if flow not in self._waiting.privileged:
-            if self._suspended_for is not None:
-                raise self._suspended_for.copy()
+            if self.suspended_for is not None:
+                raise self.suspended_for.copy()
             self._waiting.require_room(flow)
         now = self._clock()
         self._count_all_running(now)
         queued = self._waiting.add(flow, cancellation, now)
-        if self._suspended_for is not None:  # A privileged run: slots may be free.
+        if self.suspended_for is not None:  # A privileged run: slots may be free.
             self._fill_slots(now)
         return queued
 

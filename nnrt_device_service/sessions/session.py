@@ -201,14 +201,6 @@ class Session:
         with self._lock:
             self._model_bytes += size_bytes
 
-    def reserve_shared(self, size_bytes: int, undo: ExitStack) -> None:
-        """Reserve the bytes of a model that another session has made, until `undo`; raise OutOfMemory.
-
-        They count in the budgets of the session and of its identity. In the budget of all sessions they count already.
-        """
-        self.budget.reserve(size_bytes, is_shared=True)
-        undo.callback(self.budget.release, size_bytes, is_shared=True)
-
     def _release_model_bytes(self, size_bytes: int) -> None:
         self.budget.release(size_bytes)
         with self._lock:
