@@ -20,6 +20,8 @@ from nnrt_hdi.errors import NnrtError, TimedOut, Unsupported
 _POLL_S = 0.5
 # Seconds without a byte after which a session that was asked for constants no longer leads.
 UPLOAD_PAUSE_S = 2.0
+# Seconds that other sessions wait for its upload in all.
+_UPLOAD_S = 60.0
 _LARGE_BYTES = 4 << 20
 # What the model itself causes. Any other error may be due to the session that led, so another session tries again.
 _ERRORS_FOR_ALL = (Unsupported, TimedOut)
@@ -44,6 +46,7 @@ class Making:
         self.error: NnrtError | None = None
         # When the leading session was asked for constants, of time.monotonic(); None while it makes the model.
         self.asked_at: float | None = None
+        self._began_at = time.monotonic()
         self._forget_lead: Callable[[], None] = lambda: None
 
     @property
@@ -51,8 +54,8 @@ class Making:
         """True if the leading session doesn't send the constants that it was asked for."""
         if self.asked_at is None:
             return False
-        latest = max(self.asked_at, self.session.constants.written_at)
-        return not self.session.is_open or time.monotonic() - latest > UPLOAD_PAUSE_S
+        now, latest = time.monotonic(), max(self.asked_at, self.session.constants.written_at)
+        return not self.session.is_open or now - latest > UPLOAD_PAUSE_S or now - self._began_at > _UPLOAD_S
 
     def lead(self, progress: Progress) -> Self:
         """Let a client make the model, or go on. If the client leaves and nobody waits, the work is cancelled."""
@@ -106,16 +109,21 @@ class SharedModels:
         """
         session, progress = build.session, build.progress
         key = self._key(made_of, session, build.config.priority)
+        waits_for_uploads = True
         while True:
             with self._lock:
                 model = self._models.get(key)
                 if model is not None and model.hold():
                     return model
                 making = self._makings.get(key)
-                if making is None or making.is_abandoned:
+                if making is not None and making.asked_at is not None:
+                    if making.session is session:
+                        return making.lead(progress)
+                    if not waits_for_uploads or making.is_abandoned:
+                        making = None
+                if making is None:
+                    self._makings = {each: one for each, one in self._makings.items() if not one.is_abandoned}
                     making = self._makings[key] = Making(self, key, session)
-                    return making.lead(progress)
-                if making.asked_at is not None and making.session is session:
                     return making.lead(progress)
                 making.waiting += 1
             try:
@@ -127,6 +135,7 @@ class SharedModels:
             if making.model is not None:
                 return making.model
             self._leave(making)
+            waits_for_uploads = making.is_over.is_set()  # A session that trickles can't keep others waiting.
             if making.error is not None:
                 raise making.error.copy()
 

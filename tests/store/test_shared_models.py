@@ -259,10 +259,11 @@ def test_one_session_uploads() -> None:
     assert len(backend.compiled) == 1
 
 
-@pytest.mark.parametrize("ends", ["the session ends", "nothing comes"])
+@pytest.mark.parametrize("ends", ["the session ends", "nothing comes", "it trickles"])
 def test_the_upload_never_comes(ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_models, "_POLL_S", 0.01)
     monkeypatch.setattr(shared_models, "UPLOAD_PAUSE_S", 0.1 if ends == "nothing comes" else 1000.0)
+    monkeypatch.setattr(shared_models, "_UPLOAD_S", 0.1 if ends == "it trickles" else 1000.0)
     device = device_of()
     with ThreadPoolExecutor(1) as threads, session_of(device) as second:
         with session_of(device) as first:
@@ -270,7 +271,7 @@ def test_the_upload_never_comes(ends: str, monkeypatch: pytest.MonkeyPatch) -> N
             stages = list[str]()
             answer = threads.submit(prepared, device, second, graph(), None, stages)
             until(lambda: "compiling" in stages)
-            if ends == "nothing comes":
+            if ends != "the session ends":
                 assert answer.result(30).origin is COMPILED
                 assert prepared(device, first, graph()).origin is SHARED
         assert answer.result(30).origin is COMPILED
