@@ -1,4 +1,4 @@
-"""Command `nnrt explain`: which operators of a model a device runs, and why it doesn't run the others."""
+"""Command `nnrt explain`: show which operators of a model a device runs, and why it doesn't run the others."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -140,7 +140,7 @@ def _answer(operator: Mapping[str, Any]) -> str:
 
 
 def _helpful_shapes(model: Path, found: OpenedModel, fixed: FixedInputs, device: Device, refused: int) -> Sequence[str]:
-    """Return --shape options with which the device runs more of an ONNX file; empty if none are known."""
+    """Return --shape options with which the device runs more operators of an ONNX file, or an empty list."""
     if found.kind is not Kind.ONNX:
         return []
     definite = definite_shapes(contents_of(model).inputs, fixed)

@@ -22,7 +22,7 @@ from nnrt_client.onnxruntime.errors import (
 )
 from nnrt_client.onnxruntime.io_binding import IOBinding
 from nnrt_client.onnxruntime.missing_methods import MissingMethods
-from nnrt_client.onnxruntime.node_arg import ModelMetadata, NodeArg, model_metadata, node_args
+from nnrt_client.onnxruntime.node_arg import ModelMetadata, NodeArg, make_metadata, make_node_args
 from nnrt_client.onnxruntime.options import RunOptions, SessionOptions
 from nnrt_client.onnxruntime.ort_value import DEVICE, HOST, OrtValue, allocate_on_device
 from nnrt_client.onnxruntime.placed_model import TERMINATED, PlacedModel
@@ -112,8 +112,8 @@ class InferenceSession(MissingMethods, Closable):
         self._model = model = PlacedModel(session, device, connection, constants)
         resources.callback(model.memory.close)
         dims = self._options._dims_by_name, self._options._dims_by_denotation
-        self._inputs = node_args(self._header.inputs, model.input_specs, *dims)
-        self._outputs = node_args(self._header.outputs, model.output_specs, *dims)
+        self._inputs = make_node_args(self._header.inputs, model.input_specs, *dims)
+        self._outputs = make_node_args(self._header.outputs, model.output_specs, *dims)
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the inputs whose dimensions the session options fix."""
@@ -145,11 +145,11 @@ class InferenceSession(MissingMethods, Closable):
 
     def get_overridable_initializers(self) -> list[NodeArg]:
         """Return the inputs for which the model has default values. Here these can't be overridden."""
-        return node_args(self._header.optional_inputs, {}, {}, {})
+        return make_node_args(self._header.optional_inputs, {}, {}, {})
 
     def get_modelmeta(self) -> ModelMetadata:
         """Return the metadata of the file."""
-        return model_metadata(self._header)
+        return make_metadata(self._header)
 
     # ---- the session
 

@@ -30,7 +30,7 @@ Provider = str | tuple[str, Mapping[Any, Any]]
 
 
 class UnknownProvider(BadBinding, ValueError, code=BadBinding.code, status=BadBinding.grpc_status):
-    """A list of providers has no device's provider, or is malformed."""
+    """A list of providers is malformed, or names no provider of a device."""
 
 
 def get_available_providers() -> list[str]:
@@ -57,7 +57,10 @@ def set_default_provider_options(options: Mapping[str, Any] | None = None) -> No
 def choose_options(
     providers: Sequence[Provider] | None, provider_options: Sequence[Mapping[Any, Any]] | None
 ) -> tuple[list[str], dict[str, Any]]:
-    """Return the names of a session's providers, and the options of the device's. Raise UnknownProvider."""
+    """Return the names of a session's providers, and the options of the device's provider.
+
+    Raise UnknownProvider if no provider stands for a device.
+    """
     if providers is None:
         return [NNRT], {**_defaults}
     if isinstance(providers, str) or not isinstance(providers, Sequence):
