@@ -33,6 +33,9 @@ _END_S = 2.0
 class Resolver(Closable, ABC):
     """Resolver of one name, which its scheme's factory makes; it knows the addresses for as long as it watches."""
 
+    # What a message says after "no address is behind it".
+    if_empty = "; check the name, and that a daemon runs there"
+
     def __init__(self, name: str, most_stale_s: float) -> None:
         """Take the name; while look-ups succeed, a change goes unnoticed for `most_stale_s` at most."""
         self.name = name
