@@ -21,7 +21,7 @@ from nnrt_hdi.v2 import session_pb2
 _log = logging.getLogger(__name__)
 
 # Message of a session that this process has closed.
-CLOSED = "the session was closed, with its runtime; make a new runtime"
+CLOSED = "the session was closed, with its runtime or device; make a new runtime"
 
 
 class ConnectionState(fork.LockOwner):
