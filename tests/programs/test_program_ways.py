@@ -7,7 +7,17 @@ from daemon_process import DaemonProcess
 from onnx import numpy_helper
 from program_models import parsed
 
-from nnrt_client import InvalidParameter, Model, OperationFailed, OperationType, Runtime, Unsupported, Way, load
+from nnrt_client import (
+    InvalidParameter,
+    Model,
+    NnrtError,
+    OperationFailed,
+    OperationType,
+    Runtime,
+    Unsupported,
+    Way,
+    load,
+)
 
 FINDS = parsed("f (float[2, N] x) => (int64[2, K] y) { y = NonZero (x) }").SerializeToString()
 GROWS = parsed(
@@ -38,6 +48,14 @@ def test_a_limit_is_said_once(start_daemon: StartDaemon) -> None:
         OperationFailed, match=r"^\d+ more bytes pass .*--session-bytes \(see docs/reference/errors.md\)"
     ):
         load(model.SerializeToString(), daemon.address)
+
+
+def test_the_end_of_a_long_reason_is_not_cut_off(onnxruntime_daemon: DaemonProcess) -> None:
+    wrong = parsed("f (float[2] x) => (float[2] y) { y = StringNormalizer (x) }").SerializeToString()
+    with pytest.raises(
+        NnrtError, match=r"Type 'tensor\(float\)' of input parameter \(x\) of operator \(Str.* is invalid"
+    ):
+        load(wrong, onnxruntime_daemon.address, ways="program")
 
 
 def test_what_grows_from_run_to_run_goes_as_a_program(onnxruntime_daemon: DaemonProcess) -> None:
