@@ -86,7 +86,7 @@ def from_model(site: Site, model: Model, cache: Cache | None) -> BuildResult:
         if isinstance(result, OutOfMemory):
             raise Refused(_build_error(result))
         cache.handle_refusal(site.device, compiled, result)
-        _log.warning("%s does not take its cache any more, so it compiles: %s", site.device, result)
+        _log.warning("%s does not take the cached model, so it is compiled: %s", site.device, result)
         build.begin_again()
     build.progress("checking", 0.0)
     with _errors_as_refusals(build):
@@ -213,7 +213,8 @@ def from_offline(site: Site, offline: OfflineModel) -> BuildResult:
         if compiled.target.kind != kind.kind:
             raise Refused(
                 OperationFailed(
-                    f"it was made for {compiled.target.describe_kind()}; {site.device.name} is {kind.describe_kind()}",
+                    f"it was made for {compiled.target.describe_kind()}; {site.device.name} is {kind.describe_kind()};"
+                    " compile the model for it (nnrt compile)",
                     place=offline.place,
                 )
             )

@@ -84,6 +84,7 @@ def try_all(
         kept.mkdir(parents=True, exist_ok=True)
     code = 0
     with Target(address, settings, return_s) as target:
+        target.require_rights()
         report = Report(target.address, target.name, target.info, in_full=levels_in_full(wanted))
         try:
             _try(target, wanted, report, fail_fast=fail_fast)

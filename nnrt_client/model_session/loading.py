@@ -6,13 +6,14 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import partial
 from typing import Generic, TypedDict, TypeVar
 
 from nnrt_client.build.build_task import BuildReport, Progress
 from nnrt_client.build.compilation import Compilation, compilation_of
 from nnrt_client.build.options import Options
-from nnrt_client.build.sources import unsupported_program
+from nnrt_client.build.sources import OfflineModel, unsupported_program
 from nnrt_client.build.way import Way
 from nnrt_client.model.model import Model, model_of, parts_of
 from nnrt_client.model.program import ONNX, Program
@@ -98,6 +99,13 @@ class LoadOptions(TypedDict, total=False):
     batching: Batching | None
 
 
+# Options of `load`, for messages.
+_OPTIONS = (
+    *("device", "replicas", "progress", "runtime", "settings", "on_death", "wait_s"),
+    *LoadOptions.__annotations__,
+)
+
+
 class Loading:
     """Model and the options with which it is loaded, on one device or on several."""
 
@@ -115,8 +123,13 @@ class Loading:
         priority: Priority = Priority.NONE,
         extensions: Mapping[str, bytes] | None = None,
         batching: Batching | None = None,
+        **unknown: object,
     ) -> None:
         """Check the options. Raise InvalidParameter for bad ones, InvalidPath or InvalidFile for a bad file."""
+        for name in unknown:
+            near = get_close_matches(name, _OPTIONS, 1)
+            known = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(_OPTIONS)}"
+            raise TypeError(f"load() has no option {name!r}; {known}")
         self._source = model
         self._shapes, self._constants = shapes, constants
         self._cache = cache
@@ -212,7 +225,9 @@ class Loading:
         model = opened if isinstance(opened, Model) else opened.model
         if model is None:
             assert isinstance(opened, OpenedModel)
-            return _build(Compilation.from_offline_buffer(opened.data, device), options, progress)
+            path = f" {os.fspath(self._source)!r}" if isinstance(self._source, str | os.PathLike) else ""
+            offline = OfflineModel(lambda: opened.data, f"offline model{path}")
+            return _build(compilation_of(offline, device), options, progress)
         compilation = Compilation(model, device)
         return _build(compilation, options, progress, lambda chosen: model_cache(cache, model, chosen, device))
 

@@ -73,10 +73,10 @@ def try_ways(ways: Iterable[Way], attempts: Mapping[Way, Callable[[], T]]) -> Ta
                 raise
             refusals[way] = error
     first = next(iter(refusals.values()))
-    if len(refusals) == 1:
+    if len({error.message for error in refusals.values()}) == 1:
         raise first
     reasons = "\n".join(f"as {way}: {error}" for way, error in refusals.items())
-    raise type(first)(f"it can't be loaded in any way\n{reasons}") from first
+    raise type(first)(f"it can't be loaded in any way (see docs/reference/errors.md)\n{reasons}") from first
 
 
 def _is_refusal(error: NnrtError) -> bool:

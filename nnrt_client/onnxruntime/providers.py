@@ -77,7 +77,13 @@ def choose_options(
         options.setdefault(name, {str(key): value for key, value in given.items()})
     if NNRT not in options:
         device = _defaults.get("device") or ",".join(addresses_from_environment())
-        if not device or not options.keys() & set(_UNUSED_PROVIDERS):
+        is_known = bool(options.keys() & set(_UNUSED_PROVIDERS))
+        if is_known and not device:
+            raise UnknownProvider(
+                f"the providers are {[*options]}, and no device is known; set {DEVICES_VARIABLE}=HOST:PORT, or call"
+                " set_default_provider_options({'device': 'HOST:PORT'})"
+            )
+        if not is_known:
             raise UnknownProvider(
                 f"Unknown Provider Type: {next(iter(options), '(none)')}; this session runs on a device and falls back"
                 f" on no other: add {NNRT!r} to the providers, or give none; a list with {_UNUSED_PROVIDERS[0]!r} is"

@@ -12,7 +12,7 @@ from nnrt_client.session import fork
 from nnrt_client.session.device import Device
 from nnrt_client.session.known_devices import USABLE, KnownDevices
 from nnrt_client.session.membership import AddressChange, Membership
-from nnrt_client.session.reasons import common_class, why_missing
+from nnrt_client.session.reasons import common_class, joined_reasons, why_missing
 from nnrt_client.session.session import Session
 from nnrt_client.settings import DEVICES_VARIABLE, Settings, addresses_from_environment
 from nnrt_hdi.closable import Closable
@@ -146,6 +146,8 @@ class Runtime(fork.LockOwner, Closable):
         there = ", ".join(device.name for device in self._usable_devices()) or "none"
         errors, same_named = self._known.left_out()
         errors |= {name: UnavailableDevice(why) for name, why in self._members.failures().items()}
+        if self._members.given == (*errors,) and which in (0, *errors):
+            return joined_reasons(errors)
         reasons = {address: error.reason for address, error in errors.items()} | same_named
         left_out = ", ".join(f"{address} ({why})" for address, why in reasons.items()) or "none"
         kind = common_class(errors.values()) if errors else OperationFailed

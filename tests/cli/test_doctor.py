@@ -140,7 +140,7 @@ def test_a_missing_token(start_daemon: StartDaemon, access: Access) -> None:
     daemon = start(start_daemon, access)
     what, said, advice = the_problem(daemon.address)
     assert what == "session"
-    assert "doesn't name" in said
+    assert "the client sent no token" in said
     assert "--token-file" in advice
     findings = found(daemon.address, "--token-file", looker.token_file)
     assert "not tried" in findings["trial run"]["found"]
@@ -166,7 +166,7 @@ def test_somebody_else_listens() -> None:
         listening.shutdown(socket.SHUT_RDWR)
         serving.join()
     assert what == "session"
-    assert said.startswith("no daemon answers: ")
+    assert said.startswith("no daemon answers there (")
     assert "HTTP/2" in said
     assert "that it is a daemon" in advice
 

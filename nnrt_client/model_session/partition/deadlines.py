@@ -39,5 +39,5 @@ class Deadlines:
 
     def _end(self, run: Run) -> None:
         """Give up a run whose time is over, in a thread that may wait."""
-        if run.give_up(TimedOut(f"the run took longer than {run.timeout_ms} ms")):
+        if run.give_up(TimedOut(f"the run took longer than {run.timeout_ms} ms (timeout_ms); give it more")):
             self._give_up(run)
