@@ -69,6 +69,9 @@ class Compilation(LockOwner, Configuration, Closable):
     def from_offline_file(cls, path: str | os.PathLike[str], device: AnyDevice) -> Self:
         """Load an offline model from a file, which `nnrt compile` or the vendor's tools wrote and `build` opens.
 
+        Returns:
+            The compilation, which is not built yet.
+
         Raises:
             InvalidParameter: `path` is no path.
         """
@@ -79,6 +82,9 @@ class Compilation(LockOwner, Configuration, Closable):
         """Load an offline model from memory.
 
         The buffer is not copied: leave it as it is until `build` has returned.
+
+        Returns:
+            The compilation, which is not built yet.
 
         Raises:
             InvalidParameter: The buffer is empty or has no bytes.
@@ -91,6 +97,9 @@ class Compilation(LockOwner, Configuration, Closable):
         """Load the cache that `set_cache` or `import_cache` names.
 
         Options that are not set are those of the cache.
+
+        Returns:
+            The compilation, which is not built yet.
         """
         return cls._from_source(None, device)
 

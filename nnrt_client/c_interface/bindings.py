@@ -164,6 +164,9 @@ class Bindings(LockOwner, Closable):
 
         Runs are executed one at a time, because all of them write to the same memory. A run that fails writes nothing.
 
+        Returns:
+            The outputs, in their order.
+
         Raises:
             InvalidParameter: an input or output is not set, or its memory has been freed.
             OutputTooSmall: an output needs more memory than was set.
@@ -250,7 +253,8 @@ class Bindings(LockOwner, Closable):
     def _require_input(self, index: int, tensor: LegacyTensor | TensorDesc, length: int) -> tuple[Shape, int]:
         """Return the shape of an input and its size in bytes.
 
-        Raise InvalidParameter if it doesn't fit the model or the device, or needs more than `length` bytes.
+        Raises:
+            InvalidParameter: It doesn't fit the model or the device, or needs more than `length` bytes.
         """
         spec = item_at(self._signature.inputs, index, "input")
         place = self._signature.input_place(index)

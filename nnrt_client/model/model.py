@@ -110,6 +110,9 @@ class Model:
 
         A dimension of -1 is known only in a run.
 
+        Returns:
+            The tensor.
+
         Raises:
             InvalidParameter: `desc` is no TensorDesc, a dimension is 0 or below -1, or the tensor has more than 2^32 -
                 1 bytes.
@@ -120,6 +123,9 @@ class Model:
 
     def add_legacy_tensor(self, tensor: LegacyTensor) -> ModelTensor:
         """Append a tensor as NNRt did until API 9: with its quantization and type, in the format NHWC.
+
+        Returns:
+            The tensor.
 
         Raises:
             InvalidParameter: As `add_tensor` does, and for an impossible value.
@@ -232,6 +238,9 @@ class Model:
         Indices may differ from before, because its tensors are those of the graph. Where two operations become the same
         node, `operations` has the general one: CONV2D for DEPTHWISE_CONV2D_NATIVE.
 
+        Returns:
+            The model, finished.
+
         Raises:
             InvalidPath: The file is missing or not accessible.
             InvalidFile: The file is of another kind, or damaged.
@@ -279,6 +288,9 @@ class Model:
         """Append a constant with these elements, copied as by `set_tensor_data`.
 
         Plain numbers become BOOL, INT32, INT64 or FLOAT32. With `quant`, x stands for scale * (x - zero point).
+
+        Returns:
+            The tensor of the constant.
         """
         elements = read_operand(array, None, is_index=False)
         return ModelTensor(self._parts.append_array(elements, format, name, quant), self)

@@ -115,10 +115,7 @@ def _device(
     wait_s: float,
     stack: ExitStack,
 ) -> Device:
-    """Find the device, and look again for `wait_s` while it can't be reached.
-
-    The stack closes a runtime that is made for it.
-    """
+    """Return the device, and look for it again for `wait_s`. The stack closes a runtime that is made for it."""
     if isinstance(device, Device):
         return device
     if runtime is None:

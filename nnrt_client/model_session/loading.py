@@ -146,7 +146,8 @@ class Loading:
     def digest(self) -> bytes:
         """Digest of the model, the same on every host.
 
-        This opens the model, and raises what `load_on` raises, except for a device's errors.
+        Raises:
+            NnrtError: The model can't be opened, as in `load_on`.
         """
         if Way.OPERATORS in self._ways:
             try:
@@ -161,9 +162,18 @@ class Loading:
         return self._program().digest
 
     def load_on(self, find_device: Callable[[], Device], stack: ExitStack, progress: Progress | None) -> ModelSession:
-        """Make the model ready to run on a device, and return its session, which takes over what the stack closes.
+        """Make the model ready to run on a device.
 
-        `find_device` is called only after the file has been read. Raises what `load` raises.
+        Args:
+            find_device: Finds the device; called only after the file has been read.
+            stack: Closes the model's parts; the session takes them over.
+            progress: Takes the progress.
+
+        Returns:
+            The session.
+
+        Raises:
+            NnrtError: As `load`.
         """
 
         def build(model: Model | OpenedModel) -> Compilation:
@@ -242,11 +252,8 @@ def _make_session(taken: Taken[Compilation | PartitionDispatcher], device: Devic
 
 
 def _make_executor(compilation: Compilation, stack: ExitStack) -> Executor:
-    """Make the executor of a compilation; the stack closes it, and before that ends the write to the cache.
-
-    The compilation is closed here, because it would keep the weights in memory.
-    """
-    with compilation:
+    """Return the executor of a compilation; the stack closes it, and before that ends the write to the cache."""
+    with compilation:  # It would keep the weights in memory.
         executor = stack.enter_context(Executor(compilation))
         if unsaved := compilation._unsaved:
             stack.callback(CacheWrite(unsaved).close)

@@ -159,6 +159,9 @@ class ModelSession(Closable):
 
         No thread waits for the run. Cancelling the task cancels the run, on the device, too. Leave its inputs unchanged
         for a moment longer then, because they may still be being read.
+
+        Returns:
+            The outputs, as `run` returns them.
         """
         started = self.submit(inputs, outputs=outputs, writable=writable, timeout_ms=timeout_ms)
         named = await asyncio.wrap_future(started)

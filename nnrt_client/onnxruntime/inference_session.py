@@ -72,6 +72,8 @@ class InferenceSession(MissingMethods, Closable):
             InvalidProtobuf: the file is no ONNX model, or is damaged.
             InvalidGraph: the device can't run the model.
             Fail: no such device answers.
+            WrongType: `path_or_bytes` or `sess_options` have another type.
+            NotSupported: the package onnx is not installed.
             OnnxRuntimeError: any other error of `nnrt_client.load`, translated as in `nnrt_client.onnxruntime.errors`.
         """
         if not isinstance(path_or_bytes, str | os.PathLike | bytes | bytearray | memoryview):
@@ -278,6 +280,9 @@ class InferenceSession(MissingMethods, Closable):
             input_dict_ort_values: inputs by name.
             run_options: options of the run.
 
+        Returns:
+            The outputs in the order of the names.
+
         Raises:
             NnrtError: as `run`.
         """
@@ -307,6 +312,9 @@ class InferenceSession(MissingMethods, Closable):
             device_type: `nnrt` for the session's device, `cpu` for this host.
             device_id: has no effect.
             vendor_id: has no effect.
+
+        Returns:
+            The value.
 
         Raises:
             BadBinding: the device type is neither of these.

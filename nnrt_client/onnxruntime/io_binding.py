@@ -164,10 +164,7 @@ class IOBinding:
     def _run_with_targets(
         self, model: PlacedModel, feed: dict[str, Any], run_options: RunOptions | None
     ) -> Mapping[str, Any]:
-        """Run the model. If an output is larger than its memory on the device, allocate more and run again.
-
-        The first run has then written nothing.
-        """
+        """Return the outputs of a run. If one is larger than its memory on the device, allocate more and run again."""
         taken: dict[str, ResidentTensor] = {}
         targets: dict[str, Any] = {}
         for name, output in self._outputs.items():

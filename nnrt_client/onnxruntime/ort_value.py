@@ -46,6 +46,9 @@ class OrtValue:
             device_type: `cpu`, `nnrt` or an address, as for `ortvalue_from_shape_and_type`.
             device_id: as for `ortvalue_from_shape_and_type`.
 
+        Returns:
+            The value.
+
         Raises:
             WrongType: it is no array, or no device takes its element type.
             BadBinding: there is no such device.
@@ -74,6 +77,9 @@ class OrtValue:
             element_type: numpy type, its name, or ONNX's number of the type.
             device_type: `cpu` for this host, `nnrt` for a device of NNRT_DEVICES, or the address of a device.
             device_id: index of the device for `nnrt`. 0 means the device of the first session that uses the value.
+
+        Returns:
+            The value.
 
         Raises:
             WrongType: no device takes the element type.
@@ -189,7 +195,13 @@ class _Capsule:
 def find_value(pointer: int, device_type: str, element_type: Any, shape: Sequence[int], device_id: int = 0) -> OrtValue:
     """Return a value over memory of this host, or the device value with this `data_ptr`.
 
-    Memory of this host must stay valid as long as the value. Raise BadBinding if there is no such device value.
+    Memory of this host must stay valid as long as the value.
+
+    Returns:
+        The value.
+
+    Raises:
+        BadBinding: there is no such device value.
     """
     dtype = element_dtype(element_type)
     if device_type != HOST:

@@ -59,7 +59,15 @@ def choose_options(
 ) -> tuple[list[str], dict[str, Any]]:
     """Return the names of a session's providers, and the options of the device's provider.
 
-    Raise UnknownProvider if no provider stands for a device.
+    Args:
+        providers: Names, or pairs of a name and options.
+        provider_options: Options of each provider, if `providers` are names.
+
+    Returns:
+        The names and the options.
+
+    Raises:
+        UnknownProvider: No provider stands for a device.
     """
     if providers is None:
         return [NNRT], {**_defaults}
@@ -108,6 +116,9 @@ def load_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], Settings]:
     """Split options of the provider into arguments of `nnrt_client.load` and settings of the connection.
 
     Options that are None are left out. Settings that are not given come from the environment.
+
+    Returns:
+        The arguments of `load`, and the settings.
 
     Raises:
         InvalidArgument: an option doesn't exist, or its value is invalid.

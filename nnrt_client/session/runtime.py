@@ -113,6 +113,9 @@ class Runtime(fork.LockOwner, Closable):
 
         Devices that don't answer or take no work are missing in the result; a warning is logged when this begins and
         when it ends. Of devices with the same name, only the first is returned.
+
+        Returns:
+            The devices.
         """
         devices = self._find_answering()
         self._log_left_out()
@@ -157,6 +160,9 @@ class Runtime(fork.LockOwner, Closable):
 
     def find(self, which: str | int = 0) -> Device | None:
         """Find a device as `device` does, but return None if it doesn't answer.
+
+        Returns:
+            The device, or None.
 
         Raises:
             InvalidParameter: `which` is neither a text nor a number.

@@ -110,6 +110,9 @@ def OH_NNCompilation_AddExtensionConfig(
 
     If a name is set twice, `|` joins the values. `ModelName` is no option of the backend: models with different
     ModelNames can share a cache directory.
+
+    Raises:
+        InvalidParameter: The name is None.
     """
     inner, value = OH_NNCompilation.require(compilation), bytes_of(config_value)
     if config_name is None:
