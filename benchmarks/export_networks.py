@@ -31,7 +31,7 @@ def every_network() -> Iterator[Network]:
 
 
 def make(network: Network) -> nn.Module:
-    """Build the network with random but constant weights, and statistics other than 0 and 1."""
+    """Build the network with the same random weights in each call, and random statistics of batch normalizations."""
     torch.manual_seed(1)
     module = network.make().eval()
     for part in module.modules():
@@ -43,7 +43,7 @@ def make(network: Network) -> nn.Module:
 
 
 def export(network: Network, exporter: str, path: Path) -> None:
-    """Write an ONNX file."""
+    """Export a network to an ONNX file with one of torch's exporters."""
     torch.manual_seed(2)
     args = tuple(one.example(network.sizes[0]) for one in network.inputs.values())
     named = {name: one.dynamic_dims for name, one in network.inputs.items() if one.dynamic_dims}
@@ -66,7 +66,7 @@ def make_feeds(network: Network) -> list[Feeds]:
 
 
 def write_files(network: Network, folder: Path) -> Iterator[tuple[str, str]]:
-    """Write the files of a network; yield the name and reason of each export that fails."""
+    """Write the ONNX and .npz files of a network; yield the name and the reason of each failed export."""
     feeds = make_feeds(network)
     for exporter in network.exporters:
         path = folder / f"{network.slug}.{exporter}.fp32.onnx"
@@ -90,7 +90,7 @@ def write_files(network: Network, folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _write_feeds(path: Path, network: Network, exporter: str, form: str, feeds: list[Feeds]) -> None:
-    """Write the .npz file next to an ONNX file: the network's description, and the inputs that the file has."""
+    """Write the .npz file next to an ONNX file: the network's description, and values for the ONNX file's inputs."""
     taken = {info.name for info in onnx.load(path).graph.input}
     about = {"family": network.family, "network": network.name, "exporter": exporter, "format": form}
     about |= {f"constant {name}": str(value) for name, value in network.constants.items()}

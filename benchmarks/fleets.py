@@ -284,9 +284,10 @@ def time_start(start: Callable[[], AbstractContextManager[object]]) -> float:
 
 
 def time_first_run(way: str) -> float:
-    """Return the seconds from a daemon's readiness to its first answer, for an application that watches for changes.
+    """Return the seconds from a daemon's readiness to its first answer.
 
-    The list of daemons is written at the moment of readiness; with mdns the daemon announces itself.
+    `way` says how the application finds the daemon: by "file", "dns" or "mdns", or because it knows the "address".
+    The file and the DNS records get the address when the daemon is ready; with mdns the daemon announces itself.
     """
     appeared: dict[str, threading.Event] = {}
 
@@ -362,7 +363,7 @@ def main() -> None:
 
 
 def write(report: Report) -> None:
-    """Replace the page's rows of the same cases with these rows, and append the others."""
+    """Write the report's rows into the table of PAGE: replace rows of the same cases, and append the others."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
     old, _, after = rest.partition(END)
     lines = [line for line in old.splitlines() if line.startswith("| ")][2:]

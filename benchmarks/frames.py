@@ -43,7 +43,10 @@ class Entered(NamedTuple):
 
 
 class Recorder:
-    """Record of the frames that all threads enter and leave. It is fast, as daemons adapt to the duration of runs."""
+    """Record of the frames that all threads enter and leave.
+
+    It records fast, because after a slow run the daemon computes the next one in another thread.
+    """
 
     def __init__(self) -> None:
         self.events: list[tuple[int, CodeType, bool]] = []
@@ -58,7 +61,7 @@ class Recorder:
             self.events.append((threading.get_ident(), code, event == "call"))
 
     def frames(self) -> dict[str, list[Entered]]:
-        """Return the frames of nnrt by side."""
+        """Return the entered frames of nnrt by side: client, daemon or backend."""
         daemon_threads = {thread for thread, code, _ in self.events if "/nnrt_device_service/" in code.co_filename}
         sides: dict[str, list[Entered]] = {side: [] for side in SIDES}
         # Number of open backend frames per thread.

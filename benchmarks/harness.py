@@ -42,7 +42,7 @@ is_brief = False
 
 
 def at_most(count: N, brief: N) -> N:
-    """Return `count` rounds, runs or seconds, or at most `brief` if `is_brief`."""
+    """Return how many rounds, runs or seconds to measure: `count`, limited to `brief` in a brief benchmark."""
     return min(count, brief) if is_brief else count
 
 
@@ -62,9 +62,10 @@ class Report:
         self.rows.append(cells)
 
     def add_ways(self, case: Sequence[str], rounds: Mapping[str, Sequence[float]], base: str, scale: float = 1) -> None:
-        """Add a row per alternative: its figure and its ratio to `base`, from the round with the median ratio.
+        """Add a row per alternative: its figure, its ratio to the alternative `base`, and the ratio's quartiles.
 
-        `case` has the first cells of each row. Figures are multiplied by `scale`.
+        The figure is that of the round with the median ratio, multiplied by `scale`. `case` has the first cells of
+        each row.
         """
         for name, figures in rounds.items():
             self.add(*case, name, *pair_cells(zip(rounds[base], figures, strict=True), scale=scale)[1:])
@@ -116,7 +117,7 @@ def machine() -> str:
 
 
 def _figure(number: float) -> str:
-    """Return a number with at least three digits, so that readers who divide two figures get their ratio."""
+    """Format a number with at least three digits, so that two figures of a table yield nearly the ratio beside them."""
     return f"{number:.0f}" if number >= 100 else f"{number:.3g}"
 
 

@@ -2,8 +2,8 @@
 
     python benchmarks/kserve_peer.py ADDRESS OPTIONS
 
-The client does what working_client.py does. Without arguments the process is a server, which prints its address and
-ends with its standard input.
+With arguments the process is a client, with the protocol of working_client.py. Without arguments it is a server, which
+prints its address and ends when its standard input is closed.
 """
 
 import asyncio

@@ -117,9 +117,10 @@ class Different(Exception):
 
 
 def compare(network: Exported, ours: Arrays, theirs: Sequence[NDArray[Any]]) -> tuple[float, float]:
-    """Return the largest difference, relative to its output's largest element and in quantization steps.
+    """Return the largest difference between the two sides' outputs, in two units.
 
-    Raises Different if it exceeds the tolerance.
+    The units are the largest element of the output, and its quantization step. Raises Different if the difference
+    exceeds the tolerance.
     """
     tolerance = TOLERANCES.get(network.about["format"], INT8_TOLERANCE)
     largest = steps = 0.0
@@ -138,7 +139,10 @@ def compare(network: Exported, ours: Arrays, theirs: Sequence[NDArray[Any]]) -> 
 
 
 def network_cells(network: Exported, address: str, *, is_measured: bool) -> list[str]:
-    """Return the cells of a network after its name. Raises NnrtError if the import fails, and Different."""
+    """Return the last cells of a network's row: how it was imported, the difference, and the times.
+
+    Raises NnrtError if the import fails, and Different if the results differ.
+    """
     local = in_process_session(network.path, THREADS)
     open_remote = partial(load, network.path, address, constants=network.constants, cache=False)
     with open_remote() as remote:
@@ -195,7 +199,7 @@ def measure(networks: Sequence[Exported], *, is_measured: bool = True) -> list[R
 
 
 def summary(rows: Sequence[Sequence[str]]) -> Report:
-    """Return a table of how many files of each format were imported as operators or as programs, refused, or differ."""
+    """Return a table that counts, for each format, the files by outcome, such as imported as operators, or refused."""
     kinds = list(dict.fromkeys(_kind(row) for row in rows))
     report = Report("Summary", "", ("format", "files", *kinds))
     for form in FORMATS:

@@ -226,7 +226,7 @@ def _values(session: ModelSession, inputs: dict[str, NDArray[Any]]) -> list[Any]
 
 
 def _decode(run: Callable[[dict[str, NDArray[Any]]], list[Any]], names: Sequence[str]) -> Iterator[tuple[float, Any]]:
-    """Yield the seconds and scores of each step."""
+    """Decode a text without end; yield the seconds and the scores of each step."""
     token, caches = np.zeros((1, 1), np.int64), [np.zeros((1, HEADS, 1, HEAD), np.float32)] * (2 * LAYERS)
     while True:
         began = time.perf_counter()

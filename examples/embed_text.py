@@ -13,7 +13,10 @@ import nnrt_client
 
 
 def pieces(word: str, vocabulary: dict[str, int], behind: str = "") -> list[str]:
-    """Split a word by WordPiece: its longest known prefix, then the rest likewise, in pieces that begin with ##."""
+    """Split a word into WordPiece tokens: its longest known prefix, then the rest likewise.
+
+    `behind` is the prefix of tokens within a word: "##", or "" at the start of the word.
+    """
     for end in range(len(word), 0, -1):
         if behind + word[:end] in vocabulary:
             rest = pieces(word[end:], vocabulary, "##") if word[end:] else []

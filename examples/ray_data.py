@@ -15,7 +15,7 @@ model, input_name, images, scores = sys.argv[1:]
 
 
 def planes(batch: dict[str, Any]) -> dict[str, Any]:
-    """Return the pixels as such networks expect them, in NCHW."""
+    """Return the images in NCHW, normalized as ImageNet networks expect them."""
     pixels = (batch["image"].astype("f4") / 255 - (0.485, 0.456, 0.406)) / (0.229, 0.224, 0.225)
     return {"path": batch["path"], "pixels": pixels.transpose(0, 3, 1, 2).astype("f4")}
 

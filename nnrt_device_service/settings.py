@@ -333,17 +333,21 @@ def setting_option(name: str) -> Callable[[FunctionT], FunctionT]:
     multiple = isinstance(entry.default, tuple)
     least = entry.metadata["least"]
     kind: Any
+    metavar = None
     if entry.metadata["choices"]:
         kind = click.Choice(entry.metadata["choices"])
     elif least is None:
         kind = None if multiple else type(entry.default)
     else:
-        kind = (click.IntRange if isinstance(entry.default, int) else _NumberRange)(least, entry.metadata["most"])
+        is_whole, most = isinstance(entry.default, int), entry.metadata["most"]
+        kind = (click.IntRange if is_whole else _NumberRange)(least, most)
+        metavar, kind.name = "NUMBER", f"{'whole ' if is_whole else ''}number of {least:g} to {most:,g}"
     return click.option(
         _flag(name),
         entry.name,
         default=entry.default,
         multiple=multiple,
+        metavar=metavar,
         is_flag=entry.default is False,
         type=None if entry.default is False else kind,
         envvar=variable_of(name),

@@ -48,7 +48,7 @@ def part(
 
 
 def examples(whole: int) -> int:
-    """Return the number of examples for a property test that sets it itself."""
+    """Return the number of examples of a property test, of which `whole` is the number under `--whole`."""
     return whole if _is_whole else whole // ONE_IN
 
 

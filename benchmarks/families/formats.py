@@ -26,7 +26,7 @@ class Examples(CalibrationDataReader):
 
 
 def convert(path: Path, into: Path, name: str, feeds: Sequence[Feeds]) -> None:
-    """Write a network in another format."""
+    """Convert the ONNX file `path` to the number format `name`, and write it to `into`; `feeds` calibrate it."""
     if name == FP16:
         onnx.save(convert_float_to_float16(onnx.load(path), keep_io_types=True), into)
         return

@@ -17,7 +17,7 @@ Sizes = Mapping[str, int]
 class Input:
     """Input of a network; dynamic dimensions are names.
 
-    It holds integers from 0 up to `below`, excluded, or float32 numbers without `below`.
+    Its elements are integers from 0 to `below` - 1, or float32 numbers if `below` is None.
     """
 
     dims: Sequence[int | str]

@@ -60,7 +60,7 @@ class Points(nn.Module):
 
 
 class Chosen(nn.Module):
-    """Selection of rows; how many is known only at run time."""
+    """Selection of rows, whose number depends on the input's values."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -42,8 +42,9 @@ TABLES: dict[str, Callable[[], str]] = {
 _log = getLogger(__name__)
 
 OPERATORS = DOCS / "reference/operators"
-_GENERATE = re.compile(r"^<!-- generate: ([\w-]+) -->$", re.MULTILINE)
-_INCLUDE = re.compile(r"^<!-- include: (\S+) -->$", re.MULTILINE)
+# A line in italics after the mark is for readers of the file itself.
+_GENERATE = re.compile(r"^<!-- generate: ([\w-]+) -->(?:\n\*.+\*)?$", re.MULTILINE)
+_INCLUDE = re.compile(r"^<!-- include: (\S+) -->(?:\n\*.+\*)?$", re.MULTILINE)
 _PAGES = re.compile(r"^<!-- pages: (\S+) -->$", re.MULTILINE)
 _SECTION = re.compile(r"^### (.+)\n\n((?:- .+\n)+)", re.MULTILINE)
 _LINK = re.compile(r"(!?)\[([^\]]+)\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)]*)?\)")

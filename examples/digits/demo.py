@@ -72,7 +72,7 @@ def main() -> None:
 
 
 class Daemon:
-    """Running `nnrt-device serve`."""
+    """Process of `nnrt-device serve`, and its address."""
 
     def __init__(self, process: "subprocess.Popen[str]", address: str) -> None:
         self.process = process
@@ -81,7 +81,7 @@ class Daemon:
 
 @contextmanager
 def daemon(name: str, listen: str) -> Iterator[Daemon]:
-    """Start a daemon, and end it when the block ends, however that happens."""
+    """Start a daemon, and end it when the block ends, also by an exception."""
     command = [sys.executable, "-m", "nnrt_device_service", "serve", "--name", name, "--listen", listen]
     # A separate process session: Ctrl-C in the terminal reaches only the demo, which then ends the daemon.
     with subprocess.Popen(

@@ -17,7 +17,7 @@ _DEVICE_COMMAND = [sys.executable, "-m", "nnrt_device_service"]
 
 
 class Host:
-    """Daemons of a fleet file."""
+    """Daemons that the fleet file lists, under one `nnrt-device up`."""
 
     def __init__(self, folder: Path) -> None:
         self._environment = {**os.environ, "NNRT_FLEET_STATE_DIR": str(folder / "state")}
@@ -29,7 +29,7 @@ class Host:
 
     @property
     def addresses(self) -> list[str]:
-        """Addresses of the daemons, one of each."""
+        """Addresses of the daemons, one address per daemon."""
         return [daemon["addresses"][0] for daemon in self.daemons()]
 
     def kill(self, name: str) -> int:
@@ -46,7 +46,10 @@ class Host:
 
 @contextmanager
 def start_host(folder: Path, say: Callable[[str], object]) -> Iterator[Host]:
-    """Start the daemons, with their sockets in a folder, and end them when the block ends, however that happens."""
+    """Start the daemons, with their sockets in a folder, and end them when the block ends, also by an exception.
+
+    `say` gets the lines that `nnrt-device up` prints until all daemons are ready.
+    """
     host = Host(folder)
     file = Path(shutil.copy(FLEET_FILE, folder))
     # A separate process session: Ctrl-C in the terminal reaches only the demo, which then ends the daemons.

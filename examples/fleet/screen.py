@@ -98,7 +98,7 @@ class Screen:
 class _Rates:
     """Runs per second of each device over the last second.
 
-    The count of a restarted device begins at zero again.
+    A restarted device counts its runs from zero again, so its rate starts anew.
     """
 
     def __init__(self) -> None:

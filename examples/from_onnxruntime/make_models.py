@@ -61,7 +61,7 @@ def glyphs() -> AnyArray:
 
 
 def page() -> AnyArray:
-    """Return lines of digits on a page with some noise."""
+    """Return the image of a page with lines of digits, and some noise."""
     image = np.zeros((16 * len(LINES), 100), np.float32)
     for line, text in enumerate(LINES):
         for at, digit in enumerate(text):

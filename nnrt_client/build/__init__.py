@@ -1,11 +1,11 @@
-"""From a model to a compiled one on a device: builds, their sources, uploads and caches.
+"""Builds, which make a model ready to run on a device: their sources, uploads and caches.
 
-A word means one thing in this room:
+The words of this package:
 
-- to **build** is what `Compilation.build` does, from its source to a model that can run; a **build task** is one build
-  under way, a **build result** what it ends with, a **build report** says what it took;
+- to **build** is what `Compilation.build` does, from its source to a model that can run; a **build task** is a build
+  under way, a **build result** its outcome, a **build report** its account of time and bytes;
 - to **compile** is what a device does with a graph, to **restore** what it does with what it has compiled earlier (a
   cache, an offline model, the daemon's store); a build does one of them;
-- **prepare** is the wire's word for both (PrepareModel, PrepareModelFromModelCache, PrepareOfflineModel), and a
-  **prepared model** what the daemon then has for the session, here a `PreparedHandle`.
+- to **prepare** is the protocol's word for both (PrepareModel, PrepareModelFromModelCache, PrepareOfflineModel); a
+  **prepared model** is what the daemon then has for the session, and a `PreparedHandle` refers to it here.
 """

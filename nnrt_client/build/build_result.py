@@ -1,4 +1,4 @@
-"""Build that has reached its device, and the result with which it ends."""
+"""Result of a build, and the site (device, session and options) that the build works on."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from nnrt_hdi.files.compiled import CompiledModel, Target
 
 
 class Refused(Exception):
-    """Error of a device that has decided not to take the model."""
+    """Refusal of a model by a device, with the error that says why."""
 
     def __init__(self, error: NnrtError) -> None:
         super().__init__(str(error))
@@ -24,7 +24,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Build that has reached its device, with the session and the options for that."""
+    """Build task, with the device, session and options that it builds for."""
 
     build: BuildTask
     device: Device
@@ -35,7 +35,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """Compiled model with which a build ends, and all that its manifest says."""
+    """Prepared model that a build made, and the data for the manifest of its compiled form."""
 
     prepared: PreparedHandle
     device: Device
@@ -43,16 +43,16 @@ class BuildResult:
     config: ModelConfig
     # SHA-256 of the graph that it was compiled from; empty for a vendor's model.
     digest: Callable[[], bytes]
-    # Seconds that building took, now or when the cache was written; None if that isn't known.
+    # Seconds that the build took (for a restored model, the original build); None if that isn't known.
     build_s: float | None
     # As in `BuildReport`.
     notes: Mapping[str, int]
-    # None unless it must still be written.
+    # Cache to write the model to; None if there is nothing to write.
     cache: Cache | None = None
 
     @property
     def compiled_in_s(self) -> float | None:
-        """Seconds that the build of a restored model once took, if its manifest says so."""
+        """Seconds that the original build of a restored model took; None if unknown, or if this build compiled it."""
         return self.build_s if self.origin is Origin.RESTORED else None
 
     def export(self, build: BuildTask, version: int) -> CompiledModel:
@@ -70,7 +70,7 @@ class BuildResult:
         )
 
     def save(self, build: BuildTask) -> None:
-        """Write the cache; raise SaveCacheFailed if only that fails and the model can be used."""
+        """Write the cache, if there is one. Raise SaveCacheFailed if only the write fails: the model can be used."""
         if self.cache is None:
             return
         try:

@@ -22,7 +22,7 @@ Progress = Callable[[str, float], object]
 # Stage in which every build begins; the others are "uploading", "restoring", "compiling" and "storing".
 CHECKING = "checking"
 
-# How often a build that waits for a lock checks whether it was cancelled.
+# Seconds between two checks for cancellation while a build waits for a lock.
 _POLL_S = 0.02
 
 
@@ -33,15 +33,16 @@ class BuildReport:
     origin: Origin
     # Seconds by stage: "checking" (a cache's file, too), "uploading", "restoring", "compiling", "storing".
     stages_s: Mapping[str, float]
-    # Messages sent to the daemon, weights included.
+    # Bytes of the messages that the client sent to the daemon, weights included.
     sent_bytes: int
-    # Seconds that building took when the cache or the offline model was made. None for a model that comes from neither,
-    # and where that isn't known.
+    # Seconds that the original build of the cache or offline model took. None if the model comes from neither, or if
+    # that time isn't known.
     compiled_in_s: float | None = None
-    # How the device got the model, and why the ways that come before this one were not taken.
+    # Way in which the device got the model, and, for each way that has precedence over it, why it was not taken.
     way: Way = Way.OPERATORS
     passed_over: Mapping[Way, str] = field(default_factory=dict)
-    # Notes of the device on nodes that it runs, but not quite as asked ("computed in 32 bits"), each with their number.
+    # Notes of the device on nodes that it runs differently than asked ("computed in 32 bits"), each with the number of
+    # nodes.
     notes: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -51,7 +52,7 @@ class BuildReport:
 
     @property
     def saved_s(self) -> float | None:
-        """Seconds by which restoring was faster than building; None where `compiled_in_s` is None."""
+        """Seconds by which restoring was faster than compiling; None if `compiled_in_s` is None."""
         return None if self.compiled_in_s is None else self.compiled_in_s - self.total_s
 
     def __str__(self) -> str:
@@ -59,20 +60,20 @@ class BuildReport:
         instead = "" if self.compiled_in_s is None else f" instead of {self.compiled_in_s * 1000:.0f} ms"
         way = "" if self.way is Way.OPERATORS else f"as {self.way} "
         took = f"{self.total_s * 1000:.0f} ms{instead} ({stages})"
-        notes = "".join(f"; {noted(note, count)}" for note, count in self.notes.items())
+        notes = "".join(f"; {describe_note(note, count)}" for note, count in self.notes.items())
         return f"{way}{self.origin.value} in {took}, {self.sent_bytes:,} bytes sent{notes}"
 
 
-def noted(note: str, count: int) -> str:
-    """Describe the note of a device on this number of operators."""
+def describe_note(note: str, count: int) -> str:
+    """Return a device's note, and the number of operators that it is about, as text."""
     return f"{count} operator{'s' if count > 1 else ''}: {note}"
 
 
 class BuildTask(LockOwner):
-    """One build, from its start to its end.
+    """Build under way.
 
-    It calls a daemon as a Session does, but every call ends with the build: at its deadline, by `end`, and when the
-    callback for its progress raises.
+    It makes RPCs as a Session does, but ends them all when the build ends: at its deadline, by `end`, or when the
+    progress callback raises.
     """
 
     def __init__(self, progress: Progress | None = None) -> None:
@@ -93,7 +94,7 @@ class BuildTask(LockOwner):
         self._lock = threading.Lock()
 
     def connect(self, session: Session) -> None:
-        """Call the daemon of a session from now on, for `build_timeout_s` at most."""
+        """Use the daemon of a session from now on, and set the build's deadline, `build_timeout_s` from now."""
         self.session = session
         self._deadline = time.monotonic() + session.settings.build_timeout_s
 
@@ -118,7 +119,7 @@ class BuildTask(LockOwner):
         return self._reason is not None
 
     def check(self) -> None:
-        """Raise the reason with which the build was ended, if it was."""
+        """Raise the reason for which the build was ended, if it was ended."""
         reason = self._reason
         if reason is not None:
             # A copy of our errors, because a raised error keeps the frames that it goes through, which refer to the
@@ -126,7 +127,7 @@ class BuildTask(LockOwner):
             raise reason.copy() if isinstance(reason, NnrtError) else reason
 
     def remaining_s(self) -> float:
-        """Return the seconds until the deadline; raise TimedOut after it, and what `check` raises."""
+        """Return the seconds until the deadline. Raise TimedOut after it, and what `check` raises."""
         self.check()
         remaining = self._deadline - time.monotonic()
         if remaining <= 0:
@@ -138,7 +139,7 @@ class BuildTask(LockOwner):
 
     @contextmanager
     def locking(self, lock: threading.Lock) -> Iterator[None]:
-        """Take a lock that other builds keep for long; raise as `remaining_s` does if the build ends first."""
+        """Hold a lock that other builds may hold for long. Raise what `remaining_s` raises if the build ends first."""
         while not lock.acquire(timeout=min(self.remaining_s(), _POLL_S)):
             pass
         try:
@@ -164,19 +165,19 @@ class BuildTask(LockOwner):
 
     @property
     def stages(self) -> list[Stage]:
-        """Stages that the build has gone through until now, in their order."""
+        """Stages of the build up to now, in their order."""
         return [*self._stages, Stage(self._stage, self._stage_began_ns, time.perf_counter_ns())]
 
     def begin_again(self) -> None:
-        """Return to the first stage, because what the build tried has failed."""
+        """Return to the first stage after a failed attempt."""
         self._enter(CHECKING)
 
     def add_checking_time(self, seconds: float) -> None:
-        """Count seconds that were add_checking_time on checks before the build as part of it."""
+        """Add seconds that checks took before the build to its stage "checking"."""
         self._stages_s[CHECKING] = self._stages_s.get(CHECKING, 0.0) + seconds
 
     def report(self, origin: Origin, compiled_in_s: float | None = None) -> BuildReport:
-        """Report what the build has taken until now."""
+        """Return a report of the build up to now."""
         self._enter(self._stage)
         return BuildReport(origin, dict(self._stages_s), self.sent_bytes, compiled_in_s)
 
@@ -193,19 +194,19 @@ class BuildTask(LockOwner):
         """Make one RPC and return its reply; `request` is a message or an iterator of messages."""
         timeout_s = min(timeout_s, self.remaining_s())
         counted = map(self._count_bytes, request) if isinstance(request, Iterator) else self._count_bytes(request)
-        return self.session.call(name, counted, timeout_s, self._ending)
+        return self.session.call(name, counted, timeout_s, self._cancel_with_build)
 
     def stream(self, name: str, request: Any) -> Generator[Any, None, None]:
         """Make one RPC and yield its replies; closing the generator ends the RPC."""
-        return self.session.stream(name, self._count_bytes(request), self.remaining_s(), self._ending)
+        return self.session.stream(name, self._count_bytes(request), self.remaining_s(), self._cancel_with_build)
 
     def _count_bytes(self, message: Any) -> Any:
         self.sent_bytes += message.ByteSize()
         return message
 
     @contextmanager
-    def _ending(self, call: Any) -> Iterator[None]:
-        """End a call when the build ends, with the build's reason instead of gRPC's error."""
+    def _cancel_with_build(self, call: Any) -> Iterator[None]:
+        """Cancel an RPC if the build ends during it, and raise the build's reason instead of gRPC's error."""
         with self._lock:
             self._calls.add(call)
             is_ended = self.is_ended

@@ -3,7 +3,7 @@
     <directory>/<id of the device, 16 hex digits>/model.nnrtcache
     <directory>/<id of the device, 16 hex digits>/model-<digest of the model's name>.nnrtcache
 
-The second path is for a model with a name. A name is foreign text, so the path has only its digest.
+The second path is for a model with a name. A name may be any text, so the path has only its digest.
 """
 
 import hashlib
@@ -33,24 +33,24 @@ NO_VERSION = MAX_VERSION
 
 
 class Cache(Protocol):
-    """Cache in which a build finds its compiled model, or leaves it."""
+    """Cache from which a build reads its compiled model, or to which it writes it."""
 
     # The application's version of its model.
     version: int
-    # Tells apart models that share a cache.
+    # Distinguishes models that share a cache.
     model_name: bytes
     # Seconds that reading and checking files has taken so far.
     spent_s: float
 
     @property
     def is_written_later(self) -> bool:
-        """True if the caller of the build writes the cache, and not the build."""
+        """True if the caller writes the cache after the build; False if the build writes it."""
 
     def find(self, device: Device) -> CompiledModel | None:
-        """Read the compiled model to load for a device; return None if one must be made."""
+        """Read the compiled model for a device; return None if the build must compile one."""
 
     def handle_refusal(self, device: Device, compiled: CompiledModel, why: NnrtError) -> None:
-        """Record that the device doesn't load what was found; raise InvalidFile if that must stay as it is."""
+        """React to a device that refused the model found here. Raise InvalidFile if the build may not replace it."""
 
     def store(self, device: Device, compiled: CompiledModel, remaining_s: Callable[[], float]) -> None:
         """Write the compiled model of a device; raise OSError and what `remaining_s` raises."""
@@ -65,11 +65,11 @@ class CacheDirectory:
 
     path: Path
     version: int
-    # Tells apart models that share the directory.
+    # Distinguishes models that share the directory.
     model_name: bytes = b""
     # Seconds that reading and checking files has taken.
     spent_s: float = field(default=0.0, init=False)
-    # The model that was read last, for one more call, and the state that its file had.
+    # Model that was read last and its file's fingerprint. The next read takes the model if the file is unchanged.
     _kept: tuple[Fingerprint, CompiledModel] | None = field(default=None, init=False, repr=False)
 
     def require_accessible(self) -> None:
@@ -85,11 +85,11 @@ class CacheDirectory:
             raise InvalidPath("it can't be read; allow it, or take another one", place=place)
 
     def find(self, device: Device) -> CompiledModel | None:
-        """Read the cache to load for a device; return None if one must be written.
+        """Read the cache of a device; return None if there is none, or only one of an earlier version.
 
-        The model is kept for the next call, so that a file that does not change is read and checked once. Its large
-        parts are checked by the daemon that gets them. Raises InvalidPath for the directory, InvalidFile for a cache
-        that is damaged, unreadable or made for another device, InvalidParameter for one of a later version.
+        The next call returns the same model if the file has not changed. The daemon that receives large parts checks
+        them. Raises InvalidPath for the directory, InvalidFile for a cache that is damaged, unreadable or made for
+        another device, InvalidParameter for one of a later version.
         """
         self.require_accessible()
         try:
@@ -108,16 +108,16 @@ class CacheDirectory:
 
     @property
     def is_written_later(self) -> bool:
-        """Always False: an application that has built with a cache has one."""
+        """False: the cache exists when `build` returns, as applications expect."""
         return False
 
     def handle_refusal(self, device: Device, compiled: CompiledModel, why: NnrtError) -> None:
-        """Raise InvalidFile if the cache is damaged; else leave it to be replaced by what is compiled instead."""
+        """Raise InvalidFile if the cache is damaged; else leave it, and the build replaces it."""
         if isinstance(why, InvalidFile):
             require_whole(compiled, self.place(device))
 
     def store(self, device: Device, compiled: CompiledModel, remaining_s: Callable[[], float]) -> None:
-        """Write the cache of a device, in place of an earlier one; raise OSError and what `remaining_s` raises."""
+        """Write the cache of a device, and replace an earlier one. Raise OSError and what `remaining_s` raises."""
         file = self.file(device)
         file.parent.mkdir(exist_ok=True)
         lock = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
@@ -166,7 +166,7 @@ def require_compiled_for(device: Device, compiled: CompiledModel) -> None:
 
 
 def require_whole(compiled: CompiledModel, place: str) -> None:
-    """Raise InvalidFile for a model that is not as it was written."""
+    """Read all parts of a compiled model, and raise InvalidFile if one is damaged."""
     try:
         compiled.require_whole()
     except InvalidFile as error:

@@ -37,13 +37,13 @@ _BUFFER_VERSION = 0
 class Compilation(LockOwner, Configuration, Closable):
     """Build of a model for a device, which compiles a finished model or loads one that was compiled before.
 
-    The device may be a function that finds it when it is needed. Options are checked against what the device says of
-    itself. After `build` and `close` nothing can be changed any more. Executors made from a compilation keep working
-    when it is closed.
+    The device may be a function that finds it when it is needed. Options are checked against the device's
+    capabilities. After `build` and `close` nothing can be changed any more. Executors made from a compilation keep
+    working when it is closed.
     """
 
     def __init__(self, model: Model, device: AnyDevice) -> None:
-        """Compile this model. Class methods take the other sources of a build.
+        """Make the compilation of a model; the class methods take the other sources of a build.
 
         Raises:
             InvalidParameter: `model` is no Model, or `device` is neither a Device nor a function.
@@ -67,7 +67,10 @@ class Compilation(LockOwner, Configuration, Closable):
 
     @classmethod
     def from_offline_file(cls, path: str | os.PathLike[str], device: AnyDevice) -> Self:
-        """Load an offline model from a file of `nnrt compile` or of the vendor's tools, which `build` opens.
+        """Load an offline model from a file, which `nnrt compile` or the vendor's tools wrote and `build` opens.
+
+        Returns:
+            The compilation, which is not built yet.
 
         Raises:
             InvalidParameter: `path` is no path.
@@ -80,6 +83,9 @@ class Compilation(LockOwner, Configuration, Closable):
 
         The buffer is not copied: leave it as it is until `build` has returned.
 
+        Returns:
+            The compilation, which is not built yet.
+
         Raises:
             InvalidParameter: The buffer is empty or has no bytes.
         """
@@ -91,6 +97,9 @@ class Compilation(LockOwner, Configuration, Closable):
         """Load the cache that `set_cache` or `import_cache` names.
 
         Options that are not set are those of the cache.
+
+        Returns:
+            The compilation, which is not built yet.
         """
         return cls._from_source(None, device)
 
@@ -166,8 +175,8 @@ class Compilation(LockOwner, Configuration, Closable):
             InvalidPath: The cache's directory or the offline model's file can't be found.
             InvalidFile: The cache or the offline model can't be used.
             SaveCacheFailed: Only the cache was not written; the model is built.
-            UnavailableDevice: The device was not reached, as with ConnectionFailed and TimedOut; `build` may be called
-                again. This holds for every error found before the device was asked, too.
+            UnavailableDevice: The device was not reached (also ConnectionFailed and TimedOut). `build` may be called
+                again then, as after every error that was found before the device was asked.
         """
         call_in_worker(copy_context().run, self._build, progress, when_interrupted=self.cancel)
 
@@ -192,7 +201,7 @@ class Compilation(LockOwner, Configuration, Closable):
             with self._lock:
                 build.check()  # From here on `cancel` and `close` come too late.
                 self._result, self._report, self._under_way = result, report, None
-                self._source = self._imported = None  # It may be gigabytes, which the device has now.
+                self._source = self._imported = None  # The device has the weights now, which may be gigabytes.
                 outcome = self._state = State.BUILT
         except Refused as refused:
             outcome = State.FAILED
@@ -210,12 +219,12 @@ class Compilation(LockOwner, Configuration, Closable):
             raise unsaved
 
     def cancel(self) -> None:
-        """End a build in another thread, which raises OperationFailed there; it may be built again."""
+        """Cancel the `build` that another thread runs: it raises OperationFailed there, and may be called again."""
         with self._lock:
             self._cancel_build()
 
     def _prepared(self) -> PreparedHandle:
-        """Return the prepared model with one more use; raise OperationForbidden before `build` and after `close`."""
+        """Return the prepared model, with one more user. Raise OperationForbidden before `build` and after `close`."""
         result = self._result
         if result is None:
             raise OperationForbidden("the compilation is not built, or closed; call build first")
@@ -245,5 +254,5 @@ def compilation_of(source: OfflineModel | Program, device: AnyDevice) -> Compila
 
 
 def prepared_of(compilation: Compilation) -> PreparedHandle:
-    """Return the prepared model with one more use; raise OperationForbidden before `build` and after `close`."""
+    """Return the prepared model, with one more user. Raise OperationForbidden before `build` and after `close`."""
     return compilation._prepared()

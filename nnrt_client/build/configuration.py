@@ -44,7 +44,7 @@ AnyDevice = Device | Callable[[], Device]
 
 
 class State(Enum):
-    """State of a compilation. The value says why it can't be changed any more."""
+    """State of a compilation. Its value says in errors why the compilation can't be changed any more."""
 
     CONFIGURING = ""
     BUILDING = "the compilation is being built"
@@ -68,7 +68,7 @@ class Configuration:
     def device(self) -> Device:
         """Device to build for.
 
-        If it was given as a function, this raises what that raises.
+        If the device was given as a function, this calls the function and raises what it raises.
         """
         return self._device if isinstance(self._device, Device) else self._device()
 
@@ -118,11 +118,11 @@ class Configuration:
         self._options.float16 = enable
 
     def set_batching(self, batching: Batching | None) -> None:
-        """Let the daemon compute runs of this model together with others that wait for the device.
+        """Let the daemon compute runs of this model together with other runs of it that wait for the device.
 
-        The others may be of any session that asks for the same. None leaves it to the daemon. `build` raises
-        Unsupported if the model doesn't compute the rows of its inputs apart from each other, and if the daemon is too
-        old.
+        The others may come from any session that has set the same batching. None leaves the choice to the daemon.
+        `build` raises Unsupported if the model doesn't compute the rows of its inputs independently of each other, or
+        if the daemon is too old.
 
         Raises:
             InvalidParameter: `batching` is no Batching.
@@ -171,8 +171,8 @@ class Configuration:
         Args:
             directory: Directory that exists.
             version: The application's version of the model, 0..2**32 - 2.
-            reads_all: Whether parts of 1 MiB or more are read and checked now. The daemon checks them in `build` in any
-                case.
+            reads_all: Whether this call reads and checks parts of 1 MiB or more. In `build` the daemon checks them in
+                any case.
 
         Raises:
             InvalidPath: The directory can't be read.

@@ -1,4 +1,4 @@
-"""Options of a build, for a Compilation, `load`, a pool, ONNX Runtime's interface and the command."""
+"""Options of a build, as `Compilation`, `load`, pools, ONNX Runtime's interface and the command set them."""
 
 from dataclasses import dataclass, field, replace
 
@@ -9,7 +9,7 @@ from nnrt_hdi.batching import Batching
 from nnrt_hdi.enums import PerformanceMode, Priority
 from nnrt_hdi.errors import InvalidFile, NnrtError, OperationForbidden
 
-# The one extension that no device gets.
+# The only extension that no device gets.
 MODEL_NAME = "ModelName"
 
 _REMEDY = "set the same options, or compile it anew (for a cache directory: with a higher version)"
@@ -29,7 +29,7 @@ def require_offered(device: Device, capability: str, value: int | None, refusal:
 
 @dataclass(slots=True)
 class Options:
-    """Options as they were set; None for those that were not.
+    """Options that the application has set; an option that it hasn't set is None.
 
     A build refuses values outside the enums.
     """
@@ -42,9 +42,9 @@ class Options:
     priority: int | None = None
     # Attributes for the backend, which refuses those that it doesn't know.
     extensions: dict[str, bytes] = field(default_factory=dict)
-    # How the daemon computes runs together. The device compiles a model alike with and without it.
+    # How the daemon computes runs together. It doesn't change what the device compiles.
     batching: Batching | None = None
-    # Tells apart models that share a cache directory. No device gets it.
+    # Distinguishes models that share a cache directory. No device gets it.
     model_name: bytes = b""
 
     def extend(self, name: str, value: bytes) -> None:
@@ -70,7 +70,7 @@ class Options:
         )
 
     def require_same(self, compiled: ModelConfig) -> None:
-        """Raise InvalidFile for a model that was compiled with other options than those that are set."""
+        """Raise InvalidFile if a model was compiled with options that differ from those that are set."""
         for what, wanted, was in (
             ("float16", self.float16, compiled.enable_float16),
             ("performance mode", self.performance_mode, compiled.mode),
@@ -81,7 +81,7 @@ class Options:
             raise InvalidFile(f"it was compiled with other extensions than those that are set; {_REMEDY}")
 
     def with_neutral_values(self) -> "Options":
-        """Return a copy with neutral values for the options that are not set."""
+        """Return a copy in which each option that is not set has its neutral value."""
         return replace(
             self, float16=bool(self.float16), performance_mode=self.performance_mode or 0, priority=self.priority or 0
         )

@@ -28,7 +28,7 @@ PartT = TypeVar("PartT")
 class PreparedHandle(LockOwner):
     """Model that a daemon has prepared for this client.
 
-    It is released when the compilation and all its executors are closed.
+    It counts its users, such as the compilation and its executors; the last one to release it frees the model.
     """
 
     def __init__(self, session: Session, info: Any, priority: Priority) -> None:
@@ -52,7 +52,7 @@ class PreparedHandle(LockOwner):
         self._lock = threading.RLock()
 
     def retain(self) -> "PreparedHandle":
-        """Return the handle with one more use; raise OperationForbidden once it has been released."""
+        """Add a user and return the handle; raise OperationForbidden after the last user has released it."""
         with self._lock:
             if not self._users:
                 raise OperationForbidden("the compilation is closed; make a new one")
@@ -60,14 +60,14 @@ class PreparedHandle(LockOwner):
         return self
 
     def part(self, make: Callable[[Session], PartT]) -> PartT:
-        """Return an object that an upper layer keeps with the model for all executors, made on first use."""
+        """Return the object that `make` makes on first use; the handle keeps it for all executors of the model."""
         with self._lock:
             if make not in self._parts:
                 self._parts[make] = make(self.session)
             return self._parts[make]  # type: ignore[no-any-return]  # `make` returned it.
 
     def release(self) -> None:
-        """Give up one use; with the last one, ask the daemon to release the model.
+        """Remove a user; after the last one, ask the daemon to release the model.
 
         A daemon that is gone has released it already.
         """
@@ -78,7 +78,7 @@ class PreparedHandle(LockOwner):
         release(self.session, "PreparedModel.Release", prepared_model_pb2.ReleaseRequest(model_id=self.model_id))
 
     def export(self, build: BuildTask) -> list[Part]:
-        """Fetch the compiled model, in the parts from which the device restores it."""
+        """Fetch the parts of the compiled model, from which the device can restore it."""
         build.progress("storing", 0.0)
         reply = build.call(
             "PreparedModel.ExportModelCache",

@@ -86,7 +86,7 @@ def from_model(site: Site, model: Model, cache: Cache | None) -> BuildResult:
         if isinstance(result, OutOfMemory):
             raise Refused(_build_error(result))
         cache.handle_refusal(site.device, compiled, result)
-        _log.warning("%s does not take its cache any more, so it compiles: %s", site.device, result)
+        _log.warning("%s does not take the cached model, so it is compiled: %s", site.device, result)
         build.begin_again()
     build.progress("checking", 0.0)
     with _errors_as_refusals(build):
@@ -101,7 +101,7 @@ def from_model(site: Site, model: Model, cache: Cache | None) -> BuildResult:
         origin=prepared.origin,
         config=site.config,
         digest=lambda: digest,
-        # The daemon's store has models that were built earlier, for others.
+        # A model from the daemon's store was built earlier, perhaps for another client.
         build_s=build.report(prepared.origin).total_s if is_compiled else None,
         notes=prepared.notes,
         cache=cache,
@@ -165,7 +165,7 @@ def from_program(site: Site, program: Program) -> BuildResult:
 
 
 def unsupported_program(device: Device, format: str) -> Unsupported:
-    """Return the error of a device that takes no such files."""
+    """Return the error for a model file in a format that the device doesn't take as it is."""
     return Unsupported(
         f"it takes no {format} files as they are: its backend {device.info.backend_name} doesn't compute them, or its"
         " daemon's --accept-programs doesn't allow it; take a device that does",
@@ -199,7 +199,8 @@ def from_buffer(site: Site, buffer: Buffer) -> BuildResult:
 def from_offline(site: Site, offline: OfflineModel) -> BuildResult:
     """Load an offline model, which `nnrt compile` or the vendor's tools wrote.
 
-    A file of `nnrt compile` describes its inputs and outputs. The device's backend must understand any other.
+    A file of `nnrt compile` describes its inputs and outputs. Any other file must be in a format that the device's
+    backend knows.
     """
     _require_no_batching(site, offline.place)
     data = offline.read()
@@ -212,7 +213,8 @@ def from_offline(site: Site, offline: OfflineModel) -> BuildResult:
         if compiled.target.kind != kind.kind:
             raise Refused(
                 OperationFailed(
-                    f"it was made for {compiled.target.describe_kind()}; {site.device.name} is {kind.describe_kind()}",
+                    f"it was made for {compiled.target.describe_kind()}; {site.device.name} is {kind.describe_kind()};"
+                    " compile the model for it (nnrt compile)",
                     place=offline.place,
                 )
             )
@@ -253,7 +255,7 @@ def _from_cache(site: Site, compiled: CompiledModel, place: str) -> BuildResult:
 
 
 def _restore(site: Site, compiled: CompiledModel, ask: Ask) -> BuildResult | NnrtError:
-    """Ask the device to load what was compiled before; return the error with which it refuses instead of raising it."""
+    """Ask the device to load a compiled model; if it refuses, return its error instead of raising it."""
     build = site.build
     was = compiled.config
     config = ModelConfig(was.enable_float16, was.mode, site.config.priority, was.extensions)
@@ -267,7 +269,7 @@ def _restore(site: Site, compiled: CompiledModel, ask: Ask) -> BuildResult | Nnr
     if (prepared.inputs, prepared.outputs) != (compiled.inputs, compiled.outputs):
         prepared.release()
         raise Refused(InvalidFile("the device made of it a model with other inputs or outputs than its manifest says"))
-    # The result must not keep the model, whose parts take memory, or a descriptor.
+    # The result must not keep the model, whose parts take memory or a file descriptor.
     digest, notes = compiled.source_digest, compiled.notes
     return BuildResult(
         prepared=prepared,
@@ -313,7 +315,7 @@ def _file_data(path: Path) -> Buffer:
 
 
 def _build_error(error: NnrtError) -> NnrtError:
-    """Return a refusal with one of NNRt's codes: its own if the caller can correct the cause, else FAILED."""
+    """Return the device's error if the caller can correct its cause, else an OperationFailed with the same message."""
     if isinstance(error, InvalidParameter | OperationForbidden | OperationFailed):
         return error
     failed = OperationFailed(error.message, place=error.place).of_request(error.request_id)
@@ -323,7 +325,7 @@ def _build_error(error: NnrtError) -> NnrtError:
 
 @contextmanager
 def _errors_as_refusals(build: BuildTask, translate: Callable[[NnrtError], NnrtError] = _build_error) -> Iterator[None]:
-    """Raise errors of the device as Refused, unless it was not reached or the build was ended."""
+    """Raise errors of the device as Refused; let errors of the connection, and the end of the build, pass."""
     try:
         yield
     except TRANSPORT_ERRORS:

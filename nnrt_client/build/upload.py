@@ -41,7 +41,7 @@ _LOSSES = 3
 _UNASKED_BYTES = 8 << 20
 # From so many bytes on, constants go through shared memory to a daemon on this host. Fewer fit into a few messages.
 _LEAST_SHARED_BYTES = 4 << 20
-# Size of that memory. In a smaller one the calls, one for each filling, would cost more than the filling.
+# Size of that shared memory. Each filling needs an RPC: with less memory, the RPCs would cost more than the copying.
 _WINDOW_BYTES = 16 << 20
 # Bytes per region that the daemon reads from a file itself.
 _READ_BYTES = 8 << 20
@@ -61,9 +61,9 @@ def compile_graph(build: BuildTask, graph: Graph, config: ModelConfig, batching:
 
 
 def restore(build: BuildTask, parts: Sequence[Part], config: ModelConfig, batching: Batching | None = None) -> Any:
-    """Ask the daemon to load again what a device exported, and return its PreparedModelInfo.
+    """Ask the daemon to restore a compiled model that its device exported, and return its PreparedModelInfo.
 
-    With `batching`, the caller has checked the model that it was compiled from.
+    With `batching`, the caller must have checked that the source model computes rows independently of each other.
     """
     return _restore(build, "NnrtDevice.PrepareModelFromModelCache", parts, config, batching=batching)
 
@@ -96,7 +96,7 @@ def _restore(
 
 
 def _ask_until_prepared(build: BuildTask, name: str, request: Any, parts: Mapping[bytes, Part]) -> Any:
-    """Ask until the daemon has prepared the model; leave nothing in the daemon if that fails."""
+    """Ask until the daemon has prepared the model; if that fails, ask it to release the model."""
     request.request_id = secrets.token_bytes(REQUEST_ID_BYTES)
     session = build.session
     try:
@@ -107,7 +107,7 @@ def _ask_until_prepared(build: BuildTask, name: str, request: Any, parts: Mappin
 
 
 def _ask_and_upload(build: BuildTask, name: str, request: Any, parts: Mapping[bytes, Part]) -> Any:
-    """Ask, and upload what the daemon lacks for sure or by its answer, until it lacks nothing."""
+    """Ask the daemon for the model, and upload the parts that it lacks, until it has prepared the model."""
     session = build.session
     attempts = losses = 0
     # The first answer names what is missing. The second can name more only if the daemon had to drop something.
@@ -122,18 +122,17 @@ def _ask_and_upload(build: BuildTask, name: str, request: Any, parts: Mapping[by
                 wanted = _wanted(parts, reply.missing.constants, session.place)
             with build.locking(session.uploading):
                 try:
-                    if session.uploads == uploads:  # Else another build has sent something since, perhaps the same.
+                    if session.uploads == uploads:  # Else another build has uploaded since, perhaps the same parts.
                         attempts += 1
                         if attempts == 1:
                             wanted = _let_daemon_read(build, wanted)
                         if wanted:
                             _upload(build, wanted)
                 finally:
-                    session.uploads += 1  # Only now: builds that asked meanwhile got older answers.
+                    session.uploads += 1  # Only now: answers that other builds got during the upload are outdated.
         except (ConnectionFailed, InvalidParameter) as error:
             # The session goes on and keeps what has arrived, so the build asks again what is missing. Bytes that were
-            # under way at the loss may arrive after the answer. Then the daemon expects other bytes than the answer
-            # said.
+            # under way at the loss may arrive after the answer. Then the daemon expects other bytes than it answered.
             losses += isinstance(error, ConnectionFailed) or losses > 0
             if not 0 < losses <= _LOSSES:
                 raise
@@ -141,9 +140,10 @@ def _ask_and_upload(build: BuildTask, name: str, request: Any, parts: Mapping[by
 
 
 def _surely_missing(session: Session, parts: Mapping[bytes, Part]) -> list[tuple[Part, int]]:
-    """Return the parts to send without asking, as `_wanted` does, or none.
+    """Return the parts to send before asking, as `_wanted` does, or an empty list.
 
-    The daemon must be without any, and the parts so small that it need not say first whether it takes the model.
+    The client sends parts unasked only if the daemon surely lacks them and they are so small that sending them in vain
+    costs less than a question.
     """
     if session.uploads or session.keeps_models:
         return []
@@ -175,7 +175,8 @@ def _wanted(parts: Mapping[bytes, Part], missing: Iterable[Any], place: str) -> 
 def _let_daemon_read(build: BuildTask, wanted: list[tuple[Part, int]]) -> list[tuple[Part, int]]:
     """Let a daemon on this host read the parts in files itself, and return the parts to send.
 
-    Return all where the daemon can't read files, and none where it must first say what it has read.
+    These are all parts if the daemon can't read files, and none if its reading failed: its next answer names what it
+    still lacks.
     """
     session = build.session
     in_files = [(part, received) for part, received in wanted if isinstance(part, FilePart)]
@@ -216,7 +217,7 @@ def _let_daemon_read(build: BuildTask, wanted: list[tuple[Part, int]]) -> list[t
 
 
 def _upload(build: BuildTask, wanted: Sequence[tuple[Part, int]]) -> None:
-    """Send parts: through shared memory if the daemon is on this host and they are large, else over gRPC."""
+    """Send parts: through shared memory if they are large and the daemon is on this host, else over gRPC."""
     session = build.session
     total = sum(part.size_bytes - received for part, received in wanted)
     if CHUNKS_FEATURE in session.welcome.features and session.local_socket is not None and total >= _LEAST_SHARED_BYTES:
@@ -299,7 +300,7 @@ def _chunks(
 
 
 def _pieces(part: Part, message_bytes: int, received: int) -> Iterable[tuple[int, int]]:
-    """Cut the rest of a part into pieces of an offset and a size; an empty part is one empty piece."""
+    """Cut the rest of a part into pieces, each an offset and a size. An empty part has one empty piece."""
     return cut_sizes(part.size_bytes, message_bytes, received) if part.size_bytes else ((0, 0),)
 
 
@@ -320,7 +321,7 @@ def _pack(chunks: Iterator[Any], message_bytes: int) -> Iterator[Any]:
 
 
 def _buffer(part: Part) -> Any:
-    """Put a part into a message: inline if it is as small as inline constants, else as a reference."""
+    """Return the message for a part: with its bytes if it is as small as inline constants, else with a reference."""
     if part.size_bytes <= INLINE_CONSTANT_BYTES:
         return model_pb2.SharedBuffer(inline=bytes(part.data))
     return model_pb2.SharedBuffer(constant=model_pb2.ConstantRef(sha256=part.sha256, size_bytes=part.size_bytes))

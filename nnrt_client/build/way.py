@@ -4,13 +4,13 @@ from enum import Enum
 
 
 class Way(str, Enum):
-    """Way in which `load` gives a model to a device. Members are texts: "program" is Way.PROGRAM."""
+    """Way in which `load` gives a model to a device. Members equal their text: Way.PROGRAM == "program"."""
 
-    # As NNRt's operators, or what a device compiled from them; on every device.
+    # As NNRt's operators, or as what a device compiled from them; every device takes this way.
     OPERATORS = "operators"
-    # The file as it is, in the device's own format; on devices whose capability program_formats names it.
+    # As the file itself, in a format that the device's capability program_formats names.
     PROGRAM = "program"
-    # Cut into parts, some of which the device runs and the others the client; only if `fallback` asks for it.
+    # In parts, some of which the device runs and the others the client; only if `fallback` asks for it.
     PARTITION = "partition"
 
     def __str__(self) -> str:

@@ -1,8 +1,8 @@
-"""NNRt for C and C++: a shared library with the 75 functions, implemented by `nnrt_client.oh_nn`.
+"""NNRt for C and C++: a shared library with NNRt's 75 functions, implemented by `nnrt_client.oh_nn`.
 
-The library (`library.c`) is a table of function pointers. Its first call starts a Python interpreter, or uses the one
-that the program has started. This package then fills the table with callbacks that read C's arguments and write C's
-results.
+The library (`library.c`) has a table of function pointers. The first call of a function starts a Python interpreter,
+unless the program has one. This package then fills the table with callbacks, which convert C's arguments, call
+`nnrt_client.oh_nn`, and write C's results.
 """
 
 from pathlib import Path

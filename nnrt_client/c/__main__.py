@@ -16,7 +16,7 @@ from nnrt_client.c import INCLUDE, LIB, LIBRARY
 @click.option("--pkg-config", "pkg_config", is_flag=True, help="The directory for PKG_CONFIG_PATH.")
 @click.option("--cmake", is_flag=True, help="The directory for CMAKE_PREFIX_PATH.")
 def main(cflags: bool, libs: bool, pkg_config: bool, cmake: bool) -> None:
-    """Print where libneural_network_runtime and its headers are."""
+    """Print compiler and linker flags, or directories, for libneural_network_runtime and its headers."""
     if not LIBRARY.exists():
         raise click.ClickException(
             f"{LIBRARY} isn't there: nnrt was installed where there was no C compiler; install one, and then nnrt again"

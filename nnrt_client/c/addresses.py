@@ -1,4 +1,4 @@
-"""Addresses that represent handles in C programs. Each points to readable memory and is used only once."""
+"""Addresses that represent handles in C programs. Each points to readable memory and is never used for two handles."""
 
 import ctypes
 import mmap
@@ -14,13 +14,13 @@ _CHUNK_BYTES = 16 << 20
 
 
 class MemoryStruct(ctypes.Structure):
-    """C's OH_NN_Memory."""
+    """Layout of C's struct OH_NN_Memory."""
 
     _fields_ = (("data", ctypes.c_void_p), ("length", ctypes.c_size_t))
 
 
 class _Slots:
-    """Addresses of zeroed memory that is never freed. An address takes physical memory only if something is written."""
+    """Allocator of addresses of zeroed memory, which is never freed and takes no physical memory until written."""
 
     def __init__(self) -> None:
         self._chunks: list[mmap.mmap] = []
@@ -42,7 +42,7 @@ class _Slots:
 
 
 class Addresses:
-    """Live handles by their addresses, and the memory that C programs have pointers to while the handles live."""
+    """Live handles by their addresses, and the objects that C programs may point to as long as a handle lives."""
 
     def __init__(self) -> None:
         self._lock = ModuleLock()
@@ -68,7 +68,7 @@ class Addresses:
         return address
 
     def remove(self, handle: Handle[Any]) -> None:
-        """Remove a destroyed handle, with its memory and the handles that it lent."""
+        """Remove a destroyed handle, and the handles and objects that live as long as it."""
         if isinstance(handle, NN_Tensor):
             self.remove(handle._desc)
         for memory in self._memory.pop(handle, ()):
@@ -81,16 +81,16 @@ class Addresses:
             self._kept.pop(handle, None)
 
     def keep_memory(self, executor: Handle[Any], memory: OH_NN_Memory) -> int:
-        """Return the address of memory that an executor has allocated, and will free when it is destroyed."""
+        """Return the address of a memory's handle, which `remove` removes together with its executor's handle."""
         self._memory.setdefault(executor, set()).add(memory)
         return self.get(memory)
 
     def keep(self, owner: Handle[Any] | None, key: object, made: Any) -> Any:
-        """Keep an object, to which a C program gets a pointer, until its owner is destroyed.
+        """Keep an object that a C program points to until its owner is destroyed, and return it.
 
         Args:
             owner: handle whose destruction frees the object, or None to keep it forever.
-            key: key of the object. If the owner has an object of this key already, that one is returned.
+            key: key of the object. If the owner has an object with this key already, that one is kept and returned.
             made: the object.
         """
         return self._kept.setdefault(owner, {}).setdefault(key, made)

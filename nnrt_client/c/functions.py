@@ -1,4 +1,4 @@
-"""Signatures of the 75 functions, parsed from the headers, in their order."""
+"""Signatures of NNRt's 75 C functions, parsed from the headers, in the headers' order."""
 
 import ctypes
 import re
@@ -92,7 +92,7 @@ _NUMBERS: dict[str, CType] = {
 }
 _NUMBER = rf"({'|'.join(_NUMBERS)})"
 
-# Kinds of parameters, by the begin of their declaration. The first match counts.
+# Kinds of parameters, by a pattern for the beginning of their declaration. The first match counts.
 _KINDS: dict[str, Callable[..., Parameter]] = {
     r"NN_OnRunDone (\w+)": lambda name: Function(name, "NN_OnRunDone", _RunDone, _wrap_run_done),
     r"NN_OnServiceDied (\w+)": lambda name: Function(name, "NN_OnServiceDied", _ServiceDied, _wrap_service_died),
@@ -118,7 +118,7 @@ _DECLARATION = re.compile(r"^(\w+(?: \*| ))(OH_NN\w+)\(([^;]*)\);", re.MULTILINE
 
 
 def _parameters(declared: str) -> Iterator[Parameter]:
-    """Parse the parameters of a declaration, which is `void` if there are none."""
+    """Parse the parameters of a C function, whose text is "void" if there are none."""
     while declared != "void":
         kind, found = next((kind, found) for begin, kind in _KINDS.items() if (found := re.match(begin, declared)))
         yield kind(*found.groups())

@@ -1,7 +1,7 @@
-"""Generator of the shared library's files: `make c-files`. With --check it fails if they are out of date.
+"""Generator of the shared library's files, run by `make c-files`. With --check it fails if they are out of date.
 
-It writes `functions.inc`, the functions of the library, from `functions.py`; in `neural_network_runtime_type.h` the
-members of the enums, with the tensors that each operation reads; and `constants.pyi`, the constants of `oh_nn`.
+It writes three files: `functions.inc`, the functions of the library, from `functions.py`; the enum members in
+`neural_network_runtime_type.h`, with the operands of each operation; and `constants.pyi`, the constants of `oh_nn`.
 """
 
 import re
@@ -96,7 +96,7 @@ def _function(index: int, signature: Signature) -> str:
 
 
 def _comment(member: IntEnum) -> Iterator[str]:
-    """Yield the comment of a member, if its name does not say enough."""
+    """Yield the lines of the comment on an enum member, or none if the member needs no comment."""
     if isinstance(member, enums.ReturnCode):
         paragraphs = [_CODES[member.name]]
     elif isinstance(member, enums.OperationType):

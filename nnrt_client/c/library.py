@@ -1,4 +1,4 @@
-"""Callbacks for the shared library's table: each is a C function that calls the function of `oh_nn`."""
+"""Callbacks for the shared library's table of functions. Each converts C's arguments and calls `oh_nn`'s function."""
 
 import atexit
 import ctypes
@@ -23,10 +23,10 @@ _thread = threading.local()
 
 
 def fill(table: int, count: int) -> None:
-    """Fill the table at an address with the functions of SIGNATURES, in order, and nnrt_last_error.
+    """Fill the library's table, at the address `table`, with the functions of SIGNATURES and nnrt_last_error.
 
-    The table is cleared when the interpreter ends, which a program that started it may do before it exits. Raise
-    RuntimeError if the table's size is that of another version.
+    An exit handler clears the table when the interpreter ends, because a program may go on after it has ended its own
+    interpreter. Raise RuntimeError if `count`, the size of the table, is that of another version.
     """
     made = [_prototype(signature)(_callback(signature)) for signature in SIGNATURES]
     made.append(ctypes.CFUNCTYPE(ctypes.c_void_p)(_last_error))
@@ -55,7 +55,7 @@ def _prototype(signature: Signature) -> Any:
 
 
 def _callback(signature: Signature) -> Callable[..., Any]:
-    """Return the callback for C. It returns an error value instead of raising."""
+    """Return the function that C calls, which returns an error value instead of raising."""
     call = _converter(signature)
     name, returns = signature.name, signature.returns
     failed = {"void": None, "OH_NN_ReturnCode": _FAILED}.get(returns)
@@ -74,7 +74,7 @@ def _callback(signature: Signature) -> Callable[..., Any]:
 
 
 def _converter(signature: Signature) -> Callable[..., Any]:
-    """Return a function that reads C's arguments, calls `oh_nn`, and writes the results. It raises all errors."""
+    """Return a function that converts C's arguments, calls the function of `oh_nn`, and writes the results for C."""
     function = signature.python
     ins: list[tuple[In, slice]] = []
     outs: list[tuple[Out, slice]] = []

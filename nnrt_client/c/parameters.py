@@ -22,7 +22,7 @@ _MOST_BYTES = 1 << 47
 
 
 class Parameter(ABC):
-    """One or several successive parameters of C that form a unit."""
+    """One parameter of a C function, or several successive ones that belong together."""
 
     # Types for ctypes, and declarations in C.
     types: tuple[CType, ...]
@@ -30,26 +30,29 @@ class Parameter(ABC):
 
 
 class In(Parameter):
-    """Parameter that becomes an argument."""
+    """Parameter that becomes an argument of the Python function."""
 
     @abstractmethod
     def read(self, *raw: Any) -> Any:
         """Return the argument. Raise InvalidParameter if it can't be read."""
 
     def finish(self, argument: Any, *raw: Any) -> None:
-        """Finish the parameter after the function has returned."""
+        """Update the program's memory behind the parameter, after the function has returned."""
 
 
 class Out(Parameter):
-    """Pointer through which a value that the function returns is written."""
+    """Out-parameter: pointers through which the library writes a value that the Python function returns."""
 
     @abstractmethod
     def require(self, *raw: Any) -> None:
-        """Raise InvalidParameter for pointers that can't be written through. Called before the function."""
+        """Raise InvalidParameter unless `write` can use these pointers; called before the Python function."""
 
     @abstractmethod
     def write(self, value: Any, owner: Handle[Any] | None, *raw: Any) -> None:
-        """Write a value. Memory behind a pointer lives as long as `owner`, or as the process if that is None."""
+        """Write a value through the pointers.
+
+        An array or text to which this writes a pointer lives as long as `owner`, or as the process if that is None.
+        """
 
 
 class Number(In):
@@ -63,7 +66,7 @@ class Number(In):
 
 
 class Object(In):
-    """Handle. An address that is no live handle counts as a null pointer."""
+    """Handle. An address at which no live handle is counts as a null pointer."""
 
     types = (ctypes.c_void_p,)
 
@@ -75,7 +78,7 @@ class Object(In):
 
 
 class TakenObject(In):
-    """Pointer to a handle that the function destroys and sets to null."""
+    """Pointer to a handle, which the function destroys and the library sets to null."""
 
     types = (ctypes.c_void_p,)
 
@@ -119,7 +122,7 @@ class FileName(Text):
 
 
 class Bytes(In):
-    """Bytes and their number. They become a view, without a copy."""
+    """Pointer to bytes and their number, which become a memoryview without a copy."""
 
     types = (ctypes.c_void_p, ctypes.c_size_t)
 
@@ -135,7 +138,7 @@ class Bytes(In):
 
 
 class Elements(In):
-    """Array of numbers and their count."""
+    """Pointer to an array of numbers, and its length."""
 
     def __init__(self, name: str, type_: CType, c_type: str, count: str) -> None:
         self.type = type_
@@ -149,7 +152,7 @@ class Elements(In):
 
 
 class Indices(In):
-    """OH_NN_UInt32Array."""
+    """Pointer to an OH_NN_UInt32Array."""
 
     types = (ctypes.c_void_p,)
 
@@ -166,7 +169,7 @@ class Indices(In):
 
 
 class LegacyTensor(In):
-    """OH_NN_Tensor."""
+    """Pointer to an OH_NN_Tensor, the description of a tensor in API 9."""
 
     types = (ctypes.c_void_p,)
 
@@ -186,7 +189,7 @@ class LegacyTensor(In):
 
 
 class Handles(In):
-    """Array of NN_Tensor and their count."""
+    """Array of NN_Tensor handles, and its length."""
 
     types = (ctypes.c_void_p, ctypes.c_size_t)
 
@@ -200,7 +203,7 @@ class Handles(In):
 
 
 class Function(In):
-    """Callback of the program."""
+    """Pointer to a function of the C program, which becomes a Python callable."""
 
     types = (ctypes.c_void_p,)
 
@@ -215,7 +218,7 @@ class Function(In):
 
 
 class OutNumber(Out):
-    """Pointer to a number."""
+    """Pointer to a number that the library writes."""
 
     types = (ctypes.c_void_p,)
 
@@ -232,7 +235,7 @@ class OutNumber(Out):
 
 
 class OutText(Out):
-    """Pointer to a text, which must be null before the call."""
+    """Pointer to a text pointer, which must be null before the call."""
 
     types = (ctypes.c_void_p,)
 
@@ -249,7 +252,7 @@ class OutText(Out):
 
 
 class OutElements(Out):
-    """Pointer to an array, which must be null before the call, and to its length. An empty array is a null pointer."""
+    """Pointers to an array pointer, which must be null before the call, and to a length. Empty arrays stay null."""
 
     types = (ctypes.c_void_p, ctypes.c_void_p)
 
@@ -268,7 +271,7 @@ class OutElements(Out):
 
 
 class OutRange(Out):
-    """Pointers to two arrays and to their common length. Their values before the call don't matter."""
+    """Pointers to two array pointers and to their common length, whose values before the call don't matter."""
 
     types = (ctypes.c_void_p,) * 3
 
@@ -323,7 +326,7 @@ def _quant_param(address: int | None) -> OH_NN_QuantParam | None:
 
 
 def _pair(type_: CType, address: int | None, size: int, what: str) -> Sequence[Any]:
-    """Return the elements of an array. Raise InvalidParameter if only one of data and size is given."""
+    """Return the elements of an array. Raise InvalidParameter unless it has both data and a size."""
     if address is None or not size:
         raise InvalidParameter(f"{what} has {'no' if address is None else 'a pointer to'} data and size {size}")
     return _elements(type_, address, size)

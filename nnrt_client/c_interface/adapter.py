@@ -55,7 +55,7 @@ def last_error() -> NnrtError | None:
 
 
 def code_of(error: Exception, where: str) -> ReturnCode:
-    """Return the code of an error, and keep the error for `last_error`. Unexpected errors are FAILED, and logged."""
+    """Return the code of an error, and store the error for `last_error`. Other errors than NnrtErrors become FAILED."""
     if not isinstance(error, NnrtError):
         _log.error("%s failed", where, exc_info=error)
         error = OperationFailed(f"{type(error).__name__}: {error}", place=where)
@@ -76,14 +76,14 @@ def _drop_tracebacks(error: BaseException) -> None:
 def returns_code(
     counterpart: str, *, is_legacy: bool = False
 ) -> Callable[[Callable[P, None]], Callable[P, ReturnCode]]:
-    """Declare a function that returns its code."""
+    """Declare a C function that returns only a code."""
     return _declare_function("code", counterpart, lambda value: ReturnCode.SUCCESS, lambda code, error: code, is_legacy)
 
 
 def returns_value(
     name: str, otherwise: OtherT, counterpart: str
 ) -> Callable[[Callable[P, ValueT]], Callable[P, tuple[ReturnCode, ValueT | OtherT]]]:
-    """Declare a function with an out-pointer: it returns (code, value), with the value `otherwise` on errors."""
+    """Declare a C function with an out-pointer: it returns (code, value), with the value `otherwise` on errors."""
     return _declare_function(
         f"(code, {name})",
         counterpart,
@@ -95,7 +95,7 @@ def returns_value(
 def returns_two_values(
     first: str, second: str, counterpart: str
 ) -> Callable[[Callable[P, tuple[ValueT, ValueT]]], Callable[P, tuple[ReturnCode, ValueT | None, ValueT | None]]]:
-    """Declare a function with two out-pointers: it returns (code, first, second)."""
+    """Declare a C function with two out-pointers: it returns (code, first, second), with None twice on errors."""
     return _declare_function(
         f"(code, {first}, {second})",
         counterpart,
@@ -107,12 +107,12 @@ def returns_two_values(
 def returns_pointer(
     what: str, counterpart: str, *, is_legacy: bool = False
 ) -> Callable[[Callable[P, ValueT]], Callable[P, ValueT | None]]:
-    """Declare a function that returns a pointer, None on errors."""
+    """Declare a C function that returns a pointer, or None on errors."""
     return _declare_function(f"{what} or None", counterpart, lambda value: value, lambda code, error: None, is_legacy)
 
 
 def returns_nothing(counterpart: str, *, is_legacy: bool = False) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Declare a function that returns nothing, also on errors."""
+    """Declare a C function that returns nothing, also on errors."""
     return _declare_function("nothing", counterpart, lambda value: None, lambda code, error: None, is_legacy)
 
 

@@ -1,4 +1,4 @@
-"""Inputs and outputs of an executor that are set one by one before a run, as in NNRt's API 9."""
+"""Bindings of an executor's inputs and outputs, which applications of NNRt's API 9 set one by one before a run."""
 
 import math
 import threading
@@ -27,7 +27,7 @@ Side = Literal["input", "output"]
 
 
 class Memory:
-    """Memory for one input or output: OH_NN_Memory. Made and freed by Bindings."""
+    """Memory for one input or output, behind an OH_NN_Memory. Made and freed by Bindings."""
 
     def __init__(self, length: int) -> None:
         self._region = SharedMemory.allocate(length)
@@ -60,11 +60,11 @@ class _Input:
 
 
 class Bindings(LockOwner, Closable):
-    """Inputs and outputs of an executor's runs. They stay set until they are set again.
+    """Inputs and outputs that are bound to an executor's runs until they are bound anew.
 
-    Inputs are copied when they are set, unless they are in a Memory. `run` writes the outputs to the memory that was
-    set, unless it fails. All methods raise InvalidParameter for an index that the model doesn't have and for values
-    that don't fit it, and OperationForbidden after `close`.
+    `set_input` copies an input; `set_input_memory` doesn't. `run` writes the outputs to the bound memory if it
+    succeeds. All methods raise InvalidParameter for an index that the model doesn't have and for values that don't fit
+    it, and OperationForbidden after `close`.
     """
 
     def __init__(self, executor: Executor) -> None:
@@ -87,7 +87,7 @@ class Bindings(LockOwner, Closable):
         data: Array | np.generic | Buffer,
         length: int | None = None,
     ) -> None:
-        """Copy an input.
+        """Bind an input to a copy of its elements.
 
         Args:
             index: index of the input.
@@ -98,7 +98,7 @@ class Bindings(LockOwner, Closable):
         Raises:
             InvalidParameter: the model has no such input, or tensor, data or length don't fit it.
             OperationForbidden: the bindings are closed.
-            UnavailableDevice: the device can't be asked for the dimensions that it accepts.
+            UnavailableDevice: the device, which says what dimensions it accepts, is gone.
         """
         source = _bytes_of(data, "the data")
         if length is not None:
@@ -119,14 +119,14 @@ class Bindings(LockOwner, Closable):
         Raises:
             InvalidParameter: the model has no such input, or tensor or memory don't fit it.
             OperationForbidden: the bindings are closed.
-            UnavailableDevice: the device can't be asked for the dimensions that it accepts.
+            UnavailableDevice: the device, which says what dimensions it accepts, is gone.
         """
         _require_memory(memory)
         shape, _ = self._require_input(index, tensor, memory.length)
         self._bind(self._inputs, index, _Input(shape, memory))
 
     def set_output(self, index: int, buffer: Array | Buffer) -> None:
-        """Bind an output to the beginning of a buffer, which is referenced until another one is set.
+        """Bind an output to the beginning of a buffer, to which the bindings hold a reference until the next call.
 
         `run` checks the size of an output whose shape is unknown.
 
@@ -164,6 +164,9 @@ class Bindings(LockOwner, Closable):
 
         Runs are executed one at a time, because all of them write to the same memory. A run that fails writes nothing.
 
+        Returns:
+            The outputs, in their order.
+
         Raises:
             InvalidParameter: an input or output is not set, or its memory has been freed.
             OutputTooSmall: an output needs more memory than was set.
@@ -192,27 +195,27 @@ class Bindings(LockOwner, Closable):
         return results
 
     def allocate_input_memory(self, index: int, length: int) -> Memory:
-        """Allocate memory for an input, all zero. Raise OutOfMemory beyond 1 GiB."""
+        """Allocate zeroed memory for an input. Raise OutOfMemory beyond 1 GiB."""
         item_at(self._signature.inputs, index, "input")
         return self._allocate("input", index, length)
 
     def allocate_output_memory(self, index: int, length: int) -> Memory:
-        """Allocate memory for an output, all zero. Raise OutOfMemory beyond 1 GiB."""
+        """Allocate zeroed memory for an output. Raise OutOfMemory beyond 1 GiB."""
         item_at(self._signature.outputs, index, "output")
         return self._allocate("output", index, length)
 
     def destroy_input_memory(self, index: int, memory: Memory) -> None:
-        """Free memory that was allocated here for this input. Its views stay valid while they are referenced."""
+        """Free memory that `allocate_input_memory` returned. Views of it stay valid while they are referenced."""
         item_at(self._signature.inputs, index, "input")
         self._destroy("input", index, memory)
 
     def destroy_output_memory(self, index: int, memory: Memory) -> None:
-        """Free memory that was allocated here for this output. Its views stay valid while they are referenced."""
+        """Free memory that `allocate_output_memory` returned. Views of it stay valid while they are referenced."""
         item_at(self._signature.outputs, index, "output")
         self._destroy("output", index, memory)
 
     def close(self) -> None:
-        """Unbind all inputs and outputs and free all memory that was allocated here. Idempotent."""
+        """Unbind all inputs and outputs, and free all memory of these bindings. Idempotent."""
         with self._lock:
             self._is_open = False
             memories = list(self._memories)
@@ -248,7 +251,11 @@ class Bindings(LockOwner, Closable):
             raise OperationForbidden("the bindings are closed; make new ones")
 
     def _require_input(self, index: int, tensor: LegacyTensor | TensorDesc, length: int) -> tuple[Shape, int]:
-        """Return shape and size in bytes of an input. Raise InvalidParameter if it fits not model, device or length."""
+        """Return the shape of an input and its size in bytes.
+
+        Raises:
+            InvalidParameter: It doesn't fit the model or the device, or needs more than `length` bytes.
+        """
         spec = item_at(self._signature.inputs, index, "input")
         place = self._signature.input_place(index)
         if not isinstance(tensor, LegacyTensor | TensorDesc):
@@ -299,7 +306,7 @@ def _bytes(place: Bytes | Memory) -> Bytes:
 
 
 def _bytes_of(buffer: object, what: str) -> Bytes:
-    """Return the bytes of a buffer without a copy. Raise InvalidParameter if there are none."""
+    """Return the bytes of a buffer without a copy. Raise InvalidParameter for an empty buffer or another object."""
     try:
         found: Bytes = np.frombuffer(buffer, np.uint8)  # type: ignore[call-overload]
     except (TypeError, ValueError, BufferError) as error:

@@ -1,4 +1,4 @@
-"""Python buffers in place of C's pairs of pointer and length."""
+"""Python buffers, which stand for C's pairs of pointer and length."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ AnyBuffer = Buffer | NDArray[Any] | np.generic
 
 
 def bytes_of(buffer: AnyBuffer | None) -> memoryview:
-    """Return the bytes of a buffer of any elements, without a copy. Raise InvalidParameter for None or no bytes."""
+    """Return the bytes of a buffer of any elements, without a copy. Raise InvalidParameter if it is None or empty."""
     try:
         view = memoryview(np.frombuffer(buffer, np.uint8))  # type: ignore[arg-type]
     except (TypeError, ValueError, BufferError) as error:
@@ -24,7 +24,7 @@ def bytes_of(buffer: AnyBuffer | None) -> memoryview:
 
 
 def writable_bytes_of(buffer: AnyBuffer | None) -> memoryview:
-    """Return the bytes of a buffer as `bytes_of` does. Raise InvalidParameter for a read-only one too."""
+    """Return the bytes of a buffer as `bytes_of` does. Raise InvalidParameter also if it is read-only."""
     view = bytes_of(buffer)
     if view.readonly:
         raise InvalidParameter(f"the buffer is {type(buffer).__name__}, which can't be written; give a writable one")

@@ -1,4 +1,4 @@
-"""Callbacks of asynchronous runs, with the parameters of C."""
+"""Callbacks of asynchronous runs, with the parameters that they have in C."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ NN_OnServiceDied = Callable[[Any], object]
 
 @dataclass(frozen=True, slots=True)
 class AsyncRun:
-    """Application's user data of a run, with the arguments that its callback needs."""
+    """User data of an asynchronous run, and the other objects that its callback needs."""
 
     user_data: Any
     outputs: Any
@@ -30,7 +30,7 @@ class AsyncRun:
 
 
 def wrap_on_run_done(callback: NN_OnRunDone | None) -> Callable[[AsyncRun, Any, NnrtError | None], object]:
-    """Wrap an OnRunDone for the executor. Raise InvalidParameter for a null pointer."""
+    """Wrap the application's OnRunDone as a callback of `Executor`. Raise InvalidParameter for a null pointer."""
     checked = _callable(callback)
 
     def call(run: AsyncRun, outputs: Any, error: NnrtError | None) -> object:
@@ -42,7 +42,7 @@ def wrap_on_run_done(callback: NN_OnRunDone | None) -> Callable[[AsyncRun, Any, 
 
 
 def wrap_on_service_died(callback: NN_OnServiceDied | None) -> Callable[[AsyncRun], object]:
-    """Wrap an OnServiceDied for the executor. Raise InvalidParameter for a null pointer."""
+    """Wrap the application's OnServiceDied as a callback of `Executor`. Raise InvalidParameter for a null pointer."""
     checked = _callable(callback)
     return lambda run: checked(run.user_data)
 

@@ -34,7 +34,7 @@ _destroying = ModuleLock()
 
 
 class Handle(Generic[ObjectT]):
-    """Reference to an object until it is destroyed. A destroyed handle, None and any other object are null handles."""
+    """Reference to an object. A destroyed handle, None, and an object of another class count as null handles."""
 
     __slots__ = ("_object",)
 
@@ -66,7 +66,7 @@ class Handle(Generic[ObjectT]):
 
 
 class NN_TensorDesc(Handle[TensorDesc]):  # noqa: N801  (C's names, here and below)
-    """Handle of a tensor's description. A program destroys it, unless it is borrowed from a tensor."""
+    """Handle of a tensor's description. The program destroys it, unless it is borrowed from a tensor."""
 
     __slots__ = ("is_borrowed",)
 
@@ -82,7 +82,7 @@ class NN_TensorDesc(Handle[TensorDesc]):  # noqa: N801  (C's names, here and bel
 
 
 class NN_Tensor(Handle[Tensor]):  # noqa: N801
-    """Handle of a tensor, with a handle of its description, which programs borrow."""
+    """Handle of a tensor. It owns the handle of the tensor's description, which programs only borrow."""
 
     __slots__ = ("_desc",)
 
@@ -170,7 +170,7 @@ class OH_NNExecutor(Handle[Executor]):  # noqa: N801
 
 
 class OH_NN_Memory(Handle[Memory]):  # noqa: N801
-    """Handle of memory of API 9. Its fields never change until it is destroyed."""
+    """Handle of API 9's memory for an input or output. Its fields don't change until it is destroyed."""
 
     __slots__ = ("_data",)
 
@@ -180,12 +180,12 @@ class OH_NN_Memory(Handle[Memory]):  # noqa: N801
 
     @property
     def data(self) -> memoryview | None:
-        """Writable view of the bytes, or None after it has been destroyed."""
+        """Writable view of the bytes, or None after the handle has been destroyed."""
         return self._data if self.find(self) else None
 
     @property
     def length(self) -> int:
-        """Size in bytes, or 0 after it has been destroyed."""
+        """Size in bytes, or 0 after the handle has been destroyed."""
         return len(self._data) if self.find(self) else 0
 
 

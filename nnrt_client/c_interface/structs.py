@@ -1,4 +1,4 @@
-"""C's structs, with C's field names. One sequence stands for a pointer and its count."""
+"""C's structs as Python classes with C's field names. A sequence replaces a pointer and its count."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ def indices_of(array: OH_NN_UInt32Array | Sequence[int] | None) -> list[int]:
 
 
 def legacy_tensor(tensor: OH_NN_Tensor | None) -> LegacyTensor:
-    """Convert a struct to the object API, which checks its values later. Raise InvalidParameter for a null pointer."""
+    """Convert a struct to a LegacyTensor, whose values are checked later. Raise InvalidParameter for a null pointer."""
     if not isinstance(tensor, OH_NN_Tensor):
         raise InvalidParameter(f"the tensor is {tensor!r}; give an OH_NN_Tensor")
     dimensions = () if tensor.dimensions is None else tensor.dimensions

@@ -1,4 +1,4 @@
-"""Measurement of an ONNX file on a device against ONNX Runtime in this process, in alternating rounds."""
+"""Comparison of a device with ONNX Runtime in this process: both run the same ONNX file in alternating rounds."""
 
 import os
 import statistics
@@ -27,9 +27,10 @@ Run = Callable[[], Outputs]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Latencies of both sides, one run at a time: medians, and the quartiles of the ratio over all rounds.
+    """Latencies on the device and in this process, one run at a time: medians, and their ratio over all rounds.
 
-    `largest_difference` is relative to the largest absolute element of the output.
+    `quartiles` are the first and third of the ratio. `largest_difference` is relative to an output's largest absolute
+    element.
     """
 
     in_process_ms: float
@@ -87,7 +88,7 @@ class Baseline:
             raise OperationFailed(f"ONNX Runtime in process fails: {error}") from error
 
     def compare(self, remote: Run, inputs: Mapping[str, Array]) -> Comparison:
-        """Measure both sides in rounds; which side runs first alternates from round to round."""
+        """Measure the device (`remote`) and this process in rounds; the one that runs first alternates."""
 
         def here() -> Outputs:
             return self.run(inputs)

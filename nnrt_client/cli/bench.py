@@ -1,4 +1,4 @@
-"""Command `nnrt bench`: throughput and latency of a model on a device, by concurrency or by request rate."""
+"""Command `nnrt bench`: measure throughput and latency of a model on a device, by concurrency or request rate."""
 
 import csv
 import io
@@ -212,7 +212,7 @@ def _row(kind: str, one: Measurement, percentiles: Sequence[float]) -> dict[str,
 
 
 def _parts_row(one: Measurement) -> dict[str, Any]:
-    """Return the milliseconds of each part of a typical and of a slow run; None where runs report no times."""
+    """Return the milliseconds of each part of a typical and of a slow run, or None if runs report no times."""
     return {
         f"{which}_{part}_ms": None if times is None else parts_ms(times)[part]
         for which, times in (("typical", one.typical), ("slow", one.slow))

@@ -24,7 +24,7 @@ def cache() -> None:
 
 
 def _cache_command(function: Callable[..., None]) -> Callable[..., None]:
-    """Return a command that calls `function` with the store, its models (last used first) and `as_json`."""
+    """Return a command that calls `function` with a store, its models (last used first) and the other options."""
 
     @json_option
     @click.option("--directory", type=click.Path(path_type=Path), help="Another cache directory than the user's.")

@@ -8,7 +8,7 @@ from nnrt_client.cli.failures import exit_on_failure
 from nnrt_client.cli.options import POSITIVE, Number, identity_options, settings_with
 from nnrt_hdi.files import container
 
-# Copy of the names in `nnrt_client.conformance.case.Level`: importing that module takes long, as it has many cases.
+# Copy of the names in `nnrt_client.conformance.case.Level`, because that module with its many cases imports slowly.
 LEVELS = ("contract", "operators", "values", "quantized", "float16", "graphs", "concurrency", "caches", "death")
 _NOT_TRIED = 2
 _FILE = click.Path(path_type=Path, dir_okay=False)

@@ -1,4 +1,4 @@
-"""Execution of `nnrt conformance`: run the trials, print the results and write the files."""
+"""Implementation of `nnrt conformance`, which runs trials, prints their results and writes report files."""
 
 import json
 import re
@@ -75,15 +75,16 @@ def try_all(
     quick: bool,
     fail_fast: bool,
 ) -> int:
-    """Run the trials, print and write the report, also after Ctrl-C, and return the exit code.
+    """Run the trials, write and print the report (also after Ctrl-C), and return the exit code.
 
-    A file that can't be written doesn't stop the printing, and a closed standard output doesn't stop the writing.
+    The report is printed even if a file can't be written, and written even if standard output is closed.
     """
     wanted = _select_trials(levels, only, quick=quick)
     if kept:
         kept.mkdir(parents=True, exist_ok=True)
     code = 0
     with Target(address, settings, return_s) as target:
+        target.require_rights()
         report = Report(target.address, target.name, target.info, in_full=levels_in_full(wanted))
         try:
             _try(target, wanted, report, fail_fast=fail_fast)
@@ -183,7 +184,7 @@ def _numbers(counts: Counts) -> list[str]:
 
 
 def _operators(report: Report) -> Table:
-    """Return a table of node types by data types: counts of right cases and of each other verdict."""
+    """Return a table of node types by data types, with the count of each verdict in its cells."""
     operators = report.by_operator()
     used = {data_type for cells in operators.values() for data_type in cells}
     data_types = [data_type for data_type in DataType if data_type in used]

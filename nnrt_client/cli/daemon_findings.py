@@ -1,4 +1,4 @@
-"""Checks of a daemon for `nnrt doctor`: its state, its limits and refusals, and the latency of a run."""
+"""Checks of `nnrt doctor` on a daemon: its state, its limits and refusals, and the latency of a run."""
 
 import statistics
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ from nnrt_hdi.run_times import RunTimes
 
 # Features of every daemon of this version.
 _FEATURES = (CHUNKS, COUNTERS)
-# Fraction of a limit above which the advice is to raise it.
+# Fraction of a limit; if more is in use, the advice is to raise the limit.
 _NEAR = 0.8
 _OFTEN = 0.01
 _RUNS, _RUN_TIMEOUT_MS = 100, 10_000
@@ -43,7 +43,7 @@ _CAUSES = {
 }
 
 
-def version(device: Device) -> Iterator[Finding]:
+def check_version(device: Device) -> Iterator[Finding]:
     """Check whether the daemon has every feature that this client knows."""
     welcome, info = device._session().welcome, device.info
     lacking = [feature for feature in _FEATURES if feature not in welcome.features]
@@ -55,7 +55,7 @@ def version(device: Device) -> Iterator[Finding]:
         yield ok("daemon", found)
 
 
-def state(look: Look) -> Iterator[Finding]:
+def check_state(look: Look) -> Iterator[Finding]:
     """Check whether the device takes work."""
     if look.why or look.status is None:
         yield problem(
@@ -67,7 +67,7 @@ def state(look: Look) -> Iterator[Finding]:
         yield ok("state", f"{look.status.name}: it takes work")
 
 
-def canary(device: Device) -> Iterator[Finding]:
+def check_canary(device: Device) -> Iterator[Finding]:
     """Check the results of the daemon's canary, which runs a model on the device at intervals."""
     found = device.canary()
     if found is None:
@@ -75,14 +75,14 @@ def canary(device: Device) -> Iterator[Finding]:
             "canary", "the daemon doesn't try its device; with --canary 5 it would take out one that computes wrongly"
         )
         return
-    said = (
+    found_text = (
         f"tried {found.runs:,} times: {found.wrong} answers were wrong, {found.late} late, {found.failed} missing;"
         f" the last took {found.last_ns / 1e6:.2f} ms, where {found.usual_ns / 1e6:.2f} ms are usual"
     )
     if found.wrong or found.late or found.failed:
-        yield advise("canary", said, "the daemon's log says when and how; docs/guides/alerts.md")
+        yield advise("canary", found_text, "the daemon's log says when and how; docs/guides/alerts.md")
     else:
-        yield ok("canary", said)
+        yield ok("canary", found_text)
 
 
 def check_counters(device: Device) -> Iterator[Finding]:
@@ -92,16 +92,16 @@ def check_counters(device: Device) -> Iterator[Finding]:
     except Unsupported as error:
         yield advise("counters", error.message, "install the same version of nnrt there")
         return
-    yield from limits(counters)
+    yield from check_limits(counters)
     work = Work(total(counters.identities), counters.uptime_s)
     whose = "" if sees_all(counters) else " of your own"
-    yield from failures(work, whose)
-    yield from refusals(work, whose)
-    yield from store(device, work)
+    yield from check_failures(work, whose)
+    yield from check_refusals(work, whose)
+    yield from check_store(device, work)
 
 
-def limits(counters: DeviceCounters) -> Iterator[Finding]:
-    """Check what is in use against its limit."""
+def check_limits(counters: DeviceCounters) -> Iterator[Finding]:
+    """Check how much of each limited resource is in use."""
     load = counters.load
     if load is None:
         return
@@ -130,7 +130,7 @@ def limits(counters: DeviceCounters) -> Iterator[Finding]:
         yield ok("limits", "; ".join(found for _, _, found in uses.values()))
 
 
-def failures(work: Work, whose: str) -> Iterator[Finding]:
+def check_failures(work: Work, whose: str) -> Iterator[Finding]:
     """Check how many runs fail."""
     ended = work.runs + work.failures
     found = f"{work.failures:,} of {ended:,} runs{whose} failed or took too long, in {work.seconds:,.0f} s"
@@ -140,8 +140,8 @@ def failures(work: Work, whose: str) -> Iterator[Finding]:
         yield ok("failures", found)
 
 
-def refusals(work: Work, whose: str) -> Iterator[Finding]:
-    """Check what was refused, and by which limit."""
+def check_refusals(work: Work, whose: str) -> Iterator[Finding]:
+    """Check how many requests the daemon refused, and for which cause."""
     if not work.refusals:
         yield ok("refusals", f"none{whose}")
     for cause, count in sorted(work.refused.items(), key=lambda item: -item[1]):
@@ -150,8 +150,8 @@ def refusals(work: Work, whose: str) -> Iterator[Finding]:
         yield advise("refusals", f"{count:,}{whose} by {cause}", _CAUSES.get(cause, usual))
 
 
-def store(device: Device, work: Work) -> Iterator[Finding]:
-    """Check whether the daemon compiles models again for lack of a store."""
+def check_store(device: Device, work: Work) -> Iterator[Finding]:
+    """Check whether the daemon compiles models repeatedly because it has no store."""
     compiled = work.counted.models.get(Origin.COMPILED.name, 0)
     found = (
         f"{sum(work.counted.models.values())} models, {compiled} of them compiled, in {work.counted.compile_s:.1f} s"
@@ -162,8 +162,8 @@ def store(device: Device, work: Work) -> Iterator[Finding]:
         yield advise("models", f"{found}; none is kept", "nnrt-device serve --store-dir DIR keeps them over restarts")
 
 
-def trial(device: Device) -> Iterator[Finding]:
-    """Run a small model a few times and check where the time goes."""
+def check_trial(device: Device) -> Iterator[Finding]:
+    """Run a small model repeatedly, and check its results and which parts of a run take longest."""
     model, ones = _addition(), np.ones(_ELEMENTS, np.float32)
     (support,) = model.supported_operations(device)
     if not support.supported:
@@ -180,11 +180,11 @@ def trial(device: Device) -> Iterator[Finding]:
     elif not times:
         yield ok("trial run", "it works; the daemon reports no times")
     else:
-        yield from slowest(times)
+        yield from check_latency(times)
 
 
-def slowest(times: Sequence[RunTimes]) -> Iterator[Finding]:
-    """Check which parts of these runs took longest."""
+def check_latency(times: Sequence[RunTimes]) -> Iterator[Finding]:
+    """Check the usual latency of the trial runs, and which parts of a run took longest."""
     usual = RunTimes._make(int(statistics.median(part)) for part in zip(*times, strict=True))
     slowest_ms = max(each.total_ns for each in times) / 1e6
     found = (

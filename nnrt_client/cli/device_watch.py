@@ -1,4 +1,4 @@
-"""Live view of `nnrt devices --watch`: devices that appear, disappear and change."""
+"""Live view of `nnrt devices --watch`, which shows devices that appear, disappear or change."""
 
 import queue
 import sys
@@ -26,10 +26,10 @@ Load = Callable[[Device], str]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A change of one address.
+    """Change of one address, or of the device there.
 
-    Its `kind` is `added` (the address is known now), `removed` (it is known no more) or `status` (its device answers
-    differently from before).
+    Its `kind` is `added` (the address is known now), `removed` (it isn't known any more) or `status` (the status of its
+    device, or the reason why it takes no work, has changed).
     """
 
     kind: str

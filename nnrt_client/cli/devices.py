@@ -18,7 +18,7 @@ from nnrt_client.settings import addresses_from_environment
 from nnrt_hdi.backend import Capabilities, Telemetry
 from nnrt_hdi.errors import OperationFailed, Unsupported
 
-# A daemon reports its load in each heartbeat and sends four of them in this time.
+# Timeout of heartbeats. A daemon sends four of them in this time, each with its load.
 _HEARTBEAT_TIMEOUT_S = 2.0
 _POLL_S = 0.01
 
@@ -159,6 +159,6 @@ def _load_text(load: dict[str, Any] | None) -> str:
     if load is None:
         return "-"
     draining = ", draining" if load["draining"] else ""
-    held = format_bytes(load["held_bytes"])
+    memory = format_bytes(load["held_bytes"])
     clients = f"{load['sessions']} client{'s' if load['sessions'] > 1 else ''}"
-    return f"{load['running']} running, {load['queued']} queued, {held}, {clients}{draining}"
+    return f"{load['running']} running, {load['queued']} queued, {memory}, {clients}{draining}"

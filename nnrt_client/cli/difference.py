@@ -31,7 +31,7 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Difference of two results: `count` of `size` elements differ, most at index `at`, where `values` stand."""
+    """Difference of two results: `count` of `size` elements differ, most at index `at`, which has the two `values`."""
 
     count: int
     size: int
@@ -110,7 +110,7 @@ def find_first_difference(
 ) -> tuple[OperatorOutput, Difference] | None:
     """Return the first operator in topological order whose result differs, or None if all results agree.
 
-    Temporary models of a few operators each have these operators' results as outputs.
+    It runs temporary models whose outputs are the results of a group of operators, group by group.
     """
     graph = infer_graph(graph).graph  # Inference also adds nodes.
     shaped = _infer_shapes(graph, inputs)
@@ -148,7 +148,7 @@ def extract_part(graph: Graph, outputs: Sequence[int]) -> tuple[Graph, Mapping[i
 
 
 def _infer_shapes(graph: Graph, inputs: Sequence[Array]) -> Graph:
-    """Return the graph with the shapes that follow from these inputs."""
+    """Return the graph with the shapes inferred from these inputs."""
     tensors = list(graph.tensors)
     for index, array in zip(graph.inputs, inputs, strict=True):
         tensors[index] = tensors[index].with_shape(array.shape)
@@ -175,5 +175,5 @@ def _node_groups(graph: Graph) -> Iterator[list[int]]:
 
 
 def _size_bytes(spec: TensorSpec) -> int:
-    """Return the size of a result; one that is known only at run time counts as large."""
+    """Return the size of a result in bytes; a size that is known only at run time counts as large."""
     return _BYTES_AT_A_TIME if spec.is_dynamic else spec.byte_size

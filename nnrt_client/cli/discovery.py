@@ -1,4 +1,4 @@
-"""Discovery of devices when no address is given, and how each device was found."""
+"""Discovery of devices when the user gives no address, and of the names that lead to each device."""
 
 from collections.abc import Iterable
 
@@ -12,12 +12,12 @@ _HOST, _LINK = "local:///", "mdns:///"
 
 
 def default_names(settings: Settings) -> tuple[str, ...]:
-    """Return the names that stand for all devices on this host and, if it can be searched, on this network link."""
+    """Return the names of all devices on this host and, if mDNS can search it, on this network link."""
     return (_HOST,) if _mdns_error(settings) else (_HOST, _LINK)
 
 
 def nothing_found_message(settings: Settings) -> str:
-    """Return a message that says where no device was found and what to do."""
+    """Return a message that says where the command looked for devices in vain, and what to do."""
     why = _mdns_error(settings)
     link = f" (this link was not asked: {why})" if why else ", and none announces itself on this link"
     return f"nnrt-device up keeps no daemon on this host{link}; give an address"
@@ -32,7 +32,7 @@ def _mdns_error(settings: Settings) -> str:
 
 
 def found_by(runtime: Runtime, address: str) -> tuple[str, ...]:
-    """Return the given names and addresses that lead to an address."""
+    """Return those of the user's names and addresses that lead to an address."""
     return tuple(given for given in runtime._members.given if address in runtime._members.behind(given))
 
 

@@ -1,4 +1,4 @@
-"""Command `nnrt doctor`: diagnose why a daemon can't be found, can't be used or is slow, and what to type."""
+"""Command `nnrt doctor`: diagnose why a daemon can't be found or used, or is slow, and say what to type."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -10,8 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from nnrt_client.cli import connection_findings as connection
 from nnrt_client.cli import daemon_findings as daemon
-from nnrt_client.cli import way_findings as way
 from nnrt_client.cli.discovery import default_names, nothing_found_message
 from nnrt_client.cli.findings import Finding, Verdict, advise, ok, problem, run_checks
 from nnrt_client.cli.host_findings import host_findings
@@ -59,7 +59,7 @@ def doctor(addresses: tuple[str, ...], as_json: bool, timeout: float) -> None:
 
 
 def _names(runtime: Runtime, given: Sequence[str], settings: Settings) -> list[Finding]:
-    """Check the names that were given, or the addresses that were found."""
+    """Check whether the user's names lead to addresses, or, without names, whether any were found."""
     if not given and runtime.addresses:
         return [ok(_NAMES, f"found by themselves: {', '.join(runtime.addresses)}")]
     if not given:
@@ -74,10 +74,10 @@ def _names(runtime: Runtime, given: Sequence[str], settings: Settings) -> list[F
 
 
 def _daemon_findings(runtime: Runtime, address: str, settings: Settings) -> list[Finding]:
-    """Check the connection to a daemon, then the daemon as far as it can be reached."""
-    findings = run_checks({"connection": partial(way.connection, address, settings)})
+    """Check the connection to a daemon and, if it can be reached, the daemon."""
+    findings = run_checks({"connection": partial(connection.check_connection, address, settings)})
     if _are_good(findings) and not address.startswith("unix:"):
-        findings += run_checks({"TLS": partial(way.encryption, address, settings)})
+        findings += run_checks({"TLS": partial(connection.check_encryption, address, settings)})
     if not _are_good(findings):
         return findings
     began = time.perf_counter()
@@ -89,18 +89,18 @@ def _daemon_findings(runtime: Runtime, address: str, settings: Settings) -> list
     findings += [ok("session", f"opened in {(time.perf_counter() - began) * 1e3:.0f} ms")]
     findings += run_checks(
         {
-            "daemon": partial(daemon.version, device),
-            "state": partial(daemon.state, look),
-            "canary": partial(daemon.canary, device),
+            "daemon": partial(daemon.check_version, device),
+            "state": partial(daemon.check_state, look),
+            "canary": partial(daemon.check_canary, device),
         }
     )
     if not look.why:
         findings += run_checks(
             {
-                "round trip": partial(way.round_trip, device),
-                "side channel": partial(way.side_channel, device),
-                "bandwidth": partial(way.bandwidth, device),
-                "trial run": partial(daemon.trial, device),
+                "round trip": partial(connection.check_round_trip, device),
+                "side channel": partial(connection.check_side_channel, device),
+                "bandwidth": partial(connection.check_bandwidth, device),
+                "trial run": partial(daemon.check_trial, device),
             }
         )
     return findings + run_checks({"counters": partial(daemon.check_counters, device)})

@@ -1,4 +1,4 @@
-"""Command `nnrt explain`: which operators of a model a device runs, and why it doesn't run the others."""
+"""Command `nnrt explain`: show which operators of a model a device runs, and why it doesn't run the others."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,6 +34,9 @@ from nnrt_client.model_session.partition.fallback import CPU, Fallback
 from nnrt_client.session.device import Device
 from nnrt_client.settings import addresses_to_ask_for
 from nnrt_hdi.errors import NnrtError, OperationFailed, Unsupported
+
+# Domains whose operators ONNX Runtime has itself.
+_COMMON_DOMAINS = {"", "ai.onnx", "ai.onnx.ml", "com.microsoft"}
 
 
 @click.command()
@@ -101,8 +104,12 @@ def _explain_obstacles(model: Path, device: str | None, fixed: FixedInputs, as_j
         print_json(about | {"device": name, "takes_programs": takes_programs})
         return
     print_obstacles(model, contents, found)
-    if takes_programs:
-        print_line(f"{name} takes ONNX files as they are: nnrt run and load use this (--way program)")
+    foreign = sorted(set(contents.opsets) - _COMMON_DOMAINS)
+    if takes_programs and foreign:
+        needs = f"but operators of {', '.join(foreign)} only as functions of the model, or if it has their library"
+        print_line(f"{name} takes ONNX files as they are (--way program), {needs}")
+    elif takes_programs:
+        print_line(f"{name} takes ONNX files as they are: nnrt run and load try this (--way program)")
     elif name is not None:
         print_line(f"{name} takes no ONNX files as they are; its daemon does with --accept-programs")
 
@@ -140,7 +147,7 @@ def _answer(operator: Mapping[str, Any]) -> str:
 
 
 def _helpful_shapes(model: Path, found: OpenedModel, fixed: FixedInputs, device: Device, refused: int) -> Sequence[str]:
-    """Return --shape options with which the device runs more of an ONNX file; empty if none are known."""
+    """Return --shape options with which the device runs more operators of an ONNX file, or an empty list."""
     if found.kind is not Kind.ONNX:
         return []
     definite = definite_shapes(contents_of(model).inputs, fixed)

@@ -1,4 +1,4 @@
-"""Failures of commands: each prints one line and sets an exit code."""
+"""Failures of commands, which print one line and set an exit code."""
 
 import errno
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def exit_on_failure(code: int) -> Iterator[None]:
 def _failure_line(error: NnrtError | OSError | MemoryError) -> str:
     """Return the line that reports a failure.
 
-    Raises the error itself for a closed pipe: nobody reads the output any more, and click exits quietly.
+    Raises the error itself if it is a closed pipe: then click exits quietly, because nobody reads the output.
     """
     if isinstance(error, MemoryError):
         return "there is not enough memory"

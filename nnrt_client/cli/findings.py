@@ -1,4 +1,4 @@
-"""Findings of `nnrt doctor`: one per check."""
+"""Findings of the checks that `nnrt doctor` runs."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -12,7 +12,7 @@ class Verdict(Enum):
     """Judgement of one check."""
 
     OK = "ok"
-    # It works but could work better.
+    # It works, but could work better.
     ADVICE = "advice"
     PROBLEM = "problem"
 
@@ -44,7 +44,7 @@ def problem(about: str, found: str, advice: str = "") -> Finding:
 
 
 def problem_from(about: str, error: NnrtError) -> Finding:
-    """Return a problem with an error's message; the part after "; ", which says what would be right, is the advice."""
+    """Return a problem from an error's message, whose part after "; " becomes the advice."""
     found, _, advice = error.message.partition("; ")
     return problem(about, found, advice)
 
@@ -55,7 +55,7 @@ Check = Callable[[], Iterable[Finding]]
 def run_checks(checks: Mapping[str, Check]) -> list[Finding]:
     """Run the checks in order and return their findings.
 
-    A check that raises becomes a problem, or `ok` where this client lacks the right to run it. The others still run.
+    A check that raises becomes a problem, or `ok` if this client lacks the right to run it. The others still run.
     """
     findings: list[Finding] = []
     for about, check in checks.items():

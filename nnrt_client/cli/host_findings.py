@@ -1,4 +1,4 @@
-"""Checks of this host for `nnrt doctor`: resources that the client may use, and what else affects its speed."""
+"""Checks of `nnrt doctor` on this host: the client's resources, and settings that affect its speed."""
 
 import os
 import platform
@@ -43,9 +43,9 @@ def host_findings(addresses: Sequence[str], settings: Settings) -> list[Finding]
             "descriptors": _descriptors,
             "threads": _threads,
             "memory": _memory,
-            "cores": cores,
+            "cores": check_cores,
             "shared memory": _shared_memory,
-            "huge pages": huge_pages,
+            "huge pages": check_huge_pages,
         }
     )
 
@@ -117,7 +117,7 @@ def _memory() -> Iterator[Finding]:
         yield ok("memory", found)
 
 
-def cores(system: Path = _SYS, processes: Path = _PROC) -> Iterator[Finding]:
+def check_cores(system: Path = _SYS, processes: Path = _PROC) -> Iterator[Finding]:
     """Check how many CPU cores the client has, their clock governor, and how busy they are."""
     limit = core_limit()
     found = f"{limit.value:g}, by {limit.source}"
@@ -159,7 +159,7 @@ def _shared_memory() -> Iterator[Finding]:
         yield ok("shared memory", "memory can be shared with daemons on this host; nothing of it is locked (ulimit -l)")
 
 
-def huge_pages(system: Path = _SYS) -> Iterator[Finding]:
+def check_huge_pages(system: Path = _SYS) -> Iterator[Finding]:
     """Check whether large arrays may use huge pages."""
     path = system / "kernel/mm/transparent_hugepage/enabled"
     if not path.exists():

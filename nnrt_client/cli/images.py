@@ -1,4 +1,4 @@
-"""Images as inputs: PNG files as arrays."""
+"""Conversion of PNG images to arrays for inputs."""
 
 from pathlib import Path
 
@@ -17,9 +17,9 @@ _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
 
 def image_array(path: Path, spec: TensorSpec) -> Array:
-    """Load a PNG as an input: grey, RGB or RGBA as the model's channels are; UINT8 0..255 or floats 0..1.
+    """Load a PNG as the array of an input, without scaling or cropping.
 
-    The image is not scaled or cropped.
+    1, 3 or 4 channels of the input mean grey, RGB or RGBA. Elements are UINT8 0..255, or floats 0..1.
 
     Raises:
         UsageError: Pillow is not installed.

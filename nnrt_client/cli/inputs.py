@@ -1,4 +1,4 @@
-"""Inputs of a run: from array files, from images, or random."""
+"""Inputs of a command's runs, which are array files, images, or random."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -36,8 +36,8 @@ def gather_inputs(
         given: Values of the --input options.
         shapes: Values of the --shape options, by input.
         seed: Seed of random arrays; None if every input must be given.
-        takes_one: Open dimensions without a --shape become 1, which a line on stderr reports; otherwise they are an
-            error.
+        takes_one: Whether open dimensions without a --shape become 1, which a line on stderr reports; otherwise they
+            are an error.
 
     Raises:
         UsageError: an option doesn't fit the model.

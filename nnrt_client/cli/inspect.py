@@ -108,7 +108,7 @@ def _inspect_unimported(
 
 
 def _print_operators(operators: Mapping[str, int], contents: "Contents | None") -> None:
-    """Print a table of operators and their counts, next to those of the ONNX file."""
+    """Print a table of NNRt's operators and their counts, next to the ONNX file's operators if there is one."""
     ours = [(name, str(count)) for name, count in operators.items()]
     if contents is None:
         print_table(("operator", "count"), ours, right=("count",))
@@ -171,7 +171,7 @@ def _about_graph(graph: Graph) -> dict[str, Any]:
 
 
 def _summary(about: dict[str, Any]) -> Sequence[tuple[str, object]]:
-    """Return the facts about the whole model that the command prints for people."""
+    """Return the facts about the whole model that the command prints below the tables."""
     if "target" in about:
         target = about["target"]
         made_for = f"{target['backend']} {target['backend_version']} ({target['vendor']}, {target['device_type']})"

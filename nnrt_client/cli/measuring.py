@@ -1,4 +1,4 @@
-"""Measurement of load on a session, in windows that follow each other until they agree."""
+"""Measurement of a load on a session, in successive windows of time until their results agree."""
 
 import queue
 import time
@@ -25,8 +25,8 @@ WINDOWS = 3
 class Rule:
     """Rule for a stable measurement: the last windows are within `tolerance` of their mean.
 
-    Compared are the throughput (if `counts_throughput`) and the latency, which is the mean of a window or its
-    `percentile`. A window ends after `window_s`, but not before `least_runs` runs have ended.
+    The rule compares the windows' latency (its mean or `percentile`) and, if `counts_throughput`, their throughput. A
+    window ends after `window_s`, but not before `least_runs` runs have ended.
     """
 
     window_s: float
@@ -58,7 +58,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class RunTime:
-    """Latency of a run and its parts, or None for the parts of a run that consisted of other runs."""
+    """Latency of a run, and its parts (None if the run consisted of several runs, which report none)."""
 
     latency_s: float
     times: RunTimes | None
@@ -82,7 +82,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Result of one load (the number of runs in flight or their rate), from the last windows together."""
+    """Result of measuring one load (runs in flight, or runs per second), over the last windows together."""
 
     load: float
     windows: int
@@ -95,7 +95,7 @@ class Measurement:
         return np.array([run.latency_s for run in self.runs])
 
     def percentile_ms(self, percentile: float) -> float:
-        """Return a percentile of the latency."""
+        """Return a percentile of the latency in milliseconds."""
         return float(np.percentile(self.latencies_s, percentile)) * 1e3
 
     @property
@@ -104,7 +104,7 @@ class Measurement:
 
     @property
     def parts_ms(self) -> dict[str, float] | None:
-        """Mean latency in three parts: the device's queue and compute, and transfer for the rest; None if unknown."""
+        """Mean latency by part: the device's queue and compute, and transfer for the rest; None if unknown."""
         if (mean := self._mean_of(0.0, 1.0)) is None:
             return None
         queue_ms, compute_ms = mean.queued_ns / 1e6, mean.computed_ns / 1e6
@@ -133,7 +133,7 @@ class Runs:
     """Runs of a session with the same inputs, any number in flight."""
 
     def __init__(self, session: ModelSession, inputs: Mapping[str, Array], timeout_ms: int) -> None:
-        self._submit = partial(session._executor._submit, session._in_order(inputs), None, timeout_ms, None)
+        self._submit = partial(session._executor._submit, session._order_inputs(inputs), None, timeout_ms, None)
         self._ended: queue.SimpleQueue[tuple[float, float, Future[Any]]] = queue.SimpleQueue()
         self._in_flight: set[Future[Any]] = set()
 
@@ -176,7 +176,7 @@ def _add_start_delay(latency_s: float, times: RunTimes | None) -> RunTimes | Non
 
 
 class Loop(ABC):
-    """Load on a session, which `measure` keeps up and measures."""
+    """Generator of a load on a session, which it also measures."""
 
     def __init__(self, runs: Runs, load: float) -> None:
         self._runs = runs
@@ -207,4 +207,4 @@ class Loop(ABC):
 
     @abstractmethod
     def _window(self, seconds: float, least_runs: int) -> Window:
-        """Keep up the load for `seconds` and until `least_runs` runs have ended."""
+        """Keep up the load for `seconds`, and longer until `least_runs` runs have ended; return the runs that ended."""

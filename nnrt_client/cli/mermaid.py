@@ -26,13 +26,13 @@ class Flowchart:
     ) -> None:
         """Add a box with these lines of text, inside the frame of its group.
 
-        `reads` pairs each tensor that the box reads with the label of the arrow from its writer.
+        `reads` pairs each tensor that the box reads with the label of the arrow from the box that writes it.
         """
         box = f"n{sum(map(len, self._boxes.values()))}"
         self._boxes.setdefault(group, []).append(f'{box}["{"<br>".join(_escape(line) for line in lines if line)}"]')
-        for tensor, said in reads:
+        for tensor, label in reads:
             if tensor in self._writers:
-                arrow = f'-- "{_escape(said)}" -->' if said else "-->"
+                arrow = f'-- "{_escape(label)}" -->' if label else "-->"
                 self._lines.append(f"{self._writers[tensor]} {arrow} {box}")
         self._writers |= dict.fromkeys(writes, box)
 
@@ -45,17 +45,17 @@ class Flowchart:
 
 def draw_graph(graph: Graph) -> str:
     """Draw each operator of a graph with its attributes, and the inputs and outputs."""
-    said = {index: f"{spec.name or f'tensor {index}'} {spec}" for index, spec in enumerate(graph.tensors)}
+    labels = {index: f"{spec.name or f'tensor {index}'} {spec}" for index, spec in enumerate(graph.tensors)}
     chart = Flowchart()
     for index in graph.inputs:
-        chart.add(("input", said[index]), (), (index,))
+        chart.add(("input", labels[index]), (), (index,))
     for node in (graph.nodes[index] for index in graph.order):
         attrs = (f"{name} = {str(value)[:_LONGEST_VALUE]}" for name, value in node.attrs.items())
         shapes = ", ".join(format_shape(graph.tensors[index].shape) for index in node.outputs)
-        reads = dict.fromkeys((index, said[index]) for index in node.inputs)
+        reads = dict.fromkeys((index, labels[index]) for index in node.inputs)
         chart.add((node.type.name, node.name, *attrs, shapes), reads, node.outputs)
     for index in graph.outputs:
-        chart.add(("output", said[index]), ((index, ""),), ())
+        chart.add(("output", labels[index]), ((index, ""),), ())
     return str(chart)
 
 
@@ -74,7 +74,7 @@ def draw_parts(graph: "OnnxGraph", part_of: Mapping[int, str]) -> str:
 
 
 def _escape(text: str) -> str:
-    """Return text for Mermaid's quotes: characters with a meaning there or in HTML become numeric entities."""
+    """Escape text for Mermaid's quotes: characters that have a meaning there or in HTML become numeric entities."""
     return "".join(
         f"#{ord(char)};" if char in '"#&;<>`\\' else char for char in escape_for_terminal(text).replace("\n", " ")
     )

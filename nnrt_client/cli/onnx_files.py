@@ -1,4 +1,4 @@
-"""ONNX files in the commands: their contents, what prevents an import, and what to type then."""
+"""ONNX files in commands: their contents, obstacles that prevent an import, and options that remove these."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Nodes that can't be imported for the same reason, and the options with which they can."""
+    """Nodes that can't be imported for the same reason, and options with which they can be imported."""
 
     problems: Sequence[Problem]
     to_type: Sequence[str]
 
     @property
     def title(self) -> str:
-        """Name of the first node, and the number of the others."""
+        """Name of the obstacle: its first node, and the number of its other nodes."""
         first, others = self.problems[0], len(self.problems) - 1
         name = f"{first.operator} {first.node!r}".strip() if first.operator else "the model"
         return f"{name} and {others} more" if others else name
@@ -59,7 +59,7 @@ def contents_of(model: Path) -> Contents:
 
 
 def obstacles(model: Path, fixed: FixedInputs, contents: Contents, error: Unsupported) -> list[Obstacle]:
-    """Return what prevents an import, each obstacle with the --shape options that would help.
+    """Return the obstacles to an import, each with the --shape options that would remove it.
 
     If an input could be a constant instead, the reason itself says so.
     """
@@ -69,7 +69,7 @@ def obstacles(model: Path, fixed: FixedInputs, contents: Contents, error: Unsupp
 
 
 def definite_shapes(inputs: Sequence[DeclaredTensor], fixed: FixedInputs) -> dict[str, Shape]:
-    """Return a definite shape for each input with open dimensions: the same size for the same dimension name."""
+    """Return a definite shape for each input with open dimensions; dimensions of the same name get the same size."""
     known = {*fixed.shapes, *fixed.constants}
     open_inputs = [one for one in inputs if one.shape is not None and not one.is_fixed and one.name not in known]
     sizes = {dim: _SIZE for one in open_inputs for dim in one.shape or () if isinstance(dim, str)}
@@ -109,7 +109,7 @@ def _try_shapes(
 
 
 def named_dims(found: OpenedModel, contents: Contents) -> dict[str, list[int | str]]:
-    """Return the dimensions of each input and output: a size, the file's name for it, or "?"."""
+    """Return the dimensions of each input and output: each a size, the file's name for an open size, or "?"."""
     declared = {one.name: one.shape for one in (*contents.inputs, *contents.outputs)}
     return {
         spec.name: [
@@ -122,7 +122,7 @@ def named_dims(found: OpenedModel, contents: Contents) -> dict[str, list[int | s
 
 
 def declared_dims(tensor: DeclaredTensor) -> list[int | str] | None:
-    """Return the dimensions that the file declares."""
+    """Return the dimensions that the file declares ("?" for an unnamed open one), or None if the rank is open."""
     return None if tensor.shape is None else ["?" if dim is None else dim for dim in tensor.shape]
 
 

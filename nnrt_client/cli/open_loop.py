@@ -1,4 +1,4 @@
-"""Load with a given arrival rate, independent of how fast the device is, like requests from many users."""
+"""Load with a given rate of arrivals, which doesn't depend on the device's speed, like requests from many users."""
 
 import time
 
@@ -13,8 +13,8 @@ _MOST_WAITING = 1024
 class OpenLoop(Loop):
     """Load that starts runs at the times of a Poisson process, `rate` per second on average.
 
-    The latency of a run counts from its scheduled start. A load that starts each run only when another has ended would
-    miss how a slow run delays the runs behind it.
+    The latency of a run counts from its scheduled start, so it includes the delay by slow runs before it. A load that
+    starts each run only when another has ended would miss that delay.
     """
 
     def __init__(self, runs: Runs, rate: float, seed: int) -> None:

@@ -66,7 +66,7 @@ class Number(click.FloatRange):
 
 
 class Named(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # Generic from click 8.4 on.
-    """Click type of NAME=VALUE, both not empty."""
+    """Click type of NAME=VALUE, in which neither may be empty."""
 
     name = "NAME=VALUE"
 
@@ -265,7 +265,7 @@ batching_option = click.option(
 
 
 def _remember(context: click.Context, parameter: click.Parameter, given: str | None) -> None:
-    """Save an option's value in the context, from where `settings_with` takes it."""
+    """Save an option's value in the context, from which `settings_with` takes it."""
     if given is not None:
         context.meta[f"{_SETTING}{parameter.name}"] = given
 
@@ -349,7 +349,7 @@ def devices_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def settings_with(**bounds: Any) -> Settings:
-    """Return settings with these bounds and the command's identity options."""
+    """Return settings with these timeouts and other fields, and the command's identity options."""
     given = click.get_current_context().meta.items()
     return Settings(**{key.removeprefix(_SETTING): value for key, value in given if key.startswith(_SETTING)}, **bounds)
 
@@ -370,5 +370,5 @@ def require_addresses(device: str | None) -> tuple[str, ...]:
 
 
 def open_fixed(model: Path, fixed: FixedInputs) -> OpenedModel:
-    """Open the model of a command. For an offline model the shapes apply only to random inputs."""
+    """Open the model of a command. If it is an offline model, --shape applies only to random inputs."""
     return open_model(model, fixed.shapes, constants=fixed.constants, is_offline_shaped=True)

@@ -1,4 +1,4 @@
-"""Command `nnrt explain --fallback`: which parts of an ONNX model a device runs, and why this host runs the others."""
+"""Command `nnrt explain --fallback`: show which parts of an ONNX model a device runs, and why this host the others."""
 
 from pathlib import Path
 
@@ -24,9 +24,9 @@ def explain_parts(
         raise OperationFailed("only ONNX models are cut into parts", place=f"{model}")
     with locate_errors(model):
         # Imported here: it needs the package onnx, which other models don't.
-        from nnrt_client.model_session.partition.build import explained
+        from nnrt_client.model_session.partition.build import preview_parts
 
-        graph, placement, parts = explained(model, device, fixed.shapes, fixed.constants, fallback.smallest_part)
+        graph, placement, parts = preview_parts(model, device, fixed.shapes, fixed.constants, fallback.smallest_part)
     if mermaid:
         names = [f"part {number}, on {_where(part)}" for number, part in enumerate(parts, 1)]
         part_of = {at: name for name, part in zip(names, placement.parts, strict=True) for at in part.nodes}

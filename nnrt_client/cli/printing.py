@@ -1,4 +1,4 @@
-"""Output of the commands. Texts of devices, models and errors are escaped so that they can't control the terminal."""
+"""Output of the commands, which escapes texts of devices, models and errors: they must not control the terminal."""
 
 import json
 import logging
@@ -26,7 +26,7 @@ _WIDE = 10_000
 
 
 def one_line(message: str) -> str:
-    """Escape a message for a terminal and join its lines, with "; " between the listed ones."""
+    """Escape a message for a terminal, and join its lines: with a space after the first, with "; " between others."""
     first, *listed = message.split("\n")
     return escape_for_terminal(f"{first} {'; '.join(line.strip() for line in listed)}".rstrip())
 
@@ -44,7 +44,7 @@ def print_line(text: str) -> None:
 
 
 def print_json(document: object) -> None:
-    """Print the document of --json. Infinite numbers and NaN become null."""
+    """Print the document of --json, in which infinite numbers and NaN become null."""
     click.echo(json.dumps(replace_non_finite(document), indent=2, allow_nan=False))
 
 
@@ -74,20 +74,20 @@ def print_records(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> N
 
 
 def print_page(page: RenderableType) -> None:
-    """Print a renderable of rich."""
+    """Print a page that is built from rich's renderables."""
     _console().print(page)
 
 
 @contextmanager
 def live() -> Iterator[Callable[[RenderableType], None]]:
-    """Yield a function that draws a page in place of the one before."""
+    """Yield a function that draws a page over the previous one."""
     with Live(console=_console(), auto_refresh=False) as shown:
         yield lambda page: shown.update(page, refresh=True)
 
 
 @contextmanager
 def live_table(columns: Sequence[str]) -> Iterator[Callable[[Sequence[Sequence[object]]], None]]:
-    """Yield a function that draws the rows of a table in place of those before."""
+    """Yield a function that draws the rows of a table over the previous ones."""
     with live() as draw:
         yield lambda rows: draw(_table(columns, rows))
 

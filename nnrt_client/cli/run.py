@@ -120,10 +120,10 @@ def run(
     if trace:
         chrome.write(trace)
     profiled = Profile(chrome.profiled) if profile and chrome.profiled else None
-    told = outputs.times if times else None
+    shown_times = outputs.times if times else None
     if as_json:
         document = {"device": where, "model": origin, **describe_way(session), "seconds": round(seconds, 6)}
-        document |= {"times": describe_times(told)} if told else {}
+        document |= {"times": describe_times(shown_times)} if shown_times else {}
         document |= {"profile": profiled and profiled.describe()} if profile else {}
         print_json(document | {"outputs": rows})
         return
@@ -137,8 +137,8 @@ def run(
         profiled.show()
     elif profile:
         print_line(f"the operators' times are not known: {where} can't profile")
-    if told:
-        print_times(told)
+    if shown_times:
+        print_times(shown_times)
     elif times:
         print_line("the parts of its latency are not known: parts of the model ran on this host")
 

@@ -1,4 +1,4 @@
-"""Profile of a run by operators, printed for people and as JSON."""
+"""Profile of a run by operators, printed as tables and as JSON."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -22,10 +22,10 @@ class Profile:
     """Operator times of one run, longest first. Shares are fractions of the sum over all operators."""
 
     def __init__(self, runs: Sequence[Outcome]) -> None:
-        """Collect the operators that the parts of one run report."""
-        told = [operator for run in runs for operator in run.operators]
-        self.operators = sorted((one for one in told if not isinstance(one, Besides)), key=lambda one: -one.took_ns)
-        self.besides = [one for one in told if isinstance(one, Besides)]
+        """Collect the operators of one run, which consists of several outcomes if its model runs in parts."""
+        reported = [operator for run in runs for operator in run.operators]
+        self.operators = sorted((one for one in reported if not isinstance(one, Besides)), key=lambda one: -one.took_ns)
+        self.besides = [one for one in reported if isinstance(one, Besides)]
         # Time that the device spent on the run. Operators may overlap in it or leave gaps.
         self.computed_ns = sum(run.times().computed_ns for run in runs)
         self.took_ns = sum(one.took_ns for one in self.operators)

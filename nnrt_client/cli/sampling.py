@@ -19,7 +19,7 @@ class Answer:
 
     look: Look
     state: DeviceState = field(default_factory=DeviceState)
-    # Random number of one start of the daemon. Counters begin at 0 with each instance.
+    # Random number that a daemon chooses at its start, when its counters are 0.
     instance_id: bytes = b""
     counters: DeviceCounters | None = None
 
@@ -81,7 +81,7 @@ class _Follower:
             counters = None
         except NnrtError as error:  # The daemon has died meanwhile.
             return Answer(Look(device, None, error))
-        # The daemon may have restarted: take the ID of the instance that answered.
+        # The daemon may have restarted meanwhile, so this takes the id of the instance that answered.
         return Answer(look, device.state, device._latest.welcome.instance_id, counters)
 
 

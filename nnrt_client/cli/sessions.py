@@ -1,4 +1,4 @@
-"""Sessions of commands that run a model."""
+"""Model sessions of commands that run a model."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from nnrt_client.build.build_task import noted
+from nnrt_client.build.build_task import describe_note
 from nnrt_client.build.options import Options
 from nnrt_client.build.way import Way
 from nnrt_client.cli.options import Devices, FixedInputs, open_fixed
@@ -40,7 +40,8 @@ def open_session(
 ) -> tuple[ModelSession, Arrays]:
     """Load a command's model on its devices and return the session with the inputs of its runs.
 
-    `gather` returns the inputs, before the build if their specs are known before.
+    `gather` returns the inputs for the model's specs. It is called before the build, except for an ONNX file, whose
+    specs are known only afterwards.
     """
     if fallback is None and Way.PARTITION in ways:
         raise click.UsageError(f"--way partition has this host run some operators; give --fallback {CPU} as well")
@@ -101,4 +102,4 @@ def print_way(session: ModelSession) -> None:
     for way, why in session.report.passed_over.items():
         print_line(f"it went as {session.way}; not as {way}: {one_line(why)}")
     for note, count in session.report.notes.items():
-        print_line(one_line(noted(note, count)))
+        print_line(one_line(describe_note(note, count)))

@@ -9,7 +9,7 @@ from nnrt_client.model_session.pool import PooledSession
 
 
 class Spread:
-    """Counts of the runs of each device per load; empty for a single device."""
+    """Counts of runs by load and device; empty if the session has a single device."""
 
     def __init__(self, session: ModelSession) -> None:
         self._pool = session.pool if isinstance(session, PooledSession) else None
@@ -18,7 +18,7 @@ class Spread:
         self.loads: list[dict[str, int]] = []
 
     def end_load(self) -> None:
-        """Count the runs since the previous load."""
+        """Store the counts of the load that has just ended."""
         now = self._counts()
         if now:
             self.loads.append({device: runs - self._before.get(device, 0) for device, runs in now.items()})

@@ -1,4 +1,4 @@
-"""Formatting of what devices measure of themselves."""
+"""Formatting of telemetry, the figures that devices measure of themselves."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from nnrt_hdi.backend import Telemetry
 
 
 def format_telemetry(telemetry: Telemetry) -> Mapping[str, str]:
-    """Return the figures that a device reports, by column title."""
+    """Return the figures that a device reports as texts, by column title."""
     texts: dict[str, str] = {}
     if telemetry.utilization is not None:
         texts["device util"] = f"{100 * telemetry.utilization:.0f} %"

@@ -63,7 +63,7 @@ def top(addresses: tuple[str, ...], by: str, interval: float, once: bool, as_jso
     names = given or default_names(settings)
     with Runtime(names, settings) as runtime, Sampler(runtime, interval) as sampler:
         if once or not (as_json or sys.stdout.isatty()):
-            # Two samples; each may take the daemon up to `timeout`.
+            # Two samples, for each of which a daemon may take up to `timeout`.
             sampler.wait_rounds(2, interval + 2 * timeout)
             view = View.of(sampler, given)
             print_json(view.describe()) if as_json else print_page(_page(view, by))

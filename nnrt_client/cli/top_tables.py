@@ -1,4 +1,4 @@
-"""Pages of `nnrt top`."""
+"""Pages of `nnrt top`: tables with one line per device or per user."""
 
 import time
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ _UNKNOWN = "-"
 
 
 class Column(NamedTuple):
-    """Column of a table; a table that is too wide drops the columns of the highest rank."""
+    """Column of a table. A table that is too wide drops columns, those of the highest rank first."""
 
     title: str
     rank: int
@@ -38,7 +38,7 @@ class Column(NamedTuple):
 
 
 class FittingTable:
-    """Table that shows as many of its columns as fit. Its texts are already escaped."""
+    """Table that shows as many of its columns as fit the terminal. Its cells must already be escaped."""
 
     def __init__(self, columns: Sequence[Column], rows: Sequence[Sequence[RenderableType]]) -> None:
         self._columns = columns
@@ -92,12 +92,12 @@ _MEASURED_COLUMNS = (
 def device_page(view: View) -> RenderableType:
     """Return a page with one line per device, its measured figures, and why some devices take no work."""
     figures = [format_telemetry(device.telemetry) for device in view.devices]
-    told = [column for column in _MEASURED_COLUMNS if any(column.title in each for each in figures)]
+    reported = [column for column in _MEASURED_COLUMNS if any(column.title in each for each in figures)]
     rows = [
-        (*_device_row(device), *(_text(each.get(column.title, _UNKNOWN)) for column in told))
+        (*_device_row(device), *(_text(each.get(column.title, _UNKNOWN)) for column in reported))
         for device, each in zip(view.devices, figures, strict=True)
     ]
-    table = FittingTable((*_DEVICE_COLUMNS, *told), rows)
+    table = FittingTable((*_DEVICE_COLUMNS, *reported), rows)
     return Group(_headline(view.devices), "", table, *_notes(view))
 
 
@@ -189,7 +189,7 @@ def _headline(devices: Sequence[DeviceView]) -> Text:
 
 
 def _notes(view: View) -> Sequence[RenderableType]:
-    """Return why names lead to no address, why devices take no work, and which devices show only this user."""
+    """Return notes: names without addresses, devices that take no work, and devices that show only this user."""
     notes = [_text(f"{name}: {why}") for name, why in view.failures.items()]
     notes += [_text(_with_name(device.name or device.address, device.why)) for device in view.devices if device.why]
     own = [device.name or device.address for device in view.devices if not device.sees_all]

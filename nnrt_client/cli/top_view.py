@@ -18,7 +18,7 @@ NO_SESSION, NOT_ASKED, DRAINING, OUT = "NO SESSION", "...", "DRAINING", "OUT"
 
 @dataclass(frozen=True, slots=True)
 class DeviceView:
-    """A device, and its work during the last interval."""
+    """Device, and its work during the last interval."""
 
     address: str
     answer: Answer | None
@@ -71,12 +71,12 @@ class DeviceView:
     @property
     def telemetry(self) -> Telemetry:
         """Figures that the device measures of itself; empty if it doesn't answer or measures nothing."""
-        told = self.answer.state.telemetry if self.is_answering and self.answer else None
-        return told or Telemetry()
+        reported = self.answer.state.telemetry if self.is_answering and self.answer else None
+        return reported or Telemetry()
 
     @property
     def sees_all(self) -> bool:
-        """True if the daemon reports all identities, and not only this client's own."""
+        """True if the daemon reports the counters of all identities, or reports none; False if only this client's."""
         return self.answer is None or self.answer.counters is None or sees_all(self.answer.counters)
 
     def describe(self) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class DeviceView:
 
 @dataclass(frozen=True, slots=True)
 class UserView:
-    """An identity, and its work on all devices: during the last interval, and since the daemons' starts."""
+    """Identity, and its work on all devices, during the last interval and since the daemons' starts."""
 
     identity: str
     work: Work
@@ -120,7 +120,7 @@ class UserView:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All devices, each once, and all their users, those with the most device time first."""
+    """All devices, each once, and their users, in the order of falling device time."""
 
     devices: Sequence[DeviceView]
     users: Sequence[UserView]

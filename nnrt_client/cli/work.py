@@ -1,4 +1,4 @@
-"""Work of devices during an interval and for whom: differences of their daemons' counters."""
+"""Work of devices during an interval, by identity, as differences of their daemons' counters."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -11,7 +11,7 @@ from typing_extensions import Self
 from nnrt_hdi.counters import DeviceCounters, Durations, IdentityCounters
 
 NOTHING = IdentityCounters("")
-# Counters of an identity's present use. All others only grow from the daemon's start on.
+# Counters of what an identity uses now. All others only grow from the daemon's start on.
 PRESENT_USE = ("sessions", "connections", "held_bytes")
 _FAILURES = ("failed", "timed_out")
 # Errors of failed work. All other errors are refusals.
@@ -20,7 +20,7 @@ _FAULTS = ("FAILED", "TIMEOUT", "UNAVAILABLE_DEVICE")
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Counts of one interval."""
+    """Counts of the work during one interval."""
 
     counted: IdentityCounters
     seconds: float
@@ -75,7 +75,7 @@ def work_of_all(now: DeviceCounters, before: DeviceCounters | None) -> Work:
 def work_of_each(now: DeviceCounters, before: DeviceCounters | None) -> dict[str, Work]:
     """Return a device's work for each identity since `before`.
 
-    An identity whose counters have started again at 0 gets all that they have counted since.
+    If the counters of an identity have restarted at 0 since then, its work is what they have counted since the restart.
     """
     known = {each.identity: each for each in before.identities} if before else {}
     seconds = _seconds(now, before)
@@ -97,7 +97,7 @@ def total(counters: Iterable[IdentityCounters]) -> IdentityCounters:
 
 
 def sees_all(counters: DeviceCounters) -> bool:
-    """Return whether a daemon reports all identities; only then there is an entry with the empty identity."""
+    """Return whether a daemon reports all identities, which it shows by an entry with the empty identity."""
     return any(not each.identity for each in counters.identities)
 
 

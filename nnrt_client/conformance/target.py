@@ -20,11 +20,11 @@ from nnrt_client.settings import Settings
 from nnrt_hdi import wire
 from nnrt_hdi.backend import ModelConfig, Support
 from nnrt_hdi.closable import Closable
-from nnrt_hdi.errors import ConnectionFailed, UnavailableDevice
+from nnrt_hdi.errors import ConnectionFailed, NnrtError, OperationForbidden, UnavailableDevice
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import Array, TensorSpec
-from nnrt_hdi.v2 import device_pb2
+from nnrt_hdi.v2 import device_pb2, prepared_model_pb2
 
 # Seconds between attempts to reach a daemon that has ended.
 _PAUSE_S = 0.1
@@ -171,6 +171,15 @@ class Target(Closable):
             yield connection
         finally:
             self._close(connection)
+
+    def require_rights(self) -> None:
+        """Raise OperationForbidden if this client's role is too low for the kit, which compiles and restores models."""
+        with self.session() as connection:
+            try:
+                connection.call("PreparedModel.ExportModelCache", prepared_model_pb2.ExportModelCacheRequest())
+            except NnrtError as error:  # There is no such model, which a daemon may say in any way.
+                if isinstance(error, OperationForbidden) and "role" in error.message:
+                    raise error.at("the kit compiles and restores models") from error
 
     def has_survived(self) -> bool:
         """Return whether the daemon is the same instance as at the last call; wait for its return if it has ended.

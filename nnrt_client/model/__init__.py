@@ -1,1 +1,1 @@
-"""Graphs that an application builds."""
+"""Models: graphs of operations that an application builds."""

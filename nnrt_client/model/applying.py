@@ -1,4 +1,4 @@
-"""Application of an operation to tensors and values, which adds its parameters and outputs, too."""
+"""Implementation of `Model.apply`, which adds an operation together with its constants, parameters and outputs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from nnrt_client.model.operations import Operation
 from nnrt_client.model.operations.record import OperationRecord, TensorRecord, infer_outputs
-from nnrt_client.model.operations.values import is_empty, is_logical, operand_array
+from nnrt_client.model.operations.values import is_empty, is_logical, read_operand
 from nnrt_client.model.parts import ModelParts
 from nnrt_client.tensors.quant_param import QuantParam
 from nnrt_client.tensors.tensor_desc import TensorDesc
@@ -19,7 +19,7 @@ from nnrt_hdi.tensor import TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """Operand that is no tensor of the model yet."""
+    """Operand given by its elements, which become a constant of the model."""
 
     given: ArrayLike
 
@@ -33,9 +33,9 @@ def apply(
     name: str,
     parameters: Mapping[str, object],
 ) -> tuple[int, ...]:
-    """Append an operation as `Model.apply` does, and return the indices of its outputs.
+    """Append an operation for `Model.apply`, and return the indices of its outputs.
 
-    On any error nothing is added.
+    An error leaves the model as it was.
     """
     parts.require_open()
     tensors, operations = len(parts.tensors), len(parts.operations)
@@ -79,7 +79,7 @@ def _apply(
 
 
 def _add_operands(parts: ModelParts, declared: Operation, operands: Sequence[int | Elements]) -> list[int]:
-    """Return the indices of the operands, and add those that are no tensors yet as constants."""
+    """Return the indices of the operands, after adding a constant for each that is given by its elements."""
     types = [parts.tensors[operand].spec for operand in operands if isinstance(operand, int)]
     indices = []
     for at, operand in enumerate(operands):
@@ -87,8 +87,8 @@ def _add_operands(parts: ModelParts, declared: Operation, operands: Sequence[int
             indices.append(operand)
             continue
         try:
-            data_type = _data_type_beside(types, operand.given)
-            indices.append(parts.append_array(operand_array(operand.given, data_type, is_index=declared.is_index(at))))
+            data_type = _choose_data_type(types, operand.given)
+            indices.append(parts.append_array(read_operand(operand.given, data_type, is_index=declared.is_index(at))))
         except NnrtError as error:
             raise error.at(f"{declared.type.name} operand {at}") from error
     return indices
@@ -103,16 +103,19 @@ def _add_parameter(parts: ModelParts, declared: Operation, keyword: str, value: 
 
 
 def _add_output(parts: ModelParts, spec: TensorSpec, declared: TensorDesc | None, name: str) -> int:
-    """Add an output as it was inferred, with a name of its own instead of that of an input which it resembles."""
+    """Add an output with its inferred spec, and return its index.
+
+    An inferred spec may have an input's name, so the name is that of `declared`, or else `name`.
+    """
     desc = TensorDesc._from_spec(spec)
     desc.name = (declared.name if declared else "") or name
     return parts.append(TensorRecord(desc, quant=spec.quant, known=spec))
 
 
-def _data_type_beside(tensors: Sequence[TensorSpec], given: object) -> DataType | None:
-    """Return the data type of a plain number beside these tensors.
+def _choose_data_type(tensors: Sequence[TensorSpec], given: object) -> DataType | None:
+    """Return the data type for plain numbers that are operands next to these tensors, or None.
 
-    It is that of the first tensor, but only a truth value takes BOOL, and FLOAT32 stands for a quantized type.
+    It is the first tensor's, or FLOAT32 if that tensor is quantized. Only truth values take BOOL from a tensor.
     """
     logical = is_logical(given)
     for spec in tensors:

@@ -1,4 +1,4 @@
-"""Finished models in files: the graph with its constants, see `nnrt_hdi.files.graph_file`."""
+"""Files of finished models, which have the graph with its constants, see `nnrt_hdi.files.graph_file`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,14 +18,14 @@ _PATH_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, Permis
 
 
 def write(path: str | PathLike[str], graph: Graph) -> None:
-    """Write a graph into a file that is complete when it appears; raise InvalidPath or OperationFailed."""
-    with errors_naming(path):
+    """Write a graph into a file, which appears only when it is complete; raise InvalidPath or OperationFailed."""
+    with name_path_in_errors(path):
         container.write(Path(path), packed_graph(graph))
 
 
 def read(path: str | PathLike[str]) -> Graph:
     """Read the graph in a file; raise InvalidPath, InvalidFile, OutOfMemory or OperationFailed."""
-    with errors_naming(path):
+    with name_path_in_errors(path):
         try:
             return unpacked_graph(container.read(Path(path)))
         except MemoryError as error:
@@ -33,7 +33,7 @@ def read(path: str | PathLike[str]) -> Graph:
 
 
 def records(graph: Graph) -> tuple[list[TensorRecord], list[OperationRecord]]:
-    """Make a model's records of a graph's tensors and nodes; raise InvalidFile for what no model has."""
+    """Convert a graph's tensors and nodes to records of a model; raise InvalidFile if a model can't have them."""
     try:
         tensors = [TensorRecord(TensorDesc._from_spec(spec), quant=spec.quant) for spec in graph.tensors]
     except NnrtError as error:
@@ -47,7 +47,7 @@ def records(graph: Graph) -> tuple[list[TensorRecord], list[OperationRecord]]:
 
 
 def _operation_of(node: Node) -> Operation:
-    """Return the operation that becomes this node; of several, the first with the node's fixed attributes."""
+    """Return the operation that becomes this node: the first one whose fixed attributes the node has."""
     candidates = [operation for operation in OPERATIONS.values() if operation.node_type is node.type]
     for operation in candidates:
         if len(candidates) == 1 or operation.fixed.items() <= node.attrs.items():
@@ -56,8 +56,8 @@ def _operation_of(node: Node) -> Operation:
 
 
 @contextmanager
-def errors_naming(path: str | PathLike[str]) -> Iterator[None]:
-    """Raise errors of the system as NNRt's, and name the path in all errors."""
+def name_path_in_errors(path: str | PathLike[str]) -> Iterator[None]:
+    """Convert errors of the operating system to NNRt's, and name the path in all errors."""
     try:
         yield
     except OSError as error:

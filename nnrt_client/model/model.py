@@ -15,7 +15,7 @@ from nnrt_client.model import file as model_file
 from nnrt_client.model.applying import Elements, apply
 from nnrt_client.model.operations import operation_of
 from nnrt_client.model.operations.record import OperationRecord, TensorRecord
-from nnrt_client.model.operations.values import operand_array
+from nnrt_client.model.operations.values import read_operand
 from nnrt_client.model.parts import ModelParts
 from nnrt_client.session.device import Device
 from nnrt_client.session.support import ask_supported
@@ -106,9 +106,12 @@ class Model:
         return tuple(added.declared.type for added in self._parts.operations)
 
     def add_tensor(self, desc: TensorDesc) -> ModelTensor:
-        """Append a tensor with this description, which is copied; a dimension of -1 is known only in a run.
+        """Append a data tensor with a copy of this description, without elements and quantization.
 
-        It is a data tensor without data or quantization.
+        A dimension of -1 is known only in a run.
+
+        Returns:
+            The tensor.
 
         Raises:
             InvalidParameter: `desc` is no TensorDesc, a dimension is 0 or below -1, or the tensor has more than 2^32 -
@@ -121,6 +124,9 @@ class Model:
     def add_legacy_tensor(self, tensor: LegacyTensor) -> ModelTensor:
         """Append a tensor as NNRt did until API 9: with its quantization and type, in the format NHWC.
 
+        Returns:
+            The tensor.
+
         Raises:
             InvalidParameter: As `add_tensor` does, and for an impossible value.
         """
@@ -131,7 +137,7 @@ class Model:
         return ModelTensor(self._parts.append(TensorRecord(checked._to_desc(), checked.type, quant=quant)), self)
 
     def set_tensor_data(self, tensor: TensorRef, data: Array | np.generic | Buffer) -> None:
-        """Set the elements of a constant or parameter: an array of its data type, or bytes. What may change is copied.
+        """Set a tensor's elements from an array of its data type, or from bytes. Only immutable bytes aren't copied.
 
         Raises:
             InvalidParameter: The length is not the tensor's, or the tensor has data already.
@@ -141,11 +147,11 @@ class Model:
         self._parts.set_data(_index(self, tensor), data)
 
     def set_tensor_quant_params(self, tensor: TensorRef, quant_param: QuantParam) -> None:
-        """Quantize a tensor with these parameters, which are copied, instead of earlier ones.
+        """Quantize a tensor with a copy of these parameters, which replaces earlier ones.
 
         Raises:
-            InvalidParameter: Scales, zero points and bits differ in number, or bits are not 8. As in NNRt, the tensor
-                is not quantized any more then.
+            InvalidParameter: Scales, zero points and bits differ in number, or bits are not 8. As in NNRt, this also
+                removes earlier parameters.
         """
         if not isinstance(quant_param, QuantParam):
             raise InvalidParameter(f"the parameters are {quant_param!r}; give a QuantParam")
@@ -153,7 +159,7 @@ class Model:
         self._parts.quantize(_index(self, tensor), quant_param)
 
     def set_tensor_type(self, tensor: TensorRef, tensor_type: TensorType) -> None:
-        """Set whether a tensor is data, or which parameter of which operation it is; the last call counts."""
+        """Set whether a tensor is data, or which parameter of which operation it is; a later call overrides this."""
         checked = tensor_type_of(tensor_type)
         self._parts.require_open()
         self._parts.tensors[_index(self, tensor)].type = checked
@@ -199,7 +205,7 @@ class Model:
         parts.inputs, parts.outputs = parts.check_ends(_indices(self, inputs), _indices(self, outputs))
 
     def finish(self) -> None:
-        """End the construction.
+        """Finish the model, so that it can be compiled and never changes again.
 
         As in NNRt, whether the parts form a graph is checked when the model is first compiled, saved or asked about,
         which then raises InvalidParameter.
@@ -232,12 +238,15 @@ class Model:
         Indices may differ from before, because its tensors are those of the graph. Where two operations become the same
         node, `operations` has the general one: CONV2D for DEPTHWISE_CONV2D_NATIVE.
 
+        Returns:
+            The model, finished.
+
         Raises:
             InvalidPath: The file is missing or not accessible.
             InvalidFile: The file is of another kind, or damaged.
         """
         graph = model_file.read(path)
-        with model_file.errors_naming(path):
+        with model_file.name_path_in_errors(path):
             parts = ModelParts.from_graph(graph)
         model = cls()
         model._parts = parts
@@ -268,7 +277,7 @@ class Model:
         name: str = "",
         quant: QuantParam | None = None,
     ) -> ModelTensor:
-        """Append a tensor to be named as an input, quantized by `quant`; an empty shape is that of a scalar."""
+        """Append a tensor for `specify_inputs_and_outputs` to name as an input; an empty shape is that of a scalar."""
         desc = TensorDesc(data_type, shape if len(shape) else None, format, name)
         record = TensorRecord(desc, quant=quant._to_spec() if quant else ())
         return ModelTensor(self._parts.append(record), self)
@@ -278,9 +287,12 @@ class Model:
     ) -> ModelTensor:
         """Append a constant with these elements, copied as by `set_tensor_data`.
 
-        Plain numbers become BOOL, INT32 or FLOAT32. With `quant`, elements stand for scale * (element - zero point).
+        Plain numbers become BOOL, INT32, INT64 or FLOAT32. With `quant`, x stands for scale * (x - zero point).
+
+        Returns:
+            The tensor of the constant.
         """
-        elements = operand_array(array, None, is_index=False)
+        elements = read_operand(array, None, is_index=False)
         return ModelTensor(self._parts.append_array(elements, format, name, quant), self)
 
     @overload
@@ -315,12 +327,12 @@ class Model:
         name: str = "",
         **parameters: object,
     ) -> ModelTensor | tuple[ModelTensor, ...]:
-        """Append an operation on tensors or values, with everything that it needs, and return its outputs.
+        """Append an operation on tensors or values, with its constants, parameters and outputs, and return the outputs.
 
             y = model.apply(OperationType.CONV2D, x, weight, bias, stride=(1, 1), activation=FuseType.RELU)
             z = model.apply(OperationType.ADD, a, b, quant=QuantParam([0.05], [-3]))
 
-        On any error nothing is added.
+        An error leaves the model as it was.
 
         Args:
             type: Type of the operation.

@@ -1,4 +1,4 @@
-"""Parts of a model: its tensors and operations, which refer to tensors by index, and the graph that they form."""
+"""Parts of a model (tensors, and operations that refer to them by index), and the graph that they form."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from nnrt_client.enums import Format, TensorType
 from nnrt_client.model import file as model_file
 from nnrt_client.model.operations.operation import MANY
 from nnrt_client.model.operations.record import AddedOperation, OperationRecord, TensorRecord, lower
-from nnrt_client.model.operations.values import raw_array, tensor_elements
+from nnrt_client.model.operations.values import convert_elements, view_data
 from nnrt_client.tensors.quant_param import QuantParam
 from nnrt_client.tensors.tensor_desc import TensorDesc, api_data_type
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationForbidden
@@ -46,8 +46,8 @@ class ModelParts:
     def graph(self) -> Graph:
         """Graph of the device interface for the model, made once, with only the tensors that operations use.
 
-        Raises OperationForbidden before `finish`, and InvalidParameter where the parts form no graph: there is a cycle,
-        or a tensor with no source or with two. The message says where.
+        Raises OperationForbidden before `finish`, and InvalidParameter, with the tensor or operation at fault, if the
+        parts form no graph: there is a cycle, or a tensor with no source or with two.
         """
         if not self.is_finished:
             raise OperationForbidden("the model is not finished; finish it first")
@@ -63,7 +63,7 @@ class ModelParts:
         return self._digest
 
     def append(self, record: TensorRecord) -> int:
-        """Append a tensor and return its index; raise InvalidParameter for a shape that no tensor has."""
+        """Append a tensor and return its index; raise InvalidParameter for an impossible or too large shape."""
         self.require_open()
         shape, size_bytes = record.desc.shape or (), record.desc.item_size
         for axis, dim in enumerate(shape):
@@ -87,12 +87,12 @@ class ModelParts:
         desc = TensorDesc(api_data_type(data_type_of(array.dtype)), array.shape or None, format, name)
         record = TensorRecord(desc, type, quant=quant._to_spec() if quant else ())
         index = self.append(record)
-        record.data = tensor_elements(array, array, record.spec)
+        record.data = convert_elements(array, array, record.spec)
         return index
 
     def set_data(self, index: int, data: Array | np.generic | Buffer) -> None:
         """Set the elements of a tensor, see `Model.set_tensor_data`."""
-        array = raw_array(data)
+        array = view_data(data)
         target, place = self.tensors[index], self.place(index)
         if index in (*self.inputs, *self.outputs):
             raise OperationForbidden("it is an input or output of the model, which has no data", place=place)
@@ -101,7 +101,7 @@ class ModelParts:
         if UNKNOWN_DIM in (target.desc.shape or ()):
             raise OperationForbidden("it has unknown dimensions; only fixed shapes have data", place=place)
         try:
-            target.data = tensor_elements(data, array, target.spec)
+            target.data = convert_elements(data, array, target.spec)
         except NnrtError as error:
             raise error.at(place) from error
 
@@ -119,7 +119,7 @@ class ModelParts:
         self.tensors[index].rename(name)
 
     def finish(self) -> None:
-        """End the construction, see `Model.finish`."""
+        """Finish the model, see `Model.finish`."""
         self.require_open()
         if not self.tensors or not self.operations:
             what = "operations" if self.tensors else "tensors"
@@ -152,7 +152,7 @@ class ModelParts:
         return [self.tensors[index] for index in indices]
 
     def place(self, index: int) -> str:
-        """Name a tensor, for messages."""
+        """Return the name of a tensor for messages."""
         name = self.tensors[index].desc.name
         return f"tensor {index}" + (f" {name!r}" if name else "")
 
@@ -162,7 +162,7 @@ class ModelParts:
             raise OperationForbidden("the model is finished; it can't be changed any more")
 
     def check_ends(self, inputs: Sequence[int], outputs: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Check inputs and outputs, of which no tensor may be both; return their indices, or raise InvalidParameter."""
+        """Return the indices of inputs and outputs; raise InvalidParameter if a tensor is both, or isn't data."""
         reads, writes = self._require_data("inputs", inputs), self._require_data("outputs", outputs)
         for index in reads:
             if index in writes:
@@ -170,7 +170,7 @@ class ModelParts:
         return reads, writes
 
     def _require_data(self, what: str, indices: Sequence[int]) -> tuple[int, ...]:
-        """Raise InvalidParameter unless these are 1 to 200 data tensors; return their indices."""
+        """Return the indices; raise InvalidParameter unless they are those of 1 to 200 data tensors."""
         if not 1 <= len(indices) <= MANY:
             raise InvalidParameter(f"there are {len(indices)} {what}; give 1 to {MANY}")
         for index in indices:

@@ -1,4 +1,4 @@
-"""Model files in a device's own format, which the device gets as they are."""
+"""Model files in a device's own format, which the client sends without conversion."""
 
 import hashlib
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ ONNX = "onnx"
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Model file in parts: the model, and the data of its large tensors. A daemon gets only the parts that it lacks."""
+    """Model file in parts: the model, and the data of its large tensors. The client sends only what a daemon lacks."""
 
     format: str
     parts: Sequence[Part]

@@ -1,1 +1,1 @@
-"""Sessions of models: from a file to numbers in one step."""
+"""Model sessions, which load a model file onto a device and run it."""

@@ -19,21 +19,22 @@ _AS_THEY_ARE = (np.ndarray, np.generic, type(None), RunTensor)
 
 
 class NotWhole(ValueError):
-    """Error of numbers for integers that have a fraction."""
+    """Error for numbers with a fraction where the model takes integers."""
 
 
-def input_array(desc: TensorDesc, given: Any) -> Any:
+def convert_input(desc: TensorDesc, given: Any) -> Any:
     """Return an input of a run as a tensor or an array.
 
-    Tensors and arrays stay as they are. What has an array gives that, and numbers get the model's data type. Raises
-    InvalidParameter for numbers that the model's data type can't represent, and where there is no array to be had.
+    Tensors and arrays stay as they are. An object with an array interface becomes an array over its memory, and numbers
+    become an array of the model's data type. Raises InvalidParameter for numbers that this type can't represent, and
+    for objects that can't be converted.
     """
     kind = type(given)
     if kind is np.ndarray or kind is Tensor or kind is ResidentTensor or isinstance(given, _AS_THEY_ARE):
         return given
     place = f"input {desc.name!r}"
     try:
-        viewed = viewed_array(given)
+        viewed = view_array(given)
     except Exception as error:  # The input's own code may raise anything.
         if raised_by_handler(error):
             raise
@@ -42,7 +43,7 @@ def input_array(desc: TensorDesc, given: Any) -> Any:
     if viewed is not None or dtype is None:
         return given if viewed is None else viewed
     try:
-        return converted(given, np.dtype(dtype))
+        return convert_numbers(given, np.dtype(dtype))
     except Exception as error:
         if raised_by_handler(error):
             raise
@@ -51,7 +52,7 @@ def input_array(desc: TensorDesc, given: Any) -> Any:
         raise no_array(given, error, place) from error
 
 
-def viewed_array(given: Any) -> NDArray[Any] | None:
+def view_array(given: Any) -> NDArray[Any] | None:
     """Return an array over the memory of an object, by `__array__`, DLPack or the buffer protocol; else None.
 
     Raises what the object's own code raises.
@@ -69,7 +70,7 @@ def viewed_array(given: Any) -> NDArray[Any] | None:
     return viewed
 
 
-def converted(given: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+def convert_numbers(given: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return numbers, or lists of them, as an array.
 
     Raises NotWhole, OverflowError or ValueError for numbers that the data type can't represent, and what their own code

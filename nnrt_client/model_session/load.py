@@ -1,4 +1,4 @@
-"""Function that makes a session of a file in one step."""
+"""Function `load`, which makes a session of a model file in one step."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -38,14 +38,13 @@ def load(
 ) -> "ModelSession":
     """Make a model ready to run on a device, and return a session with it.
 
-    Each run goes to one device. Several devices get the model if there are several addresses, a name behind which
-    addresses are found, or `replicas`. The session then has a Pool of its own, see `Pool.load`. In a `runtime` that is
-    given, a name stands for the first device behind it that answers; `Pool(runtime=runtime)` uses all devices of a
-    runtime.
+    Each run goes to one device. Several devices get the model if `device` is several addresses or a name that resolves
+    to addresses, or if `replicas` is given. The session then has a Pool of its own, see `Pool.load`. With a `runtime`,
+    a name stands for the first of its devices that answers; `Pool(runtime=runtime)` uses all devices of a runtime.
 
-    An ONNX file goes to the device in the first of the `ways` that works: as NNRt's operators, or as it is, where the
-    device takes such files. Everything else goes as operators. If no `ways` are given, an ONNX file with an input that
-    comes back longer, as the cache of a decoder, rather goes as it is.
+    An ONNX file goes to the device in the first of the `ways` that works: as NNRt's operators, or as the file itself,
+    if the device takes such files. All other models go as operators. If no `ways` are given, an ONNX file whose output
+    extends an input, as in a decoder's cache, is first tried as the file itself.
 
     Args:
         model: ONNX file, saved model or offline model, as a path or as its bytes; or a Model.
@@ -55,9 +54,10 @@ def load(
         progress: Called as by `Compilation.build`.
         runtime: Runtime that has the device. Without it, and without a Device, the session makes one.
         settings: Settings of the runtime that the session makes.
-        on_death: With "reload" the session loads the model again, by the same call, when its daemon has died: a
-            ReloadedSession.
-        wait_s: How long to look again for a device that can't be reached, for programs that start before their daemon.
+        on_death: With "reload" the session is a ReloadedSession, which loads the model again with the same arguments
+            when its daemon has died.
+        wait_s: Seconds for which to keep looking for a device that can't be reached, for programs that start before
+            their daemon.
         **how: Options about the model, see `LoadOptions`.
 
     Returns:
@@ -115,10 +115,7 @@ def _device(
     wait_s: float,
     stack: ExitStack,
 ) -> Device:
-    """Find the device, and look again for `wait_s` while it can't be reached.
-
-    The stack closes a runtime that is made for it.
-    """
+    """Return the device, and look for it again for `wait_s`. The stack closes a runtime that is made for it."""
     if isinstance(device, Device):
         return device
     if runtime is None:

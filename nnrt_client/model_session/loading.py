@@ -1,4 +1,4 @@
-"""Model on its way to devices, which is opened once, for however many devices it goes to."""
+"""Load of a model onto devices, which opens the model's file only once for all of them."""
 
 import hashlib
 import os
@@ -6,13 +6,14 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import partial
 from typing import Generic, TypedDict, TypeVar
 
 from nnrt_client.build.build_task import BuildReport, Progress
 from nnrt_client.build.compilation import Compilation, compilation_of
 from nnrt_client.build.options import Options
-from nnrt_client.build.sources import unsupported_program
+from nnrt_client.build.sources import OfflineModel, unsupported_program
 from nnrt_client.build.way import Way
 from nnrt_client.model.model import Model, model_of, parts_of
 from nnrt_client.model.program import ONNX, Program
@@ -44,7 +45,7 @@ T = TypeVar("T")
 
 
 class Once(Generic[T]):
-    """Value that the first call makes, in whichever thread, or the error of that."""
+    """Result of a function that only the first call runs, in any thread; later calls return or raise the same."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
@@ -76,14 +77,14 @@ class LoadOptions(TypedDict, total=False):
             writes there what the device has compiled, if the device can restore it and the daemon doesn't store it
             itself. `close` ends the writing, see `wait_until_cached`. A file that goes as it is needs no cache.
         fallback: "cpu" or a Fallback, for a file that goes in none of the ways: it is cut into parts that the device
-            runs and parts that ONNX Runtime runs here. `ways` may then name "partition", to try that earlier.
+            runs and parts that ONNX Runtime runs in this process. `ways` may name "partition", to try that earlier.
         float16: Whether the device may compute in half precision.
         performance_mode: How the device trades speed against power.
         priority: Priority of the model's runs among those of the same user.
         extensions: Attributes for the backend, which refuses those that it doesn't know.
-        batching: How the daemon computes waiting runs together with those of other sessions that ask for the same of
-            the same model. The model then goes as operators, and must compute the rows of its inputs apart from each
-            other.
+        batching: How the daemon computes waiting runs together with those of other sessions that have the same model
+            and batching. The model then goes as operators, and must compute the rows of its inputs independently of
+            each other.
     """
 
     shapes: Shapes | None
@@ -98,8 +99,15 @@ class LoadOptions(TypedDict, total=False):
     batching: Batching | None
 
 
+# Options of `load`, for messages.
+_OPTIONS = (
+    *("device", "replicas", "progress", "runtime", "settings", "on_death", "wait_s"),
+    *LoadOptions.__annotations__,
+)
+
+
 class Loading:
-    """Model, and how devices get it."""
+    """Model and the options with which it is loaded, on one device or on several."""
 
     def __init__(
         self,
@@ -115,25 +123,31 @@ class Loading:
         priority: Priority = Priority.NONE,
         extensions: Mapping[str, bytes] | None = None,
         batching: Batching | None = None,
+        **unknown: object,
     ) -> None:
-        """Take a model and options; raise InvalidParameter for bad ways or fallbacks, InvalidPath or InvalidFile."""
+        """Check the options. Raise InvalidParameter for bad ones, InvalidPath or InvalidFile for a bad file."""
+        for name in unknown:
+            near = get_close_matches(name, _OPTIONS, 1)
+            known = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(_OPTIONS)}"
+            raise TypeError(f"load() has no option {name!r}; {known}")
         self._source = model
         self._shapes, self._constants = shapes, constants
         self._cache = cache
         self._options = Options(
             float16 or None, performance_mode or None, priority or None, dict(extensions or {}), batching=batching
         )
-        self._instead = choose_fallback(fallback)
-        self._is_asked = ways is not None
-        self._ways = choose_ways(DEFAULT_WAYS if ways is None else ways, _possible_ways(model), self._instead)
+        self._fallback = choose_fallback(fallback)
+        self._has_chosen_ways = ways is not None
+        self._ways = choose_ways(DEFAULT_WAYS if ways is None else ways, _possible_ways(model), self._fallback)
         self._opened = Once(partial(_open, model, shapes, constants))
         self._program = Once(partial(_read_program, model, shapes, constants))
 
     @property
     def digest(self) -> bytes:
-        """Digest that tells the model from others, on every host.
+        """Digest of the model, the same on every host.
 
-        This opens the model, and raises as `load_on` does, except for a device's errors.
+        Raises:
+            NnrtError: The model can't be opened, as in `load_on`.
         """
         if Way.OPERATORS in self._ways:
             try:
@@ -147,35 +161,44 @@ class Loading:
                 return hashlib.sha256(opened.data).digest() if opened.model is None else opened.model.digest
         return self._program().digest
 
-    def load_on(self, found: Callable[[], Device], stack: ExitStack, progress: Progress | None) -> ModelSession:
-        """Make the model ready to run on a device, and return its session, which takes over what the stack closes.
+    def load_on(self, find_device: Callable[[], Device], stack: ExitStack, progress: Progress | None) -> ModelSession:
+        """Make the model ready to run on a device.
 
-        The device is found once the file has been read. Raises as `load`.
+        Args:
+            find_device: Finds the device; called only after the file has been read.
+            stack: Closes the model's parts; the session takes them over.
+            progress: Takes the progress.
+
+        Returns:
+            The session.
+
+        Raises:
+            NnrtError: As `load`.
         """
 
         def build(model: Model | OpenedModel) -> Compilation:
-            return self._build_model(model, found(), progress)
+            return self._build_model(model, find_device(), progress)
 
         attempts: dict[Way, Callable[[], Compilation | PartitionDispatcher]] = {
             Way.OPERATORS: lambda: build(self._opened()),
-            Way.PROGRAM: lambda: self._build_program(found(), progress),
-            Way.PARTITION: lambda: self._build_parts(found(), build),
+            Way.PROGRAM: lambda: self._build_program(find_device(), progress),
+            Way.PARTITION: lambda: self._build_parts(find_device(), build),
         }
         ways, growing = self._ways, self._growing_input()
-        if growing is None or ONNX not in found().capabilities.program_formats:
-            return _make_session(try_ways(ways, attempts), found(), stack)
+        if growing is None or ONNX not in find_device().capabilities.program_formats:
+            return _make_session(try_ways(ways, attempts), find_device(), stack)
         taken = try_ways([Way.PROGRAM, *(way for way in ways if way is not Way.PROGRAM)], attempts)
         if taken.way is Way.PROGRAM:
             why = f"the input {growing!r} comes back longer, so each run has new shapes, which a program runs faster"
             taken = replace(taken, passed_over={Way.OPERATORS: why})
-        return _make_session(taken, found(), stack)
+        return _make_session(taken, find_device(), stack)
 
     def _growing_input(self) -> str | None:
-        """Return the name of an input because of which the file should go as it is, or None.
+        """Return the name of an input that grows from run to run, so that a program is faster than operators, or None.
 
-        It is None if the options ask for operators or certain ways.
+        Return None also if the options name ways, or need operators.
         """
-        if self._is_asked or Way.PROGRAM not in self._ways or self._options.float16 or self._options.batching:
+        if self._has_chosen_ways or Way.PROGRAM not in self._ways or self._options.float16 or self._options.batching:
             return None
         try:
             opened = self._opened()
@@ -185,15 +208,15 @@ class Loading:
         return None if model is None else growing_input(parts_of(model).graph)
 
     def _build_program(self, device: Device, progress: Progress | None) -> Compilation:
-        """Build an ONNX file as it is, without a cache, which would have the same file."""
+        """Build an ONNX file as it is, without a cache, which would only repeat the file."""
         if ONNX not in device.capabilities.program_formats:  # Before the file is read.
             raise unsupported_program(device, ONNX)
         return _build(compilation_of(self._program(), device), self._options, progress)
 
     def _build_parts(self, device: Device, build: Callable[[Model], Compilation]) -> PartitionDispatcher:
-        """Build the parts of an ONNX file, on the device and here."""
+        """Build the parts of an ONNX file, on the device and in this process."""
         assert not isinstance(self._source, Model)
-        assert self._instead is not None
+        assert self._fallback is not None
         model = onnx_source(self._source)
         with locate_errors(model):
             # Not at the top: only partitioned models need its packages.
@@ -204,7 +227,7 @@ class Loading:
                 assert compilation.report is not None
                 return _make_executor(compilation, stack), compilation.report
 
-            return build_parts(model, device, execute, self._shapes, self._constants, self._instead.smallest_part)
+            return build_parts(model, device, execute, self._shapes, self._constants, self._fallback.smallest_part)
 
     def _build_model(self, opened: Model | OpenedModel, device: Device, progress: Progress | None) -> Compilation:
         """Build a model, or restore it from the cache."""
@@ -212,13 +235,15 @@ class Loading:
         model = opened if isinstance(opened, Model) else opened.model
         if model is None:
             assert isinstance(opened, OpenedModel)
-            return _build(Compilation.from_offline_buffer(opened.data, device), options, progress)
+            path = f" {os.fspath(self._source)!r}" if isinstance(self._source, str | os.PathLike) else ""
+            offline = OfflineModel(lambda: opened.data, f"offline model{path}")
+            return _build(compilation_of(offline, device), options, progress)
         compilation = Compilation(model, device)
         return _build(compilation, options, progress, lambda chosen: model_cache(cache, model, chosen, device))
 
 
 def _make_session(taken: Taken[Compilation | PartitionDispatcher], device: Device, stack: ExitStack) -> ModelSession:
-    """Make the session of a built model, which takes over everything that is to be closed with it."""
+    """Make the session of a built model; the session takes over what the stack closes."""
     made = taken.result
     executor = _make_executor(made, stack) if isinstance(made, Compilation) else stack.enter_context(Executor._of(made))
     assert made.report is not None
@@ -227,11 +252,8 @@ def _make_session(taken: Taken[Compilation | PartitionDispatcher], device: Devic
 
 
 def _make_executor(compilation: Compilation, stack: ExitStack) -> Executor:
-    """Make the executor of a compilation; the stack closes it, and before that ends the write to the cache.
-
-    The compilation is closed here, because it would keep the weights in memory.
-    """
-    with compilation:
+    """Return the executor of a compilation; the stack closes it, and before that ends the write to the cache."""
+    with compilation:  # It would keep the weights in memory.
         executor = stack.enter_context(Executor(compilation))
         if unsaved := compilation._unsaved:
             stack.callback(CacheWrite(unsaved).close)
@@ -259,13 +281,13 @@ def _build(
     compilation: Compilation,
     options: Options,
     progress: Progress | None,
-    place: Callable[[Options], ModelCache | None] = lambda _: None,
+    choose_cache: Callable[[Options], ModelCache | None] = lambda _: None,
 ) -> Compilation:
-    """Build a compilation; `place` gives the cache for a build with these options."""
+    """Build a compilation; `choose_cache` returns the cache for a build with these options."""
     with ExitStack() as stack:
         stack.enter_context(compilation)
         compilation._set_options(options)
-        if found := place(compilation._options):
+        if found := choose_cache(compilation._options):
             compilation._set_user_cache(found)
         compilation.build(progress)
         stack.pop_all()

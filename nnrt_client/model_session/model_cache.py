@@ -1,4 +1,4 @@
-"""User's compiled models, which `load` stores and finds again: a model store in the client."""
+"""Cache of compiled models in the user's directory, which `load` writes and reads."""
 
 import logging
 import os
@@ -52,7 +52,7 @@ _under_way: "set[CacheWrite]" = set()
 
 
 class ModelCache:
-    """Entry of a model in the user's cache, from which a build restores it, as CacheDirectory is for applications."""
+    """Entry of a model in the user's cache, from which a build restores it."""
 
     # `CacheWrite` writes it.
     is_written_later = True
@@ -68,17 +68,17 @@ class ModelCache:
         self._options = options
 
     def find(self, device: Device) -> CompiledModel | None:
-        """Read the compiled model, if there is a sound one; the daemon checks large parts when they arrive."""
+        """Read the compiled model, if there is an undamaged one. The daemon checks large parts when they arrive."""
         entry = self._store.find(self._key(device))
         return None if entry is None else self._store.load(entry, in_files=True)
 
     def handle_refusal(self, device: Device, compiled: CompiledModel, why: NnrtError) -> None:
-        """Remove a model that the device refuses, unless it refuses only this client's."""
+        """Remove the model from the cache, unless the daemon only forbids this client to load it."""
         if not isinstance(why, OperationForbidden):
             self._store.remove(self._key(device), str(why))
 
     def store(self, device: Device, compiled: CompiledModel, remaining_s: Callable[[], float]) -> None:
-        """Write the compiled model, for which the least recently used ones make room."""
+        """Write the compiled model; the store deletes the least recently used ones to make room."""
         self._store.keep(compiled, remaining_s)
 
     def place(self, device: Device) -> str:
@@ -93,9 +93,10 @@ class ModelCache:
 def model_cache(
     cache: bool | str | os.PathLike[str], model: Model, options: Options, device: Device
 ) -> ModelCache | None:
-    """Return the cache entry of a model, or None where the caller wants none or it would be of no use.
+    """Return the cache entry of a model, or None if the caller wants none or it would be useless.
 
-    It is of use if the device exports models and its daemon doesn't store them, in which case nothing has to be sent.
+    It is useless if the device exports no models, or if its daemon stores them itself, so that the client need not
+    send them.
     """
     if cache is False or not device.capabilities.model_cache or device._session().keeps_models:
         return None
@@ -126,10 +127,10 @@ def wait_until_cached(timeout_s: float | None = None) -> bool:
 
 
 class CacheWrite:
-    """Write of a compiled model to the cache while its session runs it already."""
+    """Write of a compiled model to the cache by a thread, while the session already runs the model."""
 
     def __init__(self, result: BuildResult) -> None:
-        """Start the write, and keep the model in use until it ends."""
+        """Start the thread; the prepared model stays in use until it ends."""
         self._result = result
         self._build = BuildTask()
         self._build.connect(result.prepared.session)
@@ -154,8 +155,8 @@ class CacheWrite:
     def close(self) -> None:
         """End the write: a model that is not written by now is not stored.
 
-        Only a wait for a disk that takes longer than `verdict_timeout_s` for 16 MiB outlives this, and what it writes
-        is not stored, either.
+        This waits for the thread, for `verdict_timeout_s` at most, which is too short only if the disk takes longer for
+        16 MiB. Even then nothing is stored.
         """
         if self.is_of_this_process:
             self._build.end(OperationFailed("the session was closed"))

@@ -1,4 +1,4 @@
-"""Model that is ready to run: everything between a file and its numbers, in one step.
+"""Session of a model that is ready to run, with inputs and outputs by name.
 
 with load("model.onnx", device="127.0.0.1:50051") as session:
     outputs = session.run({"x": array})
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from nnrt_client.build.build_task import BuildReport
 from nnrt_client.build.way import Way
-from nnrt_client.model_session.arrays import input_array
+from nnrt_client.model_session.arrays import convert_input
 from nnrt_client.run.executor import Executor
 from nnrt_client.run.result import RunResult
 from nnrt_client.run.run_tensors import NewArray
@@ -54,8 +54,8 @@ class NamedOutputs(dict[str, Any]):
 class ModelSession(Closable):
     """Model on a device, ready to run from any number of threads. Made by `load`.
 
-    Its inputs and outputs go by name. When the daemon dies the session is over: load the model again, there or on
-    another device. ReloadedSession and PooledSession do so themselves.
+    Inputs and outputs have names. When the daemon dies the session is over: load the model again, there or on another
+    device. ReloadedSession and PooledSession do so themselves.
     """
 
     def __init__(self, executor: Executor, device: Device, report: BuildReport, resources: ExitStack) -> None:
@@ -73,7 +73,7 @@ class ModelSession(Closable):
 
     @property
     def device(self) -> Device:
-        """Device that runs the model; in a pool, the first of those that do now."""
+        """Device that runs the model; in a pool, the first of those that run it now."""
         return self._device
 
     @property
@@ -130,7 +130,7 @@ class ModelSession(Closable):
             OperationForbidden: The session is closed.
             NnrtError: Other errors of `Executor.run_sync`.
         """
-        named, targets, given = self._naming(outputs, writable), self._targets(outputs), self._in_order(inputs)
+        named, targets, given = self._make_namer(outputs, writable), self._targets(outputs), self._order_inputs(inputs)
         self._require_open()
         return named(self._executor._run(given, targets, timeout_ms, self._unwanted(outputs)))
 
@@ -142,8 +142,8 @@ class ModelSession(Closable):
         writable: bool = False,
         timeout_ms: int | None = None,
     ) -> "Future[NamedOutputs]":
-        """Start a run, and return a future with the result or error that `run` has; see `Executor.submit`."""
-        named, targets, given = self._naming(outputs, writable), self._targets(outputs), self._in_order(inputs)
+        """Start a run, and return a future of the outputs that `run` returns or the error that it raises."""
+        named, targets, given = self._make_namer(outputs, writable), self._targets(outputs), self._order_inputs(inputs)
         self._require_open()
         return self._executor._submit(given, targets, timeout_ms, named, self._unwanted(outputs))
 
@@ -159,6 +159,9 @@ class ModelSession(Closable):
 
         No thread waits for the run. Cancelling the task cancels the run, on the device, too. Leave its inputs unchanged
         for a moment longer then, because they may still be being read.
+
+        Returns:
+            The outputs, as `run` returns them.
         """
         started = self.submit(inputs, outputs=outputs, writable=writable, timeout_ms=timeout_ms)
         named = await asyncio.wrap_future(started)
@@ -173,7 +176,7 @@ class ModelSession(Closable):
         self._is_open = False
         self._resources.close()
 
-    def _in_order(self, inputs: Inputs) -> list[Any]:
+    def _order_inputs(self, inputs: Inputs) -> list[Any]:
         """Return the inputs in the model's order, with numbers as arrays of its data types."""
         if not isinstance(inputs, Mapping):
             given = listed(inputs)
@@ -182,7 +185,7 @@ class ModelSession(Closable):
         else:
             raise InvalidParameter(f"inputs are named {sorted(inputs)}; the model's are {sorted(self._inputs)}")
         # The executor checks how many there are.
-        known = [input_array(desc, one) for desc, one in zip(self._inputs.values(), given, strict=False)]
+        known = [convert_input(desc, one) for desc, one in zip(self._inputs.values(), given, strict=False)]
         return known + given[len(known) :]
 
     def _targets(self, wanted: Wanted | None) -> list[Any] | None:
@@ -197,7 +200,7 @@ class ModelSession(Closable):
             return ()
         return tuple(index for index, name in enumerate(self._outputs) if name not in wanted)
 
-    def _naming(self, wanted: Wanted | None, writable: bool) -> "partial[NamedOutputs]":
+    def _make_namer(self, wanted: Wanted | None, writable: bool) -> "partial[NamedOutputs]":
         """Return a function that names the outputs of a run's result; raise InvalidParameter for unknown names."""
         if isinstance(wanted, str):
             raise InvalidParameter(f"the outputs are {wanted!r}; give a list of names")

@@ -86,9 +86,10 @@ def open_model(
     """Open the model in a file, or in its bytes, of whichever kind it is.
 
     `shapes` settle unknown dimensions of inputs. `constants` freeze inputs, by name, which the model then doesn't have.
-    An offline model has its inputs and shapes, so this refuses others for it, unless `is_offline_shaped` says to ignore
-    shapes. Raises InvalidPath where the file is missing or not accessible, InvalidFile where it is of no such kind, or
-    damaged, InvalidParameter for shapes and constants that don't fit, Unsupported for what can't be imported.
+    The inputs and shapes of an offline model are fixed, so this raises InvalidParameter if `constants` or `shapes` are
+    given for one, unless `is_offline_shaped` says to ignore shapes. Raises InvalidPath if the file is missing or not
+    accessible, InvalidFile if it is damaged or no model, InvalidParameter for shapes and constants that don't fit,
+    Unsupported for a model that can't be imported.
     """
     if not isinstance(source, str | os.PathLike):
         view = _view(source)
@@ -96,7 +97,7 @@ def open_model(
             return _import(onnx_source(source), view.nbytes, shapes, constants)
         return _open_container(view, view.nbytes, shapes, constants, is_offline_shaped)
     path = Path(source)
-    with model_file.errors_naming(path):
+    with model_file.name_path_in_errors(path):
         head, size_bytes = _read_beginning(path)
         if not _is_onnx(head, path):
             try:
@@ -108,13 +109,13 @@ def open_model(
 
 
 def settle(graph: Graph, shapes: Shapes | None, constants: Constants | None) -> Graph:
-    """Set shapes of a graph's inputs, and make other inputs constants; raise InvalidParameter."""
+    """Set shapes of a graph's inputs, and make other inputs constants; raise InvalidParameter if they don't fit."""
     graph = with_constants(graph, constants) if constants else graph
     return with_shapes(graph, shapes) if shapes else graph
 
 
 def with_constants(graph: Graph, constants: Constants) -> Graph:
-    """Make inputs of a graph constants, and infer what follows from them; raise InvalidParameter."""
+    """Make inputs of a graph constants, and infer the graph's shapes; raise InvalidParameter if they don't fit."""
     tensors = list(graph.tensors)
     inputs = {tensors[index].name: index for index in graph.inputs}
     require_known(constants, list(inputs))
@@ -132,22 +133,22 @@ def with_constants(graph: Graph, constants: Constants) -> Graph:
 
 
 def is_onnx(source: Source) -> bool:
-    """Return whether a file, or its bytes, is read as an ONNX model; raise as `open_model` for what is no model."""
+    """Return whether `open_model` reads a file, or its bytes, as an ONNX model; raise as it does for no model."""
     if not isinstance(source, str | os.PathLike):
         return _is_onnx(_view(source)[:_HEAD_BYTES].tobytes())
-    with model_file.errors_naming(Path(source)):
+    with model_file.name_path_in_errors(Path(source)):
         return _is_onnx(_read_beginning(Path(source))[0], Path(source))
 
 
 def onnx_source(source: Source) -> Path | bytes:
-    """Return an ONNX model as the importer takes it."""
+    """Return an ONNX model as the importer takes it: as a path or as bytes."""
     if isinstance(source, str | os.PathLike):
         return Path(source)
     return source if isinstance(source, bytes) else _view(source).tobytes()
 
 
 def with_shapes(graph: Graph, shapes: Shapes) -> Graph:
-    """Set shapes of a graph's inputs, and infer what follows from them; raise InvalidParameter."""
+    """Set shapes of a graph's inputs, and infer the other shapes; raise InvalidParameter if they don't fit."""
     tensors = list(graph.tensors)
     inputs = {tensors[index].name: index for index in graph.inputs}
     for name, shape in shapes.items():
@@ -168,7 +169,7 @@ def _view(source: Buffer) -> memoryview:
 
 
 def _read_beginning(path: Path) -> tuple[bytes, int]:
-    """Read the beginning of a file, and its size; raise OSError, and InvalidFile if it is no regular file."""
+    """Return the first bytes of a file, and its size; raise OSError, and InvalidFile if it is no regular file."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):  # A pipe would let a reader wait for ever.
         raise InvalidFile("it is no regular file")
@@ -177,7 +178,7 @@ def _read_beginning(path: Path) -> tuple[bytes, int]:
 
 
 def _is_onnx(head: bytes, path: Path | None = None) -> bool:
-    """Return whether a file that begins so is read as an ONNX model; raise InvalidFile if it is of no known kind."""
+    """Return whether a file that begins with `head` is an ONNX model; raise InvalidFile if it is of no known kind."""
     if container.is_packed(head):
         return False
     if head.startswith(_ONNX_BEGINNING) or (path is not None and path.suffix == ONNX_SUFFIX):

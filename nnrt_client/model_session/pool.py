@@ -1,4 +1,4 @@
-"""Several devices that an application uses as one.
+"""Pool of devices that an application uses as one.
 
 with Pool(["10.0.0.1:50051", "10.0.0.2:50051"]) as pool, pool.load("model.onnx", replicas=2) as session:
     outputs = session.run({"x": array})
@@ -40,10 +40,10 @@ _DEFAULT_RULE = Rule(RETRIES, PATIENCE_S)
 
 
 class PooledSession(ModelSession):
-    """Model on several devices, of which each run takes one. Made by `Pool.load`, or by `load` with several devices."""
+    """Model on several devices; each run goes to one. Made by `Pool.load`, or by `load` with several devices."""
 
     def __init__(self, executor: Executor, replicas: Replicas, pool: "Pool", resources: ExitStack) -> None:
-        """Make a session of replicas, of which there is one at least; it closes `resources` when it is closed."""
+        """Make a session of one or more replicas, which closes `resources` when it is closed."""
         self._pool = pool
         self._replicas = replicas
         first = replicas.roster.everywhere[0].loaded
@@ -60,7 +60,7 @@ class PooledSession(ModelSession):
 
     @property
     def device(self) -> Device:
-        """First of the devices that run the model now; if none does, one that did."""
+        """First of the devices that run the model now; if none does, one that has run it."""
         return next(iter(self.devices), self._device)
 
     @property
@@ -70,7 +70,7 @@ class PooledSession(ModelSession):
 
     @property
     def report(self) -> PoolReport:
-        """Report of the first of these devices, with those of the others, and why other devices have no replica."""
+        """Report of the first device, with the reports of all replicas, and why other devices have no replica."""
         roster = self._replicas.roster
         reports = roster.reports
         first = next(iter(reports.values()), self._report)
@@ -81,7 +81,7 @@ class PooledSession(ModelSession):
 
 
 class Pool(Closable):
-    """Devices of a runtime, of which each run takes the one that is likely to be the soonest.
+    """Devices of a runtime; each run goes to the one that will probably finish it first.
 
     The pool watches its daemons: one that shuts down gets no new runs; one that dies is replaced by another device,
     where there is one, and taken back when it returns. A context manager: leaving it ends the sessions of the pool.
@@ -131,9 +131,9 @@ class Pool(Closable):
             replicas: Number of devices that get the model; without it all.
             retries: How often a run is made again at most, within its time.
             patience_s: How long a run waits for a replica when there is none left, before it raises UnavailableDevice.
-            hedging: When runs that take long are begun on another device as well; without it never.
-            same_numbers: Whether only devices of one kind take part, with one backend in one version: the kind that
-                most have.
+            hedging: When a run that takes long is started on a second device as well; without it never.
+            same_numbers: Whether only devices of the most frequent kind take part, with one version of one backend, so
+                that all replicas compute the same numbers.
             progress: Called as by `Compilation.build`.
             wait_s: How long to wait for the first device, if none can be reached.
             **how: Options about the model, see `LoadOptions`.
@@ -182,7 +182,7 @@ class Pool(Closable):
         hedging: Hedging | None = None,
         same_numbers: bool = False,
     ) -> PooledSession:
-        """Make a session as `load`, which takes over what the stack closes."""
+        """Make the session for `load`; the session takes over what the stack closes."""
         require_wait(wait_s)
         _require_count("replicas", replicas, 1)
         _require_count("retries", rule.retries, 0)
@@ -229,7 +229,7 @@ def _require_count(name: str, given: int | None, least: int) -> None:
 
 
 def _no_replica_error(fleet: Fleet, placed: Replicas) -> NnrtError:
-    """Return the error of a model that no device has taken: the only one, or one with the reasons of all."""
+    """Return the error for a model that no device has taken: the only reason, or one error with all reasons."""
     if placed.end_reason is not None:
         return placed.end_reason.copy()
     reasons = placed.roster.reasons(fleet.candidates)

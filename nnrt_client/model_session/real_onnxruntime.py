@@ -1,4 +1,4 @@
-"""ONNX Runtime in this process, for computations that no device does."""
+"""ONNX Runtime's own package, for computations in this process."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Choice of the way in which a model goes to its device: the first that works."""
+"""Choice of the first way that works in which a model goes to its device."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -47,9 +47,9 @@ def choose_ways(ways: Iterable[Way | str], possible: Iterable[Way], fallback: Fa
 
 
 def growing_input(graph: Graph) -> str | None:
-    """Return the name of an input that comes back longer, as the cache of a decoder, or None.
+    """Return the name of an input that an output extends by concatenation, as a decoder's cache, or None.
 
-    Each run of such a model has shapes of its own.
+    Each run of such a model has new shapes.
     """
     given, results = {*graph.inputs}, {*graph.outputs}
     for node in graph.nodes:
@@ -63,7 +63,7 @@ def growing_input(graph: Graph) -> str | None:
 
 
 def try_ways(ways: Iterable[Way], attempts: Mapping[Way, Callable[[], T]]) -> Taken[T]:
-    """Try ways until one works; raise the error of the only one, or one with the reasons of all."""
+    """Try ways until one works. If none does, raise the error of the only way, or one with the reasons of all ways."""
     refusals: dict[Way, NnrtError] = {}
     for way in ways:
         try:
@@ -73,12 +73,12 @@ def try_ways(ways: Iterable[Way], attempts: Mapping[Way, Callable[[], T]]) -> Ta
                 raise
             refusals[way] = error
     first = next(iter(refusals.values()))
-    if len(refusals) == 1:
+    if len({error.message for error in refusals.values()}) == 1:
         raise first
     reasons = "\n".join(f"as {way}: {error}" for way, error in refusals.items())
-    raise type(first)(f"it can't be loaded in any way\n{reasons}") from first
+    raise type(first)(f"it can't be loaded in any way (see docs/reference/errors.md)\n{reasons}") from first
 
 
 def _is_refusal(error: NnrtError) -> bool:
-    """Return whether an error is about the model on this device, and not about the file, options or connection."""
+    """Return whether the device refused the model, rather than the file, options or connection being at fault."""
     return isinstance(error, Unsupported) or isinstance(error.__cause__, Refused)

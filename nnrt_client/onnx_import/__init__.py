@@ -36,6 +36,9 @@ def from_onnx(
         constants: values of inputs that never change, by name. The model has no such inputs; what depends only on them,
             such as the branch of an If, is computed at import.
 
+    Returns:
+        The model, finished.
+
     Raises:
         InvalidPath: the file or its external data are missing or not accessible.
         InvalidFile: the file is damaged, or declares another type for a value than its nodes compute.
@@ -63,6 +66,9 @@ def program_from_onnx(
         model: path of the file, or the bytes of a file without external data.
         shapes: shapes of inputs by name, -1 for an unknown dimension.
         constants: values of inputs that never change, by name.
+
+    Returns:
+        The program, for `Compilation`.
 
     Raises:
         InvalidPath: the file or its external data are missing or not accessible.

@@ -24,7 +24,7 @@ Release = Callable[[], object]
 
 
 class Connection:
-    """Runtime and the number of its users. Made by `connect`."""
+    """Runtime with the count of its users, the sessions and values that need it. Made by `connect`."""
 
     def __init__(self, addresses: tuple[str, ...], settings: Settings) -> None:
         self._runtime = Runtime(addresses, settings)
@@ -49,8 +49,8 @@ class Connection:
         """Register a user of the connection.
 
         Returns:
-            Function that calls `release` and releases the connection. If the user is collected first, the connection's
-            thread does so.
+            Function that calls `release` and releases the connection. If the user is garbage collected first, the
+            connection's thread does both.
         """
         with _lock.itself:
             self._users += 1
@@ -69,7 +69,7 @@ class Connection:
         return close
 
     def _serve(self) -> None:
-        """Release the resources of collected users, one after another, and close the runtime after the last user."""
+        """Call the queued releases of garbage-collected users, and close the runtime after the last user."""
         while True:
             release = self._releases.get()
             try:
@@ -93,7 +93,7 @@ _connections: dict[tuple[tuple[str, ...], Settings], Connection] = {}
 def connect(
     which: str | int | None, user: object, release: Release, settings: Settings | None = None
 ) -> tuple[Connection, Release]:
-    """Return the connection to a device, and the function that releases it; see `Connection.used_by`.
+    """Return the connection to a device, and the function that releases it; see `Connection.add_user`.
 
     Users with the same addresses and settings share a connection.
 
@@ -112,4 +112,4 @@ def connect(
 
 
 def _release_nothing() -> None:
-    """Release nothing: the user has done it, and only the count of users remains to be lowered."""
+    """Do nothing: the user has released its resources, and the thread only lowers the count of users."""

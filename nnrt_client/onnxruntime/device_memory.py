@@ -13,7 +13,7 @@ from nnrt_hdi.tensor import TensorSpec
 
 
 class DeviceMemory:
-    """Memory on a session's device for its outputs, reused when the value in it is collected."""
+    """Memory on a session's device for its outputs, reused after the garbage collector has found the value in it."""
 
     # Memory for an output of unknown size is this many times as large as its first result.
     _GROWTH = 2

@@ -36,7 +36,7 @@ def has_type(dtype: np.dtype[Any]) -> bool:
 
 
 def type_text(dtype: np.dtype[Any]) -> str:
-    """Return the type of a tensor in ONNX Runtime's notation: tensor(float)."""
+    """Return the type of a tensor in ONNX Runtime's notation, such as "tensor(float)"."""
     native = dtype.newbyteorder("=")
     return f"tensor({_TEXTS.get(native, 'string' if dtype.kind in _TEXT_KINDS else dtype.name)})"
 

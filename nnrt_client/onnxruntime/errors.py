@@ -32,7 +32,7 @@ from nnrt_hdi.errors import (
 
 
 class OnnxRuntimeError(NnrtError, code=OperationFailed.code, status=OperationFailed.grpc_status):
-    """Base of the exceptions that have a number in ONNX Runtime. The text begins with it, as in ONNX Runtime."""
+    """Base of the exceptions that have a number in ONNX Runtime. The message begins with this number."""
 
     prefix: ClassVar[str] = ""
 
@@ -83,7 +83,7 @@ class InvalidProtobuf(OnnxRuntimeError, InvalidFile, code=InvalidFile.code, stat
 
 
 class NotSupported(OnnxRuntimeError, Unsupported, code=Unsupported.code, status=Unsupported.grpc_status):
-    """The device or this package doesn't support that."""
+    """The device or this package doesn't support a call or an option."""
 
     prefix = "9 : NOT_IMPLEMENTED"
 
@@ -137,7 +137,7 @@ def _is_translated(error: NnrtError) -> bool:
 
 
 def translate(error: NnrtError, unsupported: type[OnnxRuntimeError] = NotSupported) -> NnrtError:
-    """Return ONNX Runtime's counterpart of an error, or the error itself if it is one of these classes."""
+    """Return ONNX Runtime's counterpart of an error, or the error itself if it has a class of this module already."""
     if _is_translated(error):
         return error
     kind = next((theirs for ours, theirs in _COUNTERPARTS if isinstance(error, ours)), Fail)

@@ -22,7 +22,7 @@ from nnrt_client.onnxruntime.errors import (
 )
 from nnrt_client.onnxruntime.io_binding import IOBinding
 from nnrt_client.onnxruntime.missing_methods import MissingMethods
-from nnrt_client.onnxruntime.node_arg import ModelMetadata, NodeArg, model_metadata, node_args
+from nnrt_client.onnxruntime.node_arg import ModelMetadata, NodeArg, make_metadata, make_node_args
 from nnrt_client.onnxruntime.options import RunOptions, SessionOptions
 from nnrt_client.onnxruntime.ort_value import DEVICE, HOST, OrtValue, allocate_on_device
 from nnrt_client.onnxruntime.placed_model import TERMINATED, PlacedModel
@@ -72,6 +72,8 @@ class InferenceSession(MissingMethods, Closable):
             InvalidProtobuf: the file is no ONNX model, or is damaged.
             InvalidGraph: the device can't run the model.
             Fail: no such device answers.
+            WrongType: `path_or_bytes` or `sess_options` have another type.
+            NotSupported: the package onnx is not installed.
             OnnxRuntimeError: any other error of `nnrt_client.load`, translated as in `nnrt_client.onnxruntime.errors`.
         """
         if not isinstance(path_or_bytes, str | os.PathLike | bytes | bytearray | memoryview):
@@ -112,8 +114,8 @@ class InferenceSession(MissingMethods, Closable):
         self._model = model = PlacedModel(session, device, connection, constants)
         resources.callback(model.memory.close)
         dims = self._options._dims_by_name, self._options._dims_by_denotation
-        self._inputs = node_args(self._header.inputs, model.input_specs, *dims)
-        self._outputs = node_args(self._header.outputs, model.output_specs, *dims)
+        self._inputs = make_node_args(self._header.inputs, model.input_specs, *dims)
+        self._outputs = make_node_args(self._header.outputs, model.output_specs, *dims)
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the inputs whose dimensions the session options fix."""
@@ -145,11 +147,11 @@ class InferenceSession(MissingMethods, Closable):
 
     def get_overridable_initializers(self) -> list[NodeArg]:
         """Return the inputs for which the model has default values. Here these can't be overridden."""
-        return node_args(self._header.optional_inputs, {}, {}, {})
+        return make_node_args(self._header.optional_inputs, {}, {}, {})
 
     def get_modelmeta(self) -> ModelMetadata:
         """Return the metadata of the file."""
-        return model_metadata(self._header)
+        return make_metadata(self._header)
 
     # ---- the session
 
@@ -278,6 +280,9 @@ class InferenceSession(MissingMethods, Closable):
             input_dict_ort_values: inputs by name.
             run_options: options of the run.
 
+        Returns:
+            The outputs in the order of the names.
+
         Raises:
             NnrtError: as `run`.
         """
@@ -307,6 +312,9 @@ class InferenceSession(MissingMethods, Closable):
             device_type: `nnrt` for the session's device, `cpu` for this host.
             device_id: has no effect.
             vendor_id: has no effect.
+
+        Returns:
+            The value.
 
         Raises:
             BadBinding: the device type is neither of these.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from nnrt_client.onnxruntime.errors import BadBinding, BoundRunFailed, WrongType
 from nnrt_client.onnxruntime.options import RunOptions
-from nnrt_client.onnxruntime.ort_value import DEVICE, HOST, OrtValue, value_at
+from nnrt_client.onnxruntime.ort_value import DEVICE, HOST, OrtValue, find_value
 from nnrt_client.onnxruntime.placed_model import HasModel, PlacedModel, placed_model
 from nnrt_client.onnxruntime.value_memory import ValueMemory
 from nnrt_client.run.result import OutputTooSmall
@@ -67,7 +67,7 @@ class IOBinding:
             WrongType: no device takes the element type.
         """
         self._require_input(name)
-        self._inputs[name] = value_at(buffer_ptr, device_type, element_type, shape, device_id)
+        self._inputs[name] = find_value(buffer_ptr, device_type, element_type, shape, device_id)
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
         """Bind an input to a value. Raise BadBinding for an unknown name, WrongType if it is no OrtValue."""
@@ -114,7 +114,7 @@ class IOBinding:
         if buffer_ptr is not None:
             if shape is None:
                 raise BadBinding(f"output {name!r} has an address and no shape; give shape and element_type")
-            value = value_at(buffer_ptr, device_type, element_type, shape, device_id)
+            value = find_value(buffer_ptr, device_type, element_type, shape, device_id)
         self._outputs[name] = _Output(value, device_type == DEVICE)
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
@@ -164,10 +164,7 @@ class IOBinding:
     def _run_with_targets(
         self, model: PlacedModel, feed: dict[str, Any], run_options: RunOptions | None
     ) -> Mapping[str, Any]:
-        """Run the model. If an output is larger than its memory on the device, allocate more and run again.
-
-        The first run has then written nothing.
-        """
+        """Return the outputs of a run. If one is larger than its memory on the device, allocate more and run again."""
         taken: dict[str, ResidentTensor] = {}
         targets: dict[str, Any] = {}
         for name, output in self._outputs.items():

@@ -6,7 +6,7 @@ from nnrt_client.onnxruntime.errors import NotSupported
 
 
 class MissingMethods:
-    """Part of ONNX Runtime's interface that is refused, or has no effect."""
+    """Methods of ONNX Runtime's InferenceSession that raise NotSupported or have no effect."""
 
     def disable_fallback(self) -> None:
         """Do nothing: there is no fallback."""

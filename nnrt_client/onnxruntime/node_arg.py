@@ -37,7 +37,7 @@ class ModelMetadata:
     custom_metadata_map: dict[str, str]
 
 
-def node_args(
+def make_node_args(
     declared: "tuple[DeclaredTensor, ...]",
     specs: Mapping[str, TensorSpec],
     dims_by_name: Mapping[str, int],
@@ -52,7 +52,7 @@ def node_args(
     ]
 
 
-def model_metadata(header: "Header") -> ModelMetadata:
+def make_metadata(header: "Header") -> ModelMetadata:
     """Return the metadata of a file's header."""
     return ModelMetadata(
         producer_name=header.producer,

@@ -15,7 +15,7 @@ _ONNXRUNTIME = "onnxruntime."
 
 
 class OnnxRuntimeModules(MetaPathFinder, Loader):
-    """Finder of modules that this package lacks. Both names give the same module object, so no class exists twice."""
+    """Finder of modules that this package lacks. Both names refer to one module object, so no class exists twice."""
 
     def __init__(self, name: str, path: Sequence[str], onnxruntime_path: Sequence[str]) -> None:
         self._name = f"{name}."

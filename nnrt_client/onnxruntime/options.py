@@ -42,7 +42,8 @@ class ExecutionOrder(Enum):
 class _Option(Generic[ValueT]):
     """Descriptor of an option.
 
-    It accepts values of the type of `default`; if there is a `refusal`, which says what to do instead, only `default`.
+    It accepts values of the type of `default`. With a `refusal`, it accepts only `default`; the `refusal` says what to
+    do instead.
     """
 
     def __init__(self, default: ValueT, refusal: str = "") -> None:
@@ -138,7 +139,7 @@ class SessionOptions(_Options):
         return self._get(key)
 
     def has_providers(self) -> bool:
-        """Return False: providers are given to the session."""
+        """Return False: only the session's constructor takes providers."""
         return False
 
     def register_custom_ops_library(self, path: str) -> None:
@@ -160,7 +161,7 @@ class SessionOptions(_Options):
         raise NotSupported(f"files {list(names)} can't be given from memory; write them beside the model")
 
     def add_provider(self, name: str, options: object) -> None:
-        """Raise NotSupported: providers are given to the session."""
+        """Raise NotSupported: only the session's constructor takes providers."""
         raise NotSupported(f"provider {name!r} can't be given here; give InferenceSession `providers`")
 
 

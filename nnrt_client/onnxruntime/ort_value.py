@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnrt_client.model_session.arrays import viewed_array
+from nnrt_client.model_session.arrays import view_array
 from nnrt_client.onnxruntime.connections import Connection, connect
 from nnrt_client.onnxruntime.element_types import element_dtype, onnx_number, type_text
 from nnrt_client.onnxruntime.errors import BadBinding, WrongType
@@ -46,6 +46,9 @@ class OrtValue:
             device_type: `cpu`, `nnrt` or an address, as for `ortvalue_from_shape_and_type`.
             device_id: as for `ortvalue_from_shape_and_type`.
 
+        Returns:
+            The value.
+
         Raises:
             WrongType: it is no array, or no device takes its element type.
             BadBinding: there is no such device.
@@ -75,6 +78,9 @@ class OrtValue:
             device_type: `cpu` for this host, `nnrt` for a device of NNRT_DEVICES, or the address of a device.
             device_id: index of the device for `nnrt`. 0 means the device of the first session that uses the value.
 
+        Returns:
+            The value.
+
         Raises:
             WrongType: no device takes the element type.
             BadBinding: there is no such device.
@@ -97,7 +103,7 @@ class OrtValue:
             data = data._memory.host_array("from_dlpack")
         if type(data).__name__ == "PyCapsule":
             data = _Capsule(data)
-        array = np.from_dlpack(data) if isinstance(data, _Capsule) else viewed_array(data)
+        array = np.from_dlpack(data) if isinstance(data, _Capsule) else view_array(data)
         if array is None:
             raise WrongType(f"it is {type(data).__name__}; give what has __dlpack__")
         return OrtValue(ValueMemory(array))
@@ -109,7 +115,7 @@ class OrtValue:
         return list(self._memory.shape)
 
     def data_type(self) -> str:
-        """Return the type in ONNX Runtime's notation: tensor(float)."""
+        """Return the type in ONNX Runtime's notation, such as "tensor(float)"."""
         return type_text(self._memory.dtype)
 
     def element_type(self) -> int:
@@ -141,7 +147,7 @@ class OrtValue:
         return False
 
     def data_ptr(self) -> int:
-        """Return the address of the elements, or, on a device, a number for `bind_input` and `bind_output`."""
+        """Return the address of the elements, or, for a value on a device, a number that bindings take instead."""
         if not self._memory.is_remote:
             return int(self._memory.host_array("data_ptr").ctypes.data)
         if not self._handle:
@@ -174,7 +180,7 @@ class OrtValue:
 
 
 class _Capsule:
-    """Wrapper of a DLPack capsule, for numpy, which takes only objects with `__dlpack__`."""
+    """Wrapper of a DLPack capsule with `__dlpack__`, because numpy takes no bare capsules."""
 
     def __init__(self, capsule: Any) -> None:
         self._capsule = capsule
@@ -186,10 +192,16 @@ class _Capsule:
         return 1, 0
 
 
-def value_at(pointer: int, device_type: str, element_type: Any, shape: Sequence[int], device_id: int = 0) -> OrtValue:
+def find_value(pointer: int, device_type: str, element_type: Any, shape: Sequence[int], device_id: int = 0) -> OrtValue:
     """Return a value over memory of this host, or the device value with this `data_ptr`.
 
-    Memory of this host must stay valid as long as the value. Raise BadBinding if there is no such device value.
+    Memory of this host must stay valid as long as the value.
+
+    Returns:
+        The value.
+
+    Raises:
+        BadBinding: there is no such device value.
     """
     dtype = element_dtype(element_type)
     if device_type != HOST:

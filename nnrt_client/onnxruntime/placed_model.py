@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from nnrt_client.model_session.arrays import NotWhole, converted, viewed_array
+from nnrt_client.model_session.arrays import NotWhole, convert_numbers, view_array
 from nnrt_client.model_session.model_session import ModelSession
 from nnrt_client.onnxruntime.connections import Connection
 from nnrt_client.onnxruntime.device_memory import DeviceMemory
@@ -28,7 +28,7 @@ class PlacedModel:
     def __init__(
         self, session: ModelSession, device: Device, connection: Connection, constants: Mapping[str, Any]
     ) -> None:
-        """Take a loaded session. `constants` are the values of its frozen inputs."""
+        """Wrap a session that has loaded the model. `constants` are the values of its frozen inputs."""
         self.session = session
         self.device = device
         self.connection = connection
@@ -56,7 +56,7 @@ class PlacedModel:
     def start(
         self, feed: Mapping[str, Any], wanted: Sequence[str] | Mapping[str, Any] | None, run_options: RunOptions | None
     ) -> "Future[Any]":
-        """Start a run. Raise Fail if `terminate` of the options is set already."""
+        """Start a run. Raise Fail if the options have `terminate` set."""
         if run_options is None:
             return self.session.submit(feed, outputs=wanted, writable=True)
         if not isinstance(run_options, RunOptions):
@@ -109,7 +109,7 @@ class PlacedModel:
         try:
             array = np.asarray(given)
         except Exception as error:  # `given` may have conversion code that raises anything.
-            raise _no_array(name, given, error) from error
+            raise _conversion_error(name, given, error) from error
         if not np.array_equal(array, np.asarray(self._constants[name])):
             raise InvalidArgument(f"input {name!r} is {given!r:.80}; this session has it frozen to another value")
         return True
@@ -121,9 +121,9 @@ class PlacedModel:
         own = given.desc._to_spec() if is_tensor else given
         dtype = own.numpy_dtype if is_tensor else own.dtype
         if dtype != spec.numpy_dtype and dtype.newbyteorder("=") != spec.numpy_dtype:
-            raise _other_type(name, dtype, spec)
+            raise _type_error(name, dtype, spec)
         if not spec.accepts(own.shape):
-            raise InvalidArgument(_misfit(name, own.shape, spec.shape))
+            raise InvalidArgument(_describe_misfit(name, own.shape, spec.shape))
         return given
 
     def _convert(self, name: str, spec: TensorSpec, given: Any) -> Any:
@@ -135,21 +135,21 @@ class PlacedModel:
         if given is None:
             raise Fail(f"input {name!r} is None; give an array")
         try:
-            array = converted(given, spec.numpy_dtype) if isinstance(given, list | tuple) else viewed_array(given)
+            array = convert_numbers(given, spec.numpy_dtype) if isinstance(given, list | tuple) else view_array(given)
         except NotWhole as error:
             raise InvalidArgument(
                 f"Unexpected input data type. Actual: (tensor(double)) , expected: ({type_text(spec.numpy_dtype)});"
                 f" in input {name!r} {error}"
             ) from error
         except Exception as error:  # `given` may have conversion code that raises anything.
-            raise _no_array(name, given, error) from error
+            raise _conversion_error(name, given, error) from error
         if array is None:
             raise BadBinding(f"Unable to handle object of type {type(given)}; give input {name!r} as an array")
         return array
 
 
 class HasModel(Protocol):
-    """Session as its bindings use it. Its model changes when `set_providers` loads it again."""
+    """Interface of a session for its bindings. `set_providers` replaces its model."""
 
     _model: PlacedModel
 
@@ -159,7 +159,7 @@ def placed_model(session: HasModel) -> PlacedModel:
     return session._model
 
 
-def _no_array(name: str, given: object, error: Exception) -> NnrtError:
+def _conversion_error(name: str, given: object, error: Exception) -> NnrtError:
     """Return the error for an input that can't be converted to an array."""
     if isinstance(error, NnrtError):
         return translate(error)
@@ -167,7 +167,7 @@ def _no_array(name: str, given: object, error: Exception) -> NnrtError:
     return BadBinding(f"Could not create tensor from {what}: input {name!r}: {error!r}")
 
 
-def _other_type(name: str, dtype: np.dtype[Any], spec: TensorSpec) -> NnrtError:
+def _type_error(name: str, dtype: np.dtype[Any], spec: TensorSpec) -> NnrtError:
     """Return the error for an array whose data type is not that of the input."""
     advice = f"; give input {name!r} as {spec.numpy_dtype}"
     if not has_type(dtype):
@@ -176,7 +176,7 @@ def _other_type(name: str, dtype: np.dtype[Any], spec: TensorSpec) -> NnrtError:
     return InvalidArgument(f"Unexpected input data type. Actual: ({actual}) , expected: ({expected}){advice}")
 
 
-def _misfit(name: str, shape: Sequence[int], declared: Sequence[int]) -> str:
+def _describe_misfit(name: str, shape: Sequence[int], declared: Sequence[int]) -> str:
     advice = "Please fix either the inputs/outputs or the model."
     if len(shape) != len(declared):
         return f"Invalid rank for input: {name} Got: {len(shape)} Expected: {len(declared)} {advice}"

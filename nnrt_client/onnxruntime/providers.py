@@ -30,7 +30,7 @@ Provider = str | tuple[str, Mapping[Any, Any]]
 
 
 class UnknownProvider(BadBinding, ValueError, code=BadBinding.code, status=BadBinding.grpc_status):
-    """A list of providers has no device's provider, or is malformed."""
+    """A list of providers is malformed, or names no provider of a device."""
 
 
 def get_available_providers() -> list[str]:
@@ -57,7 +57,18 @@ def set_default_provider_options(options: Mapping[str, Any] | None = None) -> No
 def choose_options(
     providers: Sequence[Provider] | None, provider_options: Sequence[Mapping[Any, Any]] | None
 ) -> tuple[list[str], dict[str, Any]]:
-    """Return the names of a session's providers, and the options of the device's. Raise UnknownProvider."""
+    """Return the names of a session's providers, and the options of the device's provider.
+
+    Args:
+        providers: Names, or pairs of a name and options.
+        provider_options: Options of each provider, if `providers` are names.
+
+    Returns:
+        The names and the options.
+
+    Raises:
+        UnknownProvider: No provider stands for a device.
+    """
     if providers is None:
         return [NNRT], {**_defaults}
     if isinstance(providers, str) or not isinstance(providers, Sequence):
@@ -74,7 +85,13 @@ def choose_options(
         options.setdefault(name, {str(key): value for key, value in given.items()})
     if NNRT not in options:
         device = _defaults.get("device") or ",".join(addresses_from_environment())
-        if not device or not options.keys() & set(_UNUSED_PROVIDERS):
+        is_known = bool(options.keys() & set(_UNUSED_PROVIDERS))
+        if is_known and not device:
+            raise UnknownProvider(
+                f"the providers are {[*options]}, and no device is known; set {DEVICES_VARIABLE}=HOST:PORT, or call"
+                " set_default_provider_options({'device': 'HOST:PORT'})"
+            )
+        if not is_known:
             raise UnknownProvider(
                 f"Unknown Provider Type: {next(iter(options), '(none)')}; this session runs on a device and falls back"
                 f" on no other: add {NNRT!r} to the providers, or give none; a list with {_UNUSED_PROVIDERS[0]!r} is"
@@ -99,6 +116,9 @@ def load_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], Settings]:
     """Split options of the provider into arguments of `nnrt_client.load` and settings of the connection.
 
     Options that are None are left out. Settings that are not given come from the environment.
+
+    Returns:
+        The arguments of `load`, and the settings.
 
     Raises:
         InvalidArgument: an option doesn't exist, or its value is invalid.

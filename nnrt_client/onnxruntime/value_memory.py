@@ -51,7 +51,7 @@ class ValueMemory:
 
     @classmethod
     def on_host(cls, shape: Shape, dtype: np.dtype[Any]) -> Self:
-        """Allocate memory on this host that a local daemon can share."""
+        """Allocate memory on this host, shared memory if possible, which a daemon on this host can map."""
         size_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         if size_bytes:
             try:
@@ -121,7 +121,7 @@ class ValueMemory:
     ) -> "Tensor | ResidentTensor | None":
         """Move the value to the device if it awaits one. Return the tensor that runs use, or None for an array."""
         if self._awaits_session:
-            # The lock stays taken while the elements are sent: only users of this value wait, who all need it there.
+            # The lock is held while the elements are sent: only users of this value wait, and they need it there.
             with self._moves:
                 if self._awaits_session:
                     array = self._host
@@ -147,7 +147,7 @@ class ValueMemory:
             self.elements = tensor
 
     def copy_result(self, result: Any) -> None:
-        """Copy the result of a run to the value, unless the run wrote it there. Raise BadBinding if shapes differ."""
+        """Copy the result of a run to the value, unless the run has written it. Raise BadBinding if shapes differ."""
         if isinstance(result, ResidentTensor):
             return
         shape = result.desc.shape or () if isinstance(result, Tensor) else result.shape

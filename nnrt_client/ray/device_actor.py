@@ -1,4 +1,4 @@
-"""Ray actor that has one daemon."""
+"""Ray actor that runs one daemon."""
 
 import os
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ Listen = Literal["host", "network"]
 
 
 class DeviceActor:
-    """Owner of a daemon. `start` makes it, or `ray.remote(DeviceActor)`.
+    """Ray actor that runs a daemon. Made by `start`, or by `ray.remote(DeviceActor)`.
 
-    They end together: when the daemon ends, Ray starts the actor again, there or on another node.
+    The actor and its daemon end together. When the daemon has ended, Ray restarts the actor, on its node or on another.
 
     Args:
         serve: Arguments of `nnrt-device serve`.
-        listen: "host" if only processes on this host reach the daemon, "network" if all that reach its node do.
+        listen: "host" to be reached only by processes on this host, "network" by all that can reach the node.
 
     Raises:
         UnavailableDevice: The daemon doesn't start.
@@ -45,5 +45,5 @@ def _listen_address(host: str) -> str:
 
 
 def _end_process(code: int) -> None:
-    """End this process with an error, so that Ray starts the actor again."""
+    """End this process with an error, so that Ray restarts the actor."""
     os._exit(code or 1)

@@ -1,4 +1,4 @@
-"""Daemon as a child of this process."""
+"""Daemon as a child process."""
 
 import os
 import signal
@@ -19,9 +19,10 @@ _END_S = 60.0
 
 
 class DeviceProcess(Closable):
-    """Process of `nnrt-device serve`, which ends with this process: after its runs, however this process ends.
+    """Child process that runs `nnrt-device serve`.
 
-    Its logs go to this process's standard error. The constructor returns when the daemon is ready.
+    However this process ends, the daemon finishes its runs and ends, too. Its logs go to this process's standard error.
+    The constructor returns when the daemon is ready.
 
     Args:
         serve: Arguments of `nnrt-device serve`.

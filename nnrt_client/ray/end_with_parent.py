@@ -1,4 +1,4 @@
-"""Program that executes a command which gets SIGTERM when the thread that started it ends, even if killed (Linux).
+"""Program that executes a command, to which Linux sends SIGTERM when the thread that started it ends, even by a kill.
 
 python end_with_parent.py PARENT COMMAND ARGUMENT...
 """

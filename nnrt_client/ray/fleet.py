@@ -1,4 +1,4 @@
-"""Daemons of a Ray cluster, one for each device that its nodes have."""
+"""Daemons of a Ray cluster, one for each device of its nodes."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -18,7 +18,7 @@ _DRAIN_S = 60.0
 
 
 class Fleet(Closable):
-    """Daemons that Ray keeps, found as `ray:///NAME`. `start` and `find` make it."""
+    """Daemons that Ray runs and restarts, which clients reach as `ray:///NAME`. Made by `start` and `find`."""
 
     def __init__(self, name: str, actors: Sequence[Any]) -> None:
         self.name = name
@@ -26,7 +26,7 @@ class Fleet(Closable):
 
     @classmethod
     def find(cls, name: str) -> Self:
-        """Return the daemons that were started under a name, perhaps none."""
+        """Return the fleet of the daemons that were started under a name, which may be none."""
         return cls(name, find_actors(name))
 
     @property
@@ -35,7 +35,7 @@ class Fleet(Closable):
         return f"ray:///{self.name}"
 
     def addresses(self, timeout_s: float = 60.0) -> tuple[str, ...]:
-        """Return the addresses of the daemons, even of those that only their hosts reach.
+        """Return the addresses of the daemons, also of those that only processes on their own hosts can reach.
 
         Raises:
             ConnectionFailed: Not all daemons answer in time.
@@ -67,7 +67,7 @@ def start(
     detached: bool = False,
     timeout_s: float = 120.0,
 ) -> Fleet:
-    """Start daemons in the Ray cluster that this process is in, and let Ray keep them.
+    """Start daemons in the Ray cluster that this process is in; Ray restarts those that die.
 
     They end with this process, unless they are `detached`.
 
@@ -76,8 +76,8 @@ def start(
         serve: Arguments of `nnrt-device serve`, such as `--backend`.
         resources: Resources that a node must have for each daemon.
         count: Number of daemons; without it, as many as the cluster has room for.
-        listen: With "host" only processes on a daemon's host reach it. With "network" all that reach its node do, which
-            takes TLS (`--tls-cert` and the like, with files that each node has), or `--insecure`.
+        listen: With "host" only processes on a daemon's host can reach it. With "network" all that reach its node can,
+            which needs TLS (`--tls-cert` and the like, with files that each node has) or `--insecure` in `serve`.
         detached: Whether the daemons outlive this process; `Fleet.find` finds them, to close them.
         timeout_s: How long the daemons may take to be ready.
 
@@ -94,7 +94,7 @@ def start(
         raise InvalidParameter(f"listen is {listen!r}; use 'host' or 'network'", place="start")
     if find_actors(name):
         raise InvalidParameter(f"there is a fleet {name!r} already; close it, or use another name", place="start")
-    wanted = count if count is not None else _room_for(resources)
+    wanted = count if count is not None else _count_room(resources)
     if wanted < 1:
         raise InvalidParameter(
             f"no node has the resources {dict(resources)}; give those that your nodes have (ray start --resources)",
@@ -128,7 +128,7 @@ def start(
     return fleet
 
 
-def _room_for(resources: Mapping[str, float]) -> int:
-    """Return how often the nodes of the cluster have these resources."""
+def _count_room(resources: Mapping[str, float]) -> int:
+    """Return how many daemons with these resources the live nodes of the cluster have room for."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     return sum(min(int(node.get(what, 0) / amount) for what, amount in resources.items()) for node in nodes)

@@ -15,23 +15,24 @@ from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import InvalidParameter, UnavailableDevice
 
 Batch = dict[str, NDArray[Any]]
-# How often the same batch is run if a daemon dies over it.
+# Most attempts to run a batch if daemons die during it.
 _ATTEMPTS = 3
 
 
 class Predictor(Closable):
-    """Runner of batches of Ray Data, dicts of numpy arrays, on a device: each row gets the model's outputs for it.
+    """Callable for `map_batches` of Ray Data, which runs a model on batches and returns its outputs for each row.
 
-    Ray makes one in each actor of `map_batches`. It has a daemon of its own on its node, so the actors take the
-    resources that stand for a device (`resources={"nnrt_device": 1}`). Or it uses all devices behind a name, such as
-    "ray:///cameras", as a pool. A daemon that dies is replaced, and the batch is run again.
+    A batch is a dict of numpy arrays. Each actor of `map_batches` makes a predictor, which starts a daemon on its node,
+    so the actors must reserve a device (`resources={"nnrt_device": 1}`). With `device`, it uses all devices behind this
+    name, such as "ray:///cameras", as a pool. After the death of a daemon it loads the model again and repeats the
+    batch.
 
     Args:
         model: Model as for `load`.
         device: Name or address of devices; without it the predictor starts a daemon.
         serve: Arguments of that daemon.
-        columns: Columns for inputs, by input, where they have other names.
-        keep: Columns that are passed on beside the outputs.
+        columns: Names of the batch's columns by input, for inputs whose column has another name.
+        keep: Columns of the batch that the result has besides the outputs.
         **of_load: Other arguments of `load`.
 
     Raises:
@@ -63,7 +64,7 @@ class Predictor(Closable):
         """Run a batch, and return its outputs.
 
         Raises:
-            InvalidParameter: The columns don't fit.
+            InvalidParameter: A column is missing, or doesn't fit its input.
             NnrtError: The errors of a run.
         """
         for _ in range(_ATTEMPTS - 1):
@@ -91,7 +92,7 @@ class Predictor(Closable):
     def _run(self, batch: Batch) -> Batch:
         inputs = {name: self._column(batch, name) for name in self._input_names()}
         rows = len(next(iter(inputs.values())))
-        size = self._rows_of_a_run() or max(rows, 1)
+        size = self._count_rows() or max(rows, 1)
         pieces = [
             {name: _piece(column, start, size) for name, column in inputs.items()}
             for start in range(0, max(rows, 1), size)
@@ -103,8 +104,8 @@ class Predictor(Closable):
     def _input_names(self) -> list[str]:
         return [desc.name for desc in self._session.inputs]
 
-    def _rows_of_a_run(self) -> int:
-        """Return how many rows the model takes; 0 stands for any number."""
+    def _count_rows(self) -> int:
+        """Return how many rows the model takes in a run, or 0 if it takes any number."""
         sizes = {(desc.shape or (1,))[0] for desc in self._session.inputs}
         if len(sizes) > 1:
             raise InvalidParameter(
@@ -124,14 +125,14 @@ class Predictor(Closable):
 
 
 def _piece(column: NDArray[Any], start: int, size: int) -> NDArray[Any]:
-    """Return rows of a column, followed by rows of zeros up to the number that the model takes."""
+    """Return up to `size` rows of a column, from `start`, padded with rows of zeros to `size`."""
     rows = column[start : start + size]
     missing = size - len(rows)
     return np.concatenate([rows, np.zeros((missing, *rows.shape[1:]), rows.dtype)]) if missing else rows
 
 
 def _join(name: str, pieces: Sequence[NDArray[Any]], size: int, rows: int) -> NDArray[Any]:
-    """Join the outputs of pieces, and cut them to the batch's rows; raise InvalidParameter for other shapes."""
+    """Join an output of all pieces, and drop the padding; raise InvalidParameter unless it has a row per input row."""
     for piece in pieces:
         if piece.ndim == 0 or len(piece) != size:
             raise InvalidParameter(

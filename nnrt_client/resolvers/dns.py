@@ -26,6 +26,8 @@ _NO_ADDRESS = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAM
 class HostResolver(PollingResolver):
     """Resolver of a host name by this host's name service (getaddrinfo)."""
 
+    if_empty = ": its host is not found; check the name, or give an IP address"
+
     def __init__(self, name: str, host: str, port: int, families: Families, every_s: float) -> None:
         super().__init__(name, every_s + _LOOK_UP_S)
         self._host, self._port, self._families, self._every_s = host, port, families, every_s

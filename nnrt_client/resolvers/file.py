@@ -23,6 +23,8 @@ class FileResolver(PollingResolver):
     line end count, and missing addresses are kept.
     """
 
+    if_empty = ": the file has none; write one on a line, HOST:PORT or unix:PATH"
+
     def __init__(self, name: str, path: Path, every_s: float) -> None:
         super().__init__(name, every_s + _SETTLED_S)
         self._path = path

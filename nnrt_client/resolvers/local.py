@@ -13,6 +13,8 @@ _EVERY_S = 0.2
 class LocalResolver(PollingResolver):
     """Resolver of the ready daemons listed in the files of this host's supervisors; none without a supervisor."""
 
+    if_empty = ": nnrt-device up keeps no daemon on this host; start it, or give an address"
+
     def __init__(self, name: str, directories: list[Path], every_s: float) -> None:
         super().__init__(name, every_s)
         self._directories = directories

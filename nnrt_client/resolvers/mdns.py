@@ -35,6 +35,8 @@ _IP = IPv4Address | IPv6Address
 class LinkResolver(Resolver):
     """Resolver of the daemons on the local network, with one address per daemon: the best one for this host."""
 
+    if_empty = ": no daemon announces itself on this link; start one with --announce, or give an address"
+
     def __init__(self, name: str, interface: str, first_s: float) -> None:
         """Create a resolver that asks on the interface with this IP address, or on all if it is empty."""
         super().__init__(name, _HOLDS_S)

@@ -32,6 +32,9 @@ _END_S = 2.0
 class Resolver(Closable, ABC):
     """Base of resolvers of one name. The entry point of the name's scheme creates one."""
 
+    # What a message says after "no address is behind it".
+    if_empty = "; check the name, and that a daemon runs there"
+
     def __init__(self, name: str, most_stale_s: float) -> None:
         """Create it. While look-ups succeed, it notices each change within `most_stale_s`."""
         self.name = name

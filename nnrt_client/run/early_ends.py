@@ -93,8 +93,9 @@ class EarlyEnds:
 
     def expire(self, run: Run, *, is_left: bool = False) -> None:
         """End a run that is late."""
-        bound = f"{run.timeout_ms} ms" if run.timeout_ms else f"{self._settings.run_timeout_s:g} s"
-        self.end(run, TimedOut(f"the run took longer than {bound}"), is_left=is_left)
+        given_s = f"{self._settings.run_timeout_s:g} s (run_timeout_s)"
+        bound = f"{run.timeout_ms} ms (timeout_ms)" if run.timeout_ms else given_s
+        self.end(run, TimedOut(f"the run took longer than {bound}; give it more"), is_left=is_left)
 
     def confirm_ended(self, run_ids: set[int]) -> None:
         """Shorten the wait for these runs: the daemon has ended them, or never got them."""

@@ -15,6 +15,7 @@ from nnrt_hdi.backend import DimRange
 from nnrt_hdi.errors import (
     InvalidParameter,
     NnrtError,
+    NullPointer,
     OperationFailed,
     OutOfMemory,
     UnavailableDevice,
@@ -170,8 +171,10 @@ class Signature:
                 raise
             raise no_array(given, error, self.input_place(index)) from error
         if data_type != spec.data_type or form.of_run(array.shape) is None:
+            dtype = spec.numpy_dtype
+            how = "" if array.dtype == dtype else f"; convert it with .astype(np.{dtype.type.__name__})"
             raise InvalidParameter(
-                f"it is {array.dtype.name}{format_shape(array.shape)}; the model takes {spec}",
+                f"it is {array.dtype.name}{format_shape(array.shape)}; the model takes {spec}{how}",
                 place=self.input_place(index),
             )
         return array.astype(spec.numpy_dtype, copy=False)
@@ -300,6 +303,8 @@ def item_at(items: Sequence[ItemT], index: int, what: str) -> ItemT:
 
 def no_array(given: object, error: Exception, place: str) -> Exception:
     """Return the error for an input that can't be converted to an array."""
+    if given is None:
+        return NullPointer("it is None; give an array or a tensor", place=place)
     if isinstance(error, NnrtError):
         return error.at(place)
     if isinstance(error, MemoryError):

@@ -6,8 +6,11 @@ from typing import Any
 
 from nnrt_hdi.errors import InvalidParameter
 
-# Digits of a port number.
+# Digits of a port number, and the largest one.
 _MOST_DIGITS = 5
+_MAX_PORT = 65535
+# Beginnings of addresses that end in no port, or in one of another kind.
+_WITHOUT_PORT = ("unix:", "unix-abstract:", "vsock:")
 
 
 class Address:
@@ -43,9 +46,13 @@ class Address:
 
 
 def require_port(address: str) -> None:
-    """Raise InvalidParameter for a host without a port, for which gRPC would use its default port."""
+    """Raise InvalidParameter for a host without a port, or with a wrong one: gRPC would take a port of its own."""
     if ":" not in address or address.endswith("]"):
         raise InvalidParameter(f"it has no port; give {address or 'HOST'}:PORT, or unix:PATH", place=address)
+    port = address.rpartition(":")[2]
+    is_in_range = len(port) <= _MOST_DIGITS and port.isdecimal() and 1 <= int(port) <= _MAX_PORT
+    if port.isdecimal() and not is_in_range and not address.startswith(_WITHOUT_PORT):
+        raise InvalidParameter(f"its port is {port}; use 1..{_MAX_PORT}", place=address)
 
 
 def _refuses(family: int, target: Any, timeout_s: float) -> bool:

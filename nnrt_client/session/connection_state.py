@@ -20,6 +20,9 @@ from nnrt_hdi.v2 import session_pb2
 
 _log = logging.getLogger(__name__)
 
+# Message of a session that this process has closed.
+CLOSED = "the session was closed, with its runtime or device; make a new runtime"
+
 
 class ConnectionState(fork.LockOwner):
     """State of a session's connection: attached to a channel, detached until it has another one, or ended."""

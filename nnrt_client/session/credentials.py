@@ -5,6 +5,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ import grpc
 
 from nnrt_client.session.address import Address
 from nnrt_client.settings import TLS_CA_VARIABLE, Settings
+from nnrt_hdi.certificate import expiry_of
 from nnrt_hdi.errors import ConnectionFailed, InvalidFile, InvalidPath, OperationForbidden
 from nnrt_hdi.limits import TICKET_BYTES, TICKET_SUFFIX
 from nnrt_hdi.wire import TICKET_METADATA
@@ -219,9 +221,15 @@ def _explain_refusal(settings: Settings) -> str:
             "it hangs up on a client without a certificate (--tls-client-ca); set tls_cert and tls_key (Settings,"
             " NNRT_TLS_CERT and NNRT_TLS_KEY, or --tls-cert and --tls-key)"
         )
+    expires_at = expiry_of(settings.tls_cert)
+    if expires_at is not None and expires_at < datetime.now(timezone.utc):
+        return (
+            f"it doesn't take the certificate {settings.tls_cert!r} (tls_cert), which expired on {expires_at:%Y-%m-%d};"
+            " have it renewed: `nnrt-device keys client FOLDER NAME --replace`"
+        )
     return (
         f"it doesn't take the certificate {settings.tls_cert!r} (tls_cert): it is of another authority than the"
-        " daemon's --tls-client-ca, has expired, or is none for clients"
+        " daemon's --tls-client-ca, or is none for clients; have one made: `nnrt-device keys client FOLDER NAME`"
     )
 
 

@@ -84,6 +84,9 @@ class Device(LockOwner):
     def status(self) -> DeviceStatus:
         """Ask the daemon for the device's status now.
 
+        Returns:
+            The status.
+
         Raises:
             UnavailableDevice: The daemon is gone, and no daemon with the same device answers at its address.
             ConnectionFailed: The connection broke off.
@@ -117,6 +120,9 @@ class Device(LockOwner):
         """Ask the daemon for its counters since its start.
 
         They count the work of this client's identity, or of all identities if this client may administer the daemon.
+
+        Returns:
+            The counters.
 
         Raises:
             Unsupported: The daemon's version has no counters.

@@ -85,7 +85,10 @@ class Membership(fork.LockOwner, Closable):
         """Return the names without an address now, each with the reason."""
         with self._lock:
             empty = [name for name in self._names if not self._found_addresses.get(name)]
-            return {name: self._failures.get(name, "no address is behind it") for name in empty}
+            return {name: self._failures.get(name) or self._why_empty(name) for name in empty}
+
+    def _why_empty(self, name: str) -> str:
+        return "no address is behind it" + getattr(self._resolvers.get(name), "if_empty", "")
 
     def watch(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with all addresses known now, and then with each change.

@@ -12,7 +12,7 @@ import grpc
 from nnrt_client.session.address import Address
 from nnrt_client.session.broken_call import BrokenCall
 from nnrt_client.session.channel import Channel
-from nnrt_client.session.connection_state import ConnectionState
+from nnrt_client.session.connection_state import CLOSED, ConnectionState
 from nnrt_client.session.credentials import diagnose_handshake
 from nnrt_client.session.io_loop import IoLoop, io_loop
 from nnrt_client.session.latch import Latch
@@ -30,6 +30,13 @@ _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.5
 # Number of unexpected errors in a row in the keeper's thread after which the session ends.
 _MOST_FAILURES = 3
+# The system's words where nobody listens.
+_NOBODY = ("connection refused", "no such file or directory")
+_HUNG_UP = "it hung up, as a daemon does that is shut down"
+_AGAIN = (
+    'load the model again, there or elsewhere; a pool or on_death="reload" does so by itself'
+    " (see docs/reference/errors.md)"
+)
 
 
 class Keeper:
@@ -118,23 +125,22 @@ class Keeper:
                 self._listening = channel, time.monotonic() + self._settings.heartbeat_timeout_s
         except grpc.RpcError as error:
             if session.is_closing:
-                return UnavailableDevice("the session was closed", place=session.place)
+                return UnavailableDevice(CLOSED, place=session.place)
             broken = BrokenCall.from_rpc_error(error)
             if not self._has_begun:
                 if broken.is_specific and broken.error is not None:
                     return broken.error
                 wrong = diagnose_handshake(session.address, self._settings)
-                # gRPC's details end with the error of the last IP address that it tried.
-                why = broken.details.rpartition("; last error: ")[2]
-                return ConnectionFailed(wrong or f"no daemon answers: {why}", place=session.place)
+                return ConnectionFailed(wrong or _why_unreached(broken.details), place=session.place)
             if broken.is_specific and broken.error is not None:
                 return UnavailableDevice(f"it is gone: {broken.error.message}", place=session.place)
             if session.is_attached:
-                self._why_lost = channel.given_up or f"the connection broke: {broken.details}"
+                broke = _HUNG_UP if broken.details == "CANCELLED" else f"the connection broke: {broken.details}"
+                self._why_lost = channel.given_up or broke
             return None
         if session.is_leaving:
             return None
-        ending = "the session was closed" if session.is_closing else "it ended the session"
+        ending = CLOSED if session.is_closing else f"it ended the session; {_AGAIN}"
         return UnavailableDevice(ending, place=session.place)
 
     def _take_beat(self, channel: Channel, beat: session_pb2.Beat) -> None:
@@ -166,7 +172,7 @@ class Keeper:
             self._wake()
         elif welcome.session_id != session.welcome.session_id:
             channel.say_goodbye()
-            return UnavailableDevice("it is gone: another one answers in its place", place=session.place)
+            return UnavailableDevice(f"it is gone: another one answers in its place; {_AGAIN}", place=session.place)
         else:
             session.attach(channel)
             self._wake()
@@ -203,18 +209,15 @@ class Keeper:
             channel.close()
             if self._address.refuses(remaining_s):
                 return UnavailableDevice(
-                    f"it is gone: {self._why_lost}, and nobody listens there any more; load the model again, there or"
-                    " elsewhere",
-                    place=session.place,
+                    f"it is gone: {self._why_lost}, and nobody listens there any more; {_AGAIN}", place=session.place
                 )
             session.wait_over(max(min(pause_s, until - time.monotonic()), 0.0))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         if not grace_s:
-            return UnavailableDevice(
-                f"it is gone: {self._why_lost}; load the model again, there or elsewhere", place=session.place
-            )
+            return UnavailableDevice(f"it is gone: {self._why_lost}; {_AGAIN}", place=session.place)
         return UnavailableDevice(
-            f"{self._why_lost}; it did not answer again within {grace_s:g} s (reconnect_timeout_s) and counts as dead",
+            f"{self._why_lost}; it did not answer again within {grace_s:g} s (reconnect_timeout_s) and counts as dead;"
+            f" {_AGAIN}",
             place=session.place,
         )
 
@@ -256,3 +259,14 @@ class Keeper:
             channel.give_up(f"it has been silent for {silence_s:.1f} s (heartbeat_timeout_s is {timeout_s:g})")
             return math.inf
         return remaining_s
+
+
+def _why_unreached(details: str) -> str:
+    """Say why gRPC reached no daemon, and what to do, from its error's details."""
+    # They end with the system's own words about the last address that was tried.
+    cause = details.rpartition(": ")[2].rstrip("]")
+    cause = cause[:1].lower() + cause[1:]
+    if details.startswith(("errors resolving", "DNS resolution failed")):
+        return f"its host is not found ({cause}); check the name, or give an IP address"
+    start = "; start one there with `nnrt-device serve --listen HOST:PORT`, or give another address"
+    return f"no daemon answers there ({cause}){start if cause in _NOBODY else ''}"

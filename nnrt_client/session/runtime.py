@@ -12,7 +12,7 @@ from nnrt_client.session import fork
 from nnrt_client.session.device import Device
 from nnrt_client.session.known_devices import USABLE, KnownDevices
 from nnrt_client.session.membership import AddressChange, Membership
-from nnrt_client.session.reasons import common_class, why_missing
+from nnrt_client.session.reasons import common_class, joined_reasons, why_missing
 from nnrt_client.session.session import Session
 from nnrt_client.settings import DEVICES_VARIABLE, Settings, addresses_from_environment
 from nnrt_hdi.closable import Closable
@@ -113,6 +113,9 @@ class Runtime(fork.LockOwner, Closable):
 
         Devices that don't answer or take no work are missing in the result; a warning is logged when this begins and
         when it ends. Of devices with the same name, only the first is returned.
+
+        Returns:
+            The devices.
         """
         devices = self._find_answering()
         self._log_left_out()
@@ -146,6 +149,8 @@ class Runtime(fork.LockOwner, Closable):
         there = ", ".join(device.name for device in self._usable_devices()) or "none"
         errors, same_named = self._known.left_out()
         errors |= {name: UnavailableDevice(why) for name, why in self._members.failures().items()}
+        if self._members.given == (*errors,) and which in (0, *errors):
+            return joined_reasons(errors)
         reasons = {address: error.reason for address, error in errors.items()} | same_named
         left_out = ", ".join(f"{address} ({why})" for address, why in reasons.items()) or "none"
         kind = common_class(errors.values()) if errors else OperationFailed
@@ -155,6 +160,9 @@ class Runtime(fork.LockOwner, Closable):
 
     def find(self, which: str | int = 0) -> Device | None:
         """Find a device as `device` does, but return None if it doesn't answer.
+
+        Returns:
+            The device, or None.
 
         Raises:
             InvalidParameter: `which` is neither a text nor a number.

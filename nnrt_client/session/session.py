@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 from nnrt_client.session import fork
 from nnrt_client.session.address import require_port
 from nnrt_client.session.calls import Calls
+from nnrt_client.session.connection_state import CLOSED
 from nnrt_client.session.errands import call_in_worker
 from nnrt_client.session.latch import Latch
 from nnrt_client.session.local_socket import LocalSocket
@@ -121,7 +122,7 @@ class Session(Calls):
             self.is_closing = True
             self._channel.say_goodbye()
             self._over.wait(patience_s)
-        self.end(UnavailableDevice("the session was closed", place=self.place))
+        self.end(UnavailableDevice(CLOSED, place=self.place))
         # Wait below for another thread that may be ending the session, but not for this one.
         if fork.is_child() or self._ending_thread == threading.get_ident():
             return

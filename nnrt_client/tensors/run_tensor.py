@@ -72,7 +72,7 @@ class RunTensor(LockOwner, Closable, Generic[MemoryT]):
         self._desc._take_shape(shape)
 
     def _retain(self, user: object) -> MemoryT:
-        """Keep the memory alive until `_release` by the same user, and return it.
+        """Return the memory, and keep it alive until `_release` by the same user.
 
         Raises:
             InvalidParameter: The tensor is closed.

@@ -25,6 +25,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _KINDS = ("token", "certificate", "user")
 _MOST_BYTES = 16 << 20
+_UNNAMED = ", whom the daemon's --access file doesn't name"
 _SHARED = f"the kernel says Unix user {SHARED_USER}, as of all users that the daemon's user namespace doesn't know"
 
 
@@ -79,18 +80,18 @@ class AccessFile:
         if shown.certificate:
             if found := entries.known.get(("certificate", shown.certificate)):
                 return found
-            known = f"the certificate is of {shown.certificate!r}"
+            known = f"the certificate is of {shown.certificate!r}{_UNNAMED}"
         elif shown.user_id == SHARED_USER:
-            known = f"{_SHARED}; it may be anybody"
+            known = f"{_SHARED}; it may be anybody{_UNNAMED}"
         elif shown.user_id is not None:
             if found := entries.known.get(("user", str(shown.user_id))):
                 return replace(found, user_id=shown.user_id)
-            known = f"the kernel says Unix user {shown.user_id}"
+            known = f"the kernel says Unix user {shown.user_id}{_UNNAMED}"
         else:
-            known = "nothing says who the client is"
+            known = "the client sent no token (certificates count only if the daemon has --tls-client-ca)"
         raise ConnectionFailed(
-            f"{known}, whom the daemon's --access file doesn't name; set token_file to your token's (Settings,"
-            " NNRT_TOKEN_FILE or --token-file), or ask whoever keeps that file"
+            f"{known}; set token_file to your token's (Settings, NNRT_TOKEN_FILE or --token-file), or ask whoever keeps"
+            " the daemon's --access file"
         )
 
     def is_valid(self, identity: Identity) -> bool:
@@ -153,7 +154,7 @@ def _read(path: Path) -> _Entries:
                 raise InvalidFile(f"it has more than {_MOST_BYTES} bytes; give it fewer lines", place=str(path))
             text = data.decode()
     except OSError as error:
-        raise InvalidFile(f"it can't be read: {error.strerror}", place=str(path)) from error
+        raise InvalidFile(f"it can't be read: {error.strerror}", place=f"--access {str(path)!r}") from error
     except UnicodeDecodeError as error:
         raise InvalidFile(f"it is no text in UTF-8: {error.reason}", place=str(path)) from error
     return _parsed(text, path)

@@ -84,7 +84,8 @@ class MemoryBudget:
             if cost > short.limit_bytes or not (self._reclaim() or short._reclaim_of_parts()):
                 raise LimitReached(
                     f"{cost} more bytes pass {short._whose} limit of {short.limit_bytes} ({short.used_bytes} are used);"
-                    f" release models or buffers, or raise the daemon's {short._setting}",
+                    f" release models or buffers, or raise the daemon's {short._setting}"
+                    " (see docs/reference/errors.md)",
                     short._setting,
                 )
 

@@ -9,10 +9,10 @@ from nnrt_hdi.enums import PerformanceMode, Priority
 from nnrt_hdi.errors import OperationForbidden, Unsupported
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops import Inference, infer_graph
+from nnrt_hdi.tensor import TensorSpec
 
 # Different notes about a model's nodes that the client gets.
 _MOST_NOTES = 16
-_INPUT_UNKNOWN = "the device needs every dimension of an input; fix those that are unknown"
 
 
 class Checks:
@@ -45,7 +45,7 @@ class Checks:
         inferred.raise_first_problem()
         known = inferred.graph
         for index in sorted(self._unknown_inputs(known)):
-            raise Unsupported(_INPUT_UNKNOWN, place=known.tensor_place(index))
+            raise Unsupported(_every_dimension(known.tensors[index]), place=known.tensor_place(index))
         notes: Counter[str] = Counter()
         for index, support in enumerate(self.supported(inferred)):
             if support.supported:
@@ -64,8 +64,8 @@ class Checks:
         for index, support in enumerate(self._backend.supported(graph)):
             problem = inferred.problems.get(index)
             reason = problem.message if problem else self._too_large(graph, index)
-            if not reason and unknown and not unknown.isdisjoint(graph.nodes[index].inputs):
-                reason = _INPUT_UNKNOWN
+            if not reason and (of_node := sorted(unknown.intersection(graph.nodes[index].inputs))):
+                reason = _every_dimension(graph.tensors[of_node[0]])
             answers.append(Support(reason) if reason else support)
         for added, node in inferred.added.items():
             if answers[node].supported:
@@ -86,3 +86,9 @@ class Checks:
         """Return the indices of inputs with unknown dimensions, if the device needs all dimensions."""
         takes_any = self._capabilities.dynamic_input
         return {index for index in graph.inputs if graph.tensors[index].is_dynamic and not takes_any}
+
+
+def _every_dimension(spec: TensorSpec) -> str:
+    shape = tuple(max(dim, 1) for dim in spec.shape)
+    example = f": {{{spec.name!r}: {shape}}}, --shape {spec.name}={','.join(map(str, shape))}" if spec.name else ""
+    return f"it is {spec}; the device needs every dimension of an input, so fix its shape{example}"

@@ -50,6 +50,7 @@ def read_runs(session: Session, packet: Bytes, received_at_ns: int, *, takes_chu
         if mark != REQUEST_MARK or size & 7:
             frames_of(REQUEST_MARK, packet)  # Raises an error that says what is wrong.
         cancellation = Cancellation(time.monotonic() + timeout_ms / 1000 if timeout_ms else None)
+        cancellation.timeout_ms = timeout_ms
         run = Run(session, run_id, cancellation, received_at_ns)
         runs.append(run)
         try:

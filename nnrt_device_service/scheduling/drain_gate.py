@@ -22,7 +22,9 @@ class DrainGate:
     def require_open(self) -> None:
         """Raise UnavailableDevice if the gate is closed."""
         if self.is_closed:
-            raise UnavailableDevice("the daemon is shutting down and takes no new work")
+            raise UnavailableDevice(
+                "the daemon is shutting down and takes no new work; use another device, as a pool does"
+            )
 
     def enter(self) -> None:
         """Count one more piece of work until `leave`; raise UnavailableDevice if the gate is closed."""

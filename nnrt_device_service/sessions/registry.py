@@ -258,4 +258,6 @@ class SessionRegistry:
         try:
             return self._sessions[session_id]
         except KeyError:
-            raise UnknownHandle("no such session; it ended, or the daemon was restarted: open a new one") from None
+            raise UnknownHandle(
+                "no such session; it ended, or the daemon was restarted: load the model again"
+            ) from None

@@ -28,6 +28,10 @@ def require_free_path(path: str) -> None:
     length = len(os.fsencode(path))
     if length > _MAX_UNIX_PATH_BYTES:
         raise InvalidParameter(f"its path has {length} bytes; use at most {_MAX_UNIX_PATH_BYTES}", place=place)
+    if not Path(path).parent.is_dir():
+        raise InvalidParameter(
+            f"there is no directory {str(Path(path).parent)!r}; make it, or give another path", place=place
+        )
     if not Path(path).exists():
         return
     if not Path(path).is_socket():

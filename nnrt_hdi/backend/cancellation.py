@@ -13,7 +13,6 @@ from nnrt_hdi.errors import NnrtError, OperationFailed, TimedOut
 _log = logging.getLogger(__name__)
 
 _CANCELLED = OperationFailed("the run was cancelled")
-_OUT_OF_TIME = TimedOut("the run took longer than it was given")
 
 
 def _nothing() -> None:
@@ -31,6 +30,8 @@ class Cancellation:
             reason: What `check` raises if `cancel` gets no reason.
         """
         self.deadline = deadline
+        # Time that the client gave the run, for messages; 0: unknown.
+        self.timeout_ms = 0
         self.is_cancelled = False
         # When the run started on the device, of time.perf_counter_ns(); None before.
         self.began_ns: int | None = None
@@ -134,8 +135,12 @@ class Cancellation:
         if self.is_cancelled:
             raise self._reason.copy()
         if self.deadline is not None and time.monotonic() >= self.deadline:
-            raise _OUT_OF_TIME.copy()
+            raise self._lateness()
 
     def expire(self) -> None:
         """Cancel the run because its deadline has passed."""
-        self.cancel(_OUT_OF_TIME)
+        self.cancel(self._lateness())
+
+    def _lateness(self) -> TimedOut:
+        given = f": {self.timeout_ms} ms (timeout_ms); give it more" if self.timeout_ms else ""
+        return TimedOut(f"the run took longer than it was given{given}")

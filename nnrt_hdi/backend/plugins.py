@@ -1,5 +1,6 @@
 """Plug-ins: the installed backends, and their devices on this host."""
 
+import logging
 import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +10,9 @@ from importlib.metadata import EntryPoint, entry_points
 from nnrt_hdi.backend.description import DeviceInfo, require_description
 from nnrt_hdi.backend.interface import Backend
 from nnrt_hdi.enums import DeviceType
-from nnrt_hdi.errors import InvalidParameter, Unsupported
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, Unsupported
+
+_log = logging.getLogger(__name__)
 
 ENTRY_POINT_GROUP = "nnrt.backends"
 # Version of the interface. A release that adds something for backends, here or in `nnrt_hdi.ops`, increments it.
@@ -63,6 +66,11 @@ class _Plugin:
             return ""
         return f"needs interface {self.interface}, this is {INTERFACE_VERSION}: update nnrt"
 
+    def make(self, options: Mapping[str, str]) -> Backend:
+        """Import the factory and call it."""
+        factory: Factory = self.point.load()
+        return factory(options)
+
 
 def backend_names() -> list[str]:
     """Return the names of the installed backends."""
@@ -83,10 +91,17 @@ def load_backend(name: str, options: Mapping[str, str] | None = None) -> Backend
         InvalidParameter: No backend of that name is installed.
         Unsupported: The backend needs a newer interface.
         BackendSkipped: The backend can't work on this host.
-        Exception: The backend is broken.
+        NnrtError: The backend refuses the options.
+        OperationFailed: The backend is broken.
     """
-    factory: Factory = _usable(name).point.load()
-    return factory(options or {})
+    plugin = _usable(name)
+    try:
+        return plugin.make(options or {})
+    except (BackendSkipped, NnrtError):
+        raise
+    except Exception as error:
+        _log.exception("backend %r is broken", name)
+        raise OperationFailed(f"backend {name!r} is broken: {error!r}; the lines above say where") from error
 
 
 def require_backend(name: str) -> None:
@@ -130,7 +145,7 @@ def _state(name: str, plugin: _Plugin) -> BackendState:
     if plugin.too_new:
         return BackendState(name, too_new=plugin.too_new)
     try:
-        backend = load_backend(name)
+        backend = plugin.make({})
         try:
             info = require_description(backend.describe(), name)
         finally:

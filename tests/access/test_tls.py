@@ -3,6 +3,7 @@
 import os
 import sys
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from nnrt_client import (
     Settings,
 )
 from nnrt_client.cli import main
+from nnrt_hdi.certificate import expiry_of
 
 
 @pytest.mark.parametrize("shares", [True, False], ids=["local socket", "gRPC"])
@@ -53,6 +55,7 @@ def test_settings_of_the_environment(start_daemon: StartDaemon, fleet: Fleet, mo
         ("flags", "distrusting", "its certificate is of no authority in .*ca.pem' .tls_ca."),
         ("client_flags", "trusting", "hangs up on a client without a certificate .*set tls_cert and tls_key"),
         ("client_flags", "foreign", "doesn't take the certificate '.*mallory.pem' .tls_cert.: .* another authority"),
+        ("client_flags", "expired", "doesn't take the certificate '.*late.pem' .tls_cert., which expired on 20"),
         ("client_flags", "server", "doesn't take the certificate '.*daemon.pem' .*none for clients"),
     ],
 )
@@ -61,12 +64,13 @@ def test_mistakes(
 ) -> None:
     daemon = start_daemon(*(getattr(fleet, flags) if flags else ()))
     other = make_fleet("other")
-    foreign = other.settings("mallory")
+    foreign, late = other.settings("mallory"), fleet.authority.issue_client("late", days=0)
     settings = {
         "plain": Settings(),
         "trusting": fleet.settings(),
         "distrusting": other.settings(),
         "foreign": replace(foreign, tls_ca=fleet.ca),
+        "expired": replace(fleet.settings(), tls_cert=str(late[0]), tls_key=str(late[1])),
         "server": replace(fleet.settings(), tls_cert=str(fleet.certificate), tls_key=str(fleet.key)),
     }[client]
     with pytest.raises(NnrtError, match=said), Runtime([daemon.address], settings) as runtime:
@@ -103,6 +107,19 @@ def test_an_expired_certificate(start_daemon: StartDaemon, fleet: Fleet) -> None
     certificate, key = fleet.authority.issue_server("expired", HOSTS, days=0)
     daemon = start_daemon("--tls-cert", str(certificate), "--tls-key", str(key))
     assert "certificate has expired" in refusal(daemon.address, fleet.settings())
+    assert f"the certificate {certificate} (--tls-cert) expired on 20" in daemon.log()
+
+
+@pytest.mark.parametrize(("days", "is_said"), [(3, True), (30, False), (12_000, False)])
+def test_a_certificate_that_expires_soon(start_daemon: StartDaemon, fleet: Fleet, days: int, is_said: bool) -> None:
+    """After 2049 certificates write dates in another way."""
+    certificate, key = fleet.authority.issue_server("next", HOSTS, days)
+    expires_at = expiry_of(certificate)
+    assert expires_at is not None
+    assert abs((expires_at - datetime.now(timezone.utc)).total_seconds() / 86_400 - days) < 2
+    daemon = start_daemon("--tls-cert", str(certificate), "--tls-key", str(key))
+    assert (f"{certificate} (--tls-cert) expires on {expires_at:%Y-%m-%d}; renew it" in daemon.log()) is is_said
+    assert expiry_of(key) is expiry_of("/nowhere") is None
 
 
 def test_another_host(start_daemon: StartDaemon, fleet: Fleet) -> None:
@@ -138,7 +155,7 @@ def test_settings_that_make_no_sense(fleet: Fleet, tmp_path: Path) -> None:
 def test_a_token_does_not_travel_in_plain_text(fleet: Fleet) -> None:
     """Not to another host: whether it answers or not, it gets no token."""
     settings = Settings(token_file=fleet.ca)
-    assert "192.0.2.1:50051 (the token would travel there in plain text" in refusal("192.0.2.1:50051", settings)
+    assert "192.0.2.1:50051: the token would travel there in plain text" in refusal("192.0.2.1:50051", settings)
 
 
 @pytest.mark.parametrize("file", ["certificate", "key"])
@@ -150,7 +167,7 @@ def test_files_of_a_daemon_that_make_no_sense(start_daemon: StartDaemon, fleet: 
     ):
         start_daemon(*fleet.flags)
     path.unlink()
-    with pytest.raises(RuntimeError, match=rf"TLS: {path} can't be read: No such file"):
+    with pytest.raises(RuntimeError, match=rf"--tls-(cert|key) '{path}': it can't be read: No such file"):
         start_daemon(*fleet.flags)
 
 
@@ -166,7 +183,7 @@ def test_a_key_that_everybody_may_read(start_daemon: StartDaemon, fleet: Fleet) 
 
 def test_half_of_the_flags(start_daemon: StartDaemon, fleet: Fleet) -> None:
     for flags in (fleet.flags[:2], fleet.flags[2:], fleet.client_flags[4:]):
-        with pytest.raises(RuntimeError, match="TLS needs both; give --tls-cert and --tls-key"):
+        with pytest.raises(RuntimeError, match=r"--tls-cert is .* and --tls-key .*; TLS needs both"):
             start_daemon(*flags)
     with pytest.raises(RuntimeError, match=r"--tls-client-ca: .*daemon-key.pem is no PEM file of certificates"):
         start_daemon(*fleet.flags, "--tls-client-ca", str(fleet.key))

@@ -61,7 +61,7 @@ def test_a_fault_takes_the_device_out_until_it_is_gone(
             another.build()
         until(lambda: daemon.health() == NOT_SERVING)
         assert daemon.health("alive") == SERVING
-        with pytest.raises(UnavailableDevice, match=rf"left out: \S+ \(\w+ is out: {why}; since \d+ s\)"):
+        with pytest.raises(UnavailableDevice, match=rf"device at \S+: \w+ is out: {why}; since \d+ s"):
             runtime.device()
         with Observer(daemon.address) as observer:
             assert observer.state().out

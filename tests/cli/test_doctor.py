@@ -20,10 +20,10 @@ from waiting import until
 from cli.command import NOBODY, json_output, on_terminal
 from nnrt_client import Compilation, Executor, NnrtError, ResidentTensor, Runtime, TensorDesc
 from nnrt_client.cli import discovery
-from nnrt_client.cli.daemon_findings import check_counters, limits, refusals, slowest, version
+from nnrt_client.cli.connection_findings import check_encryption
+from nnrt_client.cli.daemon_findings import check_counters, check_latency, check_limits, check_refusals, check_version
 from nnrt_client.cli.findings import Finding, Verdict
-from nnrt_client.cli.host_findings import cores, host_findings, huge_pages
-from nnrt_client.cli.way_findings import encryption
+from nnrt_client.cli.host_findings import check_cores, check_huge_pages, host_findings
 from nnrt_client.cli.work import Work
 from nnrt_client.enums import DataType
 from nnrt_client.session.device import session_of
@@ -140,7 +140,7 @@ def test_a_missing_token(start_daemon: StartDaemon, access: Access) -> None:
     daemon = start(start_daemon, access)
     what, said, advice = the_problem(daemon.address)
     assert what == "session"
-    assert "doesn't name" in said
+    assert "the client sent no token" in said
     assert "--token-file" in advice
     findings = found(daemon.address, "--token-file", looker.token_file)
     assert "not tried" in findings["trial run"]["found"]
@@ -166,7 +166,7 @@ def test_somebody_else_listens() -> None:
         listening.shutdown(socket.SHUT_RDWR)
         serving.join()
     assert what == "session"
-    assert said.startswith("no daemon answers: ")
+    assert said.startswith("no daemon answers there (")
     assert "HTTP/2" in said
     assert "that it is a daemon" in advice
 
@@ -182,7 +182,7 @@ def _answer_all(listening: socket.socket) -> None:
 
 def test_plain_text_on_the_way() -> None:
     """Of an address that isn't for sure on this host."""
-    (finding,) = encryption("rack7.invalid:50051", Settings())
+    (finding,) = check_encryption("rack7.invalid:50051", Settings())
     assert finding.verdict is Verdict.ADVICE
     assert "nnrt-device keys server" in finding.advice
 
@@ -192,7 +192,7 @@ def test_an_earlier_daemon(start_daemon: StartDaemon) -> None:
     with Runtime([daemon.address]) as runtime:
         device = runtime.device()
         del session_of(device).welcome.features[:]
-        for finding in (*version(device), *check_counters(device)):
+        for finding in (*check_version(device), *check_counters(device)):
             assert finding.verdict is Verdict.ADVICE
             assert "the same version" in finding.advice
 
@@ -255,7 +255,7 @@ def test_what_was_refused(start_daemon: StartDaemon) -> None:
 def test_limits() -> None:
     """Each that is near is told by itself."""
     load = DeviceLoad(queued=9, queued_limit=10, sessions=1, sessions_limit=64, run_bytes=95, run_limit_bytes=100)
-    found = list(limits(DeviceCounters(1.0, (), load)))
+    found = list(check_limits(DeviceCounters(1.0, (), load)))
     assert [finding.advice.split()[2] for finding in found] == ["--queued-runs", "--run-bytes"]
     assert {finding.verdict for finding in found} == {Verdict.ADVICE}
 
@@ -263,7 +263,7 @@ def test_limits() -> None:
 def test_refusals() -> None:
     """The most frequent ones first, each with what helps; what failed was not refused."""
     errors = {"UNKNOWN_CAUSE": 1, "--queued-runs": 17, "--canary": 3, "FAILED": 99}
-    found = list(refusals(Work(IdentityCounters("a", errors=errors), 1.0), ""))
+    found = list(check_refusals(Work(IdentityCounters("a", errors=errors), 1.0), ""))
     assert [(finding.found, finding.advice.split()[0]) for finding in found] == [
         ("17 by --queued-runs", "nnrt-device"),
         ("3 by --canary", "the"),
@@ -282,7 +282,7 @@ def test_refusals() -> None:
 def test_where_the_time_of_a_run_goes(part: str, verdict: Verdict, advice: str) -> None:
     """20 µs for each part, and for one of them 80 µs, 1 ms and 6 ms."""
     longest = {"computed_ns": 80_000, "queued_ns": 1_000_000, "outbound_ns": 6_000_000}[part]
-    (finding,) = slowest([RunTimes(*[20_000] * 11)._replace(**{part: longest})] * 3)
+    (finding,) = check_latency([RunTimes(*[20_000] * 11)._replace(**{part: longest})] * 3)
     assert (finding.verdict, finding.advice) == (verdict, advice)
     assert f"{(200_000 + longest) / 1e6:.2f} ms" in finding.found
 
@@ -317,13 +317,13 @@ def test_cores_and_pages(tmp_path: Path) -> None:
     ):
         path.parent.mkdir(parents=True)
         path.write_text(text)
-    found = list(cores(tmp_path, tmp_path))
+    found = list(check_cores(tmp_path, tmp_path))
     assert "cpupower" in about(found, "clock rate").advice
     assert "in 62 %" in about(found, "load").found
-    (page,) = huge_pages(tmp_path)
+    (page,) = check_huge_pages(tmp_path)
     assert page.advice == f"echo madvise > {pages}"
     pages.write_text("always [madvise] never\n")
-    (page,) = huge_pages(tmp_path)
+    (page,) = check_huge_pages(tmp_path)
     assert page.verdict is Verdict.OK
 
 

@@ -201,6 +201,11 @@ def test_what_can_not_be_imported(path: Path) -> None:
         assert "2 of 4 ONNX nodes can't be imported" in result.stdout
 
 
+def test_explain_promises_no_program_that_needs_a_library(path: Path, onnxruntime_daemon: DaemonProcess) -> None:
+    said = " ".join(nnrt("explain", strange(path), "--device", onnxruntime_daemon.address).stdout.split())
+    assert "takes ONNX files as they are (--way program), but operators of far.away only as functions of the" in said
+
+
 def test_explain_tries_which_shapes_help(tmp_path: Path) -> None:
     """The number of steps of a recurrence: with the shape that is named it is imported, and said of that node alone."""
     rng = np.random.default_rng(1)

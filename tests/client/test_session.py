@@ -1,11 +1,14 @@
 """Sessions: from a model file to results in one step, with an automatic cache."""
 
 import asyncio
+import importlib
 import logging
+import sys
 import weakref
 from concurrent.futures import CancelledError
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -102,8 +105,33 @@ def test_any_source(shared_daemon: DaemonProcess, restoring_daemon: DaemonProces
         with load(source, restoring_daemon.address) as session:
             (output,) = session.run({"image": IMAGES}).values()
             np.testing.assert_array_equal(output, expected)
-    with pytest.raises(OperationFailed, match="it was made for restoring"):
-        load(offline, shared_daemon.address)
+    (tmp_path / "offline").write_bytes(offline)
+    for source, place in ((offline, ""), (tmp_path / "offline", f" '{tmp_path}/offline'")):
+        with pytest.raises(
+            OperationFailed, match=rf"offline model{place}: it was made for restoring.*\(nnrt compile\)"
+        ):
+            load(source, shared_daemon.address)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("shape", r"load\(\) has no option 'shape'; did you mean 'shapes'\?"),
+        ("setings", "did you mean 'settings'"),
+        ("foo", r"load\(\) has no option 'foo'; there are device, .*, batching$"),
+    ],
+)
+def test_options_that_do_not_exist(option: str, said: str) -> None:
+    options: dict[str, Any] = {option: None}
+    with pytest.raises(TypeError, match=said):
+        load(identity_model(), "127.0.0.1:1", **options)
+
+
+def test_the_package_ray_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "nnrt_client.ray", raising=False)
+    with pytest.raises(ModuleNotFoundError, match=r"nnrt_client.ray needs the package ray; pip install 'nnrt\[ray\]'"):
+        importlib.import_module("nnrt_client.ray")
 
 
 def test_numbers_become_what_the_model_takes(shared_daemon: DaemonProcess) -> None:
@@ -295,7 +323,7 @@ def test_death_says_to_load_again(start_daemon: StartDaemon) -> None:
     with load(identity_model(), daemon.address) as session:
         future = session.submit({"x": [1.0]})
         daemon.kill()
-        with pytest.raises(UnavailableDevice, match="load the model again"):
+        with pytest.raises(UnavailableDevice, match="load the model again, there or elsewhere; a pool or on_death="):
             future.result(30)
         for _ in range(2):
             with pytest.raises(UnavailableDevice, match="load the model again"):

@@ -216,11 +216,11 @@ def test_arrays_of_others(make: Callable[[], Any], shared_daemon: DaemonProcess)
 
 
 def test_they_are_not_copied() -> None:
-    from nnrt_client.model_session.arrays import viewed_array
+    from nnrt_client.model_session.arrays import view_array
 
     memory = array.array("f", [0, 1, 2, 3])
     for given, own in ((Foreign(X), X), (memory, np.frombuffer(memory, np.float32))):
-        viewed = viewed_array(given)
+        viewed = view_array(given)
         assert viewed is not None
         assert np.shares_memory(viewed, own)
 

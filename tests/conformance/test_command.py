@@ -1,6 +1,7 @@
 """`nnrt conformance` on daemons that are right, wrong, and unwilling."""
 
 import json
+import os
 import shlex
 import signal
 import subprocess
@@ -202,6 +203,16 @@ def test_wrong_use(tmp_path: Path) -> None:
     assert "no daemon answers" in refused(2, "conformance", NOBODY, "--level", "contract")
     nowhere = tmp_path / "none" / "a.json"
     assert "there is no such directory" in refused(2, "conformance", NOBODY, "--json", nowhere)
+
+
+@pytest.mark.parametrize("role", ["run", "compile"])
+def test_a_role_that_is_too_low(start_daemon: StartDaemon, tmp_path: Path, role: str) -> None:
+    """It is no fault of the daemon's, so nothing is tried."""
+    (tmp_path / "access").write_text(f"tester {role} user {os.getuid()}\n")
+    daemon = start_daemon("--access", str(tmp_path / "access"), listen=f"unix:{tmp_path}/s")
+    said = refused(2, "conformance", daemon.address, "--quick")
+    assert f"the kit compiles and restores models: tester has the role '{role}', and" in said
+    assert "needs 'restore'" in said
 
 
 def test_the_levels_are_those_of_the_kit() -> None:

@@ -2,6 +2,7 @@
 
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib.metadata import EntryPoint
 from types import SimpleNamespace
 from typing import Any
 
@@ -84,7 +85,7 @@ def test_the_list_of_backends_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     from nnrt_hdi.backend import plugins
 
     wrong = SimpleNamespace(describe=lambda: replace(INFO, vendor_name=""), close=lambda: None)
-    monkeypatch.setattr(plugins, "load_backend", lambda name: wrong)
+    monkeypatch.setattr(EntryPoint, "load", lambda point: lambda options: wrong)
     (state, *_) = plugins.backend_states()
     assert "vendor_name is ''; give a name" in state.broken
 

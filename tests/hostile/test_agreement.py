@@ -259,7 +259,9 @@ def test_a_device_without_dynamic_inputs() -> None:
     session = device.sessions.open("test", lambda: None)
     device.open_account(session, "somebody")
     assert [support.supported for support in device.models.supported(session, graph, Progress())] == [True, False]
-    with pytest.raises(Unsupported, match="needs every dimension of an input") as refusal:
+    with pytest.raises(
+        Unsupported, match=r"it is .*\?.*needs every dimension of an input, so fix its shape"
+    ) as refusal:
         device.models.prepare(wire.SentModel(draft.message), Build(session, ModelConfig(), Progress()))
     assert refusal.value.place == f"tensor {unknown}"
     assert refusal.value.message == device.models.supported(session, graph, Progress())[1].reason

@@ -1,18 +1,20 @@
-"""An application on a host: it runs a model on devices, and does what lines of its standard input say.
+"""Application on a host: it runs a model on devices, and obeys commands from its standard input.
 
 python application.py SETTINGS ADDRESS...
 
-    load REPLICAS   have the devices ready; 0: the first of them, without a pool
-    run [ELEMENTS]  make a run
-    begin THREADS [ELEMENTS]  have threads make one run after another
-    ran COUNT       wait until so many more runs have ended
-    attached, lost, dead   wait until the session with the device is so: has its channel, or looks for it, or is over
-    resumed         how often that session has been found again
-    ready COUNT     wait until so many devices of the pool have the model
-    runs            runs that ended well on each device of the pool
-    end             stop the threads; how often each outcome was had
+    load REPLICAS   load the model with REPLICAS replicas in a pool; 0: onto the first device, without a pool
+    run [ELEMENTS]  run the model once, and return the outcome
+    begin THREADS [ELEMENTS]  start threads that run the model repeatedly
+    ran COUNT       wait until COUNT more runs have ended
+    attached        wait until the session has a connection to the device
+    lost            wait until the session has lost its connection
+    dead            wait until the session has ended
+    resumed         return how often the session has been attached again
+    ready COUNT     wait until COUNT devices of the pool have the model
+    runs            return the number of successful runs on each device of the pool
+    end             stop the threads, and return the number of runs with each outcome
 
-Each is answered by a line of JSON.
+The application answers each command with a line of JSON.
 """
 
 import json

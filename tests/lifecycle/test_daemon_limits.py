@@ -402,6 +402,19 @@ def test_settings_out_of_range(flag: str, value: str) -> None:
     assert f"{value} is not in the range" in ended.output or f"{float(value)} is not in the range" in ended.output
 
 
+@pytest.mark.parametrize(
+    ("flag", "value", "said"),
+    [
+        ("lease-s", "abc", "'abc' is not a valid number of 0 to 86,400."),
+        ("max-sessions", "1.5", "'1.5' is not a valid whole number of 1 to 65,536."),
+    ],
+)
+def test_settings_that_are_no_numbers(flag: str, value: str, said: str) -> None:
+    ended = CliRunner().invoke(main, ["serve", f"--{flag}", value])
+    assert ended.exit_code == 2
+    assert said in ended.output
+
+
 def test_the_most_of_everything_starts(start_daemon: StartDaemon) -> None:
     """Values in range work."""
     most = {

@@ -1,6 +1,7 @@
 """A daemon's orderly end, and its addresses."""
 
 import os
+import re
 import signal
 import socket
 import sys
@@ -21,6 +22,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from networks import identity_model
 from observer import Observer
 from recorder import Recorder
+from waiting import until
 
 from nnrt_client import Compilation, DeviceStatus, Executor, NnrtError, Runtime, UnavailableDevice
 from nnrt_client.session.device import session_of
@@ -115,7 +117,7 @@ def test_sessions_learn_of_the_drain(start_daemon: StartDaemon) -> None:
             daemon.send(signal.SIGTERM)
             while not connection.state.is_draining:
                 observer.wait_for(lambda state: state.draining)
-            with pytest.raises(UnavailableDevice, match=rf"left out: {daemon.address} \(\w+ is shutting down\)"):
+            with pytest.raises(UnavailableDevice, match=rf"device at {daemon.address}: \w+ is shutting down"):
                 runtime.device()
             assert run.cancel()
         assert daemon.wait() == 0
@@ -160,6 +162,18 @@ def test_run_sync_cut_off(start_daemon: StartDaemon) -> None:
         daemon.send(signal.SIGTERM)
         assert {type(call.wait().error) for call in calls} == {UnavailableDevice}
         assert daemon.wait() == 0
+
+
+def test_a_client_that_waits_learns_of_the_end(start_daemon: StartDaemon) -> None:
+    """A session without work ends with the daemon, and its error says what to do."""
+    daemon = start_daemon()
+    died: list[NnrtError] = []
+    with Runtime([daemon.address]) as runtime:
+        session_of(runtime.device()).on_death(died.append)
+        daemon.send(signal.SIGTERM)
+        assert daemon.wait() == 0
+        until(lambda: died)
+    assert re.search("it is gone: it (hung up|was shut down).*; load the model again, there or elsewhere", str(died[0]))
 
 
 def test_drain_waits_for_a_build(start_daemon: StartDaemon) -> None:
@@ -281,13 +295,17 @@ def test_address_in_use(start_daemon: StartDaemon, tmp_path: Path, unix_listener
         (("--listen", "203.0.113.1:0"), "Error: address '203.0.113.1:0': can't listen there: Cannot assign"),
         (("--listen", "no.such.host.invalid:0"), "Error: address 'no.such.host.invalid:0': can't listen there: "),
         (("--listen", "unix:" + "x" * 108), f"Error: address 'unix:{'x' * 108}': its path has 108 bytes"),
-        (("--listen", "unix:/nonexistent/d"), "Error: address 'unix:/nonexistent/d': can't listen there"),
+        (
+            ("--listen", "unix:/nonexistent/d"),
+            "Error: address 'unix:/nonexistent/d': there is no directory '/nonexistent'",
+        ),
         (
             ("--listen", "unix:a.sock.who"),
             "Error: address 'unix:a.sock.who': at that place the daemon of unix:a.sock asks clients who they are; use",
         ),
         (("--listen", f"unix:{__file__}"), f"Error: address 'unix:{__file__}': what is there is no socket"),
         (("--backend", "acme"), "Error: no backend named 'acme'; installed: accounting, "),
+        (("--tls-cert", "a.pem"), "Error: TLS: --tls-cert is 'a.pem' and --tls-key ''; TLS needs both"),
         (("--backend", "skipped"), "Error: backend 'skipped' can't work here: there is no such accelerator"),
         (("--store-dir", __file__), f"Error: --store-dir '{__file__}': it can't be the model store: File exists"),
         (("--backend", "reference", "--option", "color=red"), "Error: the reference backend has no option 'color'"),
@@ -307,6 +325,7 @@ def test_broken_backend_shows_its_traceback() -> None:
     said = failed_start("--backend", "broken")
     assert "Traceback" in said
     assert "ZeroDivisionError: the vendor's mistake" in said
+    assert said.splitlines()[-1].startswith("Error: backend 'broken' is broken: ZeroDivisionError(")
 
 
 def test_stale_socket_is_taken_over(start_daemon: StartDaemon, tmp_path: Path) -> None:

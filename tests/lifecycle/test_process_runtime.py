@@ -171,20 +171,30 @@ def test_why_there_is_no_such_device(start_daemon: StartDaemon) -> None:
         silent = f"127.0.0.1:{port}"
         with socket.create_server(("127.0.0.1", 0)) as closed:
             nobody = f"127.0.0.1:{closed.getsockname()[1]}"
-        addresses = [nobody, silent, "no.such.host.invalid:1", "127.0.0.1", *twins]
+        addresses = [nobody, silent, "no.such.host.invalid:1", "127.0.0.1", "127.0.0.1:500610", *twins]
         with Runtime(addresses, Settings(connect_timeout_s=1)) as runtime:
             with pytest.raises(OperationFailed) as refused:
                 runtime.device("other")
             said = str(refused.value)
     assert said.startswith(f"no device 'other' answers at {', '.join(addresses)}; devices there: twin_nnrt_v2_1")
     for address, why in (
-        (nobody, "no daemon answers: .*refused.*"),
+        (nobody, r"no daemon answers there \(connection refused\); start one there .*, or give another address"),
         (silent, r"no answer within 1 s \(opening a session\)"),
-        ("no.such.host.invalid:1", "(no daemon answers: .*no.such.host.invalid.*|no answer within 1 s .*)"),
+        ("no.such.host.invalid:1", r"(its host is not found \(.*\); check the name.*|no answer within 1 s .*)"),
         ("127.0.0.1", "it has no port; give 127.0.0.1:PORT, or unix:PATH"),
+        ("127.0.0.1:500610", "its port is 500610; use 1..65535"),
         (twins[1], f"the device at {twins[0]} has the same name"),
     ):
         assert re.search(rf"[:,] {address} \({why}\)", said), said
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:500610", "127.0.0.1:65536", "[::1]:65536", "127.0.0.1:0"])
+def test_ports_that_no_host_has(address: str) -> None:
+    """gRPC would take the port modulo 65536; the only address is named once."""
+    with Runtime([address]) as runtime, pytest.raises(InvalidParameter) as refused:
+        runtime.device()
+    port = address.rpartition(":")[2]
+    assert str(refused.value) == f"device at {address}: its port is {port}; use 1..65535"
 
 
 @pytest.mark.parametrize("addresses", ["127.0.0.1:50051", b"127.0.0.1:50051", 50051, [50051]])

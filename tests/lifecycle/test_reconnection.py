@@ -377,7 +377,9 @@ def test_found_too_late(start_daemon: StartDaemon) -> None:
         observer.wait_until_empty()
         proxy.cut()
         proxy.flow()
-        with pytest.raises(UnavailableDevice, match="no such session; it ended, or the daemon was restarted"):
+        with pytest.raises(
+            UnavailableDevice, match="no such session; it ended, or the daemon was restarted: load the model again"
+        ):
             executor.run_sync([ONE])
 
 

@@ -88,7 +88,7 @@ cases("9.6-1", _on("reference", _set_cache))
 
 @case("9.6-1")
 def _(world: World) -> Any:
-    """Build also writes the cache: a compilation without a model builds from it."""
+    """Build writes the cache, from which a compilation without a model can be built."""
     world.connect("reference")
     world.cached(version=7)
     restored = world.for_cache()
@@ -99,7 +99,7 @@ def _(world: World) -> Any:
 
 @case("9.6-2")
 def _(world: World) -> Any:
-    """Build also leaves the cache as it is."""
+    """Build doesn't change the cache."""
     file = _cached(world, version=3)
     before = file.stat().st_mtime_ns
     compilation = world.compilation()
@@ -111,7 +111,7 @@ def _(world: World) -> Any:
 
 @case("9.6-3")
 def _(world: World) -> Any:
-    """Build also replaces the cache by one of the later version."""
+    """Build replaces the cache by one of the later version."""
     _cached(world, version=3)
     compilation = world.compilation()
     answer = OH_NNCompilation_SetCache(compilation, str(world.directory), 4)
@@ -122,7 +122,7 @@ def _(world: World) -> Any:
 
 @case("9.6-4")
 def _(world: World) -> Any:
-    """Build also ignores the call, and leaves the cache as it is."""
+    """Build ignores the refused SetCache, and doesn't change the cache."""
     before = _cached(world, version=3).read_bytes()
     compilation = world.compilation()
     answer = OH_NNCompilation_SetCache(compilation, str(world.directory), 2)
@@ -156,7 +156,7 @@ def _replaced_by_a_directory(file: Path) -> None:
 
 def _after(damage: Callable[[Path], None]) -> Callable[[World], Any]:
     def body(world: World) -> Any:
-        """Build also ignores the call, and leaves the damaged file as it is."""
+        """Build ignores the refused SetCache, and doesn't change the damaged file."""
         damage(_cached(world))
         before = _cached_bytes(world)
         compilation = world.compilation()
@@ -435,7 +435,7 @@ def _(world: World) -> Any:
 
 @case("9.10-6i")
 def _(world: World) -> Any:
-    """The compiled model can be used nevertheless."""
+    """The compiled model can be used, although its cache was not written."""
     compilation = world.faulty("export")
     ok(OH_NNCompilation_SetCache(compilation, str(world.directory), 1))
     answer = OH_NNCompilation_Build(compilation)

@@ -75,7 +75,7 @@ def results_of(graph: Graph, node: Node, arrays: Sequence[AnyArray]) -> tuple[li
 
 
 def _moved(specs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> RealView:
-    """Return a view of moved elements as real numbers, because new elements among them are 0."""
+    """Return the view as real numbers for operators that move elements: elements that they add are the number 0."""
     inputs, results = (
         tuple(Scaling(spec.quant, spec.channel_axis) if spec.is_quantized else None for spec in some)
         for some in (specs, outputs)

@@ -62,7 +62,8 @@ class _Accounting(Backend):
 def create(options: Mapping[str, str]) -> Backend:
     """Create the backend with the options `file` and `compile_s`.
 
-    `file` holds the sums. A compilation takes `compile_s` seconds; that of a model with more than one number never
-    ends. A run takes as many seconds as its first number says, and fails afterwards if that is negative.
+    `file` is the file of `Sums`, with the durations and counts of runs and compilations. A compilation takes
+    `compile_s` seconds, but never ends if the model's input has more than one element. The first element of a run's
+    input is the run's duration in seconds; if it is negative, the run fails at its end.
     """
     return _Accounting(options)

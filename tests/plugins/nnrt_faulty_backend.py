@@ -1,7 +1,7 @@
 """Identity backend with the fault that a model's extension config `fault` names.
 
-With "gives" and a key of NONSENSE, a run whose first number is negative returns that nonsense. With the option `memory`
-the device returns invalid buffers.
+The fault "gives KEY" names an invalid output in NONSENSE: a run whose first number is negative returns this output.
+With the option `memory` the device returns invalid buffers.
 """
 
 import ctypes

@@ -79,7 +79,7 @@ def forked(session: PooledSession) -> None:
 
 
 def ends(session: PooledSession) -> None:
-    """Leave runs in flight, for the process to end with them."""
+    """Start runs and return, so that the process ends while they are in flight."""
     for _ in range(8):
         session.submit([np.zeros(1, np.float32)])
     threading.Thread(target=session.run, args=([np.zeros(1, np.float32)],), daemon=True).start()

@@ -4,9 +4,20 @@ import numpy as np
 import pytest
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
+from onnx import numpy_helper
 from program_models import parsed
 
-from nnrt_client import InvalidParameter, Model, OperationType, Runtime, Unsupported, Way, load
+from nnrt_client import (
+    InvalidParameter,
+    Model,
+    NnrtError,
+    OperationFailed,
+    OperationType,
+    Runtime,
+    Unsupported,
+    Way,
+    load,
+)
 
 FINDS = parsed("f (float[2, N] x) => (int64[2, K] y) { y = NonZero (x) }").SerializeToString()
 GROWS = parsed(
@@ -26,6 +37,25 @@ def test_what_operators_cannot_say_goes_as_a_program(onnxruntime_daemon: DaemonP
         assert session.way is session.report.way is Way.PROGRAM
         assert "NonZero node" in session.report.passed_over[Way.OPERATORS]
         assert str(session.report).startswith("as program compiled in ")
+
+
+def test_a_limit_is_said_once(start_daemon: StartDaemon) -> None:
+    """Where both ways fail for one reason, that is the error."""
+    model = parsed("f (float[2, 1000] x) => (float[2, 1000] y) { y = Add (x, big) }")
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((2, 1000), "f4"), "big"))
+    daemon = start_daemon("--backend", "onnxruntime", "--session-bytes", "5000")
+    with pytest.raises(
+        OperationFailed, match=r"^\d+ more bytes pass .*--session-bytes \(see docs/reference/errors.md\)"
+    ):
+        load(model.SerializeToString(), daemon.address)
+
+
+def test_the_end_of_a_long_reason_is_not_cut_off(onnxruntime_daemon: DaemonProcess) -> None:
+    wrong = parsed("f (float[2] x) => (float[2] y) { y = StringNormalizer (x) }").SerializeToString()
+    with pytest.raises(
+        NnrtError, match=r"Type 'tensor\(float\)' of input parameter \(x\) of operator \(Str.* is invalid"
+    ):
+        load(wrong, onnxruntime_daemon.address, ways="program")
 
 
 def test_what_grows_from_run_to_run_goes_as_a_program(onnxruntime_daemon: DaemonProcess) -> None:

@@ -113,9 +113,12 @@ def test_a_listener_may_close_the_runtime(path: Path) -> None:
 def test_why_there_is_no_device(path: Path) -> None:
     with Runtime([f"file://{path}"]) as runtime, pytest.raises(UnavailableDevice) as raised:
         runtime.device()
-    assert "left out: " + f"file://{path} (the file can't be read: No such file or directory)" in str(raised.value)
+    assert str(raised.value) == f"device at file://{path}: the file can't be read: No such file or directory"
     path.write_text("")
-    with Runtime([f"file://{path}"]) as runtime, pytest.raises(UnavailableDevice, match="no address is behind it"):
+    with (
+        Runtime([f"file://{path}"]) as runtime,
+        pytest.raises(UnavailableDevice, match="no address is behind it: the file has none"),
+    ):
         runtime.device()
 
 

@@ -110,7 +110,7 @@ def start_chip(start_daemon: StartDaemon, tmp_path: Path, closing: ExitStack) ->
 
 @pytest.fixture(scope="module")
 def shared_chip(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[DaemonProcess, Path]]:
-    """Daemon that all tests share that leave it unchanged."""
+    """Daemon shared by all tests that leave it unchanged, and the FIFO that ends its runs."""
     arguments, ends = starting(tmp_path_factory.mktemp("chip"), 8)
     daemon = DaemonProcess(*arguments)
     yield daemon, ends

@@ -24,11 +24,11 @@ DEVICE_TYPES = {"CPU": DeviceType.CPU, "GPU": DeviceType.GPU, "NPU": DeviceType.
 
 
 def create(options: Mapping[str, str]) -> "OpenVinoBackend":
-    """Return the backend; the entry point's factory.
+    """Create the backend of an OpenVINO device; NNRt calls this function through an entry point.
 
     Args:
         options: `device` (CPU, GPU, GPU.1, NPU, ...; default CPU), `streams`, the number of concurrent runs (default
-            1), and `name`, the device's.
+            1), and `name`, the name of the NNRt device.
 
     Returns:
         The backend of that device.
@@ -86,7 +86,10 @@ class OpenVinoBackend(Backend):
         return self._info
 
     def supported(self, graph: Graph) -> list[Support]:
-        """Return the support of each node; compile a node alone unless a rule refuses it."""
+        """Return the support of each node.
+
+        The backend compiles a node alone to find its support, unless a rule in engine.py refuses the node.
+        """
         late, asked = late_nodes(graph), self._nodes.of(graph)
         return [
             LATE if at in late else UNSEEN if is_unseen(graph, node) else found if found.reason else answer(graph, node)
@@ -143,7 +146,10 @@ def _device_type(device: str) -> DeviceType:
 
 
 def _require_sound(graph: Graph) -> None:
-    """Refuse a graph, given the shapes of a run, that OpenVINO 2026.4 computes wrongly or crashes on."""
+    """Raise Unsupported for a graph that OpenVINO 2026.4 computes wrongly, or that makes it crash.
+
+    The graph has the shapes of a run.
+    """
     for at, node in enumerate(graph.nodes):
         if reason := answer(graph, node).reason:
             raise Unsupported(reason, place=graph.place(at))

@@ -1,4 +1,4 @@
-"""OpenVINO as engine of the lowering, and the nodes that it doesn't compute as NNRt requires.
+"""Description of OpenVINO for nnrt_onnx_lowering, and the nodes that it doesn't compute as NNRt requires.
 
 The rules were found with the conformance kit.
 """
@@ -57,7 +57,10 @@ IN_32_BITS = Support(note="INT64 in 32 bits")
 
 
 class OpenVino(Engine):
-    """OpenVINO as engine of the lowering. FLOAT16 is computed in FLOAT32, and rounded at the model's outputs."""
+    """Description of OpenVINO for nnrt_onnx_lowering.
+
+    A model with FLOAT16 tensors computes in FLOAT32, and rounds its outputs.
+    """
 
     name = "OpenVINO"
     computes_float16 = False
@@ -85,7 +88,10 @@ def answer(graph: Graph, node: Node) -> Support:
 
 
 def _is_index(node: Node, at: int) -> bool:
-    """Return whether an operand of a node, or a result (counted after them), has positions, sizes or counts."""
+    """Return whether the elements of a node's tensor are positions, sizes or counts.
+
+    `at` counts the node's operands, and then its results.
+    """
     if at >= len(node.inputs):
         return node.type in MAKE_INDICES
     rules = OPERATORS[node.type].operands

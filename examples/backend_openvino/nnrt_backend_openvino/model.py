@@ -31,7 +31,8 @@ class Program:
     def __init__(self, compiled: Any, graph: Graph, lowered: Lowered, blob: bytes = b"") -> None:
         """Wrap a compiled model.
 
-        `blob` is the export of an imported model: OpenVINO can't import a second export of it.
+        `blob` is the export from which OpenVINO has imported the model, or empty. `exported` returns it unchanged,
+        because OpenVINO can't import the export of an imported model.
         """
         self._compiled = compiled
         self._blob = blob
@@ -104,10 +105,12 @@ class OpenVinoModel(GraphModel[Program]):
 
 
 def read_exported(parts: Sequence[Part]) -> tuple[Graph, bool, bytes]:
-    """Return an exported graph, whether it computes in FLOAT16, and the program, or b"" without one.
+    """Return what `export` wrote: the graph, whether it computes in FLOAT16, and the program, or b"" without a program.
+
+    The function can't check the content of the program.
 
     Raises:
-        InvalidFile: The parts are no export. The content of a program can't be checked.
+        InvalidFile: OpenVinoModel.export hasn't written these parts.
     """
     if len(parts) not in (2, 3):
         raise InvalidFile(f"there are {len(parts)} parts; a model of the openvino backend has 2 or 3")

@@ -119,7 +119,7 @@ class CancelledUnderWay(Cancellation):
     ids=["cancelled", "out of time"],
 )
 def test_a_run_ends_when_it_is_told(backend: Backend, make: Callable[[], Cancellation], error: type[NnrtError]) -> None:
-    """Check that the run ends early, as it would take many times as long, and that the next run still works."""
+    """Check that a run ends with an error when cancelled or out of time, and that the next run still works."""
     model = backend.prepare(products(400, 256, rows=256), ModelConfig(), lambda _: None)
     x = np.ones((256, 256), np.float32)
     with pytest.raises(error):

@@ -1,1 +1,1 @@
-"""NNRt's 75 functions, in a module per kind of handle."""
+"""NNRt's 75 functions, in one module per kind of handle, and one for the deprecated functions."""

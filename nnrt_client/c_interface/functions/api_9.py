@@ -13,7 +13,7 @@ from nnrt_client.run.result import OutputTooSmall
 
 @returns_code("Model.add_legacy_tensor", is_legacy=True)
 def OH_NNModel_AddTensor(model: OH_NNModel | None, tensor: OH_NN_Tensor | None) -> None:
-    """Add a tensor, numbered with those of OH_NNModel_AddTensorToModel. Deprecated: use that function."""
+    """Add a tensor; it shares its numbering with OH_NNModel_AddTensorToModel. Deprecated: use that function."""
     OH_NNModel.require(model).add_legacy_tensor(legacy_tensor(tensor))
 
 

@@ -1,4 +1,4 @@
-"""Compilations."""
+"""Functions of compilations."""
 
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +20,7 @@ from nnrt_hdi.errors import InvalidParameter
 
 
 def device_finder(device_id: int) -> Callable[[], Device]:
-    """Return a function that looks for the device of an id: compilations accept any id until they are built."""
+    """Return a function that finds the device with an id, so that compilations accept any id until they are built."""
     return partial(device_of, device_id)
 
 
@@ -32,7 +32,7 @@ def OH_NNCompilation_Construct(model: OH_NNModel | None) -> OH_NNCompilation:
 
 @returns_pointer("OH_NNCompilation", "Compilation.from_offline_file")
 def OH_NNCompilation_ConstructWithOfflineModelFile(model_path: str | PathLike[str] | None) -> OH_NNCompilation:
-    """Create a compilation of a file that was compiled for the device. `Build` reads the file."""
+    """Create a compilation of an offline model in a file, which `Build` reads."""
     if model_path is None:
         raise InvalidParameter("the path is None; give that of an offline model")
     return OH_NNCompilation(Compilation.from_offline_file(model_path, device_finder(0)))
@@ -40,7 +40,7 @@ def OH_NNCompilation_ConstructWithOfflineModelFile(model_path: str | PathLike[st
 
 @returns_pointer("OH_NNCompilation", "Compilation.from_offline_buffer")
 def OH_NNCompilation_ConstructWithOfflineModelBuffer(model_buffer: AnyBuffer | None) -> OH_NNCompilation:
-    """Create a compilation of such a file in memory. It is not copied, and must not change until `Build` ends."""
+    """Create a compilation of an offline model in memory; it isn't copied, and must not change until `Build` ends."""
     return OH_NNCompilation(Compilation.from_offline_buffer(bytes_of(model_buffer), device_finder(0)))
 
 
@@ -58,13 +58,13 @@ def OH_NNCompilation_SetDevice(compilation: OH_NNCompilation | None, device_id: 
 
 @returns_code("Compilation.set_performance_mode")
 def OH_NNCompilation_SetPerformanceMode(compilation: OH_NNCompilation | None, performance_mode: int) -> None:
-    """Set the performance mode. UNAVAILABLE_DEVICE if the device has none."""
+    """Set the performance mode. UNAVAILABLE_DEVICE if the device has no performance modes."""
     OH_NNCompilation.require(compilation).set_performance_mode(performance_mode)  # type: ignore[arg-type]  # Build checks
 
 
 @returns_code("Compilation.set_priority")
 def OH_NNCompilation_SetPriority(compilation: OH_NNCompilation | None, priority: int) -> None:
-    """Set the priority. UNAVAILABLE_DEVICE if the device has none."""
+    """Set the priority. UNAVAILABLE_DEVICE if the device has no priorities."""
     OH_NNCompilation.require(compilation).set_priority(priority)  # type: ignore[arg-type]  # Build checks
 
 
@@ -78,7 +78,7 @@ def OH_NNCompilation_EnableFloat16(compilation: OH_NNCompilation | None, enable_
 def OH_NNCompilation_SetCache(
     compilation: OH_NNCompilation | None, cache_path: str | PathLike[str] | None, version: int
 ) -> None:
-    """Set the cache's directory, in which each device has its own. An existing cache is read and checked at once."""
+    """Set the directory of caches, which has one per device. An existing cache is read and checked at once."""
     inner = OH_NNCompilation.require(compilation)
     if cache_path is None:
         raise InvalidParameter("the path is None; give that of a directory")
@@ -93,7 +93,7 @@ def OH_NNCompilation_ImportCacheFromBuffer(compilation: OH_NNCompilation | None,
 
 @returns_value("model size", 0, "Compilation.export_cache")
 def OH_NNCompilation_ExportCacheToBuffer(compilation: OH_NNCompilation | None, buffer: AnyBuffer | None) -> int:
-    """Write the cache to the begin of a buffer. INVALID_PARAMETER, with the needed size, if the buffer is too small."""
+    """Write the cache to a buffer, from its beginning. INVALID_PARAMETER, with the needed size, if it is too small."""
     inner, target = OH_NNCompilation.require(compilation), writable_bytes_of(buffer)
     cache = inner.export_cache()
     if len(cache) > len(target):
@@ -108,8 +108,11 @@ def OH_NNCompilation_AddExtensionConfig(
 ) -> None:
     """Set an option of the backend, which refuses unknown ones in `Build`.
 
-    The values of a name that is set twice are joined by `|`. `ModelName` is no option of the backend: models of
-    different names can share a directory of caches.
+    If a name is set twice, `|` joins the values. `ModelName` is no option of the backend: models with different
+    ModelNames can share a cache directory.
+
+    Raises:
+        InvalidParameter: The name is None.
     """
     inner, value = OH_NNCompilation.require(compilation), bytes_of(config_value)
     if config_name is None:
@@ -119,7 +122,7 @@ def OH_NNCompilation_AddExtensionConfig(
 
 @returns_code("Compilation.build")
 def OH_NNCompilation_Build(compilation: OH_NNCompilation | None) -> None:
-    """Compile the model, which may take minutes. Once a device has accepted or refused it, no setting can change."""
+    """Compile the model, which may take minutes. After a device has accepted or refused it, no setting can change."""
     OH_NNCompilation.require(compilation).build()
 
 

@@ -1,4 +1,4 @@
-"""Devices of the process-wide runtime."""
+"""Functions of devices, which are those of the process-wide runtime."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from nnrt_hdi.errors import InvalidParameter, OperationFailed, UnavailableDevice
 
 
 def device_of(device_id: int) -> Device:
-    """Return the device of an id. Raise OperationFailed, NNRt's FAILED, if it doesn't answer for any reason."""
+    """Return the device with an id. Raise OperationFailed, NNRt's FAILED, if no such device answers."""
     runtime = process_runtime()
     device = runtime.find(device_id)
     if device is None:
@@ -34,7 +34,7 @@ def OH_NNDevice_GetName(device_id: int) -> str:
 
 @returns_value("type", None, "Device.type")
 def OH_NNDevice_GetType(device_id: int) -> OH_NN_DeviceType:
-    """Return the kind of processor. An unknown id is INVALID_PARAMETER here, not FAILED."""
+    """Return the kind of processor. INVALID_PARAMETER, where other functions have FAILED, for an unknown id."""
     runtime = process_runtime()
     device = runtime.find(device_id)
     if device is None and device_id and runtime._has_seen(device_id):

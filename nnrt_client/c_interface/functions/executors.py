@@ -1,4 +1,4 @@
-"""Executors and their runs."""
+"""Functions of executors and their runs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -37,7 +37,7 @@ def OH_NNExecutor_Construct(compilation: OH_NNCompilation | None) -> OH_NNExecut
 
 @returns_nothing("Executor.close")
 def OH_NNExecutor_Destroy(executor: OH_NNExecutor | None) -> None:
-    """End its runs with FAILED, wait for their callbacks, and free memory that was allocated through it."""
+    """Destroy an executor: end its runs with FAILED, wait for their callbacks, and free its memory."""
     OH_NNExecutor.destroy(executor)
 
 
@@ -55,26 +55,29 @@ def OH_NNExecutor_GetOutputCount(executor: OH_NNExecutor | None) -> int:
 
 @returns_pointer("NN_TensorDesc", "Executor.input_desc")
 def OH_NNExecutor_CreateInputTensorDesc(executor: OH_NNExecutor | None, index: int) -> NN_TensorDesc:
-    """Create a desc of an input as the model declares it, of a scalar with shape [1]. The caller destroys it."""
+    """Create a desc of an input, with the declared shape, or [1] for a scalar. The caller destroys it."""
     return NN_TensorDesc.from_desc(OH_NNExecutor.require(executor).input_desc(index))
 
 
 @returns_pointer("NN_TensorDesc", "Executor.output_desc")
 def OH_NNExecutor_CreateOutputTensorDesc(executor: OH_NNExecutor | None, index: int) -> NN_TensorDesc:
-    """Create a desc of an output as the model declares it, of a scalar with shape [1]. The caller destroys it."""
+    """Create a desc of an output, with the declared shape, or [1] for a scalar. The caller destroys it."""
     return NN_TensorDesc.from_desc(OH_NNExecutor.require(executor).output_desc(index))
 
 
 @returns_two_values("min dims", "max dims", "Executor.input_dim_range")
 def OH_NNExecutor_GetInputDimRange(executor: OH_NNExecutor | None, index: int) -> tuple[Sequence[int], Sequence[int]]:
-    """Return the smallest and largest dimensions that the device accepts. OPERATION_FORBIDDEN if it doesn't tell."""
+    """Return the least and greatest dimensions that the device accepts. OPERATION_FORBIDDEN if it reports none."""
     least, most = OH_NNExecutor.require(executor).input_dim_range(index)
     return least or SCALAR_SHAPE, most or SCALAR_SHAPE
 
 
 @returns_value("shape", None, "RunResult.shapes")
 def OH_NNExecutor_GetOutputShape(executor: OH_NNExecutor | None, output_index: int) -> Sequence[int]:
-    """Return the shape of the last run, or the declared one before a run; the needed one if an output was too small."""
+    """Return an output's shape in the last run, or the declared one before a run.
+
+    If a run failed because an output's memory was too small, it is the shape that the run needed.
+    """
     OH_NNExecutor.require(executor)
     assert isinstance(executor, OH_NNExecutor)
     return executor.output_shape(output_index)
@@ -82,13 +85,13 @@ def OH_NNExecutor_GetOutputShape(executor: OH_NNExecutor | None, output_index: i
 
 @returns_code("Executor.set_on_run_done")
 def OH_NNExecutor_SetOnRunDone(executor: OH_NNExecutor | None, on_run_done: NN_OnRunDone | None) -> None:
-    """Set a callback that later runs call as on_run_done(user_data, code, outputs), with the outputs of `RunAsync`."""
+    """Set a callback, which later runs call as on_run_done(user_data, code, outputs) with the outputs of `RunAsync`."""
     OH_NNExecutor.require(executor).set_on_run_done(wrap_on_run_done(on_run_done))
 
 
 @returns_code("Executor.set_on_service_died")
 def OH_NNExecutor_SetOnServiceDied(executor: OH_NNExecutor | None, on_service_died: NN_OnServiceDied | None) -> None:
-    """Set a callback that later runs call as on_service_died(user_data) when their daemon dies."""
+    """Set a callback, which later runs call as on_service_died(user_data) when their daemon dies."""
     OH_NNExecutor.require(executor).set_on_service_died(wrap_on_service_died(on_service_died))
 
 
@@ -98,7 +101,7 @@ def OH_NNExecutor_RunSync(
     input_tensors: Sequence[NN_Tensor | None] | None,
     output_tensors: Sequence[NN_Tensor | None] | None,
 ) -> None:
-    """Run the model. The results are written to the memory of the outputs, their shapes to the outputs' descs."""
+    """Run the model. It writes the results to the outputs' memory, and their shapes to the outputs' descs."""
     inner = OH_NNExecutor.require(executor)
     assert isinstance(executor, OH_NNExecutor)
     try:

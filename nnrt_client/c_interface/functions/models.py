@@ -1,4 +1,4 @@
-"""Models."""
+"""Functions of models."""
 
 from collections.abc import Sequence
 
@@ -30,19 +30,19 @@ def OH_NNModel_AddTensorToModel(model: OH_NNModel | None, tensor_desc: NN_Tensor
 
 @returns_code("Model.set_tensor_data")
 def OH_NNModel_SetTensorData(model: OH_NNModel | None, index: int, data_buffer: AnyBuffer | None) -> None:
-    """Copy the bytes of a constant. There must be exactly as many as the tensor has."""
+    """Set the elements of a constant to a copy of the buffer, which must have exactly the tensor's size."""
     OH_NNModel.require(model).set_tensor_data(index, bytes_of(data_buffer))
 
 
 @returns_code("Model.set_tensor_quant_params")
 def OH_NNModel_SetTensorQuantParams(model: OH_NNModel | None, index: int, quant_param: NN_QuantParam | None) -> None:
-    """Copy quantization parameters. If they are invalid, the call fails and the tensor is left without any."""
+    """Set a copy of quantization parameters. If they are invalid, the call fails and the tensor has none afterwards."""
     OH_NNModel.require(model).set_tensor_quant_params(index, NN_QuantParam.require(quant_param))
 
 
 @returns_code("Model.set_tensor_type")
 def OH_NNModel_SetTensorType(model: OH_NNModel | None, index: int, tensor_type: int) -> None:
-    """Set which parameter of an operation a tensor is. The last call counts."""
+    """Set which parameter of an operation a tensor is. A later call overrides this."""
     OH_NNModel.require(model).set_tensor_type(index, tensor_type)  # type: ignore[arg-type]  # checks numbers
 
 

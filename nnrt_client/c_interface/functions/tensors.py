@@ -1,4 +1,4 @@
-"""Descriptions of tensors, tensors, and quantization parameters."""
+"""Functions of tensor descriptions (descs), tensors, and quantization parameters."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ def OH_NNTensorDesc_Create() -> NN_TensorDesc:
 
 @returns_code("")
 def OH_NNTensorDesc_Destroy(tensor_desc: NN_TensorDesc | None) -> None:
-    """Destroy a desc. INVALID_PARAMETER for the desc of a tensor."""
+    """Destroy a desc. INVALID_PARAMETER for a desc that belongs to a tensor."""
     if isinstance(tensor_desc, NN_TensorDesc) and tensor_desc.is_borrowed:
         raise InvalidParameter("the desc belongs to its tensor; destroy that")
     NN_TensorDesc.take(tensor_desc)
@@ -126,7 +126,7 @@ def OH_NNTensor_Destroy(tensor: NN_Tensor | None) -> None:
 
 @returns_pointer("buffer", "Tensor.data_buffer, Tensor.numpy")
 def OH_NNTensor_GetDataBuffer(tensor: NN_Tensor | None) -> memoryview:
-    """Return a writable view of the bytes [offset, size)."""
+    """Return a writable view of the tensor's elements, the bytes [offset, size) of its memory."""
     return NN_Tensor.require(tensor).data_buffer
 
 
@@ -138,19 +138,19 @@ def OH_NNTensor_GetFd(tensor: NN_Tensor | None) -> int:
 
 @returns_value("size", 0, "Tensor.size_bytes")
 def OH_NNTensor_GetSize(tensor: NN_Tensor | None) -> int:
-    """Return the size of the whole memory, with the bytes before the offset."""
+    """Return the size of the whole memory in bytes, with those before the offset."""
     return NN_Tensor.require(tensor).size_bytes
 
 
 @returns_value("offset", 0, "Tensor.offset")
 def OH_NNTensor_GetOffset(tensor: NN_Tensor | None) -> int:
-    """Return the offset of the tensor in its memory: 0, unless it was created with a descriptor."""
+    """Return the offset of the tensor in its memory in bytes: 0, unless it was created with a file descriptor."""
     return NN_Tensor.require(tensor).offset
 
 
 @returns_pointer("NN_TensorDesc", "Tensor.desc")
 def OH_NNTensor_GetTensorDesc(tensor: NN_Tensor | None) -> NN_TensorDesc:
-    """Return the tensor's own desc. The next run reads it, and a run sets the shapes of its outputs in it."""
+    """Return the tensor's own desc. Runs read an input's shape from it, and write an output's shape to it."""
     return NN_Tensor.own_desc(tensor)
 
 

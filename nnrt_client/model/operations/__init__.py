@@ -18,7 +18,7 @@ FAMILIES: Mapping[str, tuple[Operation, ...]] = MappingProxyType(
 )
 
 
-def _by_type() -> dict[OperationType, Operation]:
+def _index_by_type() -> dict[OperationType, Operation]:
     """Return all operations.
 
     Raises TypeError for a type that is declared twice, and for a parameter tensor of two operations.
@@ -36,7 +36,7 @@ def _by_type() -> dict[OperationType, Operation]:
     return operations
 
 
-OPERATIONS: Mapping[OperationType, Operation] = MappingProxyType(_by_type())
+OPERATIONS: Mapping[OperationType, Operation] = MappingProxyType(_index_by_type())
 
 
 def operation_of(type: int) -> Operation:

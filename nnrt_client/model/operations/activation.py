@@ -20,7 +20,7 @@ def _activation(
 
 
 def _prelu(call: Call) -> dict[str, AttrValue]:
-    """Say where one weight serves all channels, which HDI needs and NNRt's own client never says."""
+    """Set `channel_shared` if one weight serves all channels. HDI requires it, but NNRt's own client never sets it."""
     return {"channel_shared": True} if call.inputs[1].spec.shape == (1,) else {}
 
 

@@ -10,7 +10,7 @@ from nnrt_hdi.tensor import UNKNOWN_DIM, TensorSpec
 
 
 def _window(type: OperationType) -> tuple[Parameter, ...]:
-    """Declare the parameters that all convolutions have."""
+    """Declare the parameters that all convolutions have: strides, padding, dilation, activation."""
     name = type.name
     return (
         ints("stride", TensorType[f"{name}_STRIDES"], 2),

@@ -1,4 +1,4 @@
-"""Tensors made from a shape or a range."""
+"""Operations that create a tensor from a shape or a range."""
 
 from nnrt_client.enums import OperationType, TensorType
 from nnrt_client.model.operations.operation import operation

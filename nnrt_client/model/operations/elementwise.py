@@ -8,7 +8,10 @@ from nnrt_hdi.graph import AttrValue
 
 
 def _cast(call: Call) -> dict[str, AttrValue]:
-    """Check the second input, which travels as it is: devices know the numbers of the application interface."""
+    """Check the second input, the data type to cast to.
+
+    It needs no conversion, because devices take the application interface's number of a data type here.
+    """
     spec, data = call.inputs[1].spec, call.inputs[1].data
     if data is None:
         refuse(f"type {spec} must be a constant; give it data before the operation is added")

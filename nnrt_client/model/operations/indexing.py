@@ -1,4 +1,4 @@
-"""Elements that are picked or placed by their index."""
+"""Operations that read or write elements by their index."""
 
 from nnrt_client.enums import OperationType, TensorType
 from nnrt_client.model.operations.operation import operation

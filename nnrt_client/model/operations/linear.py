@@ -1,4 +1,4 @@
-"""Matrix products, and the recurrence that is made of them."""
+"""Matrix products, and LSTM, which consists of them."""
 
 from nnrt_client.enums import OperationType, TensorType
 from nnrt_client.model.operations.operation import Call, operation, refuse
@@ -8,7 +8,7 @@ from nnrt_hdi.graph import AttrValue
 
 
 def _full_connection(call: Call) -> dict[str, AttrValue]:
-    """Take a third input for a bias, even if the model doesn't say so (before API 12 it could not)."""
+    """Set `has_bias` from the number of inputs (before API 12 a model could not set it), and `use_axis` from `axis`."""
     has_bias = len(call.inputs) == 3
     if call.attrs.get("has_bias", has_bias) != has_bias:
         refuse(f"has_bias is {not has_bias} but there are {len(call.inputs)} inputs; give {2 + (not has_bias)}")

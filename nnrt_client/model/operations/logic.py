@@ -1,4 +1,4 @@
-"""Comparisons, logic, and choices by a condition."""
+"""Comparisons, logical operations, and selections by a condition."""
 
 from nnrt_client.enums import OperationType, TensorType
 from nnrt_client.model.operations.operation import operation

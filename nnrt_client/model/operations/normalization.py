@@ -1,4 +1,4 @@
-"""Normalization, which brings values to a common scale."""
+"""Normalizations, and softmax."""
 
 from enum import IntEnum
 
@@ -10,7 +10,7 @@ from nnrt_hdi.ops.normalization import ACROSS_CHANNELS
 
 
 class NormRegion(IntEnum):
-    """Region that LRN sums over; the device gets its name."""
+    """Region over which LRN sums; HDI has its name where NNRt has a number."""
 
     ACROSS_CHANNELS = 0
 

@@ -1,4 +1,4 @@
-"""Language in which operations are declared: one expression per operation.
+"""Declarations of operations, one expression per operation.
 
     operation(
         OperationType.MATMUL,
@@ -11,8 +11,8 @@
 
 The parameters (see `nnrt_client.model.operations.parameter`) fill the attributes of HDI's struct, under the names that
 `nnrt_hdi.ops` gives them. `fixed` are attributes that the operation always has. `derive` computes the attributes that
-follow from the operands, and refuses calls that counts and parameters alone can't judge. A parameter that is left out
-stays absent: only `nnrt_hdi.ops` says what an absent attribute means.
+follow from the operands, and refuses calls that are wrong although their counts and parameters are right. The attribute
+of a parameter that is left out stays absent, and `nnrt_hdi.ops` defines what that means.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +36,7 @@ Range = tuple[int, int]
 
 
 class Tensor(Protocol):
-    """Tensor of the model, as far as a declaration may know it. Parameters and constants have data."""
+    """View of a model's tensor for declarations. Only parameters and constants have data."""
 
     @property
     def type(self) -> TensorType: ...
@@ -67,10 +67,10 @@ Derive = Callable[[Call], Mapping[str, AttrValue]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operation:
-    """Declaration of one OperationType: what it takes, and the node that it becomes.
+    """Declaration of an OperationType: its operands and parameters, and the node that it becomes.
 
-    `node_name` is the stem of the node's name. `sets_quant_type` says whether a quantized first output makes the node a
-    quantized one.
+    `node_name` is the first half of a node's default name. `sets_quant_type` says whether a quantized first output
+    makes the node's QuantType ALL.
     """
 
     type: OperationType
@@ -83,7 +83,7 @@ class Operation:
     node_name: str
     sets_quant_type: bool
     _keywords: Mapping[str, Parameter] = field(init=False, repr=False)
-    # Per tensor type, the parameters that such a tensor may be, beginning with those for which the type is meant.
+    # Per tensor type, the parameters that a tensor of this type may set, those with this type as their first one first.
     _candidates: Mapping[TensorType, Sequence[Parameter]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -123,10 +123,10 @@ class Operation:
         outputs: int | None,
         parameters: Sequence[Tensor],
     ) -> dict[str, AttrValue]:
-        """Check a call and compute the attributes of its node; raise InvalidParameter.
+        """Check a call and compute the attributes of its node; raise InvalidParameter for a wrong call.
 
-        The checks have NNRt's order: the numbers of inputs, outputs and parameters, then each parameter as given (of
-        one given twice the last counts), then `derive`.
+        The checks have NNRt's order: the numbers of inputs, outputs and parameters, then each parameter in the given
+        order (the last one counts if it is given twice), then `derive`.
         """
         self._check_count("inputs", len(inputs), self.inputs)
         if outputs is not None:
@@ -159,7 +159,7 @@ class Operation:
         raise InvalidParameter(f"it has {count} {what}; give {wanted}{names}", place=self.type.name)
 
     def _parameter_of(self, tensor: Tensor) -> Parameter:
-        """Return the parameter that a tensor is: by its type, and if that fits several, by its element count."""
+        """Return the parameter that a tensor sets: by its type, or by its element count if that leaves several."""
         candidates = self._candidates.get(tensor.type)
         if not candidates:
             known = ", ".join(parameter.tensor_types[0].name for parameter in self.parameters) or "no parameters"
@@ -186,7 +186,7 @@ def operation(
 ) -> Operation:
     """Declare an operation.
 
-    Counts are a number or (least, most). Without `node_name` the node has the name of the type, in camel case.
+    `inputs` and `outputs` are counts: a number, or (least, most). The default of `node_name` is the type in camel case.
     """
     return Operation(
         type=type,
@@ -202,7 +202,7 @@ def operation(
 
 
 def refuse(message: str) -> NoReturn:
-    """Raise InvalidParameter for the call at hand; the caller adds the operation's name."""
+    """Raise InvalidParameter from a `derive` function; `Operation.attributes` adds the operation's name."""
     raise InvalidParameter(message)
 
 

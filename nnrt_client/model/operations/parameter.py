@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import Any, TypeVar
 
 from nnrt_client.enums import FuseType, PadMode, TensorType
-from nnrt_client.model.operations.values import exact_array
+from nnrt_client.model.operations.values import convert_exactly
 from nnrt_hdi.enums import ActivationType, DataType
 from nnrt_hdi.enums import PadMode as HdiPadMode
 from nnrt_hdi.errors import InvalidParameter
@@ -20,10 +20,10 @@ EnumT = TypeVar("EnumT", bound=IntEnum)
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """Parameter of an operation: the attribute of HDI's struct that it fills, and the tensors that it is read from.
+    """Parameter of an operation: the attribute of HDI's struct that it fills, and the tensors that may carry it.
 
-    The first of `tensor_types` and `data_types` are those to write. `counts` are the numbers of elements that it may
-    have; if empty, any number. With `or_like_input` it may also have the data type of the first input.
+    `Model.apply` makes tensors with the first of `tensor_types` and `data_types`. `counts` are the allowed numbers of
+    elements; if empty, any number is. With `or_like_input` it may also have the data type of the first input.
     """
 
     attr: str
@@ -38,7 +38,7 @@ class Parameter:
 
     @property
     def place(self) -> str:
-        """Name of the parameter in messages: parameter stride (CONV2D_STRIDES)."""
+        """Name of the parameter in messages, such as "parameter stride (CONV2D_STRIDES)"."""
         return f"parameter {self.keyword} ({self.tensor_types[0].name})"
 
     @property
@@ -47,7 +47,7 @@ class Parameter:
         return " or ".join(map(str, self.counts)) or "1 or more"
 
     def read(self, spec: TensorSpec, data: Array | None, first_input: TensorSpec) -> AttrValue:
-        """Return the attribute in a parameter tensor; raise InvalidParameter, without the place."""
+        """Return the attribute that a parameter tensor carries; raise InvalidParameter (the caller adds `place`)."""
         accepted = (*self.data_types, *((first_input.data_type,) if self.or_like_input else ()))
         if spec.data_type not in accepted:
             names = " or ".join(data_type.name for data_type in dict.fromkeys(accepted))
@@ -60,29 +60,29 @@ class Parameter:
         return self.convert(data.reshape(-1).tolist())
 
     def encode(self, value: object) -> Array:
-        """Return a Python value as elements of a parameter tensor; raise InvalidParameter, without the place."""
+        """Return a Python value as elements of a tensor; raise InvalidParameter (the caller adds `place`)."""
         if isinstance(value, IntEnum) and self.enum and not isinstance(value, self.enum):
             given, wanted = (f"{kind.__module__}.{kind.__qualname__}" for kind in (type(value), self.enum))
             raise InvalidParameter(f"it is {value.name} of {given}; use {wanted}")
-        array = exact_array(value, self.data_types[0])
+        array = convert_exactly(value, self.data_types[0])
         if self.counts and array.size not in self.counts:
             raise InvalidParameter(f"it has {array.size} values; give {self.expected_count}")
         return array
 
 
 def integer(attr: str, tensor_type: TensorType, *also: DataType, required: bool = False) -> Parameter:
-    """Declare a parameter of one INT64, or of one of the other data types."""
+    """Declare a parameter that is one integer, of type INT64 or of a type in `also`."""
     data_types = (DataType.INT64, *also)
     return _parameter(attr, tensor_type, data_types, (1,), lambda values: int(values[0]), required=required)
 
 
 def ints(attr: str, tensor_type: TensorType, *counts: int) -> Parameter:
-    """Declare a parameter that is a list of INT64; without counts it may have any length."""
+    """Declare a parameter that is a list of INT64, whose length is one of `counts`, or any if there are none."""
     return _parameter(attr, tensor_type, (DataType.INT64,), counts, tuple)
 
 
 def number(attr: str, tensor_type: TensorType, *, or_like_input: bool = False) -> Parameter:
-    """Declare a parameter of one FLOAT32."""
+    """Declare a parameter that is one FLOAT32."""
     return _parameter(
         attr,
         tensor_type,
@@ -94,12 +94,12 @@ def number(attr: str, tensor_type: TensorType, *, or_like_input: bool = False) -
 
 
 def numbers(attr: str, tensor_type: TensorType, *counts: int) -> Parameter:
-    """Declare a parameter that is a list of FLOAT32; without counts it may have any length."""
+    """Declare a parameter that is a list of FLOAT32, whose length is one of `counts`, or any if there are none."""
     return _parameter(attr, tensor_type, (DataType.FLOAT32,), counts, tuple)
 
 
 def boolean(attr: str, tensor_type: TensorType) -> Parameter:
-    """Declare a parameter of one BOOL."""
+    """Declare a parameter that is one BOOL."""
     return _parameter(attr, tensor_type, (DataType.BOOL,), (1,), lambda values: bool(values[0]))
 
 
@@ -112,7 +112,7 @@ def choice(
 ) -> Parameter:
     """Declare a parameter that is one member of an enum, in one of these data types.
 
-    `table` has the device's value for each number.
+    `table` maps each number to the device's value; without it, to the member.
     """
     meaning: Mapping[int, AttrValue] = table or {member.value: member for member in enum}
     known = ", ".join(f"{member.value} ({member.name})" for member in enum)
@@ -140,9 +140,9 @@ def activation(tensor_type: TensorType) -> Parameter:
 def padding(list_attr: str, pad: TensorType, pad_mode: TensorType) -> tuple[Parameter, Parameter]:
     """Declare a pad list [top, bottom, left, right] and a pad mode.
 
-    NNRt tells them apart by their number of elements, not by their type: either tensor type may carry either.
+    NNRt distinguishes them by their number of elements only, so a tensor of either type may carry either parameter.
     """
-    # 2 is not documented, but NNRt takes it: its numbers were once those of the device interface.
+    # 2 is not documented, but NNRt takes it, because PadMode once had the numbers of the device interface.
     table = {PadMode.SAME: HdiPadMode.SAME, PadMode.VALID: HdiPadMode.VALID, 2: HdiPadMode.VALID}
     pads = ints(list_attr, pad, 4)
     mode = choice("pad_mode", pad_mode, PadMode, DataType.INT8, table=table)

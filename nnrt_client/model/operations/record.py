@@ -1,4 +1,4 @@
-"""Records that a model keeps of its tensors and operations, and the graph of the device interface that they become."""
+"""Records of a model's tensors and operations, and their conversion to a graph of the device interface."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
@@ -21,7 +21,7 @@ from nnrt_hdi.tensor import Array, QuantParam, TensorSpec
 class TensorRecord:
     """Tensor of a model, which is data unless its type says that it is a parameter.
 
-    `known` is a spec that equals the tensor's, except perhaps for the name.
+    `known` is the tensor's spec, if the caller has it already; only its name may differ.
     """
 
     desc: TensorDesc
@@ -29,7 +29,7 @@ class TensorRecord:
     data: Array | None = None
     quant: tuple[QuantParam, ...] = ()
     known: InitVar[TensorSpec | None] = None
-    # Cached until `rename` changes the desc, or `quantize` the parameters.
+    # Cache of `spec`, which `rename` and `quantize` clear.
     _spec: TensorSpec | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self, known: TensorSpec | None) -> None:
@@ -52,7 +52,7 @@ class TensorRecord:
 
     @property
     def shape_value(self) -> Array | None:
-        """Data that inference may look at, because the other end of the wire has them, too; else None."""
+        """Data that inference may use, because they are small enough for the daemon to have them, too; else None."""
         return self.data if self.data is not None and self.data.nbytes <= INLINE_CONSTANT_BYTES else None
 
 
@@ -74,7 +74,7 @@ class OperationRecord:
 
 @dataclass(frozen=True, slots=True)
 class AddedOperation:
-    """Operation of a model as its node computes it, with the tensors that it reads and writes."""
+    """View of a model's operation: its node type and attributes, and the tensors that it reads and writes."""
 
     node_type: NodeType
     attrs: Mapping[str, AttrValue]
@@ -109,10 +109,10 @@ def infer_outputs(
 
 
 def _with_params(outputs: Sequence[TensorSpec], quant: Sequence[tuple[QuantParam, ...]]) -> tuple[TensorSpec, ...]:
-    """Return the outputs with these parameters, which only quantized outputs and truth values take.
+    """Return the outputs with these quantization parameters, which an output of a quantized type or BOOL may have.
 
-    They mean nothing for truth values. Raises InvalidParameter for other outputs, and for outputs that already have
-    other parameters.
+    They have no effect on a BOOL. Raises InvalidParameter for outputs of other types, and for outputs that already
+    have other parameters.
     """
     if not quant:
         return tuple(outputs)
@@ -138,9 +138,9 @@ def lower(
     inputs: Sequence[int],
     outputs: Sequence[int],
 ) -> Graph:
-    """Make the graph of a model, with the tensors that are read or written, in their order; inputs lose their data.
+    """Make the graph of a model; it has only the tensors that are used, in their order, and inputs without data.
 
-    Raises InvalidParameter, which says where, if the parts form no graph.
+    Raises InvalidParameter, with the tensor or operation at fault, if the parts form no graph.
     """
     used = sorted({*inputs, *outputs, *(index for operation in operations for index in operation.tensors())})
     position = {index: new for new, index in enumerate(used)}
@@ -171,7 +171,7 @@ def _node(
 
 
 def normalize_attrs(node_type: NodeType, attrs: Mapping[str, AttrValue]) -> dict[str, AttrValue]:
-    """Return attributes as the wire carries them, so that both ends have the same graph.
+    """Return attributes as messages carry them, so that client and daemon have the same graph.
 
     Real numbers are FLOAT32, and a list without values is absent.
     """

@@ -1,4 +1,4 @@
-"""Reductions. All but ALL become a REDUCE_FUSION node, which names the fold."""
+"""Reductions. All but ALL become a REDUCE_FUSION node, which names the function that reduces."""
 
 from nnrt_client.enums import OperationType, TensorType
 from nnrt_client.model.operations.operation import Operation, operation

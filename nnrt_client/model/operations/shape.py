@@ -1,4 +1,4 @@
-"""Operations that move data without changing them: new shapes, orders, joins, parts, repetitions and borders."""
+"""Operations that move elements without changing them: reshaping, transposing, joining, cutting, repeating, padding."""
 
 from nnrt_client.enums import OperationType, TensorType
 from nnrt_client.model.operations.operation import MANY, Call, operation, refuse
@@ -8,7 +8,7 @@ from nnrt_hdi.graph import AttrValue
 
 
 def _split(call: Call) -> dict[str, AttrValue]:
-    """Return the number of outputs, which NNRt sends even if only the outputs or size_splits tell it."""
+    """Set `output_num`, which NNRt always sends, from the parameter, the outputs or `size_splits`."""
     sizes = call.attrs.get("size_splits", ())
     count = call.integer("output_num", 0) or call.outputs or len(sizes if isinstance(sizes, tuple) else ())
     if not count:

@@ -12,14 +12,14 @@ from nnrt_hdi.graph import AttrValue
 
 
 class DepthToSpaceMode(IntEnum):
-    """Order in which DEPTH_TO_SPACE reads channels; the device gets its name."""
+    """Order in which DEPTH_TO_SPACE reads channels; HDI has its name where NNRt has a number."""
 
     DCR = 0
     CRD = 1
 
 
 class Switch(IntEnum):
-    """Number that stands for no or yes."""
+    """Truth value that NNRt passes as a number."""
 
     NO = 0
     YES = 1

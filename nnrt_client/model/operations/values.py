@@ -1,4 +1,4 @@
-"""Python values as arrays for tensors."""
+"""Conversion of Python values to arrays of tensor elements."""
 
 import numpy as np
 
@@ -9,8 +9,11 @@ from nnrt_hdi.tensor import NUMPY_DTYPES, Array, TensorSpec, data_type_of
 INT32_RANGE = range(-(2**31), 2**31)
 
 
-def exact_array(value: object, data_type: DataType) -> Array:
-    """Return numbers as an array of this data type, with floats rounded; raise InvalidParameter if one does not fit."""
+def convert_exactly(value: object, data_type: DataType) -> Array:
+    """Return numbers as an array of this data type, rounded if it is a type of floats.
+
+    Raises InvalidParameter if another type can't represent a number.
+    """
     given = _number_array(value)
     target = NUMPY_DTYPES[data_type]
     if given.dtype == target:
@@ -22,18 +25,18 @@ def exact_array(value: object, data_type: DataType) -> Array:
     return result
 
 
-def operand_array(value: object, like: DataType | None, *, is_index: bool) -> Array:
-    """Return an operand that is no tensor yet as an array.
+def read_operand(value: object, like: DataType | None, *, is_index: bool) -> Array:
+    """Return an operand that is given by its elements as an array.
 
-    Arrays keep their data type. Other numbers become INT32 or, beyond its range, INT64 where the operand `is_index` (an
-    axis, a shape); else they get the data type `like`; without that BOOL, INT32 or FLOAT32, as they are.
+    Arrays keep their data type. Other numbers get the data type `like`. If the operand `is_index` (an axis, a shape),
+    or if `like` is None, they become BOOL, INT32, INT64 (beyond the range of INT32) or FLOAT32, as they are.
     """
     if isinstance(value, np.ndarray | np.generic):
         return np.asarray(value, NUMPY_DTYPES[data_type_of(value.dtype)])
     given = _number_array(value)
     if is_index or like is None:
         like = _plain_data_type(given)
-    return exact_array(value, like)
+    return convert_exactly(value, like)
 
 
 def _plain_data_type(given: Array) -> DataType:
@@ -55,8 +58,11 @@ def _number_array(value: object) -> Array:
     return given
 
 
-def raw_array(data: object) -> Array:
-    """Return data as an array: an array as it is, else the bytes of a contiguous buffer; raise InvalidParameter."""
+def view_data(data: object) -> Array:
+    """Return an array as it is, or the bytes of a contiguous buffer as an array.
+
+    Raises InvalidParameter for other objects, and for empty data.
+    """
     if isinstance(data, np.ndarray | np.generic):
         array = np.asarray(data)
     else:
@@ -69,11 +75,11 @@ def raw_array(data: object) -> Array:
     return array
 
 
-def tensor_elements(data: object, array: Array, spec: TensorSpec) -> Array:
-    """Return the elements of a tensor, made from `array`, which is `raw_array(data)`.
+def convert_elements(data: object, array: Array, spec: TensorSpec) -> Array:
+    """Return the elements of a tensor, made from `array`, which is `view_data(data)`.
 
-    They are a read-only copy, or the memory of bytes, which never change. Raises InvalidParameter for another length,
-    and for an array of another data type.
+    They are a read-only copy, or the memory of a `bytes` object, which never changes. Raises InvalidParameter if the
+    length, or an array's data type, is not that of the tensor.
     """
     if array.nbytes != spec.byte_size:
         raise InvalidParameter(f"the data have {array.nbytes} bytes; give the {spec.byte_size} of {spec}")
@@ -94,7 +100,7 @@ def tensor_elements(data: object, array: Array, spec: TensorSpec) -> Array:
 
 
 def _is_immutable(array: Array) -> bool:
-    """Return whether the elements can never change, because they are those of bytes."""
+    """Return whether the elements can never change, because a `bytes` object has them."""
     owner: object = array
     while isinstance(owner, np.ndarray | memoryview):
         owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
@@ -109,5 +115,5 @@ def is_empty(value: object) -> bool:
 
 
 def is_logical(value: object) -> bool:
-    """Return whether numbers are truth values; raise InvalidParameter for what is no number."""
+    """Return whether all numbers are truth values; raise InvalidParameter for anything but numbers."""
     return _number_array(value).dtype.kind == "b"

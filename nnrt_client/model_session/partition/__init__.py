@@ -1,1 +1,1 @@
-"""Models of which a device runs a part, and ONNX Runtime the rest, here."""
+"""Models in parts, of which a device runs some, and ONNX Runtime in this process the others."""

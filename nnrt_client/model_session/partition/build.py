@@ -1,4 +1,4 @@
-"""Build of an ONNX file in parts that are ready to run."""
+"""Build of an ONNX file in parts, for a device and for this process."""
 
 import os
 from collections import Counter
@@ -40,8 +40,8 @@ Shapes = Mapping[str, Sequence[int]]
 Execute = Callable[[Model, ExitStack], tuple[Executor, BuildReport]]
 
 
-def graph_of(source: Source, shapes: Shapes | None, constants: Constants | None) -> OnnxGraph:
-    """Return the graph of an ONNX file, to be cut; raise what `from_onnx` raises."""
+def read_graph(source: Source, shapes: Shapes | None, constants: Constants | None) -> OnnxGraph:
+    """Read the graph of an ONNX file, which `place_parts` can cut; raise what `from_onnx` raises."""
     require_onnxruntime()
     file = OnnxFile(source)
     freeze(file.proto, constants or {})
@@ -59,29 +59,29 @@ def build_parts(
     constants: Constants | None = None,
     smallest_part: int = SMALLEST_PART,
 ) -> PartitionDispatcher:
-    """Make the parts of an ONNX model ready: by `execute` those that a device runs, and the others here.
+    """Build the parts of an ONNX model: those for the device with `execute`, the others in this process.
 
-    `place_parts` decides which are which. Raises Unsupported if the device runs no part or ONNX Runtime doesn't take
+    `place_parts` decides where a part runs. Raises Unsupported if the device runs no part or ONNX Runtime doesn't take
     one, InvalidFile, InvalidPath and InvalidParameter as `from_onnx`, and the errors of the builds.
     """
-    graph = graph_of(source, shapes, constants)
+    graph = read_graph(source, shapes, constants)
     return _Building(graph, device, place_parts(graph, device, smallest_part)).run(execute)
 
 
-def explained(
+def preview_parts(
     source: Source,
     device: Device,
     shapes: Shapes | None = None,
     constants: Constants | None = None,
     smallest_part: int = SMALLEST_PART,
 ) -> tuple[OnnxGraph, Placement, list[PartReport]]:
-    """Return the graph of an ONNX model, its parts, and what would run where, without building anything.
+    """Return the graph of an ONNX model, its placement, and a report of each part, without building anything.
 
     No weights are sent. Raises as `build_parts`.
     """
-    graph = graph_of(source, shapes, constants)
+    graph = read_graph(source, shapes, constants)
     placement = place_parts(graph, device, smallest_part)
-    return graph, placement, parts_report(graph, placement, device)
+    return graph, placement, report_parts(graph, placement, device)
 
 
 class _Building:
@@ -103,32 +103,32 @@ class _Building:
             for number, part in enumerate(self._placement.parts):
                 if part.model is None:
                     place = f"part {number + 1} of it, in the client"
-                    shared = self._kept(part, partial(Tensor.with_size, device), stack)
+                    shared = self._make_kept_values(part, partial(Tensor.with_size, device), stack)
                     ready.append(ClientPart(part.proto.serialized(graph.file), place, threads, shared))
                 else:
                     part_executor, report = execute(part.model, stack)
                     reports.append(report)
                     ready.append(self._device_part(part, part_executor, stack))
             outputs = [self._output_spec(name, ready) for name in graph.outputs]
-            summed = _sum_reports(reports, parts_report(graph, self._placement, device))
+            summed = _sum_reports(reports, report_parts(graph, self._placement, device))
             return PartitionDispatcher(device, ready, inputs, outputs, summed, stack.pop_all())
 
     def _device_part(self, part: Part, executor: Executor, stack: ExitStack) -> DevicePart:
         for index, name in enumerate(part.outputs):
             self._specs[name] = executor.output_desc(index)._to_spec()
-        return DevicePart(executor, self._kept(part, partial(ResidentTensor, self._device), stack))
+        return DevicePart(executor, self._make_kept_values(part, partial(ResidentTensor, self._device), stack))
 
-    def _kept(
+    def _make_kept_values(
         self, part: Part, make: Callable[[TensorDesc, int], TensorT], stack: ExitStack
     ) -> dict[str, KeptValues[TensorT]]:
-        """Make memory for the outputs that only parts on the device read."""
+        """Make memory for those outputs of a part that only parts on the device read."""
         kept: dict[str, KeptValues[TensorT]] = {}
         for name in part.outputs:
             spec, dims = self._graph.spec(name), self._graph.dims(name)
             readers = [other for other in self._placement.parts if name in other.inputs]
             if spec is None or dims is None or name in self._graph.outputs or not all(one.model for one in readers):
                 continue
-            if spec.is_dynamic or spec.byte_size > INLINE_BYTES:  # Smaller values travel with the run, at no cost.
+            if spec.is_dynamic or spec.byte_size > INLINE_BYTES:  # Smaller values fit into the messages of the run.
                 kept[name] = KeptValues(spec, dims, make)
                 stack.callback(kept[name].close)
         return kept
@@ -150,8 +150,8 @@ class _Building:
         return spec
 
 
-def parts_report(graph: OnnxGraph, placement: Placement, device: Device) -> list[PartReport]:
-    """Return what runs where, and why."""
+def report_parts(graph: OnnxGraph, placement: Placement, device: Device) -> list[PartReport]:
+    """Return a report of each part: where it runs, and why."""
     here = {name for part in placement.parts if part.model is None for name in part.inputs} | set(graph.outputs)
     there = {name for part in placement.parts if part.model is not None for name in part.outputs}
     return [
@@ -161,7 +161,7 @@ def parts_report(graph: OnnxGraph, placement: Placement, device: Device) -> list
             nodes=[graph.nodes[at].name for at in part.nodes],
             inputs=part.inputs,
             outputs=part.outputs,
-            crossing_bytes=_bytes(
+            crossing_bytes=_sum_bytes(
                 graph,
                 [
                     *(name for name in part.inputs if name not in there or name in here),
@@ -176,8 +176,8 @@ def parts_report(graph: OnnxGraph, placement: Placement, device: Device) -> list
     ]
 
 
-def _bytes(graph: OnnxGraph, names: Sequence[str]) -> int | None:
-    """Return the size of these values together, or None if it is not known."""
+def _sum_bytes(graph: OnnxGraph, names: Sequence[str]) -> int | None:
+    """Return the total size of these values in bytes, or None if the size of one isn't known."""
     specs = [graph.spec(name) for name in names]
     known = [spec.byte_size for spec in specs if spec is not None and not spec.is_dynamic]
     return sum(known) if len(known) == len(specs) else None

@@ -1,4 +1,4 @@
-"""Parts of a model that run here, in ONNX Runtime, which is an optional package."""
+"""Parts of a model that run in this process, in ONNX Runtime, which is an optional package."""
 
 import logging
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ _ERROR = 3
 
 
 def learn_types(graph: OnnxGraph) -> None:
-    """Ask ONNX Runtime for the types of values behind operators that onnx doesn't know."""
+    """Add to the graph the types of values that ONNX Runtime can infer and onnx can't, not knowing their operators."""
     untyped = graph.untyped_values
     if not untyped:
         return
@@ -55,9 +55,10 @@ class ClientPart:
     def __init__(
         self, data: bytes, place: str, threads: ThreadPoolExecutor, shared: Mapping[str, KeptValues[Tensor]]
     ) -> None:
-        """Take a part as an ONNX file, which runs in one of these threads.
+        """Load a part from the bytes of an ONNX file, to run it in a thread of `threads`.
 
-        `shared` has the outputs that the device reads. Raises Unsupported if ONNX Runtime doesn't take the part.
+        `shared` has memory for the outputs that the device reads. Raises Unsupported if ONNX Runtime doesn't take the
+        part.
         """
         onnxruntime = require_onnxruntime()
         options = onnxruntime.SessionOptions()
@@ -94,7 +95,7 @@ class ClientPart:
         timeout_ms: int | None,
         targets: Mapping[str, RunTensor[Any]],
     ) -> "ClientCall":
-        """Prepare a run on these values; outputs for the application's tensors are written when all parts have run."""
+        """Prepare a run on these values; the dispatcher copies outputs to the application's tensors after all parts."""
         return ClientCall(self, {name: values[name] for name in self.inputs}, sizes)
 
 
@@ -137,9 +138,9 @@ class ClientCall:
             self._close_targets()
 
     def _run_bound(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, Any] | None:
-        """Run with outputs written where the device reads them.
+        """Run the part, and let ONNX Runtime write outputs into memory that the device reads.
 
-        Return None if their shapes are not known, or not as the names of their dimensions say.
+        Return None if the outputs' shapes are unknown, or differ from what the names of their dimensions say.
         """
         part, binding = self._part, self._part.session.io_binding()
         views: dict[str, NDArray[Any]] = {}
@@ -187,7 +188,7 @@ class ClientCall:
 
 
 def _array(given: Any) -> Any:
-    """Return a value as ONNX Runtime takes it: a tensor as an array, all else (a sequence of its own, say) as it is."""
+    """Return a value as ONNX Runtime takes it: a tensor as an array, other values (such as sequences) as they are."""
     return given.numpy() if isinstance(given, Tensor | ResidentTensor) else given
 
 

@@ -1,4 +1,4 @@
-"""Deadlines of runs in parts, because nothing else ends parts in the client."""
+"""Deadlines of runs in parts: nothing else ends parts that run too long in the client."""
 
 import asyncio
 import time
@@ -12,20 +12,20 @@ from nnrt_hdi.errors import TimedOut
 
 
 class Deadlines:
-    """Timers in the loop that give runs up at their deadlines."""
+    """Timers in the loop that end runs at their deadlines."""
 
     def __init__(self, give_up: Callable[[Run], object]) -> None:
-        """Let `give_up` end a run that was given up; it may wait for a daemon."""
+        """Call `give_up` for each run whose deadline has passed, in a thread in which it may wait for a daemon."""
         self._give_up = give_up
         # Only the loop uses it.
         self._timers: dict[Run, asyncio.TimerHandle] = {}
 
     def add(self, run: Run) -> None:
-        """Give this run up at its deadline."""
+        """Start the timer of a run."""
         io_loop().call(self._add, run)
 
     def discard(self, run: Run) -> None:
-        """Forget a run that has ended."""
+        """Cancel the timer of a run that has ended."""
         io_loop().call(self._discard, run)
 
     def _add(self, run: Run) -> None:
@@ -39,5 +39,5 @@ class Deadlines:
 
     def _end(self, run: Run) -> None:
         """Give up a run whose time is over, in a thread that may wait."""
-        if run.give_up(TimedOut(f"the run took longer than {run.timeout_ms} ms")):
+        if run.give_up(TimedOut(f"the run took longer than {run.timeout_ms} ms (timeout_ms); give it more")):
             self._give_up(run)

@@ -21,7 +21,7 @@ class DevicePart:
     """Part of a model on a device, ready to run."""
 
     def __init__(self, executor: Executor, resident: Mapping[str, KeptValues[ResidentTensor]]) -> None:
-        """Run a part by `executor`, which the caller closes; `resident` has the outputs that only device parts read."""
+        """Take the part's executor, which the caller closes, and memory for the outputs that only the device reads."""
         self.executor = executor
         self.resident = resident
         self.inputs = [executor.input_desc(index).name for index in range(executor.input_count)]
@@ -85,8 +85,8 @@ class DeviceCall:
             if not (self._targets or self._given):
                 done(None, error)
                 return
-            # Dimensions have other sizes than their names or the application say. Without targets the outputs bring
-            # their shapes.
+            # The outputs are larger than the names of their dimensions or the application say. Without targets, each
+            # output comes with its shape.
             self._close_targets()
             self._given = {}
             try:

@@ -1,4 +1,4 @@
-"""Option for models that a device doesn't run as a whole."""
+"""Option for models of which a device runs only parts."""
 
 from dataclasses import dataclass
 
@@ -10,14 +10,14 @@ SMALLEST_PART = 8
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """Request to run here, on `device`, what the device behind a daemon doesn't run.
+    """Request that this process runs the parts of a model that the daemon's device doesn't run.
 
     A part that has a convolution, a matrix product, a recurrent layer or attention goes to the device in any case.
 
     Attributes:
-        device: "cpu", the only device there is here.
+        device: Where this process runs them: "cpu" is the only choice.
         smallest_part: Operators that any other part must have to go to the device. Operators that compute only
-            integers, as shape arithmetic does, don't count. With 1 everything goes there that can.
+            integers, as shape arithmetic does, don't count. With 1, the device gets every part that it can run.
     """
 
     device: str = CPU

@@ -1,8 +1,9 @@
-"""Grouping of nodes: groups of one kind, as large as can be, none of which waits for itself.
+"""Grouping of a graph's nodes into the largest groups of one kind that don't depend on themselves.
 
-A path from a group back into it would be a cycle: the group would need its own results. A first pass numbers the
-changes of kind on the longest path to each node. Nodes of one kind and number never wait for each other through another
-kind. A second pass joins neighbours that this has separated, wherever no other path leads from one to the other.
+A path that leaves a group and comes back would be a cycle: the group would need its own results. The first pass counts,
+for each node, the most changes of kind on any path to it. Between two nodes of the same kind and count no path leads
+through the other kind, so connected ones form a group. The second pass joins two neighbouring groups of one kind
+wherever no other path leads from one to the other.
 """
 
 from collections.abc import Collection, Sequence
@@ -14,15 +15,15 @@ Kinds = Sequence[bool | None]
 def group_nodes(before: Sequence[Collection[int]], kinds: Kinds) -> list[list[int]]:
     """Return the groups in an order in which they can run, each with its nodes in ascending order.
 
-    `before` has the nodes that each node follows, all of which have smaller numbers and a kind. Where groups of either
-    kind could grow, but not both, those of the kind True do.
+    `before` has the nodes that each node follows, all of which have smaller numbers and a kind. If two joins exclude
+    each other, groups of the kind True are joined first.
     """
     groups = _join(_connect(before, kinds), before, kinds)
     return _in_order(groups, before)
 
 
 def _connect(before: Sequence[Collection[int]], kinds: Kinds) -> list[int]:
-    """Return for each node the smallest node that it is connected with through its kind and number of changes."""
+    """Return for each node the smallest node of its group: of those connected with it, of its kind and count."""
     changes = [0] * len(before)
     leader = list(range(len(before)))
     for node, earlier in enumerate(before):
@@ -65,7 +66,7 @@ def _join(groups: list[int], before: Sequence[Collection[int]], kinds: Kinds) ->
 
 
 def _find_neighbours(after: dict[int, set[int]], groups: list[int]) -> tuple[int, int] | None:
-    """Return two of these groups that can be joined: the second follows the first only directly."""
+    """Return two of these groups that can be joined, because the second follows the first only directly; or None."""
     for group in groups:
         for other in sorted(after[group].intersection(groups)):
             if not _has_path(after, after[group] - {other}, other):
@@ -74,7 +75,7 @@ def _find_neighbours(after: dict[int, set[int]], groups: list[int]) -> tuple[int
 
 
 def _has_path(after: dict[int, set[int]], starts: Collection[int], end: int) -> bool:
-    """Return whether a path leads from one of the groups to another."""
+    """Return whether a path leads from one of the groups `starts` to the group `end`."""
     seen, pending = set(starts), list(starts)
     while pending:
         for following in after[pending.pop()]:

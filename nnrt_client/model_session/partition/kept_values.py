@@ -1,4 +1,4 @@
-"""Memory for the values that one part gives another, on the device or shared with it, for one run after another."""
+"""Memory for the values that one part passes to another, on the device or shared with it; later runs reuse it."""
 
 import math
 import threading
@@ -16,12 +16,12 @@ TensorT = TypeVar("TensorT", Tensor, ResidentTensor)
 
 
 class KeptValues(LockOwner, Generic[TensorT]):
-    """Tensors for one value, of which each run under way has one."""
+    """Pool of tensors for one value that parts pass on; each run under way uses one of them."""
 
     def __init__(
         self, spec: TensorSpec, dims: Sequence[int | str | None], make: Callable[[TensorDesc, int], TensorT]
     ) -> None:
-        """Keep tensors that `make` makes, of a desc and with room for so many bytes."""
+        """Describe the value; `make` makes a tensor from a desc and a capacity in bytes."""
         self.spec = spec
         self._dims = dims
         self._make: Callable[[TensorDesc, int], TensorT] = make
@@ -33,9 +33,9 @@ class KeptValues(LockOwner, Generic[TensorT]):
         self._lock = threading.RLock()
 
     def take(self, sizes: Mapping[str, int]) -> tuple[TensorT, Shape] | None:
-        """Return a tensor with room for the value, and the value's shape where dimensions have these sizes.
+        """Return a tensor with room for the value, and the value's shape if named dimensions have these sizes.
 
-        Return None if the sizes don't determine the shape, or there is no room.
+        Return None if the sizes don't determine the shape, or if memory is exhausted.
         """
         known = [sizes.get(dim, -1) if isinstance(dim, str) else dim for dim in self._dims]
         shape = tuple(-1 if dim is None else dim for dim in known)
@@ -52,7 +52,7 @@ class KeptValues(LockOwner, Generic[TensorT]):
             small.close()
         try:
             return self._make(TensorDesc._from_spec(self.spec), size_bytes), shape
-        except OutOfMemory:  # Then the value travels with the runs.
+        except OutOfMemory:  # Then the messages of the runs carry the value.
             return None
 
     def give_back(self, tensor: TensorT) -> None:

@@ -1,4 +1,4 @@
-"""Dispatcher of runs of a model in parts: some on a device, the others here."""
+"""Dispatcher of runs of a model in parts: some run on a device, the others in this process."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -24,7 +24,7 @@ from nnrt_hdi.tensor import TensorSpec
 
 
 class PartitionDispatcher(Dispatcher):
-    """Dispatcher that makes the runs of a model in parts.
+    """Dispatcher for a model in parts.
 
     A part runs as soon as it has its inputs, so independent parts overlap. Runs are independent of each other.
     """
@@ -60,7 +60,7 @@ class PartitionDispatcher(Dispatcher):
         run.ended.wait()
 
     def start(self, run: Run) -> None:
-        """Start the parts that wait for nothing; unwanted outputs come, too."""
+        """Start the parts that need only the run's inputs. All outputs are computed, also unwanted ones."""
         given: Sequence[Any] = run.inputs
         if run.tensors is not None:  # Tensors go to the parts as they are.
             given = [
@@ -83,7 +83,7 @@ class PartitionDispatcher(Dispatcher):
     def give_up(self, run: Run, *, is_left: bool = False) -> None:
         """Stop all parts of a run that was given up.
 
-        The run ends when nothing writes to tensors of the application any more.
+        The run ends when no part writes to the application's tensors any more.
         """
         if (parts := run.link) is not None and run.given_up is not None:
             parts.give_up(run.given_up)
@@ -112,7 +112,7 @@ class PartitionDispatcher(Dispatcher):
         value = parts.values[name]
         if all(name != spec.name for spec in self.signature.inputs):
             return value
-        # The output is an input: a copy of what it is now.
+        # The output is an input, so the application gets a copy of what it is now.
         array = np.array(value.numpy() if isinstance(value, Tensor | ResidentTensor) else value)
         array.flags.writeable = False
         return array
@@ -120,7 +120,7 @@ class PartitionDispatcher(Dispatcher):
     def _direct_targets(self, run: Run, given: Sequence[Any]) -> Mapping[str, RunTensor[Any]]:
         """Return the tensors that a part may write its outputs to, because nothing else reads them.
 
-        Other tensors are written when all parts have run.
+        The dispatcher writes other tensors when all parts have run.
         """
         signature, tensors, targets = self.signature, run.tensors, {}
         outputs = {spec.name for spec in signature.outputs}

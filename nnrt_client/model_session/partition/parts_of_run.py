@@ -1,4 +1,4 @@
-"""Parts of one run of a model that is cut."""
+"""Run of a model in parts."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ class PartCall(Protocol):
         """Start the run."""
 
     def stop(self) -> None:
-        """Give the run up; `done` is called all the same, and any thread may call this."""
+        """Give the run up, from any thread. The part calls `done` nevertheless."""
 
     def settle(self) -> None:
         """Give back the memory of the outputs, which are no longer read."""
@@ -47,7 +47,7 @@ class PartsOfRun:
     """One run of a model in parts.
 
     Each part starts when all its inputs are known, in the thread that made the last of them. The parts have ended when
-    nothing writes to tensors of the application any more, however the run ends.
+    the run is over and none of them writes to the application's tensors any more.
     """
 
     def __init__(
@@ -72,7 +72,8 @@ class PartsOfRun:
         self._on_ended = on_ended
         # Parts run in the context of the caller that started the run, whichever thread starts them.
         self._context = copy_context()
-        # Guards the choice of the next part, and the end of the run. No part is started, and nothing called, under it.
+        # Guards the choice of the next part, and the end of the run. It is never held while a part starts or a callback
+        # runs.
         self._lock = threading.RLock()
         self._waiting = {at: set(part.inputs) - values.keys() for at, part in enumerate(parts)}
         self._parts = parts
@@ -83,13 +84,13 @@ class PartsOfRun:
         self._is_notified = False
 
     def start(self) -> None:
-        """Start the parts that wait for nothing."""
+        """Start the parts that need only the run's inputs."""
         if not self._parts:
             self._end(None)
         self._start_ready()
 
     def give_up(self, reason: BaseException) -> bool:
-        """End the run with this error, and stop its parts; return False if it is over already.
+        """End the run with this error, and stop its parts; return False if the run was over already.
 
         Any thread may call this.
         """

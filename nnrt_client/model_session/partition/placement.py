@@ -11,7 +11,7 @@ from nnrt_client.onnx_import.importer import attempt_import
 from nnrt_client.session.device import Device
 from nnrt_hdi.errors import InvalidParameter, OperationForbidden, Unsupported
 
-# Operators that are worth the trip to the device by themselves.
+# Operators of which one is enough for a part to run on the device.
 HEAVY = frozenset(
     """
     Attention Conv ConvInteger ConvTranspose DeformConv Einsum GRU Gemm LSTM MatMul MatMulInteger QLinearConv
@@ -42,7 +42,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Parts of a graph in the order of their computation, and by node why nodes run in the client."""
+    """Parts of a graph in the order of their computation, and, by node, the reason why it runs in the client."""
 
     parts: list[Part]
     reasons: dict[int, str]
@@ -51,9 +51,10 @@ class Placement:
 def place_parts(graph: OnnxGraph, device: Device, smallest_part: int = SMALLEST_PART) -> Placement:
     """Cut a graph into the largest parts that the device runs, and parts for the client in between.
 
-    A node runs on the device if it can be imported together with the nodes around it, and the device takes all
-    operators that it becomes. A part goes there if it has one of the HEAVY operators, or `smallest_part` operators that
-    compute more than integers; less is not worth the trip. Raises Unsupported where no part goes there.
+    A node can run on the device if it can be imported together with the nodes around it, and the device takes all
+    operators that it becomes. A part does run there if it has one of the HEAVY operators, or at least `smallest_part`
+    operators with results that aren't integers: a smaller part would gain less than its transfers cost. Raises
+    Unsupported if no part runs there.
     """
     return _Placing(graph, device, smallest_part).run()
 
@@ -69,7 +70,7 @@ class _Placing:
         self._models: dict[tuple[int, ...], Model] = {}
 
     def run(self) -> Placement:
-        """Take nodes from the device until it runs all that are left, and all are worth it."""
+        """Move nodes to the client until the device runs all the others, in parts that are large enough."""
         while True:
             parts, constants = self._parts()
             refused = self._find_refused(parts)
@@ -85,7 +86,10 @@ class _Placing:
         return Placement(parts, {at: reason for at, reason in self._reasons.items() if at not in constants})
 
     def _parts(self) -> tuple[list[Part], set[int]]:
-        """Return the parts as far as is known now, and the nodes that belong to each part that reads them."""
+        """Return the parts for the present choice of nodes, and the constant nodes.
+
+        Each part that reads a constant node computes it itself.
+        """
         graph = self._graph
         constants = graph.constants(self._reasons)
         before = [
@@ -94,7 +98,7 @@ class _Placing:
         ]
         for at, node in enumerate(graph.nodes):
             if at not in constants and at not in self._reasons:
-                self._require_reachable(at, node.reads, constants)
+                self._keep_unsendable_in_client(at, node.reads, constants)
         kinds = [None if at in constants else at not in self._reasons for at in range(len(graph.nodes))]
         readers: dict[str, set[int]] = {name: {-1} for name in graph.outputs}
         for at, node in enumerate(graph.nodes):
@@ -112,8 +116,8 @@ class _Placing:
             parts.append(Part((), graph.part((), fixed, constants)))
         return parts, constants
 
-    def _require_reachable(self, at: int, reads: Iterable[str], constants: Collection[int]) -> None:
-        """Leave a node to the client if it reads a value that can't be sent to the device."""
+    def _keep_unsendable_in_client(self, at: int, reads: Iterable[str], constants: Collection[int]) -> None:
+        """Move a node to the client if it reads a value that can't be sent to the device."""
         graph = self._graph
         for name in reads:
             writer = graph.writer.get(name)
@@ -122,7 +126,7 @@ class _Placing:
                 self._reasons[at] = f"{self._place(at)}: {name!r}, which it reads, is no tensor of known type and rank"
 
     def _find_refused(self, parts: Iterable[Part]) -> dict[int, str]:
-        """Return the nodes that prevent parts from running on the device; keep the models of parts that it takes."""
+        """Return the nodes that prevent parts from running on the device; store the models of parts that it takes."""
         refused: dict[int, str] = {}
         for part in parts:
             if part.nodes and part.nodes not in self._models and part.nodes[0] not in self._reasons:
@@ -147,7 +151,7 @@ class _Placing:
         return self._blame(part, named)
 
     def _blame(self, part: Part, problems: Iterable[tuple[object, str]]) -> dict[int, str]:
-        """Return the nodes at which problems were found."""
+        """Return the nodes that cause the problems, each with its problem."""
         graph = self._graph
         nodes = [self._index[id(proto)] for proto in part.proto.graph.node]
         blamed: dict[int, str] = {}

@@ -8,9 +8,9 @@ from nnrt_client.build.build_task import BuildReport
 
 @dataclass(frozen=True, slots=True)
 class PartReport:
-    """One part of a model: where it runs, what it computes, and why it isn't on the device."""
+    """Report of one part of a model: where it runs, what it computes, and why the device doesn't run it."""
 
-    # The device's name; None for a part that runs here.
+    # The device's name; None for a part that runs in the client.
     device: str | None
     # Number of nodes by ONNX operator.
     operators: Mapping[str, int]
@@ -18,9 +18,9 @@ class PartReport:
     nodes: Sequence[str]
     inputs: Sequence[str]
     outputs: Sequence[str]
-    # Bytes that cross between the client and the device in each run; None where dimensions are known only then.
+    # Bytes that go between the client and the device in each run; None if sizes are known only during a run.
     crossing_bytes: int | None
-    # Why each node runs here.
+    # Why each node runs in the client.
     reasons: Sequence[str] = ()
 
     @property
@@ -38,7 +38,7 @@ class PartReport:
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport(BuildReport):
-    """Report of a build in parts, with the sum of what the device's parts took.
+    """Report of a build in parts: the sum of the builds of the device's parts, and a report of each part.
 
     `parts` are in the order in which they run.
     """

@@ -87,6 +87,8 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
         except NnrtError as error:
             add_log_fields({"identity": str(identity)})
             self._audit_refusal(str(identity), identity, context, error)
+            if isinstance(error, UnknownHandle) and self._device.gate.is_closed:
+                raise UnavailableDevice("it was shut down; load the model again, there or elsewhere") from error
             raise
 
     def _identify(self, session_id: bytes | None, context: Any) -> Identity:

@@ -49,7 +49,7 @@ def resize(model: Onnx, arrays: list[AnyArray], attrs: Attrs, layout: Format) ->
 def _blocks(operator: int, attr: str) -> Oracle:
     """Return the oracle of an operator on blocks and batches.
 
-    LiteRT rearranges the elements' numbers, from 1, in NHWC; 0 stands for a padding element.
+    LiteRT rearranges the positions of the elements, counted from 1, in NHWC; position 0 is a padding element.
     """
 
     def build(_: Onnx, arrays: list[AnyArray], attrs: Attrs, layout: Format) -> list[AnyArray]:

@@ -27,7 +27,7 @@ from nnrt_backend_onnxruntime.programs.interface import (
 from nnrt_backend_onnxruntime.programs.opening import Opening
 from nnrt_backend_onnxruntime.programs.program_model import ProgramModel
 from nnrt_backend_onnxruntime.programs.sizes import Sizes
-from nnrt_backend_onnxruntime.programs.skeleton import inline_functions, parse_model, quoted, require_sound
+from nnrt_backend_onnxruntime.programs.skeleton import inline_functions, parse_model, require_sound
 from nnrt_backend_onnxruntime.programs.tensors import take_tensors
 from nnrt_backend_onnxruntime.programs.trials import Refused, Trials
 from nnrt_backend_onnxruntime.providers import ProviderDevice
@@ -43,6 +43,8 @@ FORMAT = "onnx"
 _KIND = "onnxruntime program"
 # A key of the header: ONNX Runtime crashes when it optimizes the program.
 _UNOPTIMIZED = "as_it_is"
+# Characters of ONNX Runtime's message for a client; the reason is often at its end.
+_MOST_QUOTED = 1000
 # Names of ONNX Runtime's error classes.
 _BROKEN = ("InvalidGraph", "InvalidProtobuf")
 
@@ -194,4 +196,4 @@ def _refusal(error: OperationFailed) -> NnrtError:
         return known
     kind = error.kind if isinstance(error, Refused) else type(cause).__name__
     refusal = InvalidFile if kind in _BROKEN else Unsupported
-    return refusal(quoted(error.message)[1:-1])
+    return refusal(repr(error.message[:_MOST_QUOTED])[1:-1])

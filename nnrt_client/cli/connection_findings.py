@@ -27,7 +27,7 @@ _QUICK_S = 0.25
 _SLOW_BYTES_PER_S = 12.5e6
 
 
-def connection(address: str, settings: Settings) -> Iterator[Finding]:
+def check_connection(address: str, settings: Settings) -> Iterator[Finding]:
     """Check whether a process listens at the address, and how long connecting takes."""
     about = "connection"
     began = time.perf_counter()
@@ -63,8 +63,8 @@ def _connect(address: str, timeout_s: float) -> None:
     socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
 
 
-def encryption(address: str, settings: Settings) -> Iterator[Finding]:
-    """Check whether both ends speak TLS, which hosts the certificate names, and when it expires."""
+def check_encryption(address: str, settings: Settings) -> Iterator[Finding]:
+    """Check whether client and daemon use TLS, which hosts the certificate names, and when it expires."""
     if wrong := diagnose_handshake(address, settings):
         found, _, advice = wrong.partition("; ")
         yield problem("TLS", found, advice)
@@ -96,7 +96,7 @@ def _certificate(address: str, settings: Settings) -> Iterator[Finding]:
         yield ok("TLS", found)
 
 
-def round_trip(device: Device) -> Iterator[Finding]:
+def check_round_trip(device: Device) -> Iterator[Finding]:
     """Measure how long a request and its reply take."""
     times_ms = []
     for _ in range(_ROUND_TRIPS):
@@ -110,7 +110,7 @@ def round_trip(device: Device) -> Iterator[Finding]:
         yield ok("clock", f"the daemon's clock is known within {error_ns / 1e3:,.0f} µs, and so are both ways of a run")
 
 
-def side_channel(device: Device) -> Iterator[Finding]:
+def check_side_channel(device: Device) -> Iterator[Finding]:
     """Check whether tensors pass through shared memory, and if not, why."""
     session = device._session()
     is_local = Address(device.address).is_local
@@ -131,7 +131,7 @@ def side_channel(device: Device) -> Iterator[Finding]:
         yield advise("side channel", found, "let both have the same one (podman run --network host)")
 
 
-def bandwidth(device: Device) -> Iterator[Finding]:
+def check_bandwidth(device: Device) -> Iterator[Finding]:
     """Measure how fast bytes travel to the daemon and back, with at most 16 MiB."""
     up, down, size_bytes = _time_copy(device, _SMALL_BYTES)
     if up + down < _QUICK_S:
@@ -151,7 +151,7 @@ def _time_copy(device: Device, size_bytes: int) -> tuple[float, float, int]:
     data = np.random.default_rng(0).bytes(size_bytes)
     buffer = DeviceBuffer(device._session(), size_bytes)
     try:
-        buffer.write(memoryview(data[:1]))  # The first copy also sets things up.
+        buffer.write(memoryview(data[:1]))  # Not measured, because the first copy includes setup.
         began = time.perf_counter()
         buffer.write(memoryview(data))
         written = time.perf_counter()
