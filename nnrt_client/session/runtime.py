@@ -149,7 +149,7 @@ class Runtime(fork.LockOwner, Closable):
         there = ", ".join(device.name for device in self._usable_devices()) or "none"
         errors, same_named = self._known.left_out()
         errors |= {name: UnavailableDevice(why) for name, why in self._members.failures().items()}
-        if self._members.given == (*errors,) and which in (0, *errors):
+        if len(errors) == 1 and self._members.given == (*errors,) and which in (0, *errors):
             return joined_reasons(errors)
         reasons = {address: error.reason for address, error in errors.items()} | same_named
         left_out = ", ".join(f"{address} ({why})" for address, why in reasons.items()) or "none"

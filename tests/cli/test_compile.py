@@ -104,7 +104,7 @@ def test_wrong_use(arguments: tuple[str, ...], message: str) -> None:
     [
         ("missing", None, ".", "no such file"),
         ("damaged", None, ".", "it is neither an ONNX model nor"),
-        ("model.nnrt", NOBODY, ".", f"no device '{NOBODY}' answers"),
+        ("model.nnrt", NOBODY, ".", f"device at {NOBODY}: no daemon answers there"),
         ("model.nnrt", None, "missing", "there is no such directory"),
     ],
 )

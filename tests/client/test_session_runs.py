@@ -405,7 +405,7 @@ def test_the_log_of_a_runtime(start_daemon: StartDaemon, tmp_path: Path, caplog:
     caplog.clear()
     with Runtime(["127.0.0.1:1"]) as runtime:
         for _ in range(3):
-            with pytest.raises(UnavailableDevice, match="no device answers"):
+            with pytest.raises(UnavailableDevice, match="no daemon answers there"):
                 runtime.device()
     assert not caplog.records
 
@@ -515,5 +515,5 @@ def test_no_thread_is_left_to_load_it_again(
 def test_on_death(shared_daemon: DaemonProcess) -> None:
     with pytest.raises(InvalidParameter, match="on_death is 'wait'; use 'raise' or 'reload'"):
         load(sums_model(), shared_daemon.address, on_death="wait")  # type: ignore[arg-type]
-    with pytest.raises(UnavailableDevice, match=r"no device '127.0.0.1:1' answers"):
+    with pytest.raises(UnavailableDevice, match=r"device at 127.0.0.1:1: no daemon answers there"):
         load(sums_model(), "127.0.0.1:1", on_death="reload")
