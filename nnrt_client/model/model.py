@@ -106,12 +106,9 @@ class Model:
         return tuple(added.declared.type for added in self._parts.operations)
 
     def add_tensor(self, desc: TensorDesc) -> ModelTensor:
-        """Append a data tensor with a copy of this description, without elements and quantization.
+        """Return a new data tensor of the model, with a copy of this description, without elements and quantization.
 
         A dimension of -1 is known only in a run.
-
-        Returns:
-            The tensor.
 
         Raises:
             InvalidParameter: `desc` is no TensorDesc, a dimension is 0 or below -1, or the tensor has more than 2^32 -
@@ -122,10 +119,7 @@ class Model:
         return ModelTensor(self._parts.append(TensorRecord(desc.copy())), self)
 
     def add_legacy_tensor(self, tensor: LegacyTensor) -> ModelTensor:
-        """Append a tensor as NNRt did until API 9: with its quantization and type, in the format NHWC.
-
-        Returns:
-            The tensor.
+        """Return a new tensor of the model as of NNRt until API 9: with its quantization and type, in the format NHWC.
 
         Raises:
             InvalidParameter: As `add_tensor` does, and for an impossible value.
@@ -233,13 +227,10 @@ class Model:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
-        """Load the model in a file that `save` wrote, finished and with the same graph and digest.
+        """Return the model in a file that `save` wrote, finished and with the same graph and digest.
 
         Indices may differ from before, because its tensors are those of the graph. Where two operations become the same
         node, `operations` has the general one: CONV2D for DEPTHWISE_CONV2D_NATIVE.
-
-        Returns:
-            The model, finished.
 
         Raises:
             InvalidPath: The file is missing or not accessible.
@@ -285,12 +276,9 @@ class Model:
     def constant(
         self, array: ArrayLike, *, format: Format = Format.NONE, name: str = "", quant: QuantParam | None = None
     ) -> ModelTensor:
-        """Append a constant with these elements, copied as by `set_tensor_data`.
+        """Return a new constant of the model with these elements, copied as by `set_tensor_data`.
 
         Plain numbers become BOOL, INT32, INT64 or FLOAT32. With `quant`, x stands for scale * (x - zero point).
-
-        Returns:
-            The tensor of the constant.
         """
         elements = read_operand(array, None, is_index=False)
         return ModelTensor(self._parts.append_array(elements, format, name, quant), self)
