@@ -242,7 +242,7 @@ def test_what_failed_together_waits_for_nobody(start_blockable: StartBlockable) 
 
 def test_a_model_that_is_released_while_others_run_with_it(start_blockable: StartBlockable) -> None:
     """The one who came first leaves; the run of both goes on with what it began with."""
-    device = start_blockable(inner="onnxruntime")
+    device = start_blockable("--share-models", "none", inner="onnxruntime")
     batching = Batching(max_size=2, max_delay_us=500_000)
     stays = device.client(batching)
     with (
