@@ -87,9 +87,9 @@ class CacheDirectory:
     def find(self, device: Device) -> CompiledModel | None:
         """Read the cache of a device; return None if there is none, or only one of an earlier version.
 
-        The next call returns the same model if the file has not changed. The daemon that receives large parts checks
-        them. Raises InvalidPath for the directory, InvalidFile for a cache that is damaged, unreadable or made for
-        another device, InvalidParameter for one of a later version.
+        The next call returns the same model if the file has not changed. This doesn't check large parts: the daemon
+        checks those that it receives. Raises InvalidPath if the directory can't be read, InvalidFile for a cache
+        that is damaged, unreadable or made for another device, InvalidParameter for a cache of a later version.
         """
         self.require_accessible()
         try:

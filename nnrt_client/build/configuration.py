@@ -199,7 +199,10 @@ class Configuration:
         self._cache = cache
 
     def _set_user_cache(self, cache: Cache) -> None:
-        """Let `build` look for the compiled model in `cache`; what it compiles instead is in `_unsaved` afterwards."""
+        """Let `build` look for the compiled model in `cache`.
+
+        If `build` compiles the model, and `cache.is_written_later`, `_unsaved` is then the result to write.
+        """
         self._cache = cache
 
     def import_cache(self, buffer: Buffer) -> None:

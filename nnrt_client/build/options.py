@@ -31,7 +31,7 @@ def require_offered(device: Device, capability: str, value: int | None, refusal:
 class Options:
     """Options that the application has set; an option that it hasn't set is None.
 
-    A build refuses values outside the enums.
+    `config` refuses numbers that PerformanceMode or Priority doesn't have.
     """
 
     # Compute in half precision.

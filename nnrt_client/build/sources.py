@@ -186,7 +186,7 @@ def from_directory(site: Site, cache: CacheDirectory) -> BuildResult:
 
 
 def from_buffer(site: Site, buffer: Buffer) -> BuildResult:
-    """Restore an imported cache."""
+    """Restore a cache from a buffer, which the application passed to `Compilation.import_cache`."""
     place = "imported cache"
     try:
         compiled = CompiledModel.unpacked(buffer, checks_large=False)

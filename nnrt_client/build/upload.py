@@ -173,10 +173,11 @@ def _wanted(parts: Mapping[bytes, Part], missing: Iterable[Any], place: str) -> 
 
 
 def _let_daemon_read(build: BuildTask, wanted: list[tuple[Part, int]]) -> list[tuple[Part, int]]:
-    """Let a daemon on this host read the parts in files itself, and return the parts to send.
+    """Let a daemon on this host read the parts in files itself, and return the parts that the client must send.
 
-    These are all parts if the daemon can't read files, and none if its reading failed: its next answer names what it
-    still lacks.
+    If the daemon can't read files, or these are small or not in memory, the client must send all parts. If the daemon
+    has failed to read them, this returns no parts, because the daemon names all parts that it still lacks in its next
+    answer.
     """
     session = build.session
     in_files = [(part, received) for part, received in wanted if isinstance(part, FilePart)]

@@ -47,7 +47,7 @@ class BufferTooSmall(InvalidParameter, code=InvalidParameter.code, status=Invali
 
 
 def last_error() -> NnrtError | None:
-    """Return the error behind the last code other than SUCCESS, or the last None, that this thread received.
+    """Return the error of the last call of a C function that failed in this thread, or None if none has failed.
 
     Like C's errno, it stays until the next error of the thread.
     """

@@ -61,7 +61,7 @@ def contents_of(model: Path) -> Contents:
 def obstacles(model: Path, fixed: FixedInputs, contents: Contents, error: Unsupported) -> list[Obstacle]:
     """Return the obstacles to an import, each with the --shape options that would remove it.
 
-    If an input could be a constant instead, the reason itself says so.
+    If a constant in place of an input would remove an obstacle, too, the obstacle's reason says so.
     """
     problems = error.problems if isinstance(error, NotImported) else (Problem(error.message),)
     options, left = _try_shapes(model, fixed, contents, problems)

@@ -115,7 +115,8 @@ def _add_output(parts: ModelParts, spec: TensorSpec, declared: TensorDesc | None
 def _choose_data_type(tensors: Sequence[TensorSpec], given: object) -> DataType | None:
     """Return the data type for plain numbers that are operands next to these tensors, or None.
 
-    It is the first tensor's, or FLOAT32 if that tensor is quantized. Only truth values take BOOL from a tensor.
+    It is the data type of the first tensor, or FLOAT32 if that tensor is quantized. If not all numbers are truth
+    values, BOOL tensors don't count.
     """
     logical = is_logical(given)
     for spec in tensors:

@@ -144,8 +144,8 @@ class Model:
         """Quantize a tensor with a copy of these parameters, which replaces earlier ones.
 
         Raises:
-            InvalidParameter: Scales, zero points and bits differ in number, or bits are not 8. As in NNRt, this also
-                removes earlier parameters.
+            InvalidParameter: Scales, zero points and bits differ in number, or bits are not 8. As in NNRt, the tensor
+                then has no parameters, not even its earlier ones.
         """
         if not isinstance(quant_param, QuantParam):
             raise InvalidParameter(f"the parameters are {quant_param!r}; give a QuantParam")

@@ -55,7 +55,7 @@ def convert_input(desc: TensorDesc, given: Any) -> Any:
 def view_array(given: Any) -> NDArray[Any] | None:
     """Return an array over the memory of an object, by `__array__`, DLPack or the buffer protocol; else None.
 
-    Raises what the object's own code raises.
+    Raises the errors that the object's own code raises.
     """
     viewed: NDArray[Any]
     if hasattr(given, "__array__"):
@@ -73,8 +73,8 @@ def view_array(given: Any) -> NDArray[Any] | None:
 def convert_numbers(given: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return numbers, or lists of them, as an array.
 
-    Raises NotWhole, OverflowError or ValueError for numbers that the data type can't represent, and what their own code
-    raises.
+    Raises NotWhole, OverflowError or ValueError for numbers that the data type can't represent, and the errors that
+    the numbers' own classes raise.
     """
     plain = np.asarray(given)
     kind = plain.dtype.kind if dtype.kind in "iu" and plain.size else ""

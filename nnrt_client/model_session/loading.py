@@ -194,9 +194,10 @@ class Loading:
         return _make_session(taken, find_device(), stack)
 
     def _growing_input(self) -> str | None:
-        """Return the name of an input that grows from run to run, so that a program is faster than operators, or None.
+        """Return the name of an input that grows from run to run, or None.
 
-        Return None also if the options name ways, or need operators.
+        Such a model runs faster as Way.PROGRAM than as Way.OPERATORS. Return None also if the options name the ways to
+        try, or need Way.OPERATORS.
         """
         if self._has_chosen_ways or Way.PROGRAM not in self._ways or self._options.float16 or self._options.batching:
             return None
@@ -243,7 +244,7 @@ class Loading:
 
 
 def _make_session(taken: Taken[Compilation | PartitionDispatcher], device: Device, stack: ExitStack) -> ModelSession:
-    """Make the session of a built model; the session takes over what the stack closes."""
+    """Make the session of a built model; the session takes over the resources that the stack closes."""
     made = taken.result
     executor = _make_executor(made, stack) if isinstance(made, Compilation) else stack.enter_context(Executor._of(made))
     assert made.report is not None

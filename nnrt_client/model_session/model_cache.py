@@ -155,8 +155,8 @@ class CacheWrite:
     def close(self) -> None:
         """End the write: a model that is not written by now is not stored.
 
-        This waits for the thread, for `verdict_timeout_s` at most, which is too short only if the disk takes longer for
-        16 MiB. Even then nothing is stored.
+        This waits until the thread has ended, for `verdict_timeout_s` at most. A thread that takes longer, because the
+        disk is slow, stores nothing either.
         """
         if self.is_of_this_process:
             self._build.end(OperationFailed("the session was closed"))

@@ -31,7 +31,7 @@ _HEAD_BYTES = len(container.MAGIC)
 
 
 class Kind(Enum):
-    """Kind of file that has a model."""
+    """Kind of a model's file."""
 
     SAVED = "saved model"
     OFFLINE = "offline model"
@@ -133,7 +133,7 @@ def with_constants(graph: Graph, constants: Constants) -> Graph:
 
 
 def is_onnx(source: Source) -> bool:
-    """Return whether `open_model` reads a file, or its bytes, as an ONNX model; raise as it does for no model."""
+    """Return whether a file, or its bytes, are an ONNX model; raise as `open_model` if they are no model at all."""
     if not isinstance(source, str | os.PathLike):
         return _is_onnx(_view(source)[:_HEAD_BYTES].tobytes())
     with model_file.name_path_in_errors(Path(source)):

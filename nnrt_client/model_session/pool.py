@@ -182,7 +182,7 @@ class Pool(Closable):
         hedging: Hedging | None = None,
         same_numbers: bool = False,
     ) -> PooledSession:
-        """Make the session for `load`; the session takes over what the stack closes."""
+        """Make the session for `load`; the session takes over the resources that the stack closes."""
         require_wait(wait_s)
         _require_count("replicas", replicas, 1)
         _require_count("retries", rule.retries, 0)
@@ -218,7 +218,7 @@ def replicas_of(session: PooledSession) -> Replicas:
 
 
 def require_wait(wait_s: float) -> None:
-    """Raise InvalidParameter for what is no number of seconds."""
+    """Raise InvalidParameter unless `wait_s` is a number of seconds."""
     if isinstance(wait_s, bool) or not isinstance(wait_s, int | float) or not wait_s >= 0:
         raise InvalidParameter(f"wait_s is {wait_s!r}; use a number of seconds, 0 or more")
 

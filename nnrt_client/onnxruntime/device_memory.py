@@ -13,7 +13,10 @@ from nnrt_hdi.tensor import TensorSpec
 
 
 class DeviceMemory:
-    """Memory on a session's device for its outputs, reused after the garbage collector has found the value in it."""
+    """Memory on a session's device for its outputs.
+
+    A later run reuses the memory of an output when the garbage collector has freed the output's value.
+    """
 
     # Memory for an output of unknown size is this many times as large as its first result.
     _GROWTH = 2

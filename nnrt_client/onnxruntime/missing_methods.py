@@ -9,10 +9,10 @@ class MissingMethods:
     """Methods of ONNX Runtime's InferenceSession that raise NotSupported or have no effect."""
 
     def disable_fallback(self) -> None:
-        """Do nothing: there is no fallback."""
+        """Do nothing: a session never changes to other providers by itself."""
 
     def enable_fallback(self) -> None:
-        """Do nothing: there is no fallback."""
+        """Do nothing: a session never changes to other providers by itself."""
 
     def end_profiling(self) -> NoReturn:
         """Raise NotSupported: nothing is profiled. `nnrt bench` measures where time goes."""

@@ -1,4 +1,6 @@
-"""Program that executes a command, to which Linux sends SIGTERM when the thread that started it ends, even by a kill.
+"""Program that executes a command, and lets Linux end the command with SIGTERM when the parent ends.
+
+The parent is the thread that started this program. The command ends even if the parent was killed.
 
 python end_with_parent.py PARENT COMMAND ARGUMENT...
 """

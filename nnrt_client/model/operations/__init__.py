@@ -21,7 +21,7 @@ FAMILIES: Mapping[str, tuple[Operation, ...]] = MappingProxyType(
 def _index_by_type() -> dict[OperationType, Operation]:
     """Return all operations.
 
-    Raises TypeError for a type that is declared twice, and for a parameter tensor of two operations.
+    Raises TypeError for a type that is declared twice, and for a TensorType that two operations take.
     """
     operations: dict[OperationType, Operation] = {}
     owner: dict[TensorType, OperationType] = {}

@@ -10,7 +10,7 @@ from nnrt_hdi.ops.normalization import ACROSS_CHANNELS
 
 
 class NormRegion(IntEnum):
-    """Region over which LRN sums; HDI has its name where NNRt has a number."""
+    """Region over which LRN sums, given by its number in NNRt and by its name in HDI."""
 
     ACROSS_CHANNELS = 0
 

@@ -112,7 +112,7 @@ def choice(
 ) -> Parameter:
     """Declare a parameter that is one member of an enum, in one of these data types.
 
-    `table` maps each number to the device's value; without it, to the member.
+    `table` maps each member's number to the value that the device gets; without a table, it gets the member itself.
     """
     meaning: Mapping[int, AttrValue] = table or {member.value: member for member in enum}
     known = ", ".join(f"{member.value} ({member.name})" for member in enum)

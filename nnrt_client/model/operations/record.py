@@ -138,9 +138,10 @@ def lower(
     inputs: Sequence[int],
     outputs: Sequence[int],
 ) -> Graph:
-    """Make the graph of a model; it has only the tensors that are used, in their order, and inputs without data.
+    """Make the graph of a model.
 
-    Raises InvalidParameter, with the tensor or operation at fault, if the parts form no graph.
+    The graph has only the tensors that are used, in the model's order, and no data of inputs. Raises InvalidParameter,
+    with the tensor or operation at fault, if the parts form no graph.
     """
     used = sorted({*inputs, *outputs, *(index for operation in operations for index in operation.tensors())})
     position = {index: new for new, index in enumerate(used)}

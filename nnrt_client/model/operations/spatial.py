@@ -12,7 +12,7 @@ from nnrt_hdi.graph import AttrValue
 
 
 class DepthToSpaceMode(IntEnum):
-    """Order in which DEPTH_TO_SPACE reads channels; HDI has its name where NNRt has a number."""
+    """Order in which DEPTH_TO_SPACE reads channels, given by its number in NNRt and by its name in HDI."""
 
     DCR = 0
     CRD = 1

@@ -30,7 +30,10 @@ _ERROR = 3
 
 
 def learn_types(graph: OnnxGraph) -> None:
-    """Add to the graph the types of values that ONNX Runtime can infer and onnx can't, not knowing their operators."""
+    """Add types of values to the graph, as ONNX Runtime infers them.
+
+    These are values whose types the package onnx can't infer, because it doesn't know their operators.
+    """
     untyped = graph.untyped_values
     if not untyped:
         return
@@ -95,7 +98,10 @@ class ClientPart:
         timeout_ms: int | None,
         targets: Mapping[str, RunTensor[Any]],
     ) -> "ClientCall":
-        """Prepare a run on these values; the dispatcher copies outputs to the application's tensors after all parts."""
+        """Prepare a run on these values, with the sizes of named dimensions.
+
+        The run writes to none of `targets`: when all parts have run, the dispatcher copies the outputs there.
+        """
         return ClientCall(self, {name: values[name] for name in self.inputs}, sizes)
 
 

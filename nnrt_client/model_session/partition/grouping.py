@@ -23,7 +23,7 @@ def group_nodes(before: Sequence[Collection[int]], kinds: Kinds) -> list[list[in
 
 
 def _connect(before: Sequence[Collection[int]], kinds: Kinds) -> list[int]:
-    """Return for each node the smallest node of its group: of those connected with it, of its kind and count."""
+    """Form groups of connected nodes of one kind and count, and return for each node the smallest node of its group."""
     changes = [0] * len(before)
     leader = list(range(len(before)))
     for node, earlier in enumerate(before):

@@ -118,9 +118,9 @@ class PartitionDispatcher(Dispatcher):
         return array
 
     def _direct_targets(self, run: Run, given: Sequence[Any]) -> Mapping[str, RunTensor[Any]]:
-        """Return the tensors that a part may write its outputs to, because nothing else reads them.
+        """Return the application's tensors that a part may write its outputs to, because nothing else reads them.
 
-        The dispatcher writes other tensors when all parts have run.
+        The dispatcher copies the outputs to all other tensors of the application when all parts have run.
         """
         signature, tensors, targets = self.signature, run.tensors, {}
         outputs = {spec.name for spec in signature.outputs}

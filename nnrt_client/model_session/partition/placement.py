@@ -126,7 +126,7 @@ class _Placing:
                 self._reasons[at] = f"{self._place(at)}: {name!r}, which it reads, is no tensor of known type and rank"
 
     def _find_refused(self, parts: Iterable[Part]) -> dict[int, str]:
-        """Return the nodes that prevent parts from running on the device; store the models of parts that it takes."""
+        """Return the nodes that prevent their parts from running on the device; store the models of the other parts."""
         refused: dict[int, str] = {}
         for part in parts:
             if part.nodes and part.nodes not in self._models and part.nodes[0] not in self._reasons:
