@@ -113,7 +113,7 @@ class SharedModels:
         while True:
             with self._lock:
                 model = self._models.get(key)
-                if model is not None and model.hold():
+                if model is not None and not model.is_faulty and model.hold():
                     return model
                 making = self._makings.get(key)
                 if making is not None and making.asked_at is not None:
@@ -149,7 +149,7 @@ class SharedModels:
         """Let sessions find a model, which the caller holds, by something else that it could be made of."""
         key = self._key(made_of, session, model.config.priority)
         with self._lock:
-            if self._share != "none" and key not in self._models:
+            if self._share != "none" and not model.is_faulty and key not in self._models:
                 self._models[key] = model
                 model.keys.append(key)
 

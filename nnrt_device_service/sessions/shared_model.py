@@ -30,6 +30,7 @@ class SharedModel:
         "_uses",
         "_whole",
         "config",
+        "is_faulty",
         "is_signable",
         "keys",
         "notes",
@@ -56,6 +57,8 @@ class SharedModel:
         self.is_signable = is_signable
         # Number of nodes for each note, as in CheckedModel.
         self.notes = notes
+        # Whether the device failed to run it. Then no further session gets it.
+        self.is_faulty = False
         # What new sessions find it by.
         self.keys: list[Hashable] = []
         # Called when nobody holds the model any more and it is closed.

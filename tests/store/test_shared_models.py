@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from storing_backend import StoringBackend
@@ -22,7 +22,7 @@ from nnrt_device_service.settings import Settings
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Cancellation, ModelConfig, Origin, PreparedModel
 from nnrt_hdi.enums import Priority
-from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory, Unsupported
+from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory, UnavailableDevice, Unsupported
 from nnrt_hdi.graph import Graph
 
 COMPILED, SHARED = Origin.COMPILED, Origin.SHARED
@@ -154,6 +154,27 @@ def test_what_is_not_shared() -> None:
     backend.shares_models = False
     with session_of(unshared := device_of(backend)) as session:
         assert [prepared(unshared, session, graph()).origin for _ in range(2)] == [COMPILED, COMPILED]
+
+
+def test_a_model_that_the_device_fails_to_run() -> None:
+    """Sessions that have it get the error; those that ask from now on get a new one."""
+
+    class Failing(StoringBackend):
+        def prepare(self, graph: Graph, config: ModelConfig, progress: Callable[[float], None]) -> PreparedModel:
+            model = super().prepare(graph, config, progress)
+            if len(self.compiled) == 1:
+                model.run = fail  # type: ignore[assignment, method-assign]
+            return model
+
+    def fail(*_: object) -> NoReturn:
+        raise ValueError("a fault of the device")
+
+    device = device_of(Failing())
+    with session_of(device) as first, session_of(device) as second:
+        with pytest.raises(UnavailableDevice, match="failed to run the model"):
+            prepared(device, first, graph(elements=1))
+        origins = [prepared(device, session, graph(elements=1)).origin for session in (second, first)]
+        assert origins == [COMPILED, SHARED]
 
 
 # ---- sessions that ask at the same time
