@@ -140,6 +140,8 @@ class ConstantPool:
                     continue
                 upload.digest()
             with self._lock:
+                if any(dropped == sha256 for dropped, _ in self._dropped_in_use):
+                    self._refuse(sha256, None)  # The caller holds bytes that were wrong; others have come since.
                 self._check(sha256)
                 if upload is not None and upload.origin is not None:
                     self._known.add((upload.origin, upload.data.size, sha256))

@@ -190,6 +190,7 @@ class Models:
             digests = [buffer.sha256 for buffer in buffers if isinstance(buffer, Constant)]
             parts, is_signed = self._require_trusted(session, parts)
             with self.compilers.turn(session, config.priority, build.progress), ExitStack() as unchecked:
+                making.begin_work()
                 try:
                     own = replace(config, is_own=self._signatures.are_needed)
                     with session.budget.reserved(self._backend.loading_bytes(parts, own)):
@@ -203,8 +204,7 @@ class Models:
                     session.constants.require_checked(digests, by_files=not is_checked and is_own)
                 unchecked.pop_all()
             size_bytes = sum(part.data.nbytes for part in parts)
-            model = SharedModel(prepared, config, size_bytes, {}, is_signed, session.budget.root)
-            making.finish(model)
+            model = build.share(prepared, making.finish, undo, size_bytes, {}, is_signable=is_signed)
             made = build.add(model, Origin.RESTORED, undo)
             if batching is not None:
                 digest = b"".join(part.sha256 for part in parts)

@@ -1,6 +1,6 @@
 """Requests of clients for models, and the reserving of their parts in sessions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +12,7 @@ from nnrt_device_service.memory.device_memory import DeviceRange
 from nnrt_device_service.models.compilations import Progress
 from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.sessions.shared_model import SharedModel
-from nnrt_hdi.backend import ModelConfig, Origin
+from nnrt_hdi.backend import ModelConfig, Origin, PreparedModel
 from nnrt_hdi.batching import Batching
 from nnrt_hdi.files.store_directory import Recipe
 from nnrt_hdi.graph import Constant, Graph
@@ -78,24 +78,47 @@ class Build:
         """True if the model is made of NNRt's operators only. A program is code from the client."""
         return self.request is not None and not isinstance(self.request, Program)
 
+    def share(
+        self,
+        prepared: PreparedModel,
+        publish: Callable[[SharedModel], object],
+        undo: ExitStack,
+        size_bytes: int,
+        notes: Notes,
+        *,
+        is_signable: bool,
+    ) -> SharedModel:
+        """Return a model that this build has made of `size_bytes` bytes, after `publish` has given it to all who wait.
+
+        Closes it and raises OutOfMemory if the session has no memory for what it keeps of runs.
+        """
+        try:
+            if prepared.kept_bytes:
+                self.session.reserve_for_model(prepared.kept_bytes, undo)
+            model = SharedModel(prepared, self.config, size_bytes, notes, is_signable, self.session.budget.root)
+        except BaseException:
+            self.session.discard(prepared, undo)
+            raise
+        publish(model)
+        return model
+
     def add(self, model: SharedModel, origin: Origin, undo: ExitStack) -> Prepared:
         """Add a model, which the caller holds, to the session and return its description.
 
         When the session closes the model, or at once if it has no memory for it, it stops holding the model, and calls
         `undo` if it has not the same model under another id.
         """
-        session, prepared, made_it = self.session, model.prepared, origin is not Origin.SHARED
-        try:
-            if made_it and prepared.kept_bytes:
-                session.reserve_for_model(prepared.kept_bytes, undo)
-            elif not (made_it or model.is_used_by(session)):
-                # The model counts in the budget of all sessions already.
+        session, prepared = self.session, model.prepared
+        if origin is not Origin.SHARED:
+            model.use(session, undo, made_it=True)
+        elif not model.join(session):
+            try:  # The model counts in the budget of all sessions already.
                 session.budget.reserve(model.held_bytes, is_shared=True)
-                undo.callback(session.budget.release, model.held_bytes, is_shared=True)
-        except BaseException:
-            session.discard(prepared, undo, model.release)
-            raise
-        model.use(session, undo, made_it=made_it)
+            except BaseException:
+                session.discard(prepared, undo, model.release)
+                raise
+            undo.callback(session.budget.release, model.held_bytes, is_shared=True)
+            model.use(session, undo)
         release, priority = partial(model.release, session), self.config.priority
         model_id = session.add_model(prepared, lambda: None, priority, model.size_bytes, model.is_signable, release)
         session.model(model_id).shared = model

@@ -20,8 +20,9 @@ from nnrt_hdi.errors import NnrtError, TimedOut, Unsupported
 _POLL_S = 0.5
 # Seconds without a byte after which a session that was asked for constants no longer leads.
 UPLOAD_PAUSE_S = 2.0
-# Seconds that other sessions wait for its upload in all.
+# Seconds that other sessions wait for its upload in all, and for its turn: its queue isn't theirs.
 _UPLOAD_S = 60.0
+_QUEUE_S = 30.0
 _LARGE_BYTES = 4 << 20
 # What the model itself causes. Any other error may be due to the session that led, so another session tries again.
 _ERRORS_FOR_ALL = (Unsupported, TimedOut)
@@ -46,26 +47,35 @@ class Making:
         self.error: NnrtError | None = None
         # When the leading session was asked for constants, of time.monotonic(); None while it makes the model.
         self.asked_at: float | None = None
-        self._began_at = time.monotonic()
+        self._began_at = self._led_at = time.monotonic()
+        self._asks_for_constants = self._is_at_work = False
         self._forget_lead: Callable[[], None] = lambda: None
 
     @property
     def is_abandoned(self) -> bool:
-        """True if the leading session doesn't send the constants that it was asked for."""
-        if self.asked_at is None:
-            return False
-        now, latest = time.monotonic(), max(self.asked_at, self.session.constants.written_at)
+        """True if the leading session doesn't send the constants that it was asked for, or waits long for its turn."""
+        asked_at, now = self.asked_at, time.monotonic()
+        if asked_at is None:
+            return not self._is_at_work and now - self._led_at > _QUEUE_S
+        latest = max(asked_at, self.session.constants.written_at)
         return not self.session.is_open or now - latest > UPLOAD_PAUSE_S or now - self._began_at > _UPLOAD_S
 
     def lead(self, progress: Progress) -> Self:
         """Let a client make the model, or go on. If the client leaves and nobody waits, the work is cancelled."""
+        if self.cancellation.is_cancelled:
+            self.cancellation = Cancellation(reason=GIVEN_UP)
         self.asked_at, self.has_lead_left = None, False
+        self._led_at, self._is_at_work = time.monotonic(), False
         self._forget_lead = progress.cancellation.on_cancel(self._on_lead_left)
         return self
 
     def await_constants(self) -> None:
-        """Let the other sessions wait until the leading one has sent the constants that it was asked for."""
-        self.asked_at = time.monotonic()
+        """Let the other sessions wait, after the block, for the constants that the leading one is asked for."""
+        self._asks_for_constants = True
+
+    def begin_work(self) -> None:
+        """Note that the device makes the model: the leading session has its turn."""
+        self._is_at_work = True
 
     def finish(self, model: SharedModel) -> None:
         """Give the model to the waiting sessions, and to those that ask from now on."""
@@ -83,10 +93,13 @@ class Making:
     ) -> None:
         forget, self._forget_lead = self._forget_lead, lambda: None  # It refers to this object.
         forget()
+        asks, self._asks_for_constants = self._asks_for_constants, False
+        if asks and error is None and not self.cancellation.is_cancelled:
+            self.asked_at = time.monotonic()  # Last: from now on the session may lead in another thread.
+            return
         if isinstance(error, _ERRORS_FOR_ALL):
-            self.error = error
-        if self.asked_at is None or error is not None:
-            self._models.end(self)
+            self.error = error.copy()  # The error itself refers to frames, and they to the model.
+        self._models.end(self)
 
 
 class SharedModels:
@@ -116,13 +129,11 @@ class SharedModels:
                 if model is not None and not model.is_faulty and model.hold():
                     return model
                 making = self._makings.get(key)
-                if making is not None and making.asked_at is not None:
-                    if making.session is session:
-                        return making.lead(progress)
-                    if not waits_for_uploads or making.is_abandoned:
-                        making = None
+                if making is not None and making.asked_at is not None and making.session is session:
+                    return making.lead(progress)
+                if making is not None and (making.is_abandoned or (making.asked_at and not waits_for_uploads)):
+                    making = None
                 if making is None:
-                    self._makings = {each: one for each, one in self._makings.items() if not one.is_abandoned}
                     making = self._makings[key] = Making(self, key, session)
                     return making.lead(progress)
                 making.waiting += 1
@@ -173,7 +184,8 @@ class SharedModels:
         with self._lock:
             model.hold(making.waiting)
             making.model = model
-            if self._makings.get(making.key) is making and self._share != "none":
+            former = self._models.get(making.key)
+            if self._share != "none" and (former is None or former.is_faulty):
                 self._models[making.key] = model
                 model.keys.append(making.key)
             model.on_closed = self._forget
@@ -190,6 +202,11 @@ class SharedModels:
                 if self._models.get(key) is model:
                     del self._models[key]
         self.note_change(model)
+
+    def forget_abandoned(self) -> None:
+        """Forget the work of sessions that don't send the constants that they were asked for."""
+        with self._lock:
+            self._makings = {key: making for key, making in self._makings.items() if not making.is_abandoned}
 
     def end(self, making: Making) -> None:
         """Wake the sessions that wait for a model. Idempotent."""

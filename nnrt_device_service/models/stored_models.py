@@ -15,7 +15,6 @@ from nnrt_device_service.models.requests import Build, Notes, Request
 from nnrt_device_service.models.shared_models import Making
 from nnrt_device_service.scheduling.drain_gate import DrainGate
 from nnrt_device_service.sessions.session import Prepared, Session
-from nnrt_device_service.sessions.shared_model import SharedModel
 from nnrt_device_service.settings import Settings
 from nnrt_hdi import __version__
 from nnrt_hdi.backend import Backend, DeviceInfo, Origin, PreparedModel
@@ -88,9 +87,9 @@ class StoredModels:
         """Compile a model for all sessions that wait for it, and store it."""
         progress = Progress(build.progress.report, making.cancellation)
         with self._compilers.turn(build.session, build.config.priority, build.progress, making.cancellation):
+            making.begin_work()
             prepared = compile_it(progress)
-        model = SharedModel(prepared, build.config, size_bytes, notes, build.is_signable, build.session.budget.root)
-        making.finish(model)
+        model = build.share(prepared, making.finish, undo, size_bytes, notes, is_signable=build.is_signable)
         made = build.add(model, Origin.COMPILED, undo)
         if self._store is not None and build.recipe is not None:
             self._keep(build.recipe, build.session, made)
@@ -107,6 +106,7 @@ class StoredModels:
         shown = recipe.key[:SHOWN_KEY]
         with ExitStack() as undo, ExitStack() as meanwhile:
             meanwhile.enter_context(self._compilers.turn(session, build.config.priority, progress))
+            making.begin_work()
             try:
                 # Keep the constants: making room must not drop what a compilation would need.
                 meanwhile.enter_context(session.constants.keeping(build.request.named_constants()))
@@ -129,10 +129,8 @@ class StoredModels:
                 _log.exception("the stored model %s is compiled again: it can't be restored", shown)
                 return None
             _log.info("restored model %s from the store for client %s", shown, session.client, extra=session.log_fields)
-            model = SharedModel(
-                prepared, build.config, entry.size_bytes, compiled.notes, build.is_signable, session.budget.root
-            )
-            making.finish(model)
+            size_bytes, notes = entry.size_bytes, compiled.notes
+            model = build.share(prepared, making.finish, undo, size_bytes, notes, is_signable=build.is_signable)
             return build.add(model, Origin.STORED, undo)
 
     def _keep(self, recipe: Recipe, session: Session, made: Prepared) -> None:

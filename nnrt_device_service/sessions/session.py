@@ -291,6 +291,7 @@ class Session:
             if self._is_closed:
                 return
             self._is_closed = True
+            self._checked.clear()
             models, self.models = self.models, {}
         steps: tuple[Callable[[], object], ...] = (
             partial(self.on_end, self, cause),

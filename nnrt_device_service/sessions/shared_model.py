@@ -84,18 +84,27 @@ class SharedModel:
                 self._holders += times
             return bool(self._holders)
 
-    def is_used_by(self, session: object) -> bool:
-        """Return whether a session counts the model's bytes already."""
-        return session in self._uses
+    def join(self, session: object) -> bool:
+        """Assign what the caller holds to a session that counts the model's bytes already; return False for another."""
+        with self._lock:
+            if (use := self._uses.get(session)) is not None:
+                use.count += 1
+            return use is not None
 
-    def use(self, session: object, undo: ExitStack, *, made_it: bool) -> None:
-        """Assign what the caller holds to a session, which counts the bytes until `undo` is closed."""
+    def use(self, session: object, undo: ExitStack, *, made_it: bool = False) -> None:
+        """Assign what the caller holds to a session, which counts the model's bytes until `undo` is closed.
+
+        The bytes of the session that `made_it` count in the budget of all sessions, too.
+        """
         with self._lock:
             if (use := self._uses.get(session)) is None:
                 self._uses[session] = _Use(undo.pop_all())
-                self._maker = session if made_it else self._maker
-            else:
+            else:  # Another thread of the session was first.
                 use.count += 1
+                if made_it:
+                    use.undo, undo = undo.pop_all(), use.undo
+            if made_it:
+                self._maker = session
         undo.close()
 
     def release(self, session: object = None) -> None:
@@ -113,6 +122,7 @@ class SharedModel:
                 if not use.count:
                     undo = self._uses.pop(session).undo
                     if session is self._maker and not is_last:
+                        self._maker = None
                         self._is_counted = True
                         self._whole.reserve_anyway(self.held_bytes)
         try:

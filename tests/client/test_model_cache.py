@@ -181,7 +181,8 @@ def test_what_the_daemon_keeps_is_not_sent_back(start_daemon: StartDaemon, direc
     for _ in range(2):
         with load(weighted_model(ELEMENTS), daemon.address) as session:
             reports.append(session.report)
-    assert [report.origin for report in reports] == [Origin.COMPILED, Origin.STORED]
+    assert reports[0].origin is Origin.COMPILED
+    assert reports[1].origin in (Origin.STORED, Origin.SHARED), "shared while it is still written"
     assert reports[0].sent_bytes > WEIGHTS_BYTES
     assert reports[1].sent_bytes < 2000
     assert not directory.exists()

@@ -526,6 +526,8 @@ def test_models_with_large_inline_constants(client: RawClient) -> None:
     draft.tensors[1].data.inline = bytes(800_000)
     buffer_id = client.allocate(SESSION_BYTES - 2_000_000)
     client.prepare(draft.message)
+    client.prepare(draft.message)  # The same model, which counts once.
+    draft.tensors[1].data.inline = b"\1" * 800_000
     with pytest.raises(OutOfMemory, match="pass this session's limit"):
         client.prepare(draft.message)
     client.call("NnrtDevice.ReleaseBuffer", device_pb2.ReleaseBufferRequest(buffer_id=buffer_id))

@@ -125,6 +125,8 @@ class _Model(PreparedModel):
 
 
 class _Faulty(Backend):
+    shares_models = False  # What one session breaks stays its own.
+
     def __init__(self, options: Mapping[str, str]) -> None:
         self._has_memory = "memory" in options
 

@@ -192,3 +192,19 @@ def test_no_thread_is_left(device: Device, monkeypatch: pytest.MonkeyPatch) -> N
             restore(device, session)
         send(session, DATA)
         assert isinstance(restore(device, session), Prepared)
+
+
+def test_right_bytes_that_come_after_wrong_ones_were_taken(device: Device) -> None:
+    """A caller that holds the wrong ones learns it, although the digest is right by now."""
+    with session_of(device) as session:
+        restore(device, session)
+        send(session, WRONG)
+        part = [Constant(PART.sha256, len(DATA))]
+        assert not isinstance(session.constants.acquire_all(part, is_checked=False), MissingConstants)
+        with pytest.raises(InvalidFile, match="another SHA-256"):
+            session.constants.acquire_all(part)
+        send(session, DATA)
+        with pytest.raises(InvalidFile, match="another SHA-256"):
+            session.constants.require_checked([PART.sha256])
+        session.constants.release([PART.sha256])
+        session.constants.require_checked([PART.sha256])

@@ -3,21 +3,24 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any, NoReturn
 
 import pytest
-from storing_backend import StoringBackend
+from storing_backend import StoringBackend, StoringModel
 from storing_device import ask, graph, prepared, session_of
 from waiting import until
 
 from nnrt_device_service.access.identity import Identity, Role
 from nnrt_device_service.device import Device
 from nnrt_device_service.memory.constants import MissingConstants
-from nnrt_device_service.memory.memory_budget import LEAST_BYTES
+from nnrt_device_service.memory.memory_budget import LEAST_BYTES, MemoryBudget
 from nnrt_device_service.models import shared_models
 from nnrt_device_service.models.compilations import Progress
 from nnrt_device_service.models.requests import Build
+from nnrt_device_service.models.shared_models import Making
 from nnrt_device_service.sessions.session import Prepared, Session
+from nnrt_device_service.sessions.shared_model import SharedModel
 from nnrt_device_service.settings import Settings
 from nnrt_hdi import wire
 from nnrt_hdi.backend import Cancellation, ModelConfig, Origin, PreparedModel
@@ -113,6 +116,42 @@ def test_a_session_shares_with_itself() -> None:
         for model_id in list(session.models):
             session.release_model(model_id)
         until(lambda: session.budget.used_bytes == session.constants.held_bytes)
+
+
+def test_the_session_that_made_it_comes_back() -> None:
+    """The budget of all sessions counts the model once, however often."""
+    device = device_of()
+    with session_of(device) as last:
+        with session_of(device) as first:
+            prepared(device, first, graph())
+            prepared(device, last, graph())
+            for _ in range(3):
+                for model_id in list(first.models):
+                    first.release_model(model_id)
+                until(lambda: first.budget.used_bytes == first.constants.held_bytes)
+                assert prepared(device, first, graph()).origin is SHARED
+        assert device.sessions.budget.used_bytes == MODEL_BYTES
+    until(lambda: device.sessions.budget.used_bytes == 0)
+
+
+def test_a_session_that_made_a_model_while_its_other_thread_waited() -> None:
+    """Whichever of its threads is first, its reservation counts in the budget of all sessions."""
+    whole = MemoryBudget(10_000)
+    budget = MemoryBudget(10_000, whole)
+    model = SharedModel(StoringModel(graph()), ModelConfig(), 1000, {}, True, whole)
+    model.hold()
+    with ExitStack() as waited, ExitStack() as made:
+        budget.reserve(2000, is_shared=True)
+        waited.callback(budget.release, 2000, is_shared=True)
+        budget.reserve(2000)
+        made.callback(budget.release, 2000)
+        model.use(budget, waited)
+        model.use(budget, made, made_it=True)
+    assert (budget.used_bytes, whole.used_bytes) == (2000, 2000)
+    model.release(budget)
+    assert (budget.used_bytes, whole.used_bytes) == (2000, 2000)
+    model.release(budget)
+    assert (budget.used_bytes, whole.used_bytes) == (0, 0)
 
 
 def test_a_shared_model_is_held_within_the_quota() -> None:
@@ -265,6 +304,21 @@ def test_a_failure_of_the_first_session() -> None:
 
 
 # ---- constants that are being uploaded
+
+
+def test_a_client_leaves_before_it_learns_what_is_missing() -> None:
+    """Its next call makes the model, although the first one was cancelled."""
+    device = device_of()
+    with session_of(device) as session:
+        left = Progress()
+        sent = wire.SentModel(wire.model_message(graph()))
+        build = device.models.stored.identify(Build(session, ModelConfig(), left), sent)
+        found = device.models.shared.find(build, build.recipe and build.recipe.key)
+        assert isinstance(found, Making)
+        with found as making:
+            left.cancellation.cancel()
+            making.await_constants()
+        assert prepared(device, session, graph()).origin is COMPILED
 
 
 def test_one_session_uploads() -> None:
