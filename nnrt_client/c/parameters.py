@@ -22,7 +22,7 @@ _MOST_BYTES = 1 << 47
 
 
 class Parameter(ABC):
-    """One parameter of a C function, or several successive ones that belong together."""
+    """Parameter of a C function, or successive parameters for one value, such as a pointer and its length."""
 
     # Types for ctypes, and declarations in C.
     types: tuple[CType, ...]

@@ -12,11 +12,11 @@ from nnrt_client.resolvers.resolver import PollingResolver, Resolver
 from nnrt_client.resolvers.targets import Families, order_addresses, prefer_family
 from nnrt_client.settings import Settings
 from nnrt_hdi.errors import ConnectionFailed
+from nnrt_hdi.ports import port_number
 
 # Seconds between look-ups. The host's name service doesn't report how long an answer is valid; it may cache answers.
 _EVERY_S = 1.0
 _LOOK_UP_S = 5.0
-_MOST_PORT = 65535
 _DNS_PORT = 53
 _FAMILIES = {"": (4, 6), "4": (4,), "6": (6,)}
 # Errors that mean that the name doesn't exist or has no address now, which is an answer as well.
@@ -77,8 +77,8 @@ def _host_and_port(name: Name, text: str, default: str = "") -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon and default:
         host, port = text, default
-    if host and port.isascii() and port.isdecimal() and len(port) <= len(str(_MOST_PORT)) and int(port) <= _MOST_PORT:
-        return host.strip("[]"), int(port)
+    if host and (number := port_number(port)) is not None:
+        return host.strip("[]"), number
     raise name.error(f"{text!r} is no HOST:PORT; use dns:///HOST:PORT, or dns:///_nnrt._tcp.DOMAIN for SRV records")
 
 

@@ -5,10 +5,8 @@ import socket
 from typing import Any
 
 from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.ports import MAX_PORT, port_number
 
-# Digits of a port number, and the largest one.
-_MOST_DIGITS = 5
-_MAX_PORT = 65535
 # Beginnings of addresses that end in no port, or in one of another kind.
 _WITHOUT_PORT = ("unix:", "unix-abstract:", "vsock:")
 
@@ -23,9 +21,9 @@ class Address:
         host, _, port = address.rpartition(":")
         if path != address:
             self._targets = [(socket.AF_UNIX, path)]
-        elif port.isascii() and port.isdecimal() and len(port) <= _MOST_DIGITS:
+        elif (number := port_number(port)) is not None:
             try:
-                found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+                found = socket.getaddrinfo(host.strip("[]"), number, type=socket.SOCK_STREAM)
             except (OSError, ValueError):
                 return  # gRPC may understand the address nevertheless.
             self._targets = [(family, target) for family, _, _, _, target in found]
@@ -50,9 +48,8 @@ def require_port(address: str) -> None:
     if ":" not in address or address.endswith("]"):
         raise InvalidParameter(f"it has no port; give {address or 'HOST'}:PORT, or unix:PATH", place=address)
     port = address.rpartition(":")[2]
-    is_in_range = len(port) <= _MOST_DIGITS and port.isdecimal() and 1 <= int(port) <= _MAX_PORT
-    if port.isdecimal() and not is_in_range and not address.startswith(_WITHOUT_PORT):
-        raise InvalidParameter(f"its port is {port}; use 1..{_MAX_PORT}", place=address)
+    if port.isascii() and port.isdecimal() and not (port_number(port) or address.startswith(_WITHOUT_PORT)):
+        raise InvalidParameter(f"its port is {port}; use 1..{MAX_PORT}", place=address)
 
 
 def _refuses(family: int, target: Any, timeout_s: float) -> bool:

@@ -1,6 +1,6 @@
 """Making of sessions' models: from clients' requests to models that run."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -70,17 +70,19 @@ class Models:
         build.progress("checking", 0.0)
         self.checks.require_config(build.config)
         group = self._groups.group_of(build, model)
-        made = self._prepare(model, self.stored.identify(build, model))
+        build = self.stored.identify(build, model)
+        made = self._share(build, partial(self._compile, model, build))
         if group is not None and isinstance(made, Prepared):
             build.session.model(made.model_id).group = Member(group)
         return made
 
-    def _prepare(self, model: ModelRequest, build: Build) -> Outcome:
+    def _share(self, build: Build, make: Callable[[Making], Outcome]) -> Outcome:
+        """Return the model that another session has, or that the store has, or that `make` makes."""
         found = self._find(build, build.recipe and build.recipe.key)
         if isinstance(found, SharedModel):
             return build.add(found, Origin.SHARED, ExitStack())
         with found as making:
-            return self.stored.restore(build, making) or self._compile(model, build, making)
+            return self.stored.restore(build, making) or make(making)
 
     def _compile(self, model: ModelRequest, build: Build, making: Making) -> Outcome:
         session, config, progress = build.session, build.config, build.progress
@@ -129,11 +131,7 @@ class Models:
         build.progress("checking", 0.0)
         self.checks.require_config(build.config)
         build = self.stored.identify(build, program)
-        found = self._find(build, build.recipe and build.recipe.key)
-        if isinstance(found, SharedModel):
-            return build.add(found, Origin.SHARED, ExitStack())
-        with found as making:
-            return self.stored.restore(build, making) or self._load(program, build, making)
+        return self._share(build, partial(self._load, program, build))
 
     def _load(self, program: Program, build: Build, making: Making) -> Outcome:
         session, config = build.session, build.config
@@ -204,8 +202,7 @@ class Models:
                     session.constants.require_checked(digests, by_files=not is_checked and is_own)
                 unchecked.pop_all()
             size_bytes = sum(part.data.nbytes for part in parts)
-            model = build.share(prepared, making.finish, undo, size_bytes, {}, is_signable=is_signed)
-            made = build.add(model, Origin.RESTORED, undo)
+            made = build.add_made(prepared, Origin.RESTORED, making.finish, undo, size_bytes, {}, is_signed=is_signed)
             if batching is not None:
                 digest = b"".join(part.sha256 for part in parts)
                 group = self._groups.group(build, digest, batching)

@@ -78,29 +78,33 @@ class Build:
         """True if the model is made of NNRt's operators only. A program is code from the client."""
         return self.request is not None and not isinstance(self.request, Program)
 
-    def share(
+    def add_made(
         self,
         prepared: PreparedModel,
+        origin: Origin,
         publish: Callable[[SharedModel], object],
         undo: ExitStack,
         size_bytes: int,
         notes: Notes,
         *,
-        is_signable: bool,
-    ) -> SharedModel:
-        """Return a model that this build has made of `size_bytes` bytes, after `publish` has given it to all who wait.
+        is_signed: bool = False,
+    ) -> Prepared:
+        """Add a model that this build has made of `size_bytes` bytes, as `add`, after `publish` has shared it.
 
-        Closes it and raises OutOfMemory if the session has no memory for what it keeps of runs.
+        `is_signed`: the model was restored from a cache that this daemon has signed as made of NNRt's operators.
+
+        Closes the model and raises OutOfMemory if the session has no memory for what the model keeps of runs.
         """
         try:
             if prepared.kept_bytes:
                 self.session.reserve_for_model(prepared.kept_bytes, undo)
+            is_signable = self.is_signable or is_signed
             model = SharedModel(prepared, self.config, size_bytes, notes, is_signable, self.session.budget.root)
         except BaseException:
             self.session.discard(prepared, undo)
             raise
         publish(model)
-        return model
+        return self.add(model, origin, undo)
 
     def add(self, model: SharedModel, origin: Origin, undo: ExitStack) -> Prepared:
         """Add a model, which the caller holds, to the session and return its description.

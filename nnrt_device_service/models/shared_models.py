@@ -121,7 +121,7 @@ class SharedModels:
         model, this waits and reports progress. Raises the error of a model that the device doesn't run.
         """
         session, progress = build.session, build.progress
-        key = self._key(made_of, session, build.config.priority)
+        key = self._key(made_of, session, build.config.priority) or object()
         waits_for_uploads = True
         while True:
             with self._lock:
@@ -151,16 +151,16 @@ class SharedModels:
                 raise making.error.copy()
 
     def _key(self, made_of: Hashable, session: Session, priority: Priority) -> Hashable:
-        """Return what sessions find a model by: what it is made of, its priority, and who may share it."""
+        """Return what sessions find a model by: what it is made of, its priority, who may share it; None: nothing."""
         if self._share == "none" or made_of is None:
-            return object()
+            return None
         return made_of, priority, str(session.identity) if self._share == "identity" else ""
 
     def add_key(self, model: SharedModel, made_of: Hashable, session: Session) -> None:
         """Let sessions find a model, which the caller holds, by something else that it could be made of."""
         key = self._key(made_of, session, model.config.priority)
         with self._lock:
-            if self._share != "none" and not model.is_faulty and key not in self._models:
+            if key is not None and not model.is_faulty and key not in self._models:
                 self._models[key] = model
                 model.keys.append(key)
 
@@ -185,7 +185,7 @@ class SharedModels:
             model.hold(making.waiting)
             making.model = model
             former = self._models.get(making.key)
-            if self._share != "none" and (former is None or former.is_faulty):
+            if former is None or former.is_faulty:
                 self._models[making.key] = model
                 model.keys.append(making.key)
             model.on_closed = self._forget

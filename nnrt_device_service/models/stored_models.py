@@ -89,8 +89,7 @@ class StoredModels:
         with self._compilers.turn(build.session, build.config.priority, build.progress, making.cancellation):
             making.begin_work()
             prepared = compile_it(progress)
-        model = build.share(prepared, making.finish, undo, size_bytes, notes, is_signable=build.is_signable)
-        made = build.add(model, Origin.COMPILED, undo)
+        made = build.add_made(prepared, Origin.COMPILED, making.finish, undo, size_bytes, notes)
         if self._store is not None and build.recipe is not None:
             self._keep(build.recipe, build.session, made)
         return made
@@ -129,9 +128,7 @@ class StoredModels:
                 _log.exception("the stored model %s is compiled again: it can't be restored", shown)
                 return None
             _log.info("restored model %s from the store for client %s", shown, session.client, extra=session.log_fields)
-            size_bytes, notes = entry.size_bytes, compiled.notes
-            model = build.share(prepared, making.finish, undo, size_bytes, notes, is_signable=build.is_signable)
-            return build.add(model, Origin.STORED, undo)
+            return build.add_made(prepared, Origin.STORED, making.finish, undo, entry.size_bytes, compiled.notes)
 
     def _keep(self, recipe: Recipe, session: Session, made: Prepared) -> None:
         """Store a model, if possible after the client got it. It stays open until then."""

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.limits import TICKET_SUFFIX
+from nnrt_hdi.ports import MAX_PORT, port_number
 
-_MAX_PORT = 65535
-_MOST_DIGITS = 5
 # Size of sun_path in sockaddr_un, without the terminating zero.
 _MAX_UNIX_PATH_BYTES = {"darwin": 103}.get(sys.platform, 107)
 
@@ -51,10 +50,10 @@ def require_free_port(address: str, place: str) -> None:
         raise InvalidParameter("it has no port; use HOST:PORT", place=place)
     if not host:
         raise InvalidParameter("its host is empty; name one, for example 0.0.0.0 for every IPv4 address", place=place)
-    if not (port.isascii() and port.isdecimal() and len(port) <= _MOST_DIGITS and int(port) <= _MAX_PORT):
-        raise InvalidParameter(f"port is {port!r}; use 0..{_MAX_PORT}, 0 for any free one", place=place)
+    if (number := port_number(port)) is None:
+        raise InvalidParameter(f"port is {port!r}; use 0..{MAX_PORT}, 0 for any free one", place=place)
     try:
-        family, kind, protocol, _, target = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, target = socket.getaddrinfo(host.strip("[]"), number, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(target)

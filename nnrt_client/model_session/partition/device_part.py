@@ -101,7 +101,7 @@ class DeviceCall:
             done(dict(zip(self._part.outputs, outputs, strict=True)), None)
 
     def stop(self) -> None:
-        """Give the run up; any thread may call this."""
+        """Cancel the run; any thread may call this."""
         self._is_stopped = True
         if self._future is not None:
             self._future.cancel()

@@ -21,7 +21,7 @@ class PartCall(Protocol):
         """Start the run."""
 
     def stop(self) -> None:
-        """Give the run up, from any thread. The part calls `done` nevertheless."""
+        """Cancel the run of the part, which still calls `done`. Any thread may call this."""
 
     def settle(self) -> None:
         """Give back the memory of the outputs, which are no longer read."""

@@ -52,7 +52,7 @@ def scatter_elements(
 
 @onnx_operator("Scatter", since=9, until=10)
 def scatter(op: NodeBuilder, x: Value, indices: Value, updates: Value, *, axis: int = 0) -> Value:
-    """As ScatterElements."""
+    """Import like ScatterElements."""
     return scatter_elements(op, x, indices, updates, axis=axis)
 
 

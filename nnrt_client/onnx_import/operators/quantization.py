@@ -209,7 +209,7 @@ def as_quant(op: NodeBuilder, x: Value, scale: Value, zero_point: Value | None, 
 
 @onnx_operator("DynamicQuantizeLinear", since=11)
 def dynamic_quantize_linear(op: NodeBuilder, x: Value) -> tuple[Value, Value, Value]:
-    """As QuantizeLinear; scale and zero point by REDUCE_MIN, REDUCE_MAX, MINIMUM, MAXIMUM, SUB, DIV and WHERE."""
+    """QuantizeLinear; scale and zero point by REDUCE_MIN, REDUCE_MAX, MINIMUM, MAXIMUM, SUB, DIV and WHERE."""
     zero, steps = op.number(0, _FLOAT32), op.number(_LARGEST_DISTANCE, _FLOAT32)
     axes = np.arange(x.rank)
     low = op.apply(OperationType.MINIMUM, op.apply(OperationType.REDUCE_MIN, x, axes), zero)

@@ -53,14 +53,14 @@ def space_to_depth(op: NodeBuilder, x: Value, *, blocksize: int, mode: str = "DC
 
 @onnx_operator("Upsample", until=8)
 def upsample_by_attribute(op: NodeBuilder, x: Value, *, mode: str = "nearest", scales: tuple[float, ...]) -> Value:
-    """As Resize."""
+    """Import like Resize."""
     return _scale(op, x, range(x.rank), op.constant(np.array(scales, np.float32)), {"mode": mode, **_BEFORE_OPSET_11})
 
 
 @onnx_operator("Upsample", since=9)
 @onnx_operator("Resize", since=10, until=10)
 def upsample(op: NodeBuilder, x: Value, scales: Value, *, mode: str = "nearest") -> Value:
-    """As Resize."""
+    """Import like Resize."""
     return _scale(op, x, range(x.rank), scales, {"mode": mode, **_BEFORE_OPSET_11})
 
 

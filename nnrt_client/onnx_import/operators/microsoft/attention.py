@@ -79,7 +79,7 @@ def quantized_attention(
     scale: float = 0.0,
     unidirectional: int = 0,
 ) -> Outputs:
-    """As MatMulIntegerToFloat for queries, keys and values, then as Attention."""
+    """MatMulIntegerToFloat for queries, keys and values, then Attention."""
     if do_rotary:
         refuse(f"its do_rotary is {do_rotary}; export it with RotaryEmbedding before it")
     projected = matmul_integer_to_float(op, x, weight, x_scale, weight_scale, x_zero_point, weight_zero_point, bias)

@@ -10,7 +10,7 @@ from nnrt_client.onnx_import.value import Value, mark_quantized
 
 @onnx_operator("NhwcMaxPool", domain=MICROSOFT)
 def max_pool_with_channels_last(op: NodeBuilder, x: Value, *, ceil_mode: int = 0, window: Window) -> Value:
-    """As MaxPool, between TRANSPOSE."""
+    """MaxPool, between TRANSPOSE."""
     images = x
     if x.quantized is not None:
         images, op.quant = x.quantized.tensor, x.quantized.param
@@ -33,7 +33,7 @@ def fused_conv(
     group: int = 1,
     window: Window,
 ) -> Value:
-    """As Conv, then ADD of a fourth input, then the activation."""
+    """Conv, then ADD of a fourth input, then the activation."""
     fuse = fuse_type(activation, activation_params)
     # The activation follows the sum, so with a sum it can't be fused into the convolution.
     op.activation = lambda: fuse if added is None else FuseType.NONE

@@ -55,7 +55,7 @@ def fused_gemm(
     transA: int = 0,  # noqa: N803
     transB: int = 0,  # noqa: N803
 ) -> Value:
-    """As Gemm, then the activation."""
+    """Gemm, then the activation."""
     given = (activation_alpha, activation_beta, activation_gamma)
     parameters = [number for number in given if number is not None]
     op.activation = lambda: FuseType.NONE
@@ -87,7 +87,7 @@ def dynamically_quantized_lstm(
     hidden_size: int | None = None,
     input_forget: int = 0,
 ) -> tuple[Value, ...]:
-    """As LSTM, with dequantized weights. Unlike ONNX Runtime, it does not round inputs and states to 8 bits."""
+    """LSTM with dequantized weights. Unlike ONNX Runtime, this import does not round inputs and states to 8 bits."""
     return lstm(
         op,
         x,

@@ -93,7 +93,7 @@ def quantized_embed_layer_normalization(
     *,
     epsilon: float = 1e-12,
 ) -> Outputs:
-    """As EmbedLayerNormalization, with tables that are dequantized."""
+    """EmbedLayerNormalization, with tables that are dequantized."""
     segments = None
     if segment_embedding is not None and segment_scale is not None:
         segments = dequantize_linear(op, segment_embedding, segment_scale, segment_zero_point)

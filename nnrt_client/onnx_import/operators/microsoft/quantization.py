@@ -28,13 +28,13 @@ _FLOAT32 = np.dtype(np.float32)
 
 @onnx_operator("QuantizeLinear", domain=MICROSOFT)
 def quantize(op: NodeBuilder, x: Value, scale: Value, zero_point: Value | None = None, *, axis: int = 1) -> Value:
-    """As ONNX's QuantizeLinear."""
+    """Import like ONNX's QuantizeLinear."""
     return quantize_linear(op, x, scale, zero_point, axis=axis)
 
 
 @onnx_operator("DequantizeLinear", domain=MICROSOFT)
 def dequantize(op: NodeBuilder, x: Value, scale: Value, zero_point: Value | None = None, *, axis: int = 1) -> Value:
-    """As ONNX's DequantizeLinear."""
+    """Import like ONNX's DequantizeLinear."""
     return dequantize_linear(op, x, scale, zero_point, axis=axis)
 
 
@@ -194,7 +194,7 @@ def convolution(
     group: int = 1,
     window: Window,
 ) -> Value:
-    """As ONNX's QLinearConv, between TRANSPOSE if the channels are last."""
+    """ONNX's QLinearConv, between TRANSPOSE if the channels are last."""
     images = x
     if channels_last:
         images = _channels_first(op, as_quant(op, x, x_scale, x_zero_point), channels_last)
@@ -260,7 +260,7 @@ def matmul_integer_to_float(
     b_zero_point: Value | None = None,
     bias: Value | None = None,
 ) -> Value:
-    """As MatMulInteger, then CAST, MUL by the scales, and ADD of the bias."""
+    """MatMulInteger, then CAST, MUL by the scales, and ADD of the bias."""
     y = op.cast(matmul_integer(op, a, b, a_zero_point, b_zero_point), a_scale.dtype)
     y = op.apply(OperationType.MUL, y, op.apply(OperationType.MUL, a_scale, b_scale))
     return y if bias is None else op.apply(OperationType.ADD, y, bias)
@@ -275,7 +275,7 @@ def dynamically_quantized_matmul(
     b_zero_point: Value | None = None,
     bias: Value | None = None,
 ) -> Value:
-    """As DynamicQuantizeLinear, then MatMulIntegerToFloat."""
+    """DynamicQuantizeLinear, then MatMulIntegerToFloat."""
     integers, scale, zero_point = dynamic_quantize_linear(op, a)
     return matmul_integer_to_float(op, integers, b, scale, b_scale, zero_point, b_zero_point, bias)
 
