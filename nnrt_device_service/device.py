@@ -23,6 +23,7 @@ from nnrt_device_service.scheduling.run_watch import CompileWatch, RunWatch
 from nnrt_device_service.scheduling.scheduler import Scheduler
 from nnrt_device_service.sessions.registry import SessionRegistry
 from nnrt_device_service.sessions.session import Session
+from nnrt_device_service.sessions.shared_model import SharedModel
 from nnrt_device_service.settings import DeviceOut, Settings
 from nnrt_hdi.backend import (
     Backend,
@@ -66,14 +67,15 @@ class Device:
         # For the model store a device is identified by its backend and options, not by its name in the fleet.
         options = (f"{name}={value}" for name, value in sorted(settings.backend_options().items()))
         target = Target.of(described, shlex.join((described.device_name, *options)))
-        self.models = Models(backend, self.info, target, settings, self.gate, self.threads)
+        self.freeing = Freeing(self.threads)
+        self.models = Models(backend, self.info, target, settings, self.gate, self.freeing, self.threads)
         self.audit = AuditLog(settings.audit_log)
         # Refused callers may use half of a host's connections; the rest is for others.
         self.refusals = Refusals(self.audit, settings.connections_of_a_host // 2)
         self.instance_id = secrets.token_bytes(16)
         share_bytes = int(memory_limit().value * _MEMORY_SHARE)
-        self.freeing = Freeing(self.threads)
         self.sessions = SessionRegistry(settings, settings.held_bytes or share_bytes, self.freeing)
+        self.sessions.budget.on_shortage(self.models.residency.evict_idle)
         self._run_limit_bytes = run_bytes = settings.run_bytes or share_bytes
         # Buffers in the device's memory, if the backend offers that.
         self.heap = DeviceHeap(backend.allocate, self.freeing, self.info.device_name)
@@ -140,7 +142,7 @@ class Device:
         session = self.sessions.own_session(CANARY)
         self.open_account(session, "")
         self.scheduler.privilege(session.account)
-        loaded = session.model(session.add_model(prepared, lambda: None))
+        loaded = session.model(session.add_model(SharedModel.alone(prepared, session.budget.root)))
 
         def execute(inputs: Sequence[Array], cancellation: Cancellation) -> tuple[Sequence[Array], int]:
             run = Run(session, 0, cancellation)

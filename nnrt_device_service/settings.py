@@ -204,6 +204,13 @@ class Settings:
     tensor_bytes: int = _setting(GIB, "Most bytes of a tensor that a run may allocate.", 1, _MOST_BYTES)
     store_dir: str = _setting("", "Directory of the model store; empty: none. Daemons may share it.")
     store_bytes: int = _setting(8 * GIB, "Most bytes of the model store on the disk.", 0, _MOST_BYTES)
+    resident_bytes: int = _setting(
+        0,
+        "Most bytes of models on the device. A model beyond it takes the place of what no run has used for longest,"
+        " which comes back from the store with its next run; needs --store-dir. 0: as --held-bytes allows.",
+        0,
+        _MOST_BYTES,
+    )
     share_models: str = _setting(
         "auto",
         "Whose sessions may share a compiled model, which is then compiled once and takes memory once: those of one"

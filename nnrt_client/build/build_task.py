@@ -89,6 +89,8 @@ class BuildTask(LockOwner):
         self._stages: list[Stage] = []
         self._stage_began_ns = time.perf_counter_ns()
         self.sent_bytes = 0
+        # Whether the model is to stay on the device.
+        self.is_pinned = False
 
     def _make_locks(self) -> None:
         self._lock = threading.Lock()

@@ -133,6 +133,18 @@ class Configuration:
             raise InvalidParameter(f"the batching is {batching!r}; give a Batching")
         self._options.batching = batching
 
+    def set_pin(self, stay: bool = True) -> None:
+        """Let the model stay on the device, even while no run uses it, as long as the session has it.
+
+        A daemon with `--resident-bytes` lets other models leave, and restores them with their next run. `build` raises
+        OperationForbidden without the role `restore`, and OutOfMemory if the identity pins more than its share.
+
+        Raises:
+            OperationForbidden: `build` was called.
+        """
+        self._require_configuring()
+        self._options.pin = stay
+
     def add_extension_config(self, name: str, value: bytes) -> None:
         """Add an attribute for the backend, which refuses attributes that it doesn't know in `build`.
 
@@ -157,6 +169,7 @@ class Configuration:
         self.set_performance_mode(PerformanceMode(options.performance_mode or PerformanceMode.NONE))
         self.set_priority(Priority(options.priority or Priority.NONE))
         self.set_batching(options.batching)
+        self.set_pin(options.pin)
         for name, value in options.extensions.items():
             self.add_extension_config(name, value)
 
@@ -252,6 +265,7 @@ class Configuration:
             )
         # Copied, so that nothing changes them during the build.
         options = replace(self._options, extensions=dict(self._options.extensions))
+        build.is_pinned = options.pin
         site = Site(build, device, session, options, options.config(device))
         if self._cache is not None:
             self._cache.model_name = options.model_name

@@ -44,6 +44,8 @@ class Options:
     extensions: dict[str, bytes] = field(default_factory=dict)
     # How the daemon computes runs together. It doesn't change what the device compiles.
     batching: Batching | None = None
+    # Whether the model stays on the device while no run uses it.
+    pin: bool = False
     # Distinguishes models that share a cache directory. No device gets it.
     model_name: bytes = b""
 

@@ -98,6 +98,7 @@ def _restore(
 def _ask_until_prepared(build: BuildTask, name: str, request: Any, parts: Mapping[bytes, Part]) -> Any:
     """Ask until the daemon has prepared the model; if that fails, ask it to release the model."""
     request.request_id = secrets.token_bytes(REQUEST_ID_BYTES)
+    request.pin = build.is_pinned
     session = build.session
     try:
         return _ask_and_upload(build, name, request, parts)

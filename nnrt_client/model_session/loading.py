@@ -85,6 +85,7 @@ class LoadOptions(TypedDict, total=False):
         batching: How the daemon computes waiting runs together with those of other sessions that have the same model
             and batching. The model then goes as operators, and must compute the rows of its inputs independently of
             each other.
+        pin: Whether the model stays on the device while no run uses it, see `Compilation.set_pin`.
     """
 
     shapes: Shapes | None
@@ -97,6 +98,7 @@ class LoadOptions(TypedDict, total=False):
     priority: Priority
     extensions: Mapping[str, bytes] | None
     batching: Batching | None
+    pin: bool
 
 
 # Options of `load`, for messages.
@@ -123,6 +125,7 @@ class Loading:
         priority: Priority = Priority.NONE,
         extensions: Mapping[str, bytes] | None = None,
         batching: Batching | None = None,
+        pin: bool = False,
         **unknown: object,
     ) -> None:
         """Check the options. Raise InvalidParameter for bad ones, InvalidPath or InvalidFile for a bad file."""
@@ -134,7 +137,12 @@ class Loading:
         self._shapes, self._constants = shapes, constants
         self._cache = cache
         self._options = Options(
-            float16 or None, performance_mode or None, priority or None, dict(extensions or {}), batching=batching
+            float16 or None,
+            performance_mode or None,
+            priority or None,
+            dict(extensions or {}),
+            batching=batching,
+            pin=pin,
         )
         self._fallback = choose_fallback(fallback)
         self._has_chosen_ways = ways is not None

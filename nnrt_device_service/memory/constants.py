@@ -231,6 +231,14 @@ class ConstantPool:
                     self._dropped_in_use.remove(left)
                     self._budget.release(left[1].data.size)
 
+    def drop(self, digests: Iterable[bytes]) -> None:
+        """Drop complete constants that no model uses, because the store has what was made of them."""
+        with self._lock:
+            for sha256 in digests:
+                upload = self._uploads.get(sha256)
+                if upload is not None and upload.is_complete and not upload.users:
+                    self._drop(sha256)
+
     def clear(self) -> None:
         """Forget all constants; models that still run keep the arrays that they use."""
         with self._lock:

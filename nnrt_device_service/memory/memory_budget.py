@@ -81,7 +81,7 @@ class MemoryBudget:
         """
         cost = max(size_bytes, LEAST_BYTES)
         while short := self._try_reserve(cost, is_shared):
-            if cost > short.limit_bytes or not (self._reclaim() or short._reclaim_of_parts()):
+            if cost > short.limit_bytes or not (self._reclaim() or short._reclaim_of_parts() or short._reclaim()):
                 raise LimitReached(
                     f"{cost} more bytes pass {short._whose} limit of {short.limit_bytes} ({short.used_bytes} are used);"
                     f" release models or buffers, or raise the daemon's {short._setting}"
@@ -89,10 +89,14 @@ class MemoryBudget:
                     short._setting,
                 )
 
-    def reserve_anyway(self, size_bytes: int) -> None:
-        """Reserve bytes that are in use, even beyond the limit."""
+    def reserve_anyway(self, size_bytes: int, *, is_shared: bool = False) -> None:
+        """Reserve bytes that are in use, even beyond the limit. `is_shared` is that of `reserve`."""
+        if is_shared and self._whole is None:
+            return
         with self._lock:
             self._used[0] += max(size_bytes, LEAST_BYTES)
+        if self._whole is not None:
+            self._whole.reserve_anyway(size_bytes, is_shared=is_shared)
 
     def release(self, size_bytes: int, *, is_shared: bool = False) -> None:
         self._give_back(max(size_bytes, LEAST_BYTES), is_shared=is_shared)

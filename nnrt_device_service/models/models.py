@@ -10,11 +10,13 @@ from typing import Any
 from nnrt_device_service.access.identity import Role
 from nnrt_device_service.host.threads import Threads
 from nnrt_device_service.memory.constants import MissingConstants, uploaded_digests
+from nnrt_device_service.memory.freeing import Freeing
 from nnrt_device_service.memory.shared_files import KnownParts
 from nnrt_device_service.models.checks import Checks
 from nnrt_device_service.models.compilations import Compilers, Progress
 from nnrt_device_service.models.groups import Groups, require_open_rows
 from nnrt_device_service.models.requests import Buffers, Build, ModelRequest, Outcome, Program, reserved_parts
+from nnrt_device_service.models.residency import Residency
 from nnrt_device_service.models.shared_models import Making, SharedModels
 from nnrt_device_service.models.signatures import Signatures, find_secret, has_signature
 from nnrt_device_service.models.stored_models import StoredModels
@@ -25,7 +27,7 @@ from nnrt_device_service.sessions.shared_model import SharedModel
 from nnrt_device_service.settings import Settings
 from nnrt_hdi.backend import Backend, DeviceInfo, ModelConfig, Origin, PreparedModel, Support
 from nnrt_hdi.enums import Priority
-from nnrt_hdi.errors import OperationForbidden, Unsupported
+from nnrt_hdi.errors import InvalidParameter, OperationForbidden, Unsupported
 from nnrt_hdi.files.compiled import Target
 from nnrt_hdi.graph import Constant, Graph
 from nnrt_hdi.ops import infer_graph
@@ -38,7 +40,14 @@ class Models:
     """Maker of models from operators, programs and caches, and exporter of models."""
 
     def __init__(
-        self, backend: Backend, info: DeviceInfo, target: Target, settings: Settings, gate: DrainGate, threads: Threads
+        self,
+        backend: Backend,
+        info: DeviceInfo,
+        target: Target,
+        settings: Settings,
+        gate: DrainGate,
+        freeing: Freeing,
+        threads: Threads,
     ) -> None:
         """Open the store and read the signing key. Raises NnrtError for settings that don't work."""
         self._backend = backend
@@ -51,7 +60,11 @@ class Models:
         is_needed = backend.has_opaque_exports
         secret = find_secret(settings, is_needed=is_needed, has_store=self.stored.has_store)
         self._signatures = Signatures(secret, target.kind, are_needed=is_needed)
-        self.shared = SharedModels(settings.sharing if backend.shares_models else "none")
+        if settings.resident_bytes and not self.stored.has_store:
+            message = "models that leave the device come back from the store; give --store-dir, too"
+            raise InvalidParameter(message, place="--resident-bytes")
+        self.residency = Residency(settings, freeing, self.stored.has, self.stored.find)
+        self.shared = SharedModels(settings.sharing if backend.shares_models else "none", self.residency)
         self._groups = Groups(settings, self.compilers)
         self._known_parts = KnownParts()
 
@@ -75,6 +88,18 @@ class Models:
         if group is not None and isinstance(made, Prepared):
             build.session.model(made.model_id).group = Member(group)
         return made
+
+    def pin(self, session: Session, made: Prepared) -> None:
+        """Let a model stay on the device as long as the session has it. On failure the session releases it.
+
+        Raises OperationForbidden if the identity's role allows none, OutOfMemory if the identity pins too much.
+        """
+        try:
+            session.identity.require(Role.RESTORE, "a model that stays on the device (pin)")
+            session.model(made.model_id).pin(partial(self.residency.pin, identity=str(session.identity)))
+        except BaseException:
+            session.release_model(made.model_id)
+            raise
 
     def _share(self, build: Build, make: Callable[[Making], Outcome]) -> Outcome:
         """Return the model that another session has, or that the store has, or that `make` makes."""
@@ -106,7 +131,9 @@ class Models:
                 return self._backend.prepare(found, config, partial(progress, "compiling"))
 
             size_bytes = sum(entry.size_bytes for entry in known.constants.values())
-            return self.stored.compile(build, making, undo, compile_it, size_bytes, checked.notes)
+            return self.stored.compile(
+                build, making, undo, compile_it, size_bytes, checked.notes, uploaded_digests(known)
+            )
 
     def _find(self, build: Build, made_of: Hashable) -> SharedModel | Making:
         """Return a model that sessions share, or work on it, as `SharedModels.find`; raise if the device is out."""
@@ -146,7 +173,9 @@ class Models:
                 with session.budget.reserved(self._backend.loading_bytes(parts, config)):
                     return self._backend.load_program(program.format, parts, config, partial(progress, "compiling"))
 
-            return self.stored.compile(build, making, undo, load_it, sum(part.data.nbytes for part in parts), {})
+            size_bytes = sum(part.data.nbytes for part in parts)
+            uploads = [constant.sha256 for constant in program.named_constants()]
+            return self.stored.compile(build, making, undo, load_it, size_bytes, {}, uploads)
 
     def restore(self, buffers: Buffers, build: Build) -> Outcome:
         """Load a cache: a model that the device exported or that its vendor's tools compiled.
@@ -170,7 +199,7 @@ class Models:
             try:
                 session.identity.require(Role.RESTORE, _UNSIGNED)
             except OperationForbidden:
-                session.discard(found.prepared, ExitStack(), found.release)
+                session.discard(found.release)
                 raise
         return build.add(found, Origin.SHARED, ExitStack())
 
@@ -188,12 +217,13 @@ class Models:
             digests = [buffer.sha256 for buffer in buffers if isinstance(buffer, Constant)]
             parts, is_signed = self._require_trusted(session, parts)
             with self.compilers.turn(session, config.priority, build.progress), ExitStack() as unchecked:
-                making.begin_work()
+                size_bytes = sum(part.data.nbytes for part in parts)
+                making.begin_work(size_bytes)
                 try:
                     own = replace(config, is_own=self._signatures.are_needed)
                     with session.budget.reserved(self._backend.loading_bytes(parts, own)):
                         prepared = self._backend.restore(parts, own)
-                    unchecked.callback(session.discard, prepared, undo)
+                    unchecked.callback(session.discard, prepared.close, undo)
                     if batching is not None:
                         require_open_rows(prepared)
                 finally:  # Also after a failure of the backend: wrong bytes may have caused it, and must not stay.
@@ -201,7 +231,6 @@ class Models:
                     is_own = batching is None and self._settings.sharing != "all"
                     session.constants.require_checked(digests, by_files=not is_checked and is_own)
                 unchecked.pop_all()
-            size_bytes = sum(part.data.nbytes for part in parts)
             made = build.add_made(prepared, Origin.RESTORED, making.finish, undo, size_bytes, {}, is_signed=is_signed)
             if batching is not None:
                 digest = b"".join(part.sha256 for part in parts)
@@ -216,15 +245,17 @@ class Models:
         caches. Reserves as many bytes as the model was made from. Raises OutOfMemory, and what `PreparedModel.export`
         raises.
         """
-        with session.model(model_id) as model, self.compilers.turn(session, Priority.NONE, progress):
+        with ExitStack() as block:
+            model = block.enter_context(session.model(model_id).used(progress.cancellation)).shared
+            block.enter_context(self.compilers.turn(session, Priority.NONE, progress))
             with session.budget.reserved(model.size_bytes):
                 parts = model.prepared.export()
+            model.recipe = None  # It can't leave the device any more: what it exports may lie in its memory.
             parts = self._signatures.sign(parts, is_program=not model.is_signable)
             exported = [part.data for part in parts]
-            if model.shared is not None:  # A session that restores these parts gets the model itself.
-                restored_from = _cache_key(parts, model.shared.config)
-                self.shared.add_key(model.shared, restored_from, session)
-                self.shared.note_change(model.shared)
+            # A session that restores these parts gets the model itself.
+            self.shared.add_key(model, _cache_key(parts, model.config), session)
+            self.shared.note_change(model)
             buffer_ids = session.adopt_exported(model_id, exported)
             return [(buffer_id, data.nbytes) for buffer_id, data in zip(buffer_ids, exported, strict=True)]
 

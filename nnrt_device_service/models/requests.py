@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from hashlib import sha256
 from typing import Protocol
 
@@ -88,10 +87,13 @@ class Build:
         notes: Notes,
         *,
         is_signed: bool = False,
+        uploads: Sequence[bytes] = (),
+        is_stored: bool = False,
     ) -> Prepared:
         """Add a model that this build has made of `size_bytes` bytes, as `add`, after `publish` has shared it.
 
         `is_signed`: the model was restored from a cache that this daemon has signed as made of NNRt's operators.
+        `uploads`: digests of constants of the session that the model may use. `is_stored`: it came from the store.
 
         Closes the model and raises OutOfMemory if the session has no memory for what the model keeps of runs.
         """
@@ -99,9 +101,11 @@ class Build:
             if prepared.kept_bytes:
                 self.session.reserve_for_model(prepared.kept_bytes, undo)
             is_signable = self.is_signable or is_signed
-            model = SharedModel(prepared, self.config, size_bytes, notes, is_signable, self.session.budget.root)
+            whole = self.session.budget.root
+            model = SharedModel(prepared, self.config, size_bytes, notes, is_signable, whole, uploads)
+            model.recipe = self.recipe if is_stored else None
         except BaseException:
-            self.session.discard(prepared, undo)
+            self.session.discard(prepared.close, undo)
             raise
         publish(model)
         return self.add(model, origin, undo)
@@ -119,13 +123,11 @@ class Build:
             try:  # The model counts in the budget of all sessions already.
                 session.budget.reserve(model.held_bytes, is_shared=True)
             except BaseException:
-                session.discard(prepared, undo, model.release)
+                session.discard(model.release, undo)
                 raise
             undo.callback(session.budget.release, model.held_bytes, is_shared=True)
             model.use(session, undo)
-        release, priority = partial(model.release, session), self.config.priority
-        model_id = session.add_model(prepared, lambda: None, priority, model.size_bytes, model.is_signable, release)
-        session.model(model_id).shared = model
+        model_id = session.add_model(model, self.config.priority)
         session.usage.count_model(origin.name)
         return Prepared(model_id, prepared.inputs, prepared.outputs, origin, model.notes)
 

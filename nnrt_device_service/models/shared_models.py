@@ -3,13 +3,13 @@
 import threading
 import time
 from collections.abc import Callable, Hashable
-from contextlib import ExitStack
 from types import TracebackType
 
 from typing_extensions import Self
 
 from nnrt_device_service.models.compilations import GIVEN_UP, Progress
 from nnrt_device_service.models.requests import Build
+from nnrt_device_service.models.residency import Residency
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.sessions.shared_model import SharedModel
 from nnrt_hdi.backend import Cancellation
@@ -44,6 +44,8 @@ class Making:
         self.waiting = 0
         self.has_lead_left = False
         self.model: SharedModel | None = None
+        # Room on the device that is reserved for it, until it is made.
+        self.reserved_bytes = 0
         self.error: NnrtError | None = None
         # When the leading session was asked for constants, of time.monotonic(); None while it makes the model.
         self.asked_at: float | None = None
@@ -73,9 +75,20 @@ class Making:
         """Let the other sessions wait, after the block, for the constants that the leading one is asked for."""
         self._asks_for_constants = True
 
-    def begin_work(self) -> None:
-        """Note that the device makes the model: the leading session has its turn."""
+    def begin_work(self, size_bytes: int) -> None:
+        """Note that the device makes the model, the leading session having its turn, and make room for it.
+
+        Raises as `Residency.reserve`.
+        """
         self._is_at_work = True
+        self._models.residency.reserve(size_bytes, self.cancellation)
+        self.reserved_bytes = size_bytes
+
+    def end_work(self) -> None:
+        """Give back the room if the model was not made. Idempotent."""
+        if size_bytes := self.reserved_bytes:
+            self.reserved_bytes = 0
+            self._models.residency.release(size_bytes)
 
     def finish(self, model: SharedModel) -> None:
         """Give the model to the waiting sessions, and to those that ask from now on."""
@@ -93,6 +106,7 @@ class Making:
     ) -> None:
         forget, self._forget_lead = self._forget_lead, lambda: None  # It refers to this object.
         forget()
+        self.end_work()
         asks, self._asks_for_constants = self._asks_for_constants, False
         if asks and error is None and not self.cancellation.is_cancelled:
             self.asked_at = time.monotonic()  # Last: from now on the session may lead in another thread.
@@ -105,9 +119,10 @@ class Making:
 class SharedModels:
     """Compiled models of a device, and those that are being made, by what they are made of."""
 
-    def __init__(self, share: str) -> None:
+    def __init__(self, share: str, residency: Residency) -> None:
         """Make an empty set. `share` is --share-models."""
         self._share = share
+        self.residency = residency
         self._lock = threading.Lock()
         self._models: dict[Hashable, SharedModel] = {}
         self._makings: dict[Hashable, Making] = {}
@@ -172,7 +187,7 @@ class SharedModels:
         if model is None:
             self.cancel_unwanted(making)
         else:
-            making.session.discard(model.prepared, ExitStack(), model.release)
+            making.session.discard(model.release)
 
     def cancel_unwanted(self, making: Making) -> None:
         """Cancel the work on a model that no client wants any more."""
@@ -189,6 +204,8 @@ class SharedModels:
                 self._models[making.key] = model
                 model.keys.append(making.key)
             model.on_closed = self._forget
+        reserved_bytes, making.reserved_bytes = making.reserved_bytes, 0
+        self.residency.add(model, reserved_bytes)
         self.note_change(model)
         self.end(making)
 
@@ -201,6 +218,7 @@ class SharedModels:
             for key in model.keys:
                 if self._models.get(key) is model:
                     del self._models[key]
+        self.residency.forget(model)
         self.note_change(model)
 
     def forget_abandoned(self) -> None:

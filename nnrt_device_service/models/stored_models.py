@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -15,9 +15,10 @@ from nnrt_device_service.models.requests import Build, Notes, Request
 from nnrt_device_service.models.shared_models import Making
 from nnrt_device_service.scheduling.drain_gate import DrainGate
 from nnrt_device_service.sessions.session import Prepared, Session
+from nnrt_device_service.sessions.shared_model import SharedModel
 from nnrt_device_service.settings import Settings
 from nnrt_hdi import __version__
-from nnrt_hdi.backend import Backend, DeviceInfo, Origin, PreparedModel
+from nnrt_hdi.backend import Backend, Cancellation, DeviceInfo, ModelConfig, Origin, PreparedModel
 from nnrt_hdi.errors import InvalidFile, OutOfMemory, UnavailableDevice, UnknownHandle, Unsupported
 from nnrt_hdi.files.compiled import CompiledModel, Target
 from nnrt_hdi.files.model_store import ModelStore
@@ -83,13 +84,14 @@ class StoredModels:
         compile_it: Callable[[Progress], PreparedModel],
         size_bytes: int,
         notes: Notes,
+        uploads: Sequence[bytes],
     ) -> Prepared:
-        """Compile a model for all sessions that wait for it, and store it."""
+        """Compile a model for all sessions that wait for it, and store it. `uploads` is that of `Build.add_made`."""
         progress = Progress(build.progress.report, making.cancellation)
         with self._compilers.turn(build.session, build.config.priority, build.progress, making.cancellation):
-            making.begin_work()
+            making.begin_work(size_bytes)
             prepared = compile_it(progress)
-        made = build.add_made(prepared, Origin.COMPILED, making.finish, undo, size_bytes, notes)
+        made = build.add_made(prepared, Origin.COMPILED, making.finish, undo, size_bytes, notes, uploads=uploads)
         if self._store is not None and build.recipe is not None:
             self._keep(build.recipe, build.session, made)
         return made
@@ -105,40 +107,74 @@ class StoredModels:
         shown = recipe.key[:SHOWN_KEY]
         with ExitStack() as undo, ExitStack() as meanwhile:
             meanwhile.enter_context(self._compilers.turn(session, build.config.priority, progress))
-            making.begin_work()
             try:
+                making.begin_work(entry.size_bytes)
                 # Keep the constants: making room must not drop what a compilation would need.
                 meanwhile.enter_context(session.constants.keeping(build.request.named_constants()))
                 session.reserve_for_model(entry.size_bytes, undo)
                 compiled = self._store.load(entry)
                 if compiled is None:
+                    making.end_work()
                     return None
-                prepared = self._backend.restore(compiled.parts, replace(build.config, is_own=True))
-                drop_pages(compiled.parts)  # The backend may have made something else of them, such as packed weights.
-                if (prepared.inputs, prepared.outputs) != (compiled.inputs, compiled.outputs):
-                    session.discard(prepared, undo)
-                    raise InvalidFile("it holds another model than its manifest says")
+                prepared = self._restore(compiled, build.config)
             except (MemoryError, OutOfMemory) as error:
+                making.end_work()
                 _log.warning("the stored model %s finds no room: %s", shown, error)
                 return None
             except (InvalidFile, Unsupported) as error:
+                making.end_work()
                 self._store.remove(recipe.key, f"the backend does not restore it: {error!r}")
                 return None
             except BaseException:  # Keep the file: it may be fine.
+                making.end_work()
                 _log.exception("the stored model %s is compiled again: it can't be restored", shown)
                 return None
             _log.info("restored model %s from the store for client %s", shown, session.client, extra=session.log_fields)
-            return build.add_made(prepared, Origin.STORED, making.finish, undo, entry.size_bytes, compiled.notes)
+            size_bytes, notes = entry.size_bytes, compiled.notes
+            return build.add_made(prepared, Origin.STORED, making.finish, undo, size_bytes, notes, is_stored=True)
+
+    def has(self, recipe: Recipe) -> bool:
+        """Return whether the store has a model."""
+        return self._store is not None and self._store.find(recipe.key) is not None
+
+    def find(self, recipe: Recipe, config: ModelConfig) -> Callable[[], PreparedModel]:
+        """Return what restores a model that has left the device. Raises UnknownHandle if the store has it no longer.
+
+        The returned function does too, if the backend doesn't take it.
+        """
+        entry = self._store.find(recipe.key) if self._store is not None else None
+        compiled = self._store.load(entry) if self._store is not None and entry is not None else None
+        shown = recipe.key[:SHOWN_KEY]
+        lost = f"model {shown} had left the device for others (--resident-bytes), and can't come back from the store:"
+        if compiled is None:
+            raise UnknownHandle(f"{lost} its file is gone or damaged; load it again")
+
+        def restore() -> PreparedModel:
+            try:
+                return self._restore(compiled, config)
+            except (InvalidFile, Unsupported) as error:
+                raise UnknownHandle(f"{lost} {error}; load it again") from error
+
+        return restore
+
+    def _restore(self, compiled: CompiledModel, config: ModelConfig) -> PreparedModel:
+        """Return what the backend makes of a stored model. Raises InvalidFile if that isn't what was stored."""
+        prepared = self._backend.restore(compiled.parts, replace(config, is_own=True))
+        drop_pages(compiled.parts)  # The backend may have made something else of them, such as packed weights.
+        if (prepared.inputs, prepared.outputs) != (compiled.inputs, compiled.outputs):
+            prepared.close()
+            raise InvalidFile("it holds another model than its manifest says")
+        return prepared
 
     def _keep(self, recipe: Recipe, session: Session, made: Prepared) -> None:
         """Store a model, if possible after the client got it. It stays open until then."""
         with ExitStack() as block:
             try:
-                prepared = block.enter_context(session.model(made.model_id)).prepared
+                model = block.enter_context(session.model(made.model_id).used(Cancellation())).shared
             except UnknownHandle:  # The client has closed the model already.
                 return
             is_later = self._may_write_later(block)
-            writing = partial(self._write, recipe, prepared, made.notes, block.pop_all())
+            writing = partial(self._write, recipe, model, block.pop_all())
         if is_later:
             with suppress(OutOfMemory):  # No thread can be started.
                 self._threads.run(writing)
@@ -156,10 +192,11 @@ class StoredModels:
             return False
         return True
 
-    def _write(self, recipe: Recipe, prepared: PreparedModel, notes: Notes, block: ExitStack) -> None:
+    def _write(self, recipe: Recipe, model: SharedModel, block: ExitStack) -> None:
         """Export a model, write it to the store and close the block."""
         assert self._store is not None
         with block:
+            prepared = model.prepared
             try:
                 compiled = CompiledModel(
                     target=recipe.target,
@@ -169,8 +206,9 @@ class StoredModels:
                     outputs=prepared.outputs,
                     version=0,  # Versions are for caches of applications.
                     parts=prepared.export(),
-                    notes=notes,
+                    notes=model.notes,
                 )
-                self._store.keep(compiled)
+                if self._store.keep(compiled):
+                    model.recipe = recipe
             except BaseException:  # The client's model works, even if it can't be stored.
                 _log.exception("model %s is not stored: the backend failed to export it", recipe.key[:SHOWN_KEY])

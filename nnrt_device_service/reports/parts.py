@@ -123,7 +123,7 @@ def _session(session: Session) -> Mapping[str, Any]:
         "held_bytes": session.budget.used_bytes,
         "held": session.bytes_by_kind(),
         "local_connections": session.calls.local_connection_count,
-        "models": {model_id: model.size_bytes for model_id, model in list(session.models.items())},
+        "models": {model_id: model.shared.size_bytes for model_id, model in list(session.models.items())},
         "under_way": _under_way(list(session.cancellations)),
     }
 

@@ -149,7 +149,7 @@ class Batches:
         began_ns = slot.began_ns = time.perf_counter_ns()
         try:
             # The session of this model may end, and release it, before the other runs have their rows.
-            with _model_of(batch[0]):
+            with _model_of(batch[0]).kept():
                 outputs = self._outputs(batch, slot)
         except (NnrtError, MemoryError) as error:
             _log.debug("%d runs that were computed together run alone: %s", len(batch), error)
@@ -169,7 +169,7 @@ class Batches:
 
     def _outputs(self, batch: Sequence[Joined], slot: Cancellation) -> list[Array]:
         """Run the model once with all rows and return its outputs."""
-        prepared = _model_of(batch[0]).prepared
+        prepared = _model_of(batch[0]).shared.prepared
         inputs = [_join_arrays(each) for each in zip(*[joined.inputs for joined in batch], strict=True)]
         peak_bytes = prepared.sizes(inputs).peak_bytes
         if peak_bytes < UNCOUNTED_BYTES:
@@ -191,7 +191,7 @@ class Batches:
                 reserved.enter_context(run.run.session.budget.reserved(peak_bytes * run.rows // len(inputs[0])))
             self._scheduler.reserve(slot, peak_bytes)
             slot.began_ns = time.perf_counter_ns()
-            return _model_of(batch[0]).prepared.run(inputs, slot)
+            return _model_of(batch[0]).shared.prepared.run(inputs, slot)
 
 
 def _join_arrays(arrays: Sequence[Array]) -> Array:

@@ -72,9 +72,9 @@ class Executing:
                 is_alone, arrays = True, self._enter(run)
             if is_alone:
                 if run.description is not None and run.description.profile:
-                    run.outputs, run.operators = model.prepared.profile(run.inputs, run.cancellation, arrays)
+                    run.outputs, run.operators = model.shared.prepared.profile(run.inputs, run.cancellation, arrays)
                 else:
-                    run.outputs = model.prepared.run(run.inputs, run.cancellation, arrays)
+                    run.outputs = model.shared.prepared.run(run.inputs, run.cancellation, arrays)
                 run.done_ns = time.perf_counter_ns()
                 if run.cancellation.is_cancelled:  # The backend may not have checked.
                     run.cancellation.check()
@@ -96,7 +96,7 @@ class Executing:
         try:
             arrays = self._enter(run)
             assert run.model is not None
-            prepared = run.model.prepared
+            prepared = run.model.shared.prepared
             assert isinstance(prepared, StartableModel)
             self._deadlines.add(run.cancellation)
             prepared.start(run.inputs, run.cancellation, arrays, ends)
@@ -158,20 +158,20 @@ class Executing:
         assert model is not None
         if run.regions and run.region_tensors is None:
             run.take_inputs()
-        model.acquire()
-        run.has_model = True
         session.cancellations.add(cancellation)
         if not session.is_open:
             cancellation.cancel()
         if not run.asked_ns:
             run.asked_ns = time.perf_counter_ns()
             run.copied_in_ns = run.asked_ns - began_ns
+        model.acquire(cancellation)
+        run.has_model = True
         if not takes_slot:
             return ()
         scheduler.acquire(session.account.flows[model.rank], cancellation)
         run.has_slot = True
         cancellation.began_ns = run.began_ns = time.perf_counter_ns()
-        sizes, targets = model.prepared.sizes(run.inputs), run.output_regions
+        sizes, targets = model.shared.prepared.sizes(run.inputs), run.output_regions
         run.known = sizes.outputs
         arrays: Sequence[Array | None] = ()
         if targets is not None:

@@ -155,7 +155,7 @@ class Run(KnownRun):
         """Note the error of the run; an unexpected one becomes UnavailableDevice if the run was on the device."""
         self.outputs = ()
         self.error = _device_error(error) if self.began_ns else error
-        if self.error is not error and self.model is not None and self.model.shared is not None:
+        if self.error is not error and self.model is not None:
             self.model.shared.is_faulty = True
 
     def times(self) -> tuple[int, int, int, int, int, int]:

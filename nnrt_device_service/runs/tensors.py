@@ -131,7 +131,7 @@ def may_stay(model: LoadedModel) -> bool:
 
     They may not if the model's runs may be batched, because the host joins and splits the tensors of a batch.
     """
-    return model.prepared.takes_device_buffers and model.group is None
+    return model.shared.prepared.takes_device_buffers and model.group is None
 
 
 class RegionTensors(DerivedFromRegions):
@@ -209,7 +209,7 @@ class RegionTensors(DerivedFromRegions):
         view = session.buffers.region(region.buffer_id, region.offset, region.data_size)
         if view.nbytes != tensor.size_bytes:
             raise InvalidParameter(f"there are {view.nbytes} bytes of data; {tensor.form.spec} has {tensor.size_bytes}")
-        is_read_in_place = index in self._description.model.prepared.reads_in_place
+        is_read_in_place = index in self._description.model.shared.prepared.reads_in_place
         if isinstance(view, DeviceRange):
             self._memories.add(view.memory)
             stays = self._may_stay and is_read_in_place

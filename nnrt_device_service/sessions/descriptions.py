@@ -9,7 +9,6 @@ import numpy as np
 from nnrt_device_service.memory.memory_budget import MemoryBudget
 from nnrt_device_service.scheduling.joinable import Bucket
 from nnrt_device_service.sessions.loaded_model import LoadedModel
-from nnrt_hdi.backend import StartableModel
 from nnrt_hdi.errors import OutOfMemory
 from nnrt_hdi.limits import MAX_DESCRIPTIONS
 from nnrt_hdi.tensor import Array, Shape, TensorForm
@@ -109,7 +108,7 @@ class Description:
         if model.group is not None and not (self.has_regions or self.has_chunks or profile):
             self.bucket = model.group.find_bucket([tensor.shape for tensor in inputs])
         # Whether runs need no thread while they are on the device.
-        is_startable = isinstance(model.prepared, StartableModel) and model.group is None
+        is_startable = model.shared.is_startable and model.group is None
         self.is_startable = is_startable and not (self.has_chunks or profile)
         self.in_bytes = sum([tensor.size_bytes for tensor in inputs])
         self.held_bytes = _DESCRIPTION_BYTES + _TENSOR_BYTES * (len(inputs) + len(outputs))

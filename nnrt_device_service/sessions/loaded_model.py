@@ -1,103 +1,91 @@
 """Loaded model: a model of a session, from its compilation to the end of its last run."""
 
-import threading
-from collections.abc import Callable, Sequence
-from types import TracebackType
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from typing_extensions import Self
 
 from nnrt_device_service.memory.freeing import Freeing
+from nnrt_device_service.memory.memory_budget import MemoryBudget
 from nnrt_device_service.scheduling.joinable import Member
-from nnrt_device_service.sessions.shared_model import SharedModel
-from nnrt_hdi.backend import Cancellation, PreparedModel
+from nnrt_device_service.sessions.shared_model import AbsentModel, SharedModel
+from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import UnknownHandle
-from nnrt_hdi.tensor import Array, TensorForm
-
-
-class _Released(PreparedModel):
-    """Placeholder for a closed model, so that descriptions and replies that outlive it keep no backend object alive."""
-
-    inputs = outputs = ()
-
-    def run(
-        self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
-    ) -> list[Array]:
-        raise UnknownHandle(_GONE)
-
+from nnrt_hdi.tensor import TensorForm
 
 _GONE = "the model has been released"
-_RELEASED = _Released()
+# In place of a closed model, so that descriptions and replies that outlive it keep no backend object alive.
+_RELEASED = SharedModel.alone(AbsentModel(), MemoryBudget(0))
+
+
+def _nothing() -> None:
+    """Do nothing: the model is not pinned."""
 
 
 class LoadedModel:
-    """Prepared model of a session, closed after it has been released and its last run has ended.
-
-    As a context manager it keeps the model open during the block; blocks may overlap.
-    """
+    """Compiled model that a session uses, released after the session has closed it and its last run has ended."""
 
     __slots__ = (
         "_close",
         "_freeing",
         "_latest_ns",
         "_lock",
-        "_on_closed",
         "_users",
         "group",
         "inputs",
-        "is_signable",
         "outputs",
-        "prepared",
         "rank",
         "shared",
-        "size_bytes",
+        "unpin",
         "usual_ns",
     )
 
     def __init__(
-        self,
-        prepared: PreparedModel,
-        freeing: Freeing,
-        on_closed: Callable[[], object],
-        priority: Priority = Priority.NONE,
-        size_bytes: int = 0,
-        is_signable: bool = False,
-        close: Callable[[], object] | None = None,
+        self, shared: SharedModel, freeing: Freeing, close: Callable[[], object], priority: Priority = Priority.NONE
     ) -> None:
-        """Make a loaded model. In the end `freeing` calls `close`, by default of `prepared`, and then `on_closed`."""
-        self.prepared = prepared
-        # Bytes that the model was made of.
-        self.size_bytes = size_bytes
-        # Whether the daemon may sign what the model exports: only if it was compiled from NNRt's operators, or restored
-        # from a signed export. Else a client that may send code could get it signed for clients that may not.
-        self.is_signable = is_signable
-        self.inputs = tuple(map(TensorForm, prepared.inputs))
-        self.outputs = tuple(map(TensorForm, prepared.outputs))
+        """Make a loaded model. In the end `freeing` calls `close`."""
+        # What it is of all sessions.
+        self.shared = shared
+        self.inputs = tuple(map(TensorForm, shared.prepared.inputs))
+        self.outputs = tuple(map(TensorForm, shared.prepared.outputs))
         self.rank = priority.rank
         # Membership in a group whose runs may be computed together; None if its runs run alone.
         self.group: Member | None = None
-        # What it is of all sessions; None for a model of the daemon itself.
-        self.shared: SharedModel | None = None
         # Nanoseconds that its runs usually take on the device; None before the first has ended.
         self.usual_ns: int | None = None
         # Nanoseconds that the latest run took on the device.
         self._latest_ns = 0
-        self._close = close or prepared.close
+        # Called when the model is released.
+        self.unpin: Callable[[], object] = _nothing
+        self._close = close
         self._freeing = freeing
-        self._on_closed = on_closed
-        self._lock = threading.Lock()
+        self._lock = shared.lock
         self._users = 1
         freeing.expect()
 
-    def acquire(self) -> None:
-        """Keep the model open until `release`; raise UnknownHandle if it is closed or about to be."""
+    def acquire(self, cancellation: Cancellation) -> None:
+        """Keep the model open and on the device until `release`.
+
+        Waits until it is back from the store if it has left. Raises UnknownHandle if it is closed or about to be, or if
+        it can't come back; OutOfMemory if the device has no room for it; and what `cancellation.check` raises.
+        """
+        while not self._enter():
+            self.shared.bring_back(self.shared, cancellation)
+
+    def _enter(self, *, even_if_away: bool = False) -> bool:
         with self._lock:
             if not self._users:
                 raise UnknownHandle(_GONE)
+            shared = self.shared
+            if shared.is_away and not even_if_away:
+                return False
             self._users += 1
+            shared.count_use()
+            return True
 
     def release(self, computed_ns: int = 0) -> None:
-        """End one use of the model: the session's, or that of a run, which was on the device for `computed_ns`."""
+        """End one use of the model, such as that of a run, which was on the device for `computed_ns`."""
         with self._lock:
             if computed_ns:
                 # The longest time counts, and decays by a sixteenth with every shorter run: by half in about ten. A
@@ -106,21 +94,54 @@ class LoadedModel:
                 usual_ns = self.usual_ns or 0
                 self.usual_ns = max(twice_ns, usual_ns - (usual_ns >> 4))
                 self._latest_ns = computed_ns
+            shared = self.shared
+            shared.runs -= 1
+            is_idle = shared.is_away and not shared.runs
+            self._users -= 1
+            is_last = not self._users
+        if is_idle:
+            shared.on_idle()
+        if is_last:
+            self._free()
+
+    def close(self) -> None:
+        """End the session's own use: the model is released when its last run has ended."""
+        with self._lock:
             self._users -= 1
             if self._users:
                 return
-        self._freeing.free("close a model", self._close, self._closed)
+        self._free()
 
-    def _closed(self) -> None:
-        self.prepared = _RELEASED
-        self._close, self.shared = _RELEASED.close, None
-        self._on_closed()
+    def _free(self) -> None:
+        self.unpin()
+        self._freeing.free("close a model", self._close, self._forget)
 
-    def __enter__(self) -> Self:
-        self.acquire()
-        return self
+    def _forget(self) -> None:
+        self.shared = _RELEASED
+        self._close = _RELEASED.release
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.release()
+    def pin(self, pin: Callable[[SharedModel], Callable[[], object]]) -> None:
+        """Call `pin`, and what it returned when the model is released. Raises what `pin` raises."""
+        unpin = pin(self.shared)
+        with self._lock:
+            if self._users:
+                self.unpin, unpin = unpin, self.unpin
+        unpin()
+
+    @contextmanager
+    def used(self, cancellation: Cancellation) -> Iterator[Self]:
+        """Use the model in the block, as `acquire`."""
+        self.acquire(cancellation)
+        try:
+            yield self
+        finally:
+            self.release()
+
+    @contextmanager
+    def kept(self) -> Iterator[Self]:
+        """Use the model once more in the block, for a run that has acquired it. Never waits. Raises UnknownHandle."""
+        self._enter(even_if_away=True)
+        try:
+            yield self
+        finally:
+            self.release()

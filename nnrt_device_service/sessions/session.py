@@ -26,8 +26,9 @@ from nnrt_device_service.sessions.calls import Calls
 from nnrt_device_service.sessions.descriptions import Descriptions
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.run_registry import RunRegistry
+from nnrt_device_service.sessions.shared_model import SharedModel
 from nnrt_device_service.settings import LimitReached, Settings
-from nnrt_hdi.backend import Cancellation, Origin, PreparedModel
+from nnrt_hdi.backend import Cancellation, Origin
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import OperationForbidden, UnavailableDevice, UnknownHandle
 from nnrt_hdi.graph import Graph
@@ -159,20 +160,14 @@ class Session:
     # ---- models
 
     def add_model(
-        self,
-        prepared: PreparedModel,
-        on_closed: Callable[[], object],
-        priority: Priority = Priority.NONE,
-        size_bytes: int = 0,
-        is_signable: bool = False,
-        close: Callable[[], object] | None = None,
+        self, model: SharedModel, priority: Priority = Priority.NONE, close: Callable[[], object] | None = None
     ) -> int:
-        """Take a prepared model, made of `size_bytes` bytes, and return its id; the arguments are those of LoadedModel.
+        """Take a model that the caller holds, and return its id.
 
-        Raises OutOfMemory beyond the limit of models, and UnavailableDevice after the end of the session; the model is
-        closed then.
+        In the end `close` is called; by default it releases the model. Raises OutOfMemory beyond the limit of models,
+        and UnavailableDevice after the end of the session; the model is closed then.
         """
-        loaded = LoadedModel(prepared, self._freeing, on_closed, priority, size_bytes, is_signable, close)
+        loaded = LoadedModel(model, self._freeing, close or partial(model.release, self), priority)
         try:
             with self._lock:
                 self._require_open()
@@ -185,14 +180,15 @@ class Session:
                 model_id = next(self._model_ids)
                 self.models[model_id] = loaded
         except BaseException:
-            loaded.release()
+            loaded.close()
             raise
         return model_id
 
-    def discard(self, prepared: PreparedModel, undo: ExitStack, close: Callable[[], object] | None = None) -> None:
-        """Close a model that is handed to no client, as LoadedModel does, then close `undo`."""
+    def discard(self, close: Callable[[], object], undo: ExitStack | None = None) -> None:
+        """Call `close` of a model that is handed to no client, as LoadedModel does, then close `undo`."""
         with self._freeing.await_own():
-            LoadedModel(prepared, self._freeing, undo.pop_all().close, close=close).release()
+            self._freeing.expect()
+            self._freeing.free("close a model", close, (undo or ExitStack()).pop_all().close)
 
     def reserve_for_model(self, size_bytes: int, undo: ExitStack) -> None:
         """Reserve a model's bytes besides uploaded constants until `undo` is closed; raise OutOfMemory."""
@@ -230,7 +226,7 @@ class Session:
             loaded = self.models.pop(model_id, None)
             self.prepared_by = {key: made for key, made in self.prepared_by.items() if made.model_id != model_id}
         if loaded:
-            loaded.release()
+            loaded.close()
             self.descriptions.forget(loaded)
             self.buffers.release_all_of(model_id)
 
@@ -297,7 +293,7 @@ class Session:
             partial(self.on_end, self, cause),
             self.on_closed,
             self.runs.close,
-            *(loaded.release for loaded in models.values()),
+            *(loaded.close for loaded in models.values()),
             self.descriptions.close,
             self.buffers.close,
             self.files.close,

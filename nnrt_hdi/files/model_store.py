@@ -69,8 +69,8 @@ class ModelStore:
         """Return which mapped file was shortened; empty if none."""
         return self._whole.damage()
 
-    def keep(self, compiled: CompiledModel, check: Callable[[], object] = lambda: None) -> None:
-        """Write a model; evict the least recently used ones to make room.
+    def keep(self, compiled: CompiledModel, check: Callable[[], object] = lambda: None) -> bool:
+        """Write a model; evict the least recently used ones to make room. Return whether the store has it now.
 
         `check` is called repeatedly; an exception ends the writing and leaves nothing.
         """
@@ -80,7 +80,7 @@ class ModelStore:
             file_bytes = sum(memoryview(piece).nbytes for piece in compiled.packed(beside))
         except NnrtError as error:
             _log.warning("model %s is not stored: %s", key[:SHOWN_KEY], error)
-            return
+            return False
         size_bytes = file_bytes + sum(beside.values())
         if size_bytes > self._quota_bytes:
             _log.warning(
@@ -90,7 +90,7 @@ class ModelStore:
                 self._quota,
                 self._quota_bytes,
             )
-            return
+            return False
         try:
             self._directory.make()  # Somebody may have removed the directory.
             with self._directory.locked(check):
@@ -102,8 +102,9 @@ class ModelStore:
                     raise
         except (OSError, InvalidPath) as error:
             _log.warning("model %s is not stored: %s", key[:SHOWN_KEY], error)
-        else:
-            _log.info("stored model %s, %d bytes", key[:SHOWN_KEY], size_bytes)
+            return False
+        _log.info("stored model %s, %d bytes", key[:SHOWN_KEY], size_bytes)
+        return True
 
     def remove(self, key: str, why: str) -> None:
         """Remove a model that can't be used."""

@@ -198,30 +198,34 @@ class Batching(_message.Message):
     def __init__(self, max_size: _Optional[int] = ..., max_delay_us: _Optional[int] = ...) -> None: ...
 
 class PrepareModelRequest(_message.Message):
-    __slots__ = ("model", "config", "request_id", "batching")
+    __slots__ = ("model", "config", "request_id", "batching", "pin")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     BATCHING_FIELD_NUMBER: _ClassVar[int]
+    PIN_FIELD_NUMBER: _ClassVar[int]
     model: _model_pb2.Model
     config: _model_pb2.ModelConfig
     request_id: bytes
     batching: Batching
-    def __init__(self, model: _Optional[_Union[_model_pb2.Model, _Mapping]] = ..., config: _Optional[_Union[_model_pb2.ModelConfig, _Mapping]] = ..., request_id: _Optional[bytes] = ..., batching: _Optional[_Union[Batching, _Mapping]] = ...) -> None: ...
+    pin: bool
+    def __init__(self, model: _Optional[_Union[_model_pb2.Model, _Mapping]] = ..., config: _Optional[_Union[_model_pb2.ModelConfig, _Mapping]] = ..., request_id: _Optional[bytes] = ..., batching: _Optional[_Union[Batching, _Mapping]] = ..., pin: bool = ...) -> None: ...
 
 class PrepareFromBuffersRequest(_message.Message):
-    __slots__ = ("buffers", "config", "request_id", "program_format", "batching")
+    __slots__ = ("buffers", "config", "request_id", "program_format", "batching", "pin")
     BUFFERS_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     PROGRAM_FORMAT_FIELD_NUMBER: _ClassVar[int]
     BATCHING_FIELD_NUMBER: _ClassVar[int]
+    PIN_FIELD_NUMBER: _ClassVar[int]
     buffers: _containers.RepeatedCompositeFieldContainer[_model_pb2.SharedBuffer]
     config: _model_pb2.ModelConfig
     request_id: bytes
     program_format: str
     batching: Batching
-    def __init__(self, buffers: _Optional[_Iterable[_Union[_model_pb2.SharedBuffer, _Mapping]]] = ..., config: _Optional[_Union[_model_pb2.ModelConfig, _Mapping]] = ..., request_id: _Optional[bytes] = ..., program_format: _Optional[str] = ..., batching: _Optional[_Union[Batching, _Mapping]] = ...) -> None: ...
+    pin: bool
+    def __init__(self, buffers: _Optional[_Iterable[_Union[_model_pb2.SharedBuffer, _Mapping]]] = ..., config: _Optional[_Union[_model_pb2.ModelConfig, _Mapping]] = ..., request_id: _Optional[bytes] = ..., program_format: _Optional[str] = ..., batching: _Optional[_Union[Batching, _Mapping]] = ..., pin: bool = ...) -> None: ...
 
 class PrepareModelReply(_message.Message):
     __slots__ = ("progress", "missing", "prepared")

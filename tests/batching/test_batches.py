@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from blocked_call import BlockedCall
-from freed_at_once import freed_at_once
+from freed_at_once import freed_at_once, lone_model
 from waiting import until
 
 from nnrt_device_service.access.counters import BatchCounter
@@ -54,7 +54,7 @@ class World:
 
     def run(self, number: float, priority: Priority = Priority.NONE) -> Joined:
         run = Run(self._session, 0, Cancellation())
-        run.model = LoadedModel(self.prepared, freed_at_once(), lambda: None, priority)
+        run.model = LoadedModel(lone_model(self.prepared), freed_at_once(), lambda: None, priority)
         run.inputs = [np.full((1, 1), number, np.float32)]
         return Joined(run, self.bucket)
 

@@ -17,7 +17,7 @@ import pytest
 from blocked_call import BlockedCall
 from click.testing import CliRunner
 from conftest import StartDaemon
-from freed_at_once import freed_at_once
+from freed_at_once import freed_at_once, loaded_alone, lone_model
 from networks import identity_model
 from observer import Observer
 from waiting import DEADLINE_S
@@ -30,7 +30,6 @@ from nnrt_device_service.cli import main
 from nnrt_device_service.device import Device
 from nnrt_device_service.memory.constants import ConstantPool
 from nnrt_device_service.memory.memory_budget import MemoryBudget
-from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings as DaemonSettings
 from nnrt_device_service.transport.grpc.builds import Builds
@@ -290,10 +289,10 @@ class Unclosable(PreparedModel):
 def test_a_model_that_cannot_be_closed(caplog: pytest.LogCaptureFixture) -> None:
     """It is logged; everything else is freed all the same."""
     closed: list[int] = []
-    LoadedModel(Unclosable(), freed_at_once(), lambda: closed.append(0)).release()
+    loaded_alone(Unclosable(), lambda: closed.append(0)).close()
     session = Session(DaemonSettings(), "client", freed_at_once())
     for number in (1, 2):
-        session.add_model(Unclosable(), partial(closed.append, number))
+        session.add_model(lone_model(Unclosable(), partial(closed.append, number)))
     session.buffers.allocate(KIB)
     session.close()
     assert closed == [0, 1, 2]

@@ -4,7 +4,7 @@ from contextlib import ExitStack
 from typing import NoReturn
 
 import pytest
-from freed_at_once import freed_at_once
+from freed_at_once import freed_at_once, lone_model
 
 from nnrt_device_service.host.steps import take_each
 from nnrt_device_service.sessions.registry import SessionRegistry
@@ -45,7 +45,7 @@ def with_failures(session: Session, closing: ExitStack) -> tuple[Cancellation, l
     session.cancellations.add(cancellation)
     for end in (fail, lambda: freed.append("call")):
         closing.enter_context(session.calls.count_call(end))
-    session.add_model(Model(), lambda: freed.append("model"))
+    session.add_model(lone_model(Model(), lambda: freed.append("model")))
     session.buffers.allocate(1000, to_share=False)
     return cancellation, freed
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from blocked_call import BlockedCall
-from freed_at_once import freed_at_once
+from freed_at_once import freed_at_once, loaded_alone, lone_model
 from storing_backend import StoringBackend
 from waiting import until
 
@@ -76,20 +76,20 @@ class Times:
 def test_a_released_model_keeps_nothing_of_its_backend() -> None:
     """Whoever still has it: plans, and replies that nobody has fetched."""
     prepared = Prepared()
-    held, released = weakref.ref(prepared), LoadedModel(prepared, freed_at_once(), lambda: None)
+    held, released = weakref.ref(prepared), loaded_alone(prepared)
     del prepared
-    released.release()
+    released.close()
     assert held() is None
     with pytest.raises(UnknownHandle, match="has been released"):
-        released.prepared.run([], Cancellation())
+        released.shared.prepared.run([], Cancellation())
 
 
 def test_what_runs_of_a_model_usually_take() -> None:
     """The longest time, but for one run alone; in the end no more than they do take."""
-    model = LoadedModel(Prepared(), freed_at_once(), lambda: None)
+    model = loaded_alone(Prepared())
     usual_ns = []
     for computed_ns in [100_000, 9_000_000, 120_000, 4_000_000, 5_000_000, *[100_000] * 200]:
-        model.acquire()
+        model.acquire(Cancellation())
         model.release(computed_ns)
         usual_ns.append(model.usual_ns)
     assert usual_ns[:5] == [100_000, 100_000, 120_000, 120_000, 4_000_000]
@@ -100,14 +100,14 @@ def test_what_runs_of_a_model_usually_take() -> None:
 def test_model_is_closed_after_its_last_run() -> None:
     """Released during a run it lives on until that ends."""
     prepared, on_closed = Prepared(), Times()
-    loaded = LoadedModel(prepared, freed_at_once(), on_closed)
-    with loaded as used:
-        assert used.prepared is prepared
-        with loaded:
-            loaded.release()
+    loaded = loaded_alone(prepared, on_closed)
+    with loaded.used(Cancellation()) as used:
+        assert used.shared.prepared is prepared
+        with loaded.kept():
+            loaded.close()
         assert (prepared.closed, on_closed.count) == (0, 0)
     assert [prepared.closed, on_closed.count] == [1, 1]
-    with pytest.raises(UnknownHandle), loaded:
+    with pytest.raises(UnknownHandle), loaded.used(Cancellation()):
         pytest.fail("it was closed")
 
 
@@ -115,19 +115,19 @@ def test_model_released_in_a_crowd_of_runs() -> None:
     """It is closed once, and never under a run."""
     for _ in range(50):
         prepared, on_closed = Prepared(), Times()
-        loaded = LoadedModel(prepared, freed_at_once(), on_closed)
+        loaded = loaded_alone(prepared, on_closed)
 
         def run(prepared: Prepared = prepared, loaded: LoadedModel = loaded) -> None:
             with suppress(UnknownHandle):
                 for _ in range(20):
-                    with loaded:
+                    with loaded.used(Cancellation()):
                         assert not prepared.closed
                         os.sched_yield()
                         assert not prepared.closed
 
         with ThreadPoolExecutor(4) as pool:
             runs = [pool.submit(run) for _ in range(4)]
-            loaded.release()
+            loaded.close()
             for ended in runs:
                 ended.result(DEADLINE_S)
         assert prepared.closed == on_closed.count == 1
@@ -136,8 +136,8 @@ def test_model_released_in_a_crowd_of_runs() -> None:
 def test_session_closed_under_a_run() -> None:
     """The run is cancelled and keeps its model until it has ended."""
     session, prepared, cancellation = Session(Settings(), "client", freed_at_once()), Prepared(), Cancellation()
-    model_id = session.add_model(prepared, lambda: None)
-    with session.model(model_id):
+    model_id = session.add_model(lone_model(prepared))
+    with session.model(model_id).used(Cancellation()):
         session.cancellations.add(cancellation)
         session.close()
         assert cancellation.is_cancelled
@@ -154,11 +154,11 @@ def test_nothing_begins_in_a_closed_session() -> None:
     device.open_account(session, "user")
     session.close()
     with pytest.raises(UnavailableDevice):
-        session.add_model(prepared, lambda: None)
+        session.add_model(lone_model(prepared))
     assert device.freeing.await_queued(DEADLINE_S)
     assert prepared.closed == 1
     run = Run(session, 0, Cancellation())
-    run.model = LoadedModel(prepared, freed_at_once(), lambda: None)
+    run.model = loaded_alone(prepared)
     device.executing.execute(run)
     assert isinstance(run.error, OperationFailed) and "cancelled" in str(run.error)
     assert not (device.scheduler.running or session.cancellations)
@@ -222,7 +222,7 @@ def test_closing_a_session_twice_at_once() -> None:
     sessions = SessionRegistry(Settings(), 1 << 40, freed_at_once())
     for _ in range(50):
         session, prepared = sessions.open("client", lambda: None), Prepared()
-        session.add_model(prepared, lambda: None)
+        session.add_model(lone_model(prepared))
         session.buffers.allocate(KIB)
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda _, session=session: sessions.close(session), range(4)))

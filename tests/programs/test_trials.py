@@ -224,7 +224,7 @@ def test_copies_of_a_program_count() -> None:
         outputs_of(device, session, loaded, [x])
         outputs_of(device, session, loaded, [x])
         assert session.budget.used_bytes < 1.5 * len(file)
-        parts = [bytes(part.data) for part in loaded.prepared.export()]
+        parts = [bytes(part.data) for part in loaded.shared.prepared.export()]
         device.models.restore(parts, Build(session, ModelConfig(accepts_programs=True), NO_PROGRESS))
         assert session.budget.used_bytes < 2.5 * len(file)
     finally:

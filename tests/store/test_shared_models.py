@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import Any, NoReturn
 
 import pytest
+from freed_at_once import freed_at_once
 from storing_backend import StoringBackend, StoringModel
 from storing_device import ask, graph, prepared, session_of
 from waiting import until
@@ -137,7 +138,8 @@ def test_the_session_that_made_it_comes_back() -> None:
 def test_a_session_that_made_a_model_while_its_other_thread_waited() -> None:
     """Whichever of its threads is first, its reservation counts in the budget of all sessions."""
     whole = MemoryBudget(10_000)
-    budget = MemoryBudget(10_000, whole)
+    session = Session(Settings(session_bytes=10_000), "client", freed_at_once(), whole)
+    budget = session.budget
     model = SharedModel(StoringModel(graph()), ModelConfig(), 1000, {}, True, whole)
     model.hold()
     with ExitStack() as waited, ExitStack() as made:
@@ -145,12 +147,12 @@ def test_a_session_that_made_a_model_while_its_other_thread_waited() -> None:
         waited.callback(budget.release, 2000, is_shared=True)
         budget.reserve(2000)
         made.callback(budget.release, 2000)
-        model.use(budget, waited)
-        model.use(budget, made, made_it=True)
+        model.use(session, waited)
+        model.use(session, made, made_it=True)
     assert (budget.used_bytes, whole.used_bytes) == (2000, 2000)
-    model.release(budget)
+    model.release(session)
     assert (budget.used_bytes, whole.used_bytes) == (2000, 2000)
-    model.release(budget)
+    model.release(session)
     assert (budget.used_bytes, whole.used_bytes) == (0, 0)
 
 

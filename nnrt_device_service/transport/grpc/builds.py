@@ -40,7 +40,10 @@ class Builds:
         config = wire.model_config(request.config, self._settings.tensor_bytes, self._settings.takes_programs)
 
         def prepare(progress: Progress) -> Outcome:
-            return make(Build(session, config, progress, wire.batching(request)))
+            outcome = make(Build(session, config, progress, wire.batching(request)))
+            if request.pin and isinstance(outcome, Prepared):
+                self._device.models.pin(session, outcome)
+            return outcome
 
         yield from self._compile(session, context, prepare, request.request_id)
 

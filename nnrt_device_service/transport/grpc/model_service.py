@@ -86,8 +86,10 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
         self, request: prepared_model_pb2.GetInputDimRangesRequest, context: Any
     ) -> prepared_model_pb2.GetInputDimRangesReply:
         add_log_fields({"model": request.model_id})
-        with session_of(self._device, context).model(request.model_id) as model:
-            return wire.dim_ranges_message(model.prepared.input_ranges())
+        cancellation = Cancellation()
+        context.add_callback(cancellation.cancel)
+        with session_of(self._device, context).model(request.model_id).used(cancellation) as model:
+            return wire.dim_ranges_message(model.shared.prepared.input_ranges())
 
     def Release(self, request: prepared_model_pb2.ReleaseRequest, context: Any) -> prepared_model_pb2.ReleaseReply:
         session = session_of(self._device, context)

@@ -1,0 +1,276 @@
+"""Residency of models on the device: those not used for longest leave for others, and come back from the store."""
+
+import logging
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from nnrt_device_service.memory.freeing import Freeing
+from nnrt_device_service.memory.memory_budget import MemoryBudget
+from nnrt_device_service.sessions.shared_model import SharedModel
+from nnrt_device_service.settings import LimitReached, Settings
+from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel
+from nnrt_hdi.errors import UnknownHandle
+from nnrt_hdi.files.store_directory import SHOWN_KEY, Recipe
+
+_log = logging.getLogger(__name__)
+
+_SETTING = "--resident-bytes"
+# Seconds that a model in use gets to end its runs before another one leaves instead.
+_DRAIN_S = 10.0
+
+
+class Residency:
+    """Models on the device, within --resident-bytes.
+
+    A model that the store has may leave while no run uses it. Its next run restores it, and waits within its deadline.
+    Models leave in the order of their latest use. If all are in use, the first in this order takes no further runs
+    until it has left.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        freeing: Freeing,
+        has: Callable[[Recipe], bool],
+        find: Callable[[Recipe, ModelConfig], Callable[[], PreparedModel]],
+    ) -> None:
+        """Make an empty set.
+
+        `has` says whether the store has a model. `find` returns what restores it from there, or raises UnknownHandle.
+        """
+        limit_bytes = settings.resident_bytes or sys.maxsize
+        self._budget = MemoryBudget(limit_bytes, whose="the daemon's", setting=_SETTING)
+        self._budget.on_shortage(self.evict_idle)
+        self._most_pinned_bytes = settings.share_of(limit_bytes)
+        self._freeing = freeing
+        self._has = has
+        self._find = find
+        # Guards what follows. Notified when a model has come, left, or become idle, and when a run is cancelled.
+        self._changed = threading.Condition()
+        # Models on the device, with the bytes that they count.
+        self._resident: dict[SharedModel, int] = {}
+        # Models that are on their way, to or from the device.
+        self._moving: set[SharedModel] = set()
+        self._pinned_bytes: Counter[str] = Counter()
+        # Numbers of models that have left and come back, and of runs that had to wait for that.
+        self.evicted = self.restored = self.waits = 0
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of the models on the device."""
+        return self._budget.used_bytes
+
+    @property
+    def limit_bytes(self) -> int:
+        """Limit of these bytes; `sys.maxsize` for none."""
+        return self._budget.limit_bytes
+
+    @property
+    def resident(self) -> int:
+        """Number of models on the device."""
+        return len(self._resident)
+
+    def reserve(self, size_bytes: int, cancellation: Cancellation) -> None:
+        """Make room for a model.
+
+        Raises OutOfMemory if too many models can't leave, and what `cancellation.check` raises.
+        """
+        while True:
+            try:
+                return self._budget.reserve(size_bytes)
+            except LimitReached:
+                if size_bytes > self.limit_bytes or not self._evict_used(cancellation):
+                    raise
+
+    def release(self, size_bytes: int) -> None:
+        """Give back the room for a model that was not made."""
+        self._budget.release(size_bytes)
+
+    def add(self, model: SharedModel, reserved_bytes: int) -> None:
+        """Take a model for which the caller has reserved room."""
+        if model.held_bytes > reserved_bytes:
+            self._budget.reserve_anyway(model.held_bytes - reserved_bytes)
+        model.bring_back = self._bring_back
+        with self._changed:
+            self._resident[model] = max(model.held_bytes, reserved_bytes)
+
+    def forget(self, model: SharedModel) -> None:
+        """Give back the room of a model that was closed."""
+        with self._changed:
+            size_bytes = self._resident.pop(model, None)
+            self._changed.notify_all()
+        if size_bytes is not None:
+            self._budget.release(size_bytes)
+
+    def pin(self, model: SharedModel, identity: str) -> Callable[[], None]:
+        """Let a model stay on the device, at the expense of an identity, until the returned function is called.
+
+        Raises OutOfMemory if the identity pins more than its share.
+        """
+        size_bytes = model.held_bytes
+        with self._changed:
+            if self._pinned_bytes[identity] + size_bytes > self._most_pinned_bytes:
+                raise LimitReached(
+                    f"{size_bytes} more bytes of pinned models pass {identity}'s share of {self._most_pinned_bytes}"
+                    f" ({self._pinned_bytes[identity]} are pinned); load it without pin, or raise the daemon's"
+                    f" {_SETTING}",
+                    _SETTING,
+                )
+            self._pinned_bytes[identity] += size_bytes
+        with model.lock:
+            model.pins += 1
+
+        def unpin() -> None:
+            with model.lock:
+                model.pins -= 1
+            with self._changed:
+                self._pinned_bytes[identity] -= size_bytes
+
+        return unpin
+
+    def evict_idle(self) -> bool:
+        """Let the model leave that was not used for longest, of those that no run uses; return False if none can."""
+        return any(self._evict(model) for model in self._candidates() if not model.runs)
+
+    def _candidates(self) -> list[SharedModel]:
+        with self._changed:
+            models = [model for model in self._resident if model.may_leave and model not in self._moving]
+        return sorted(models, key=lambda model: model.last_use)
+
+    def _evict(self, model: SharedModel) -> bool:
+        """Let a model leave if it is idle now."""
+        if not self._begin_move(model):
+            return False
+        try:
+            return self._leave(model)
+        finally:
+            self._end_move(model)
+
+    def _evict_used(self, cancellation: Cancellation) -> bool:
+        """Let a model leave that runs use, once these have ended; return False if no model can leave."""
+        tried = set[SharedModel]()
+        while left := [model for model in self._candidates() if model not in tried]:
+            model = left[0]
+            tried.add(model)
+            if not self._begin_move(model):
+                continue
+            try:
+                if self._leave(model, cancellation):
+                    return True
+            finally:
+                self._end_move(model)
+        return False
+
+    def _leave(self, model: SharedModel, cancellation: Cancellation | None = None) -> bool:
+        """Let a model leave; return False, and let it stay, if runs use it.
+
+        With a `cancellation` wait for the end of these runs, and raise as `cancellation.check`.
+        """
+        if model.recipe is None or not self._has(model.recipe) or not model.start_leaving(self._notify):
+            return False
+        prepared = None
+        try:
+            if cancellation is not None:
+                self._wait_until(lambda: not model.runs, cancellation, _DRAIN_S)
+            prepared = model.leave()
+        finally:
+            if prepared is None:
+                model.stay()
+        if prepared is None:
+            return False
+        try:
+            with self._freeing.calling_backend("close a model"):
+                prepared.close()
+        except BaseException:
+            _log.exception("the backend failed to close a model that left")
+        del prepared
+        model.uncount()
+        self.evicted += 1
+        self.forget(model)
+        key = model.recipe.key[:SHOWN_KEY] if model.recipe else ""
+        _log.info("model %s left the device, %d bytes; the store has it", key, model.held_bytes)
+        return True
+
+    def _bring_back(self, model: SharedModel, cancellation: Cancellation) -> None:
+        """Restore a model that is away, or wait until another thread has. Raises as `LoadedModel.acquire`."""
+        self.waits += 1
+        if not self._await_move(model, cancellation):
+            return
+        try:
+            self._restore(model, cancellation)
+        except UnknownHandle:
+            model.is_faulty = True  # Who asks for it from now on gets a new one.
+            raise
+        finally:
+            self._end_move(model)
+
+    def _restore(self, model: SharedModel, cancellation: Cancellation) -> None:
+        recipe, size_bytes, began = model.recipe, model.held_bytes, time.monotonic()
+        assert recipe is not None
+        restore = self._find(recipe, model.config)  # First, so that no other model leaves in vain.
+        self.reserve(size_bytes, cancellation)
+        with ExitStack() as undo:
+            undo.callback(self.forget, model)
+            with self._changed:
+                self._resident[model] = size_bytes
+            undo.callback(model.reserve_whole())
+            with self._freeing.calling_backend("restore a model"):
+                prepared = restore()
+            if not model.come_back(prepared):
+                prepared.close()
+                return
+            undo.pop_all()
+        self.restored += 1
+        took_s = time.monotonic() - began
+        _log.info("model %s is back on the device, %d bytes in %.2f s", recipe.key[:SHOWN_KEY], size_bytes, took_s)
+
+    # ---- moves
+
+    def _begin_move(self, model: SharedModel) -> bool:
+        with self._changed:
+            if model in self._moving:
+                return False
+            self._moving.add(model)
+            return True
+
+    def _await_move(self, model: SharedModel, cancellation: Cancellation) -> bool:
+        """Wait until the caller may move a model that is away; return False if it is back, or closed."""
+        while True:
+            self._wait_until(lambda: model not in self._moving, cancellation)
+            if self._begin_move(model):
+                if model.is_away and model.is_held:
+                    return True
+                self._end_move(model)
+                return False
+
+    def _end_move(self, model: SharedModel) -> None:
+        with self._changed:
+            self._moving.discard(model)
+            self._changed.notify_all()
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _wait_until(
+        self, is_so: Callable[[], bool], cancellation: Cancellation, most_s: float = threading.TIMEOUT_MAX
+    ) -> bool:
+        """Wait until a condition holds, at most `most_s`; return whether it does. Raises as `cancellation.check`."""
+        until = time.monotonic() + most_s
+        stop_listening = cancellation.on_cancel(self._notify)
+        try:
+            with self._changed:
+                while not is_so():
+                    cancellation.check()
+                    left_s = until - time.monotonic()
+                    if left_s <= 0:
+                        return False
+                    remaining_s = cancellation.remaining
+                    self._changed.wait(left_s if remaining_s is None else min(left_s, max(remaining_s, 0.0)))
+                return True
+        finally:
+            stop_listening()
