@@ -24,9 +24,9 @@ SETTLED_S = 3.0
 WIDTH, LAYERS = 1000, 26  # 104 MB of float32.
 
 
-def matrices(layers: int = LAYERS) -> onnx.ModelProto:
+def matrices(layers: int = LAYERS, seed: int = 0) -> onnx.ModelProto:
     """Build a model of so many dense layers."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     g = Graph()
     x = g.input("x", [1, WIDTH])
     for _ in range(layers):

@@ -9,6 +9,7 @@
           call and bare streams; 600 KB and 64 MB with Tensors and with arrays; 64 MB over TCP, compared with manual
           transfers |
 | memory | a daemon with one model in eight sessions, compared with one session, and after all have closed it |
+| residency | 16 clients of 20 models, of which 5 fit: hits beside an ideal LRU, latencies beside a daemon with room |
 | loading | fifty clients that load the same model at once, compared with one |
 | crowds | 8 clients x 16 in flight compared with one client; 60 clients with 8; batching; KServe's server (`make peers`
            installs it) |
@@ -47,6 +48,7 @@ PAGES = harness.ROOT / "docs/reference/performance"
 GROUPS = {
     "small": "Small and large runs",
     "memory": "Memory",
+    "residency": "More models than fit",
     "loading": "Loading",
     "crowds": "Many clients",
     "shapes": "Unseen shapes",

@@ -63,7 +63,7 @@ from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi import __version__ as __version__
 from nnrt_hdi.backend import CanaryState, Capabilities, DeviceInfo, DeviceState, Origin, Support, Telemetry
 from nnrt_hdi.batching import Batching
-from nnrt_hdi.counters import Batches, DeviceCounters, DeviceLoad, Durations, IdentityCounters
+from nnrt_hdi.counters import Batches, DeviceCounters, DeviceLoad, Durations, IdentityCounters, Residency
 from nnrt_hdi.enums import DeviceStatus
 from nnrt_hdi.errors import (
     ConnectionFailed,
@@ -141,6 +141,7 @@ __all__ = [
     "Progress",
     "QuantParam",
     "ReloadedSession",
+    "Residency",
     "ResidentTensor",
     "ReturnCode",
     "RunFuture",

@@ -194,6 +194,7 @@ class Device:
             run_bytes=self.scheduler.memory.taken_bytes,
             run_limit_bytes=self._run_limit_bytes,
             batches=self.sessions.counters.batches.snapshot(),
+            residency=self.models.residency.snapshot(),
         )
         return replace(counters, load=load)
 

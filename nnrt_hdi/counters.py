@@ -81,6 +81,22 @@ class Batches:
 
 
 @dataclass(frozen=True, slots=True)
+class Residency:
+    """Models on the device, their `bytes` and the limit of these (0: none).
+
+    `evicted` models have left the device for others since the daemon's start, `restored` ones came back, and `waits`
+    runs waited for that.
+    """
+
+    models: int = 0
+    bytes: int = 0
+    limit_bytes: int = 0
+    evicted: int = 0
+    restored: int = 0
+    waits: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class IdentityCounters:
     """Counters of one identity since the daemon's start; `sessions`, `connections` and `held_bytes` are present values.
 
@@ -131,6 +147,7 @@ class DeviceLoad:
     run_bytes: int = 0
     run_limit_bytes: int = 0
     batches: Batches = Batches()
+    residency: Residency = Residency()
 
 
 @dataclass(frozen=True, slots=True)

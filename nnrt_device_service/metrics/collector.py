@@ -13,7 +13,7 @@ from nnrt_device_service.device import Device
 from nnrt_device_service.metrics.families import Families, Labels, Samples
 from nnrt_hdi import __version__
 from nnrt_hdi.backend import CanaryState, Origin, Telemetry
-from nnrt_hdi.counters import RUN_RESULTS, DeviceCounters, DeviceLoad, Durations, IdentityCounters
+from nnrt_hdi.counters import RUN_RESULTS, DeviceCounters, DeviceLoad, Durations, IdentityCounters, Residency
 from nnrt_hdi.enums import DeviceStatus
 from nnrt_hdi.errors import InvalidFile
 
@@ -92,6 +92,7 @@ class DeviceCollector:
         )
         made.gauge("run_memory_bytes", "Memory in use by runs, in bytes.", load.run_bytes)
         made.gauge("run_memory_limit_bytes", "Limit on runs' memory in bytes (--run-bytes).", load.run_limit_bytes)
+        _add_residency(made, load.residency)
         made.batches("batch_rows", "Rows per batch of several runs.", load.batches)
         made.counters(
             "batched_runs", "Runs that were computed in a batch with other runs.", (), {(): float(load.batches.runs)}
@@ -177,6 +178,19 @@ class DeviceCollector:
                 labels = (*self._of(identity), name)
                 sums[labels] = sums.get(labels, 0.0) + counts.get(name, 0)
         return sums
+
+
+def _add_residency(made: Families, residency: Residency) -> None:
+    made.gauge("resident_models", "Models on the device.", residency.models)
+    made.gauge("resident_bytes", "Bytes of the models on the device.", residency.bytes)
+    what = "Limit on models on the device in bytes (--resident-bytes); 0 for none."
+    made.gauge("resident_limit_bytes", what, residency.limit_bytes)
+    for name, what, count in (
+        ("evicted_models", "Models that left the device for others.", residency.evicted),
+        ("restored_models", "Models that came back from the store with their next run.", residency.restored),
+        ("model_waits", "Runs that waited until their model was back. All others are hits.", residency.waits),
+    ):
+        made.counters(name, what, (), {(): float(count)})
 
 
 def _add_telemetry(made: Families, telemetry: Telemetry) -> None:

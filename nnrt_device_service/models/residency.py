@@ -1,17 +1,19 @@
 """Residency of models on the device: those not used for longest leave for others, and come back from the store."""
 
 import logging
+import os
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 from nnrt_device_service.memory.freeing import Freeing
 from nnrt_device_service.memory.memory_budget import MemoryBudget
 from nnrt_device_service.sessions.shared_model import SharedModel
 from nnrt_device_service.settings import LimitReached, Settings
+from nnrt_hdi import counters
 from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel
 from nnrt_hdi.errors import UnknownHandle
 from nnrt_hdi.files.store_directory import SHOWN_KEY, Recipe
@@ -45,6 +47,7 @@ class Residency:
         limit_bytes = settings.resident_bytes or sys.maxsize
         self._budget = MemoryBudget(limit_bytes, whose="the daemon's", setting=_SETTING)
         self._budget.on_shortage(self.evict_idle)
+        self._limit_bytes = settings.resident_bytes
         self._most_pinned_bytes = settings.share_of(limit_bytes)
         self._freeing = freeing
         self._has = has
@@ -55,24 +58,24 @@ class Residency:
         self._resident: dict[SharedModel, int] = {}
         # Models that are on their way, to or from the device.
         self._moving: set[SharedModel] = set()
+        # Number of moves that have ended.
+        self._moves = 0
+        # Threads that restore a model now, and the most that may.
+        self._restoring, self._most_restoring = 0, max((os.cpu_count() or 1) // 2, 1)
         self._pinned_bytes: Counter[str] = Counter()
         # Numbers of models that have left and come back, and of runs that had to wait for that.
         self.evicted = self.restored = self.waits = 0
 
-    @property
-    def resident_bytes(self) -> int:
-        """Bytes of the models on the device."""
-        return self._budget.used_bytes
-
-    @property
-    def limit_bytes(self) -> int:
-        """Limit of these bytes; `sys.maxsize` for none."""
-        return self._budget.limit_bytes
-
-    @property
-    def resident(self) -> int:
-        """Number of models on the device."""
-        return len(self._resident)
+    def snapshot(self) -> counters.Residency:
+        """Return the figures that metrics and clients get."""
+        return counters.Residency(
+            len(self._resident),
+            self._budget.used_bytes,
+            self._limit_bytes,
+            self.evicted,
+            self.restored,
+            self.waits,
+        )
 
     def reserve(self, size_bytes: int, cancellation: Cancellation) -> None:
         """Make room for a model.
@@ -83,7 +86,9 @@ class Residency:
             try:
                 return self._budget.reserve(size_bytes)
             except LimitReached:
-                if size_bytes > self.limit_bytes or not self._evict_used(cancellation):
+                if size_bytes > self._budget.limit_bytes:
+                    raise
+                if not (self._evict_used(cancellation) or self._await_other(cancellation)):
                     raise
 
     def release(self, size_bytes: int) -> None:
@@ -165,6 +170,17 @@ class Residency:
                 self._end_move(model)
         return False
 
+    def _await_other(self, cancellation: Cancellation) -> bool:
+        """Wait until a model has left or come back that other threads move; return False if there is none.
+
+        Models that wait for room themselves don't count: two of them would wait for each other.
+        """
+        with self._changed:
+            moves = self._moves
+            if self._moving.isdisjoint(self._resident):
+                return False
+        return self._wait_until(lambda: self._moves != moves, cancellation)
+
     def _leave(self, model: SharedModel, cancellation: Cancellation | None = None) -> bool:
         """Let a model leave; return False, and let it stay, if runs use it.
 
@@ -212,8 +228,8 @@ class Residency:
         recipe, size_bytes, began = model.recipe, model.held_bytes, time.monotonic()
         assert recipe is not None
         restore = self._find(recipe, model.config)  # First, so that no other model leaves in vain.
-        self.reserve(size_bytes, cancellation)
-        with ExitStack() as undo:
+        with ExitStack() as undo, self._turn(cancellation):
+            self.reserve(size_bytes, cancellation)
             undo.callback(self.forget, model)
             with self._changed:
                 self._resident[model] = size_bytes
@@ -227,6 +243,22 @@ class Residency:
         self.restored += 1
         took_s = time.monotonic() - began
         _log.info("model %s is back on the device, %d bytes in %.2f s", recipe.key[:SHOWN_KEY], size_bytes, took_s)
+
+    @contextmanager
+    def _turn(self, cancellation: Cancellation) -> Iterator[None]:
+        """Restore in the block, with few other threads at a time, so that runs get the host's processors, too."""
+        while True:
+            self._wait_until(lambda: self._restoring < self._most_restoring, cancellation)
+            with self._changed:
+                if self._restoring < self._most_restoring:
+                    self._restoring += 1
+                    break
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._restoring -= 1
+                self._changed.notify_all()
 
     # ---- moves
 
@@ -250,6 +282,7 @@ class Residency:
     def _end_move(self, model: SharedModel) -> None:
         with self._changed:
             self._moving.discard(model)
+            self._moves += 1
             self._changed.notify_all()
 
     def _notify(self) -> None:

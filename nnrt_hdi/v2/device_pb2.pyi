@@ -58,7 +58,7 @@ class GetCountersReply(_message.Message):
     def __init__(self, uptime_ms: _Optional[int] = ..., identities: _Optional[_Iterable[_Union[IdentityCounters, _Mapping]]] = ..., load: _Optional[_Union[DeviceLoad, _Mapping]] = ...) -> None: ...
 
 class DeviceLoad(_message.Message):
-    __slots__ = ("slots", "busy_ns", "running", "queued", "queued_limit", "sessions", "sessions_limit", "held_bytes", "held_limit_bytes", "run_bytes", "run_limit_bytes", "batches")
+    __slots__ = ("slots", "busy_ns", "running", "queued", "queued_limit", "sessions", "sessions_limit", "held_bytes", "held_limit_bytes", "run_bytes", "run_limit_bytes", "batches", "residency")
     class HeldBytesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -78,6 +78,7 @@ class DeviceLoad(_message.Message):
     RUN_BYTES_FIELD_NUMBER: _ClassVar[int]
     RUN_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
+    RESIDENCY_FIELD_NUMBER: _ClassVar[int]
     slots: int
     busy_ns: int
     running: int
@@ -90,7 +91,24 @@ class DeviceLoad(_message.Message):
     run_bytes: int
     run_limit_bytes: int
     batches: Batches
-    def __init__(self, slots: _Optional[int] = ..., busy_ns: _Optional[int] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., queued_limit: _Optional[int] = ..., sessions: _Optional[int] = ..., sessions_limit: _Optional[int] = ..., held_bytes: _Optional[_Mapping[str, int]] = ..., held_limit_bytes: _Optional[int] = ..., run_bytes: _Optional[int] = ..., run_limit_bytes: _Optional[int] = ..., batches: _Optional[_Union[Batches, _Mapping]] = ...) -> None: ...
+    residency: Residency
+    def __init__(self, slots: _Optional[int] = ..., busy_ns: _Optional[int] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., queued_limit: _Optional[int] = ..., sessions: _Optional[int] = ..., sessions_limit: _Optional[int] = ..., held_bytes: _Optional[_Mapping[str, int]] = ..., held_limit_bytes: _Optional[int] = ..., run_bytes: _Optional[int] = ..., run_limit_bytes: _Optional[int] = ..., batches: _Optional[_Union[Batches, _Mapping]] = ..., residency: _Optional[_Union[Residency, _Mapping]] = ...) -> None: ...
+
+class Residency(_message.Message):
+    __slots__ = ("models", "bytes", "limit_bytes", "evicted", "restored", "waits")
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    EVICTED_FIELD_NUMBER: _ClassVar[int]
+    RESTORED_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FIELD_NUMBER: _ClassVar[int]
+    models: int
+    bytes: int
+    limit_bytes: int
+    evicted: int
+    restored: int
+    waits: int
+    def __init__(self, models: _Optional[int] = ..., bytes: _Optional[int] = ..., limit_bytes: _Optional[int] = ..., evicted: _Optional[int] = ..., restored: _Optional[int] = ..., waits: _Optional[int] = ...) -> None: ...
 
 class Batches(_message.Message):
     __slots__ = ("runs", "rows", "counts")

@@ -1,9 +1,17 @@
 """Messages of sessions, and of the device."""
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 
 from nnrt_hdi.backend import CanaryState, Capabilities, DeviceInfo, DeviceState, Telemetry
-from nnrt_hdi.counters import MAX_DURATION_COUNTS, Batches, DeviceCounters, DeviceLoad, Durations, IdentityCounters
+from nnrt_hdi.counters import (
+    MAX_DURATION_COUNTS,
+    Batches,
+    DeviceCounters,
+    DeviceLoad,
+    Durations,
+    IdentityCounters,
+    Residency,
+)
 from nnrt_hdi.enums import DeviceStatus, DeviceType
 from nnrt_hdi.v2 import device_pb2, session_pb2
 from nnrt_hdi.wire.enums import enum_or, number
@@ -117,6 +125,7 @@ def _device_load(message: device_pb2.DeviceLoad) -> DeviceLoad:
         batches=Batches(
             message.batches.runs, message.batches.rows, tuple(message.batches.counts[:MAX_DURATION_COUNTS])
         ),
+        residency=Residency(*(getattr(message.residency, field.name) for field in fields(Residency))),
     )
 
 
@@ -188,6 +197,7 @@ def _device_load_message(load: DeviceLoad) -> device_pb2.DeviceLoad:
         run_bytes=load.run_bytes,
         run_limit_bytes=load.run_limit_bytes,
         batches=device_pb2.Batches(runs=load.batches.runs, rows=load.batches.rows, counts=load.batches.counts),
+        residency=device_pb2.Residency(**asdict(load.residency)),
     )
 
 

@@ -23,7 +23,7 @@ PUBLIC = """
     InvalidPath LegacyTensor LoadOptions Member MemberState Memory Model ModelSession ModelTensor NamedOutputs
     NnrtError NullPointer OperationFailed OperationForbidden OperationType Origin OutOfMemory OutputTooSmall PadMode
     PartReport PartitionReport PerformanceMode Pool PoolReport PooledSession Priority Progress QuantParam
-    ReloadedSession
+    ReloadedSession Residency
     ResidentTensor ReturnCode RunFuture RunResult RunTensor RunTimes Runtime SaveCacheFailed Settings Support Telemetry
     Tensor TensorDesc TensorType TimedOut UnavailableDevice Unsupported Way connect disconnect from_onnx load
     wait_until_cached

@@ -125,10 +125,10 @@ def test_what_was_not_used_for_longest_leaves(tmp_path: Path, stack: ExitStack) 
     assert world.away == [False, False, True]
     for seed in (0, 1, 2, 2, 0, 1):
         world.run(seed)
-    resident = world.device.models.residency
-    assert (world.backend.open, world.backend.most_open, resident.resident) == (2, 2, 2)
-    assert (resident.evicted, resident.restored, resident.waits) == (5, 4, 4)
-    assert resident.resident_bytes <= ROOM
+    figures = world.device.models.residency.snapshot()
+    assert (world.backend.open, world.backend.most_open, figures.models, figures.limit_bytes) == (2, 2, 2, ROOM)
+    assert (figures.evicted, figures.restored, figures.waits) == (5, 4, 4)
+    assert figures.bytes <= ROOM
     assert len(world.backend.compiled) == 3
 
 
@@ -145,7 +145,7 @@ def test_the_memory_of_a_model_that_left(tmp_path: Path, stack: ExitStack) -> No
     world.device.sessions.close(world.session)
     until(lambda: world.backend.open == 0)
     until(lambda: device.used_bytes == 0)
-    assert world.device.models.residency.resident_bytes == 0
+    assert world.device.models.residency.snapshot().bytes == 0
 
 
 def test_a_short_budget_of_all_sessions_lets_models_leave(tmp_path: Path, stack: ExitStack) -> None:
@@ -270,7 +270,7 @@ def test_a_model_that_is_closed_while_it_is_away(tmp_path: Path, stack: ExitStac
     with pytest.raises(UnknownHandle):
         world.run(0)
     world.run(1)
-    assert world.device.models.residency.resident == 2
+    assert world.device.models.residency.snapshot().models == 2
 
 
 def test_exported_models_stay(tmp_path: Path, stack: ExitStack) -> None:
