@@ -146,29 +146,41 @@ class Residency:
             models = [model for model in self._resident if model.may_leave and model not in self._moving]
         return sorted(models, key=lambda model: model.last_use)
 
-    def _evict(self, model: SharedModel) -> bool:
-        """Let a model leave if it is idle now."""
-        if not self._begin_move(model):
-            return False
-        try:
-            return self._leave(model)
-        finally:
-            self._end_move(model)
-
     def _evict_used(self, cancellation: Cancellation) -> bool:
         """Let a model leave that runs use, once these have ended; return False if no model can leave."""
         tried = set[SharedModel]()
         while left := [model for model in self._candidates() if model not in tried]:
-            model = left[0]
-            tried.add(model)
-            if not self._begin_move(model):
-                continue
-            try:
-                if self._leave(model, cancellation):
-                    return True
-            finally:
-                self._end_move(model)
+            tried.add(left[0])
+            if self._evict(left[0], cancellation):
+                return True
         return False
+
+    def _evict(self, model: SharedModel, cancellation: Cancellation | None = None) -> bool:
+        """Let a model leave; return False, and let it stay, if runs use it.
+
+        With a `cancellation` wait for the end of these runs, and raise as `cancellation.check`.
+        """
+        if model.recipe is None or not self._has(model.recipe) or not self._begin_move(model):
+            return False
+        is_leaving = has_left = False
+        try:
+            is_leaving = model.start_leaving(self._notify)
+            if is_leaving and cancellation is not None:
+                self._wait_until(lambda: not model.runs, cancellation, _DRAIN_S)
+            if not is_leaving or (prepared := model.leave()) is None:
+                return False
+            has_left = True
+            _close(prepared, self._freeing)
+            del prepared
+            model.uncount()
+            self.forget(model)
+        finally:
+            if is_leaving and not has_left:
+                model.stay()
+            self._end_move(model)
+        self.evicted += 1
+        _log.info("model %s left the device, %d bytes", model.recipe.key[:SHOWN_KEY], model.held_bytes)
+        return True
 
     def _await_other(self, cancellation: Cancellation) -> bool:
         """Wait until a model has left or come back that other threads move; return False if there is none.
@@ -180,36 +192,6 @@ class Residency:
             if self._moving.isdisjoint(self._resident):
                 return False
         return self._wait_until(lambda: self._moves != moves, cancellation)
-
-    def _leave(self, model: SharedModel, cancellation: Cancellation | None = None) -> bool:
-        """Let a model leave; return False, and let it stay, if runs use it.
-
-        With a `cancellation` wait for the end of these runs, and raise as `cancellation.check`.
-        """
-        if model.recipe is None or not self._has(model.recipe) or not model.start_leaving(self._notify):
-            return False
-        prepared = None
-        try:
-            if cancellation is not None:
-                self._wait_until(lambda: not model.runs, cancellation, _DRAIN_S)
-            prepared = model.leave()
-        finally:
-            if prepared is None:
-                model.stay()
-        if prepared is None:
-            return False
-        try:
-            with self._freeing.calling_backend("close a model"):
-                prepared.close()
-        except BaseException:
-            _log.exception("the backend failed to close a model that left")
-        del prepared
-        model.uncount()
-        self.evicted += 1
-        self.forget(model)
-        key = model.recipe.key[:SHOWN_KEY] if model.recipe else ""
-        _log.info("model %s left the device, %d bytes; the store has it", key, model.held_bytes)
-        return True
 
     def _bring_back(self, model: SharedModel, cancellation: Cancellation) -> None:
         """Restore a model that is away, or wait until another thread has. Raises as `LoadedModel.acquire`."""
@@ -307,3 +289,11 @@ class Residency:
                 return True
         finally:
             stop_listening()
+
+
+def _close(prepared: PreparedModel, freeing: Freeing) -> None:
+    try:
+        with freeing.calling_backend("close a model"):
+            prepared.close()
+    except BaseException:
+        _log.exception("the backend failed to close a model that left")

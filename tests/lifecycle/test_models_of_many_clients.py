@@ -36,6 +36,32 @@ def test_clients_of_a_daemon(start_daemon: Callable[..., DaemonProcess], backend
         np.testing.assert_array_equal(executor.run_sync([x])[0], np.add(x, weights.data))
 
 
+def test_more_models_than_fit(start_daemon: Callable[..., DaemonProcess], tmp_path: Path) -> None:
+    """Each answers, however often it has left the device; one that is pinned stays."""
+    options = ("--store-dir", str(tmp_path / "store"), "--resident-bytes", "1000000")
+    daemon = start_daemon("--backend", "onnxruntime", *options)
+    x = np.array([0.5], np.float32)
+    with ExitStack() as stack:
+        runtime = stack.enter_context(Runtime([daemon.address]))
+        executors = list[Executor]()
+        for seed in range(4):  # Two of 400 KB fit.
+            compilation = stack.enter_context(Compilation(weighted_model(100_000, seed), runtime.device()))
+            compilation.set_pin(seed == 0)
+            compilation.build()
+            until(lambda seed=seed: daemon.log().count("stored model") == seed + 1)  # type: ignore[misc]
+            executors.append(stack.enter_context(Executor(compilation)))
+        for seed in (0, 1, 2, 3, 1, 0):
+            (weights,) = parts_of(weighted_model(100_000, seed)).graph.constants.values()
+            assert weights.data is not None
+            np.testing.assert_array_equal(executors[seed].run_sync([x])[0], np.add(x, weights.data))
+        load = runtime.device().counters().load
+        assert load is not None
+        figures = load.residency
+        assert (figures.models, figures.evicted, figures.restored, figures.waits) == (2, 6, 4, 4)
+        times = executors[2].submit([x]).result(30).times
+        assert times is not None and times.slowest == "queued", times
+
+
 def test_a_client_is_killed_while_another_waits(start_daemon: Callable[..., DaemonProcess], tmp_path: Path) -> None:
     os.mkfifo(gate := tmp_path / "gate")
     daemon = start_daemon("--backend", "storing", "--option", f"gate={gate}", "--lease-s", "0")
