@@ -8,7 +8,7 @@ from typing_extensions import Self
 from nnrt_device_service.memory.freeing import Freeing
 from nnrt_device_service.memory.memory_budget import MemoryBudget
 from nnrt_device_service.scheduling.joinable import Member
-from nnrt_device_service.sessions.shared_model import AbsentModel, SharedModel
+from nnrt_device_service.sessions.shared_model import USES, AbsentModel, SharedModel
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import UnknownHandle
@@ -70,19 +70,17 @@ class LoadedModel:
         Waits until it is back from the store if it has left. Raises UnknownHandle if it is closed or about to be, or if
         it can't come back; OutOfMemory if the device has no room for it; and what `cancellation.check` raises.
         """
-        while not self._enter():
-            self.shared.bring_back(self.shared, cancellation)
-
-    def _enter(self, *, even_if_away: bool = False) -> bool:
-        with self._lock:
-            if not self._users:
-                raise UnknownHandle(_GONE)
-            shared = self.shared
-            if shared.is_away and not even_if_away:
-                return False
-            self._users += 1
-            shared.count_use()
-            return True
+        while True:
+            with self._lock:
+                if not self._users:
+                    raise UnknownHandle(_GONE)
+                shared = self.shared
+                if not shared.is_away:
+                    self._users += 1
+                    shared.runs += 1
+                    shared.last_use = next(USES)
+                    return
+            shared.bring_back(shared, cancellation)
 
     def release(self, computed_ns: int = 0) -> None:
         """End one use of the model, such as that of a run, which was on the device for `computed_ns`."""
@@ -140,7 +138,11 @@ class LoadedModel:
     @contextmanager
     def kept(self) -> Iterator[Self]:
         """Use the model once more in the block, for a run that has acquired it. Never waits. Raises UnknownHandle."""
-        self._enter(even_if_away=True)
+        with self._lock:
+            if not self._users:
+                raise UnknownHandle(_GONE)
+            self._users += 1
+            self.shared.runs += 1
         try:
             yield self
         finally:

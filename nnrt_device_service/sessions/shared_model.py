@@ -14,7 +14,8 @@ from nnrt_hdi.errors import UnknownHandle
 from nnrt_hdi.files.store_directory import Recipe
 from nnrt_hdi.tensor import Array
 
-_uses = count(1)
+# Numbers of the uses of all models, in their order.
+USES = count(1)
 
 
 class Holder(Protocol):
@@ -222,11 +223,6 @@ class SharedModel:
         """True if the model is on the device and could come back from the store."""
         return self.recipe is not None and not self.pins and not self.is_away and self.is_held
 
-    def count_use(self) -> None:
-        """Count the begin of a use, under the lock."""
-        self.runs += 1
-        self.last_use = next(_uses)
-
     def start_leaving(self, on_idle: Callable[[], object]) -> bool:
         """Let new runs wait, and have `on_idle` called when the last run has ended. Return False if it can't leave."""
         with self.lock:
@@ -279,5 +275,5 @@ class SharedModel:
                 return False
             self.prepared = prepared
             self.is_away, self._is_counted = False, True
-            self.last_use = next(_uses)
+            self.last_use = next(USES)
             return True
