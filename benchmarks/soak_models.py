@@ -27,7 +27,7 @@ from nnrt_client.model.model import parts_of
 PROCESSES, CLIENTS = 8, 4  # In each process.
 MODELS, FIT, ELEMENTS = 40, 10, 250_000
 # Seconds between two kills, and after the last client has left, until an idle daemon gives back its memory.
-KILL_S, SETTLED_S = 5.0, 15.0
+KILL_S, SETTLED_S = 5.0, 40.0
 WARM = 0.25
 # By Zipf's law: the second model is used half as often as the first.
 SHARE = np.array([1 / rank for rank in range(1, MODELS + 1)])

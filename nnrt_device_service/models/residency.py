@@ -58,8 +58,10 @@ class Residency:
         self._resident: dict[SharedModel, int] = {}
         # Models that are on their way, to or from the device.
         self._moving: set[SharedModel] = set()
-        # Number of moves that have ended.
-        self._moves = 0
+        # Number of models that have room and are being made, or written to the store: they may be able to leave soon.
+        self._unsettled = 0
+        # Number of moves, and of such work, that has ended.
+        self._ended = 0
         # Threads that restore a model now, and the most that may.
         self._restoring, self._most_restoring = 0, max((os.cpu_count() or 1) // 2, 1)
         self._pinned_bytes: Counter[str] = Counter()
@@ -88,12 +90,26 @@ class Residency:
             except LimitReached:
                 if size_bytes > self._budget.limit_bytes:
                     raise
-                if not (self._evict_used(cancellation) or self._await_other(cancellation)):
+                has_left = any(self._evict(model, cancellation) for model in self._candidates())
+                if not has_left and not self._await_other(cancellation):
                     raise
 
     def release(self, size_bytes: int) -> None:
         """Give back the room for a model that was not made."""
         self._budget.release(size_bytes)
+
+    @contextmanager
+    def unsettled(self) -> Iterator[None]:
+        """Make a model that has room, or write it to the store, in the block. Who needs its room waits for the end."""
+        with self._changed:
+            self._unsettled += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._unsettled -= 1
+                self._ended += 1
+                self._changed.notify_all()
 
     def add(self, model: SharedModel, reserved_bytes: int) -> None:
         """Take a model for which the caller has reserved room."""
@@ -146,15 +162,6 @@ class Residency:
             models = [model for model in self._resident if model.may_leave and model not in self._moving]
         return sorted(models, key=lambda model: model.last_use)
 
-    def _evict_used(self, cancellation: Cancellation) -> bool:
-        """Let a model leave that runs use, once these have ended; return False if no model can leave."""
-        tried = set[SharedModel]()
-        while left := [model for model in self._candidates() if model not in tried]:
-            tried.add(left[0])
-            if self._evict(left[0], cancellation):
-                return True
-        return False
-
     def _evict(self, model: SharedModel, cancellation: Cancellation | None = None) -> bool:
         """Let a model leave; return False, and let it stay, if runs use it.
 
@@ -183,15 +190,15 @@ class Residency:
         return True
 
     def _await_other(self, cancellation: Cancellation) -> bool:
-        """Wait until a model has left or come back that other threads move; return False if there is none.
+        """Wait until other threads have moved, made or stored a model; return False if none does.
 
         Models that wait for room themselves don't count: two of them would wait for each other.
         """
         with self._changed:
-            moves = self._moves
-            if self._moving.isdisjoint(self._resident):
+            ended = self._ended
+            if not self._unsettled and self._moving.isdisjoint(self._resident):
                 return False
-        return self._wait_until(lambda: self._moves != moves, cancellation)
+        return self._wait_until(lambda: self._ended != ended, cancellation)
 
     def _bring_back(self, model: SharedModel, cancellation: Cancellation) -> None:
         """Restore a model that is away, or wait until another thread has. Raises as `LoadedModel.acquire`."""
@@ -264,7 +271,7 @@ class Residency:
     def _end_move(self, model: SharedModel) -> None:
         with self._changed:
             self._moving.discard(model)
-            self._moves += 1
+            self._ended += 1
             self._changed.notify_all()
 
     def _notify(self) -> None:

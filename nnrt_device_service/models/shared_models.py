@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Hashable
+from contextlib import ExitStack
 from types import TracebackType
 
 from typing_extensions import Self
@@ -36,6 +37,7 @@ class Making:
 
     def __init__(self, models: "SharedModels", key: Hashable, session: Session) -> None:
         self._models = models
+        self.residency = models.residency
         self.key = key
         self.session = session
         # Cancelled when neither the leading client nor a waiting one wants the model any more.
@@ -46,6 +48,7 @@ class Making:
         self.model: SharedModel | None = None
         # Room on the device that is reserved for it, until it is made.
         self.reserved_bytes = 0
+        self._work = ExitStack()
         self.error: NnrtError | None = None
         # When the leading session was asked for constants, of time.monotonic(); None while it makes the model.
         self.asked_at: float | None = None
@@ -81,14 +84,16 @@ class Making:
         Raises as `Residency.reserve`.
         """
         self._is_at_work = True
-        self._models.residency.reserve(size_bytes, self.cancellation)
+        self.residency.reserve(size_bytes, self.cancellation)
         self.reserved_bytes = size_bytes
+        self._work.enter_context(self.residency.unsettled())
 
     def end_work(self) -> None:
         """Give back the room if the model was not made. Idempotent."""
         if size_bytes := self.reserved_bytes:
             self.reserved_bytes = 0
-            self._models.residency.release(size_bytes)
+            self.residency.release(size_bytes)
+        self._work.close()
 
     def finish(self, model: SharedModel) -> None:
         """Give the model to the waiting sessions, and to those that ask from now on."""

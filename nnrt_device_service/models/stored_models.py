@@ -12,6 +12,7 @@ from pathlib import Path
 from nnrt_device_service.host.threads import Threads
 from nnrt_device_service.models.compilations import Compilers, Progress
 from nnrt_device_service.models.requests import Build, Notes, Request
+from nnrt_device_service.models.residency import Residency
 from nnrt_device_service.models.shared_models import Making
 from nnrt_device_service.scheduling.drain_gate import DrainGate
 from nnrt_device_service.sessions.session import Prepared, Session
@@ -93,7 +94,7 @@ class StoredModels:
             prepared = compile_it(progress)
         made = build.add_made(prepared, Origin.COMPILED, making.finish, undo, size_bytes, notes, uploads=uploads)
         if self._store is not None and build.recipe is not None:
-            self._keep(build.recipe, build.session, made)
+            self._keep(build.recipe, build.session, made, making.residency)
         return made
 
     def restore(self, build: Build, making: Making) -> Prepared | None:
@@ -166,9 +167,10 @@ class StoredModels:
             raise InvalidFile("it holds another model than its manifest says")
         return prepared
 
-    def _keep(self, recipe: Recipe, session: Session, made: Prepared) -> None:
+    def _keep(self, recipe: Recipe, session: Session, made: Prepared, residency: Residency) -> None:
         """Store a model, if possible after the client got it. It stays open until then."""
         with ExitStack() as block:
+            block.enter_context(residency.unsettled())
             try:
                 model = block.enter_context(session.model(made.model_id).used(Cancellation())).shared
             except UnknownHandle:  # The client has closed the model already.
