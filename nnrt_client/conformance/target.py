@@ -1,10 +1,12 @@
 """Daemon under test: sessions with it, prepared models, and whether it is still alive."""
 
+import secrets
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from nnrt_client.build.build_task import BuildTask
@@ -26,6 +28,8 @@ from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import Array, TensorSpec
 from nnrt_hdi.v2 import device_pb2, prepared_model_pb2
 
+# In the names of models, so that the kit shares none with clients, and finds none in a store.
+_KIT = secrets.token_hex(4)
 # Seconds between attempts to reach a daemon that has ended.
 _PAUSE_S = 0.1
 _CALLBACK_THREADS = 2
@@ -109,7 +113,7 @@ class Connection(Closable):
 
     def prepare(self, graph: Graph, config: ModelConfig | None = None) -> Prepared:
         """Compile a graph as it is, including nodes that applications can't add."""
-        config = config or ModelConfig()
+        config, graph = config or ModelConfig(), replace(graph, name=f"{graph.name} of kit {_KIT}")
         return Prepared(self, compile_graph(self.begin_build(), graph, config), config)
 
     def restore(self, parts: Sequence[Part], config: ModelConfig | None = None) -> Prepared:

@@ -23,7 +23,7 @@ from nnrt_hdi.backend import Backend, Cancellation, DeviceInfo, ModelConfig, Ori
 from nnrt_hdi.errors import InvalidFile, OutOfMemory, UnavailableDevice, UnknownHandle, Unsupported
 from nnrt_hdi.files.compiled import CompiledModel, Target
 from nnrt_hdi.files.model_store import ModelStore
-from nnrt_hdi.files.store_directory import SHOWN_KEY, Recipe
+from nnrt_hdi.files.store_directory import SHOWN_KEY, Recipe, touch
 from nnrt_hdi.files.whole_parts import drop_pages
 
 _log = logging.getLogger(__name__)
@@ -135,8 +135,11 @@ class StoredModels:
             return build.add_made(prepared, Origin.STORED, making.finish, undo, size_bytes, notes, is_stored=True)
 
     def has(self, recipe: Recipe) -> bool:
-        """Return whether the store has a model."""
-        return self._store is not None and self._store.find(recipe.key) is not None
+        """Return whether the store has a model, which counts as a use: the store should keep it for a while."""
+        entry = self._store.find(recipe.key) if self._store is not None else None
+        if entry is not None:
+            touch(entry.path)
+        return entry is not None
 
     def find(self, recipe: Recipe, config: ModelConfig) -> Callable[[], PreparedModel]:
         """Return what restores a model that has left the device. Raises UnknownHandle if the store has it no longer.
