@@ -14,7 +14,7 @@ from daemon_process import DaemonProcess
 from networks import weighted_model
 from waiting import until
 
-from nnrt_client import Compilation, Executor, Origin, Runtime
+from nnrt_client import Compilation, Executor, Origin, Runtime, load
 from nnrt_client.model.model import parts_of
 
 
@@ -60,6 +60,24 @@ def test_more_models_than_fit(start_daemon: Callable[..., DaemonProcess], tmp_pa
         assert (figures.models, figures.evicted, figures.restored, figures.waits) == (2, 6, 4, 4)
         times = executors[2].submit([x]).result(30).times
         assert times is not None and times.slowest == "queued", times
+
+
+def test_a_restarted_daemon_has_one_model_again(start_daemon: Callable[..., DaemonProcess], tmp_path: Path) -> None:
+    """Its clients load it again at the same time, and share it."""
+    listen = f"unix:{tmp_path}/device"
+    first = start_daemon("--backend", "storing", listen=listen)
+    x = np.ones(1, np.float32)
+    with ExitStack() as stack:
+        sessions = [
+            stack.enter_context(load(built_model(), first.address, on_death="reload", cache=False)) for _ in range(4)
+        ]
+        before = sessions[0].run([x])
+        first.kill()
+        second = start_daemon("--backend", "storing", listen=listen)
+        with ThreadPoolExecutor(4) as threads:
+            for after in threads.map(lambda session: session.run([x]), sessions):
+                np.testing.assert_equal(dict(after), dict(before))
+    assert second.log().count("compiled a model") == 1
 
 
 def test_a_client_is_killed_while_another_waits(start_daemon: Callable[..., DaemonProcess], tmp_path: Path) -> None:
