@@ -81,9 +81,10 @@ tests: $(ENV)/test ## Run the tests; of long tables of cases a seeded part
 
 ## After larger changes
 
-nightly: $(ENV)/test ## Run all cases of all tests, attack a daemon for ten minutes, prove that the conformance kit finds defects
+nightly: $(ENV)/test ## Run all cases of all tests, attack a daemon for ten minutes, use one for an hour, prove that the conformance kit finds defects
 	$(ENV)/bin/pytest -q -n auto --maxprocesses 4 --dist worksteal --whole
 	$(MAKE) --no-print-directory fuzz FUZZ_S=600
+	PYTHONPATH=tests $(ENV)/bin/python benchmarks/soak_models.py --seconds 3600
 	PYTHONPATH=tests $(ENV)/bin/python -m mutants.prove
 
 tests-without-vnni: $(ENV)/test ## Run the tests of 8-bit integers on an emulated processor without VNNI (needs qemu-user)

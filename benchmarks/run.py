@@ -28,6 +28,7 @@ Other measurements have commands of their own:
 | frames.py | the number of Python frames of a small run |
 | kill_daemons.py, kill_clients.py | hangs, crashes and leaks after processes are killed |
 | soak.py | errors and memory of a daemon under mixed use for minutes |
+| soak_models.py | the same while clients of more models than fit come, go and are killed |
 
 With --only, nothing is written. With --brief, few rounds are measured, which only shows that a benchmark works.
 """
