@@ -14,6 +14,7 @@ from nnrt_device_service.runs.run import Run
 from nnrt_device_service.runs.tensors import UNCOUNTED_BYTES
 from nnrt_device_service.scheduling.deadlines import Deadlines
 from nnrt_device_service.scheduling.drain_gate import DrainGate
+from nnrt_device_service.scheduling.run_costs import RunCosts
 from nnrt_device_service.scheduling.scheduler import Scheduler
 from nnrt_hdi.backend import FirstEnd, RunEnd, StartableModel
 from nnrt_hdi.errors import NnrtError
@@ -31,10 +32,13 @@ class Executing:
     result stands in the run: its outputs or its error.
     """
 
-    def __init__(self, scheduler: Scheduler, gate: DrainGate, counter: BatchCounter, device_name: str) -> None:
+    def __init__(
+        self, scheduler: Scheduler, costs: RunCosts, gate: DrainGate, counter: BatchCounter, device_name: str
+    ) -> None:
         self.scheduler = scheduler
+        self._costs = costs
         self._gate = gate
-        self._batches = Batches(scheduler, counter)
+        self._batches = Batches(scheduler, costs, counter)
         self._deadlines = Deadlines()
         self._device_name = device_name
 
@@ -151,7 +155,8 @@ class Executing:
         """Take the run's inputs and model, wait for a slot, and take the memory that the run allocates.
 
         Returns the arrays in regions that the backend may write outputs to. Raises what `Run.take_inputs`,
-        `Scheduler.acquire`, `Scheduler.reserve` and the backend raise. Call `_leave` afterwards in any case.
+        `Scheduler.acquire`, `Scheduler.reserve`, `RunCosts.require_in_time` and the backend raise. Call `_leave`
+        afterwards in any case.
         """
         began_ns = time.perf_counter_ns()
         model, session, cancellation, scheduler = run.model, run.session, run.cancellation, self.scheduler
@@ -178,6 +183,8 @@ class Executing:
             if not targets.are_known:
                 targets.set_specs(sizes.outputs)
             arrays = targets.arrays
+        if sizes.multiply_adds > self._costs.unchecked:
+            self._costs.require_in_time(sizes.multiply_adds, cancellation)
         peak_bytes = sizes.peak_bytes
         if peak_bytes >= UNCOUNTED_BYTES:
             # Regions for outputs count in the session's budget already.
