@@ -183,16 +183,17 @@ class Executing:
             if not targets.are_known:
                 targets.set_specs(sizes.outputs)
             arrays = targets.arrays
-        if sizes.multiply_adds > self._costs.unchecked:
-            self._costs.require_in_time(sizes.multiply_adds, cancellation)
-        peak_bytes = sizes.peak_bytes
-        if peak_bytes >= UNCOUNTED_BYTES:
+        peak_bytes, costs = sizes.peak_bytes, self._costs
+        is_long = (model.usual_ns or 0) > costs.short_ns
+        if sizes.multiply_adds > costs.unchecked:
+            is_long |= costs.require_in_time(sizes.multiply_adds, cancellation)
+        if peak_bytes >= UNCOUNTED_BYTES or is_long:
             # Regions for outputs count in the session's budget already.
             more_bytes = max(peak_bytes - sum(array.nbytes for array in arrays if array is not None), 0)
             if more_bytes:
                 session.budget.reserve(more_bytes)
                 run.reserved_bytes = more_bytes
-            scheduler.reserve(cancellation, peak_bytes)
+            scheduler.reserve(cancellation, peak_bytes, is_long=is_long)
             cancellation.began_ns = run.began_ns = time.perf_counter_ns()
         return arrays
 

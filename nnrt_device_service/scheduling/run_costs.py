@@ -13,6 +13,8 @@ _log = logging.getLogger(__name__)
 _LEAST_SPEED = 1e9
 # How many times faster than the measured product of matrices a run may be, such as a larger product.
 _MARGIN = 1.5
+# A run that takes more than this fraction of `--max-run-s` is long: short runs of others don't wait for it.
+_LONG = 1 / 10
 
 
 class RunCosts:
@@ -33,11 +35,13 @@ class RunCosts:
         self._speed = 0.0
         # Multiply-adds up to which no run need be checked.
         self.unchecked = max_run_s * _LEAST_SPEED if max_run_s and measure else math.inf
+        # Nanoseconds that the runs of a model usually take at most if they aren't long.
+        self.short_ns = max_run_s * _LONG * 1e9 if max_run_s else math.inf
 
-    def require_in_time(self, multiply_adds: int, cancellation: Cancellation) -> None:
-        """Raise TimedOut if a run with a slot, of more than `unchecked` multiply-adds, would take too long.
+    def require_in_time(self, multiply_adds: int, cancellation: Cancellation) -> bool:
+        """Return whether a run with a slot, of more than `unchecked` multiply-adds, is long.
 
-        Also raises what ends the run while the daemon measures the speed.
+        Raises TimedOut if it would take too long, and what ends it while the daemon measures the speed.
         """
         if self._takes_s(multiply_adds) > self._max_run_s and self._measure is not None:
             try:
@@ -46,13 +50,14 @@ class RunCosts:
             except Exception:
                 cancellation.check()
                 _log.warning("the device's speed can't be measured; a run starts that may be too long", exc_info=True)
-                return
+                return True
         if self._takes_s(multiply_adds) > self._max_run_s:
             raise TimedOut(
                 f"the run takes {multiply_adds / 1e9:.0f} billion multiply-adds, {multiply_adds / self._speed:.0f} s at"
                 f" the {self._speed / 1e9:.1f} billion per second that this device does in large products; the daemon's"
                 f" limit is {self._max_run_s:g} s: make it smaller, or raise --max-run-s"
             )
+        return self._takes_s(multiply_adds) > self._max_run_s * _LONG
 
     def _takes_s(self, multiply_adds: int) -> float:
         """Return the least seconds that the run takes; infinite while the speed is unknown."""
