@@ -1,5 +1,6 @@
 """Sizes of a program's tensors, known from shapes before anything is computed."""
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -22,6 +23,7 @@ class Sizes:
         self._fitting: OrderedDict[tuple[Shape, ...], None] = OrderedDict()
         self._inputs = [entry.dims for entry in known.inputs]
         self._require_fit(known.tensors, {})
+        self._products = known.products
         decided = {dim for dims in self._inputs for dim in dims if isinstance(dim, str)}
         distinct = {(entry.data_type, entry.dims): entry for entry in known.tensors}
         names = [{dim for dim in entry.dims if isinstance(dim, str)} for entry in distinct.values()]
@@ -36,16 +38,24 @@ class Sizes:
         shapes = tuple(array.shape for array in inputs)
         if shapes in self._fitting:
             return
-        known = {
+        self._require_fit(self._deciding, self._lengths(shapes))
+        self._fitting[shapes] = None
+        while len(self._fitting) > _MOST_SHAPES:
+            self._fitting.popitem(last=False)
+
+    def multiply_adds(self, shapes: Sequence[Shape]) -> int:
+        """Return the multiply-adds of a run with inputs of these shapes, as far as they are known."""
+        lengths = self._lengths(shapes)
+        counts = ([lengths.get(dim) if isinstance(dim, str) else dim for dim in factors] for factors in self._products)
+        return sum(math.prod(length or 0 for length in factors) for factors in counts)
+
+    def _lengths(self, shapes: Sequence[Shape]) -> dict[str, int]:
+        return {
             dim: length
             for dims, shape in zip(self._inputs, shapes, strict=True)
             for dim, length in zip(dims, shape, strict=True)
             if isinstance(dim, str)
         }
-        self._require_fit(self._deciding, known)
-        self._fitting[shapes] = None
-        while len(self._fitting) > _MOST_SHAPES:
-            self._fitting.popitem(last=False)
 
     def _require_fit(self, tensors: Iterable[SizedTensor], known: Mapping[str, int]) -> None:
         for entry in tensors:
