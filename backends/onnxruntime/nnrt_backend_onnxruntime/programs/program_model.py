@@ -91,7 +91,7 @@ class ProgramModel(PreparedModel):
         shapes = tuple([array.shape for array in inputs])
         if (sizes := self._shapes.get(shapes)) is not None:
             return sizes
-        sizes = self._sizes_of(shapes)
+        sizes = self._sizes_of(inputs)
         if self._first_runs is None or self._first_runs.is_known(shapes):
             return sizes
         copied = sum(part.size_bytes for part in self._parts) + sum(array.nbytes for array in inputs)
@@ -112,16 +112,16 @@ class ProgramModel(PreparedModel):
 
     def _admit(self, shapes: Shapes, inputs: Sequence[Array], cancellation: Cancellation) -> None:
         """Check inputs whose shapes may be new, and try the run. Raises what `run` raises."""
-        self._sizes.require_run_fits(inputs)
+        sizes = self._sizes_of(inputs)
         if self._first_runs is not None and self._try_run is not None:
             named = dict(zip(self._names, inputs, strict=True))
             self._first_runs.require(shapes, partial(self._try_run, named, cancellation), cancellation)
-        self._shapes[shapes] = self._sizes_of(shapes)
+        self._shapes[shapes] = sizes
         while len(self._shapes) > _MOST_SHAPES:
             self._shapes.popitem(last=False)
 
-    def _sizes_of(self, shapes: Shapes) -> RunSizes:
-        return replace(self._usual_sizes, multiply_adds=self._sizes.multiply_adds(shapes))
+    def _sizes_of(self, inputs: Sequence[Array]) -> RunSizes:
+        return replace(self._usual_sizes, multiply_adds=self._sizes.require_run_fits(inputs))
 
     def _require_declared(self, spec: TensorSpec, result: Any) -> Array:
         """Return an output of a run. Raise OperationFailed if its type or shape isn't the declared one."""
