@@ -35,14 +35,11 @@ _RULES: dict[NodeType, _Rule] = {
 def multiply_adds(graph: Graph, tensors: Sequence[TensorSpec]) -> int:
     """Return the multiply-adds of a run with these tensors, counted as FLOAT32 ones that take no longer.
 
-    Nodes with open dimensions count as 0, and so do nodes of constants, which backends may compute once for all runs.
+    Nodes with open dimensions count as 0. Nodes of constants count, because backends leave large ones to the runs.
     """
-    total, fixed = 0, set(graph.constants)
-    for index in graph.order:
-        node = graph.nodes[index]
-        if fixed.issuperset(node.inputs):
-            fixed.update(node.outputs)
-        elif rule := _RULES.get(node.type):
+    total = 0
+    for node in graph.nodes:
+        if rule := _RULES.get(node.type):
             specs = [tensors[at] for at in (*node.inputs, *node.outputs)]
             if not any(UNKNOWN_DIM in spec.shape for spec in specs):
                 shapes = [spec.shape for spec in specs]

@@ -151,7 +151,7 @@ def test_a_trial_has_room_beside_the_run(loaded: Loaded) -> None:
 
 
 def test_multiply_adds_follow_from_shapes(loaded: Loaded) -> None:
-    """A constant product takes none, and one of unknown shapes counts as none."""
+    """A product of unknown shapes counts as none."""
     model = loaded(
         parsed(
             """f (float[N, 8] x, float[N, 2, 5, 7] image, int64[2] size) => (float[A, B] y) {
@@ -174,7 +174,7 @@ def test_multiply_adds_follow_from_shapes(loaded: Loaded) -> None:
     )
     for rows in (5, 6):
         inputs = [np.ones((rows, 8), "f4"), np.ones((rows, 2, 5, 7), "f4"), np.array((rows, 8))]
-        wanted = 8 * 8 * rows + rows * 5 * 5 * 6 + rows * 5 * 7 * 6 + 8 * 8 * 8
+        wanted = 8 * 8 * 8 + 8 * 8 * rows + rows * 5 * 5 * 6 + rows * 5 * 7 * 6 + 8 * 8 * 8
         assert model.sizes(inputs).multiply_adds == wanted
         model.run(inputs, Cancellation())
         assert model.sizes(inputs).multiply_adds == wanted

@@ -58,7 +58,7 @@ class Analysis:
     # The outputs whose rank is known.
     outputs: Sequence[SizedTensor]
     tensors: Sequence[SizedTensor]
-    # The factors of the multiply-adds of each product that is no constant. Inner graphs have none.
+    # The factors of the multiply-adds of each product, without those of inner graphs.
     products: Sequence[tuple[Dim, ...]]
     folding_is_bounded: bool
     # The divisions of each graph that has any. Inner graphs come before outer ones.
@@ -161,10 +161,8 @@ class _Walk:
         for at, node in enumerate(graph.node):
             self._node(node, scope)
             if not is_inner:
-                values = [scope.get(name, _Value()) for name in (*node.input, *node.output[:1])]
-                if not _is_constant(node, values[:-1]) and (
-                    factors := factors_of(node, [each.tensor for each in values])
-                ):
+                tensors = [scope.get(name, _Value()).tensor for name in (*node.input, *node.output[:1])]
+                if (factors := factors_of(node, tensors)) is not None:
                     self.products.append(factors)
             if node.op_type == "Div" and len(node.input) == 2 and len(node.output) == 1:
                 values = [scope.get(name, _Value()) for name in node.input]
