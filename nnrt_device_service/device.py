@@ -4,6 +4,7 @@ import secrets
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from nnrt_device_service.access.audit import AuditLog
 from nnrt_device_service.access.counters import Usage
@@ -11,6 +12,7 @@ from nnrt_device_service.access.identity import Role
 from nnrt_device_service.access.refusals import Refusals
 from nnrt_device_service.health.canary import CANARY, Canary, ObservedModel
 from nnrt_device_service.health.canary_model import first_supported
+from nnrt_device_service.health.speed import product_speed
 from nnrt_device_service.health.telemetry import TelemetryWatch
 from nnrt_device_service.host.threads import Threads
 from nnrt_device_service.memory.device_memory import DeviceHeap
@@ -19,6 +21,7 @@ from nnrt_device_service.models.models import Models
 from nnrt_device_service.runs.executing import Executing
 from nnrt_device_service.runs.run import Run
 from nnrt_device_service.scheduling.drain_gate import DrainGate
+from nnrt_device_service.scheduling.run_costs import RunCosts
 from nnrt_device_service.scheduling.run_watch import CompileWatch, RunWatch
 from nnrt_device_service.scheduling.scheduler import Scheduler
 from nnrt_device_service.sessions.registry import SessionRegistry
@@ -31,12 +34,14 @@ from nnrt_hdi.backend import (
     DeviceInfo,
     DeviceState,
     ModelConfig,
+    PreparedModel,
     require_description,
 )
 from nnrt_hdi.counters import DeviceCounters, DeviceLoad
-from nnrt_hdi.enums import DeviceStatus
+from nnrt_hdi.enums import DeviceStatus, DeviceType
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.files.compiled import Target
+from nnrt_hdi.graph import Graph
 from nnrt_hdi.host_limits import memory_limit
 from nnrt_hdi.tensor import Array
 
@@ -88,7 +93,15 @@ class Device:
             identity_runs=settings.share_of(settings.queued_runs),
             run_bytes=run_bytes,
         )
-        self.executing = Executing(self.scheduler, self.gate, self.sessions.counters.batches, self.info.device_name)
+        # Only a processor shows its speed in products of a size that every host has memory for.
+        measure = partial(product_speed, self._prepare_own) if described.device_type is DeviceType.CPU else None
+        self.executing = Executing(
+            self.scheduler,
+            RunCosts(settings.max_run_s, measure),
+            self.gate,
+            self.sessions.counters.batches,
+            self.info.device_name,
+        )
         self._compile_watch = CompileWatch(settings.max_compile_s, settings.stuck_s)
         self._run_watch = RunWatch(settings.max_run_s, settings.stuck_s, self._compile_watch)
         # Why the device is stuck, or empty.
@@ -131,8 +144,7 @@ class Device:
         if not self._settings.canary:
             return
         model = first_supported(lambda graph: self.models.checks.check(graph).graph)
-        config = ModelConfig(max_tensor_bytes=self._settings.tensor_bytes)
-        compiled = self._backend.prepare(model.graph, config, lambda fraction: None)
+        compiled = self._prepare_own(model.graph)
         scheduler = self.scheduler
         prepared = ObservedModel(
             compiled,
@@ -154,6 +166,11 @@ class Device:
 
         self.canary = Canary(model, prepared, session, execute, self.threads, self._settings, self._suspend, on_change)
         self.canary.start()
+
+    def _prepare_own(self, graph: Graph) -> PreparedModel:
+        """Compile a model of the daemon itself. Raises Unsupported, and what `Backend.prepare` raises."""
+        config = ModelConfig(max_tensor_bytes=self._settings.tensor_bytes)
+        return self._backend.prepare(self.models.checks.check(graph).graph, config, lambda fraction: None)
 
     def stop_canary(self) -> bool:
         """Stop the canary and return whether its run has ended. Idempotent."""

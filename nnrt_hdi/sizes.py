@@ -7,7 +7,12 @@ from nnrt_hdi.tensor import TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Outputs of a run and its peak memory in bytes, both as far as known before it starts."""
+    """Outputs of a run, its peak memory in bytes, and its multiply-adds, all as far as known before it starts.
+
+    The daemon refuses a run whose multiply-adds no device of its kind could do in time; 0, if they are not known, is
+    never refused.
+    """
 
     outputs: tuple[TensorSpec, ...]
     peak_bytes: int
+    multiply_adds: int = 0

@@ -13,6 +13,7 @@ from nnrt_device_service.access.counters import BatchCounter
 from nnrt_device_service.runs.run import Run
 from nnrt_device_service.runs.tensors import UNCOUNTED_BYTES
 from nnrt_device_service.scheduling.joinable import Bucket, Joinable, await_outcomes
+from nnrt_device_service.scheduling.run_costs import RunCosts
 from nnrt_device_service.scheduling.scheduler import Scheduler
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_hdi.backend import Cancellation
@@ -70,8 +71,9 @@ class Batches:
     These runs have taken their inputs and models, but no slot yet.
     """
 
-    def __init__(self, scheduler: Scheduler, counter: BatchCounter) -> None:
+    def __init__(self, scheduler: Scheduler, costs: RunCosts, counter: BatchCounter) -> None:
         self._scheduler = scheduler
+        self._costs = costs
         self._counter = counter
         self._lock = threading.Lock()
 
@@ -171,7 +173,10 @@ class Batches:
         """Run the model once with all rows and return its outputs."""
         prepared = _model_of(batch[0]).shared.prepared
         inputs = [_join_arrays(each) for each in zip(*[joined.inputs for joined in batch], strict=True)]
-        peak_bytes = prepared.sizes(inputs).peak_bytes
+        sizes = prepared.sizes(inputs)
+        if sizes.multiply_adds > self._costs.unchecked:
+            self._costs.require_in_time(sizes.multiply_adds, slot)
+        peak_bytes = sizes.peak_bytes
         if peak_bytes < UNCOUNTED_BYTES:
             outputs = prepared.run(inputs, slot)
         else:

@@ -14,6 +14,7 @@ from nnrt_device_service.runs.run import Run
 from nnrt_device_service.runs.tensors import UNCOUNTED_BYTES
 from nnrt_device_service.scheduling.deadlines import Deadlines
 from nnrt_device_service.scheduling.drain_gate import DrainGate
+from nnrt_device_service.scheduling.run_costs import RunCosts
 from nnrt_device_service.scheduling.scheduler import Scheduler
 from nnrt_hdi.backend import FirstEnd, RunEnd, StartableModel
 from nnrt_hdi.errors import NnrtError
@@ -31,10 +32,13 @@ class Executing:
     result stands in the run: its outputs or its error.
     """
 
-    def __init__(self, scheduler: Scheduler, gate: DrainGate, counter: BatchCounter, device_name: str) -> None:
+    def __init__(
+        self, scheduler: Scheduler, costs: RunCosts, gate: DrainGate, counter: BatchCounter, device_name: str
+    ) -> None:
         self.scheduler = scheduler
+        self._costs = costs
         self._gate = gate
-        self._batches = Batches(scheduler, counter)
+        self._batches = Batches(scheduler, costs, counter)
         self._deadlines = Deadlines()
         self._device_name = device_name
 
@@ -151,7 +155,8 @@ class Executing:
         """Take the run's inputs and model, wait for a slot, and take the memory that the run allocates.
 
         Returns the arrays in regions that the backend may write outputs to. Raises what `Run.take_inputs`,
-        `Scheduler.acquire`, `Scheduler.reserve` and the backend raise. Call `_leave` afterwards in any case.
+        `Scheduler.acquire`, `Scheduler.reserve`, `RunCosts.require_in_time` and the backend raise. Call `_leave`
+        afterwards in any case.
         """
         began_ns = time.perf_counter_ns()
         model, session, cancellation, scheduler = run.model, run.session, run.cancellation, self.scheduler
@@ -178,14 +183,17 @@ class Executing:
             if not targets.are_known:
                 targets.set_specs(sizes.outputs)
             arrays = targets.arrays
-        peak_bytes = sizes.peak_bytes
-        if peak_bytes >= UNCOUNTED_BYTES:
+        peak_bytes, costs = sizes.peak_bytes, self._costs
+        is_long = (model.usual_ns or 0) > costs.short_ns
+        if sizes.multiply_adds > costs.unchecked:
+            is_long |= costs.require_in_time(sizes.multiply_adds, cancellation)
+        if peak_bytes >= UNCOUNTED_BYTES or is_long:
             # Regions for outputs count in the session's budget already.
             more_bytes = max(peak_bytes - sum(array.nbytes for array in arrays if array is not None), 0)
             if more_bytes:
                 session.budget.reserve(more_bytes)
                 run.reserved_bytes = more_bytes
-            scheduler.reserve(cancellation, peak_bytes)
+            scheduler.reserve(cancellation, peak_bytes, is_long=is_long)
             cancellation.began_ns = run.began_ns = time.perf_counter_ns()
         return arrays
 

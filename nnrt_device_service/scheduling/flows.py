@@ -93,14 +93,17 @@ class Account:
 
 
 class QueuedRun:
-    """Run that waits for a slot, and also for memory if `needs_bytes` is not 0."""
+    """Run that waits for a slot, and also for memory if `needs_bytes` is not 0; `is_long` is known only then."""
 
-    __slots__ = ("cancellation", "flow", "is_granted", "needs_bytes", "on_grant", "signals", "wake")
+    __slots__ = ("cancellation", "flow", "is_granted", "is_long", "needs_bytes", "on_grant", "signals", "wake")
 
-    def __init__(self, flow: SessionFlow, cancellation: Cancellation, needs_bytes: int = 0) -> None:
+    def __init__(
+        self, flow: SessionFlow, cancellation: Cancellation, needs_bytes: int = 0, is_long: bool = False
+    ) -> None:
         self.flow = flow
         self.cancellation = cancellation
         self.needs_bytes = needs_bytes
+        self.is_long = is_long
         self.is_granted = False
         # Called before `wake` when the run is granted a slot.
         self.on_grant: Callable[[], object] = _nothing

@@ -29,6 +29,8 @@ class Scheduler:
     takes memory before it: a series of small runs could keep a large one waiting for ever. Runs that need no counted
     memory go on meanwhile.
 
+    Long runs get all slots but one, if there are several, so that short runs of others needn't wait for a long one.
+
     A waiting run that is cancelled, or whose deadline passes, leaves the queue at once and never starts. Runs are
     identified by their cancellations. While the scheduler is suspended, only runs of the privileged account start.
     """
@@ -57,7 +59,7 @@ class Scheduler:
         # Whether a run would probably not have to wait. May be read without the lock.
         self.has_free_slot = True
         self._clock = clock
-        self.memory = RunMemory(run_bytes)
+        self.memory = RunMemory(run_bytes, max(slots - 1, 1))
         self._flows = Flows(ageing_s)
         self._waiting = WaitingRuns(self._flows, queued_runs, identity_runs)
 
@@ -221,26 +223,28 @@ class Scheduler:
         self._fill_slots(now)
         return taken
 
-    def reserve(self, cancellation: Cancellation, size_bytes: int) -> None:
+    def reserve(self, cancellation: Cancellation, size_bytes: int, *, is_long: bool = False) -> None:
         """Take memory for a run that has a slot, until `release`, and count its time on the device so far.
 
-        If too little memory is left, the run gives its slot back and waits for both. Raises OutOfMemory if the size
-        exceeds the limit, and TimedOut or OperationFailed (cancelled); a run that waited has no slot after these.
+        If too little memory is left, or if the run is long and has the last slot, it gives its slot back and waits.
+        Raises OutOfMemory if the size exceeds the limit, and TimedOut or OperationFailed (cancelled); a run that waited
+        has no slot after these.
         """
         self.memory.require_possible(size_bytes)
         with self._lock:
             if cancellation.began_ns is not None:
                 self._running[cancellation].tally.busy_ns += time.perf_counter_ns() - cancellation.began_ns
                 cancellation.began_ns = None
-            if not self._waiting.memory_waits and self.memory.has_left(size_bytes):
-                self.memory.take(cancellation, size_bytes)
+            memory = self.memory
+            if memory.has_left(size_bytes) and memory.has_slot(is_long) and not self._waiting.next_for(memory):
+                memory.take(cancellation, size_bytes, is_long)
                 return
             now = self._clock()
             self._count_all_running(now)
             flow = self._running.pop(cancellation)
             self._counted.remove(cancellation)
             self._flows.stop(flow, now)
-            queued = self._waiting.add_for_memory(flow, cancellation, size_bytes)
+            queued = self._waiting.add_for_memory(flow, cancellation, size_bytes, is_long)
             self._fill_slots(now)
         self._wait(queued)
 
@@ -324,7 +328,7 @@ class Scheduler:
             self._count_running(queued.cancellation, queued.flow, now)
             waiting.leave(queued, now)
             if queued.needs_bytes:
-                self.memory.take(queued.cancellation, queued.needs_bytes)
+                self.memory.take(queued.cancellation, queued.needs_bytes, queued.is_long)
             queued.is_granted = True
             queued.on_grant()
             queued.wake()

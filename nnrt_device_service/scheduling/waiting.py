@@ -55,9 +55,11 @@ class WaitingRuns:
         flow.queued.append(queued)
         return queued
 
-    def add_for_memory(self, flow: SessionFlow, cancellation: Cancellation, size_bytes: int) -> QueuedRun:
-        """Add a run that waits for a slot and for memory."""
-        queued = QueuedRun(flow, cancellation, size_bytes)
+    def add_for_memory(
+        self, flow: SessionFlow, cancellation: Cancellation, size_bytes: int, is_long: bool
+    ) -> QueuedRun:
+        """Add a run that waits for a slot and for memory, at least one byte."""
+        queued = QueuedRun(flow, cancellation, max(size_bytes, 1), is_long)
         self.memory_waits.append(queued)
         flow.user.identity.memory_waits += 1
         self.count += 1
@@ -78,12 +80,16 @@ class WaitingRuns:
         else:
             self._flows.dequeue(queued.flow, now)
 
+    def next_for(self, memory: RunMemory) -> list[QueuedRun]:
+        """Return the runs that wait for nothing but memory and any slot: no other run takes memory before them."""
+        return [each for each in self.memory_waits if memory.has_slot(each.is_long)]
+
     def next(self, memory: RunMemory, now: float) -> QueuedRun | None:
         """Return the run that starts next, removed from its session's queue, or None if each run lacks memory."""
         for flow in self.privileged:
             if flow.queued:
                 return flow.queued.popleft()
-        candidate = min(self.memory_waits, key=lambda each: each.flow.spent_by_owners(now), default=None)
+        candidate = min(self.next_for(memory), key=lambda each: each.flow.spent_by_owners(now), default=None)
         if candidate is not None and not memory.has_left(candidate.needs_bytes):
             candidate = None
         identity = self._flows.next_identity(now)

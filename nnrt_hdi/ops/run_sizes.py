@@ -10,6 +10,7 @@ from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import too_much
 from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, Graph, Node
 from nnrt_hdi.ops.inference import infer_tensors, raise_first, with_known_tensors
+from nnrt_hdi.ops.multiply_adds import multiply_adds
 from nnrt_hdi.ops.open_dims import OpenDim, Tape, larger
 from nnrt_hdi.ops.operands import INTEGERS
 from nnrt_hdi.ops.operator import OPERATORS
@@ -55,13 +56,15 @@ class Branch:
         self.elements = elements
         self._tape = tape
         self._specs = specs
-        # Indices on the tape: those of the dimensions of open shapes by tensor, and that of the peak memory.
+        # Indices on the tape: those of the dimensions of open shapes by tensor, of the peak memory and of the
+        # multiply-adds.
         self._shapes = {
             at: tuple([tape.index_of(dim) for dim in spec.shape])
             for at, spec in enumerate(specs)
             if any(isinstance(dim, OpenDim) for dim in spec.shape)
         }
         self._peak_bytes = tape.index_of(peak_bytes(graph, specs))
+        self._multiply_adds = tape.index_of(multiply_adds(graph, specs))
         tape.end()
 
     def known(self, lengths: Sequence[int]) -> "KnownTensors | None":
@@ -77,9 +80,10 @@ class Branch:
             for at in tensors
         ]
 
-    def peak_bytes(self, values: Sequence[int]) -> int:
-        """Return the peak memory of the nodes' results in bytes, given the values of the tape."""
-        return values[self._peak_bytes]
+    def sizes(self, values: Sequence[int]) -> Sizes:
+        """Return the sizes of a run, given the values of the tape."""
+        outputs = tuple(self.specs(self.graph.outputs, values))
+        return Sizes(outputs, values[self._peak_bytes], values[self._multiply_adds])
 
 
 class KnownTensors:
@@ -93,8 +97,7 @@ class KnownTensors:
     @cached_property
     def sizes(self) -> Sizes:
         """Sizes of the run."""
-        branch, values = self.branch, self._values
-        return Sizes(tuple(branch.specs(branch.graph.outputs, values)), branch.peak_bytes(values))
+        return self.branch.sizes(self._values)
 
     @cached_property
     def specs(self) -> list[TensorSpec]:
@@ -231,7 +234,8 @@ class RunKinds(Generic[KindT]):
 
 def sizes_of(graph: Graph, tensors: Sequence[TensorSpec]) -> Sizes:
     """Return the sizes of a run with these tensors."""
-    return Sizes(tuple([tensors[at] for at in graph.outputs]), peak_bytes(graph, tensors))
+    outputs = tuple([tensors[at] for at in graph.outputs])
+    return Sizes(outputs, peak_bytes(graph, tensors), multiply_adds(graph, tensors))
 
 
 def require_fits(graph: Graph, tensors: Sequence[TensorSpec], max_tensor_bytes: int) -> None:

@@ -14,6 +14,7 @@ from nnrt_device_service.access.counters import BatchCounter
 from nnrt_device_service.runs.batches import Batches, Joined
 from nnrt_device_service.runs.run import Run
 from nnrt_device_service.scheduling.joinable import MOST_SHAPES, Bucket, Group, Member
+from nnrt_device_service.scheduling.run_costs import RunCosts
 from nnrt_device_service.scheduling.scheduler import Scheduler
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.session import Session
@@ -47,7 +48,7 @@ class World:
     def __init__(self, batching: Batching) -> None:
         self.prepared = _Doubling()
         self.scheduler = Scheduler(2, 100, 600.0)
-        self.batches = Batches(self.scheduler, BatchCounter())
+        self.batches = Batches(self.scheduler, RunCosts(0, None), BatchCounter())
         self.bucket = Bucket(batching)
         self._session = Session(Settings(), "a client", freed_at_once())
         self._session.account = self.scheduler.account("somebody")

@@ -20,6 +20,7 @@ from nnrt_client import (
     Executor,
     Model,
     OperationType,
+    PadMode,
     Runtime,
     TimedOut,
     UnavailableDevice,
@@ -51,8 +52,8 @@ def avg_pool(model: Model, x: ModelTensor) -> ModelTensor:
 
 
 def depthwise(model: Model, x: ModelTensor) -> ModelTensor:
-    """Taps without end."""
-    weights, bias = np.ones((2, 500, 500, 1), np.float32), np.zeros(2, np.float32)
+    """Taps without end, but fewer multiply-adds than in a product of matrices that takes a second."""
+    weights, bias = np.ones((2, 100, 100, 1), np.float32), np.zeros(2, np.float32)
     return model.apply(OperationType.CONV2D, x, weights, bias, group=2)
 
 
@@ -60,7 +61,7 @@ LONG = [
     pytest.param(matmul, (6000, 6000), DataType.INT32, id="matmul"),
     pytest.param(max_pool, (1, 3000, 3000, 1), DataType.FLOAT32, id="max_pool"),
     pytest.param(avg_pool, (1, 3000, 3000, 1), DataType.FLOAT32, id="avg_pool"),
-    pytest.param(depthwise, (1, 1000, 1000, 2), DataType.FLOAT32, id="depthwise"),
+    pytest.param(depthwise, (1, 500, 500, 2), DataType.FLOAT32, id="depthwise"),
 ]
 
 
@@ -100,6 +101,22 @@ def test_a_long_operator_ends_with_its_run(
             executor.submit(inputs)
             observer.wait_for(lambda state: state.running == 1)
         assert honest.run_sync([ONE], timeout_ms=DEADLINE_MS)[0] == ONE
+
+
+@pytest.mark.parametrize("backend", ["reference", "onnxruntime"])
+def test_a_run_that_would_take_too_long_never_starts(start_daemon: StartDaemon, backend: str) -> None:
+    """ONNX Runtime couldn't be stopped within the operator."""
+    weights, bias, image = (np.ones(shape, np.float32) for shape in ((64, 256, 256, 1), 64, (1, 1024, 1024, 1)))
+    model = Model()
+    x = model.input(image.shape)
+    model.specify_inputs_and_outputs([x], [model.apply(OperationType.CONV2D, x, weights, bias, pad_mode=PadMode.SAME)])
+    model.finish()
+    daemon = start_daemon("--backend", backend, "--max-run-s", "0.5", "--stuck-s", "0.2")
+    with running(daemon.address, identity_model()) as honest, running(daemon.address, model) as executor:
+        for _ in range(2):
+            with pytest.raises(TimedOut, match=r"takes 4398 billion multiply-adds, \d+ s at .* raise --max-run-s"):
+                executor.run_sync([image], timeout_ms=DEADLINE_MS)
+            assert honest.run_sync([ONE], timeout_ms=DEADLINE_MS)[0] == ONE
 
 
 def test_a_run_that_does_not_end(start_daemon: StartDaemon) -> None:

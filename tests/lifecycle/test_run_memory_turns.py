@@ -33,7 +33,12 @@ class Runs:
         self._pool = pool
 
     def start(
-        self, name: str, size_bytes: int = 0, identity: str = "", cancellation: Cancellation | None = None
+        self,
+        name: str,
+        size_bytes: int = 0,
+        identity: str = "",
+        cancellation: Cancellation | None = None,
+        is_long: bool = False,
     ) -> "Run":
         """Of that identity, or one of its own."""
         run = Run(name, cancellation or Cancellation())
@@ -42,8 +47,8 @@ class Runs:
         def work() -> None:
             self.scheduler.acquire(account.flows[0], run.cancellation)
             try:
-                if size_bytes:
-                    self.scheduler.reserve(run.cancellation, size_bytes)
+                if size_bytes or is_long:
+                    self.scheduler.reserve(run.cancellation, size_bytes, is_long=is_long)
                 self.started.append(name)
                 assert run.go_on.wait(DEADLINE_S)
             finally:
@@ -52,16 +57,21 @@ class Runs:
         run.future = self._pool.submit(work)
         return run
 
-    def running(self, name: str, size_bytes: int = 0, identity: str = "") -> "Run":
-        run = self.start(name, size_bytes, identity)
+    def running(self, name: str, size_bytes: int = 0, identity: str = "", is_long: bool = False) -> "Run":
+        run = self.start(name, size_bytes, identity, is_long=is_long)
         until(lambda: name in self.started)
         return run
 
     def waiting(
-        self, name: str, size_bytes: int = 0, identity: str = "", cancellation: Cancellation | None = None
+        self,
+        name: str,
+        size_bytes: int = 0,
+        identity: str = "",
+        cancellation: Cancellation | None = None,
+        is_long: bool = False,
     ) -> "Run":
         before = self.scheduler.queued
-        run = self.start(name, size_bytes, identity, cancellation)
+        run = self.start(name, size_bytes, identity, cancellation, is_long)
         until(lambda: self.scheduler.queued == before + 1)
         return run
 
@@ -92,6 +102,19 @@ def device(slots: int = 2, **limits: int) -> Iterator[Runs]:
         yield runs
     assert (runs.scheduler.running, runs.scheduler.queued, runs.scheduler.has_free_slot) == (0, 0, True)
     assert runs.scheduler.memory.has_left(MEMORY)
+
+
+def test_long_runs_leave_a_slot_to_short_ones() -> None:
+    """Also to those that need memory, for which no long run waits."""
+    with device() as runs:
+        first = runs.running("long", is_long=True)
+        second = runs.waiting("another long", 10, is_long=True)
+        for size_bytes in (0, MEMORY):
+            runs.running(f"short {size_bytes}", size_bytes).end()
+        assert "another long" not in runs.started
+        first.end()
+        runs.await_start("another long")
+        second.end()
 
 
 def test_who_waits_for_memory_holds_no_slot() -> None:

@@ -11,7 +11,7 @@ from nnrt_client.conformance.cases.samples import SAMPLES
 from nnrt_hdi.enums import DataType, Format, NodeType, PaddingMode, ReduceMode
 from nnrt_hdi.tensor import TensorSpec
 
-from .single_node import array_of, compute, graph_of, pairs, run
+from .single_node import array_of, compute, graph_of, infer_all, pairs, prepare, run
 
 AnyArray = NDArray[Any]
 N = NodeType
@@ -145,3 +145,31 @@ def test_work_in_parts_that_a_cache_holds(monkeypatch: pytest.MonkeyPatch, node_
         with monkeypatch.context() as patch:
             patch.setattr(pieces, "CACHED", cached)
             np.testing.assert_array_equal(run(graph, inputs), whole)
+
+
+@pytest.mark.parametrize(
+    ("node_type", "shapes", "attrs", "wanted"),
+    [
+        pytest.param(N.MATMUL_FUSION, [(2, 3, 4), (4, 5)], {}, 120, id="matmul"),
+        pytest.param(N.MATMUL_FUSION, [(4, 3), (4, 5)], {"transpose_a": True}, 60, id="transposed"),
+        pytest.param(N.FULL_CONNECTION, [(2, 3, 4), (5, 4)], {}, 120, id="fully connected"),
+        pytest.param(N.CONV2D_FUSION, [(1, 8, 8, 2), (6, 3, 3, 1), (6,)], {"group": 2}, 6 * 6 * 54, id="convolution"),
+        pytest.param(N.CONV2D_TRANSPOSE_FUSION, [(1, 2, 2, 2), (6, 3, 3, 2), (6,)], {}, 4 * 108, id="its transpose"),
+        pytest.param(
+            N.LSTM,
+            [(5, 2, 3), (1, 16, 3), (1, 16, 4), (1, 32), (1, 2, 4), (1, 2, 4)],
+            {},
+            5 * 2 * (48 + 64),
+            id="lstm",
+        ),
+        pytest.param(N.SQUARE, [(100,)], {}, 0, id="elementwise"),
+    ],
+)
+@pytest.mark.parametrize("data_type", [DataType.FLOAT32, DataType.FLOAT16])
+def test_multiply_adds(
+    node_type: NodeType, shapes: list[tuple[int, ...]], attrs: dict[str, Any], wanted: int, data_type: DataType
+) -> None:
+    operands = [(TensorSpec(data_type, shape), None) for shape in shapes]
+    graph = graph_of(node_type, operands, attrs, *infer_all(node_type, operands, attrs))
+    inputs = [np.ones(shape, data_type.name.lower()) for shape in shapes]
+    assert prepare(graph).sizes(inputs).multiply_adds == (wanted if data_type is DataType.FLOAT32 else wanted // 16)

@@ -150,6 +150,36 @@ def test_a_trial_has_room_beside_the_run(loaded: Loaded) -> None:
     assert before - model.sizes(inputs).peak_bytes >= inputs[0].nbytes
 
 
+def test_multiply_adds_follow_from_shapes(loaded: Loaded) -> None:
+    """A product of unknown shapes counts as none."""
+    model = loaded(
+        parsed(
+            """f (float[N, 8] x, float[N, 2, 5, 7] image, int64[2] size) => (float[A, B] y) {
+                k = MatMul (w, w)
+                a = Gemm <transA = 1> (x, x)
+                c = Conv <group = 2> (image, taps)
+                d = ConvTranspose <group = 2> (image, taps)
+                u = Reshape (x, size)
+                b = MatMul (u, k)
+                e = ReduceSum <keepdims = 0> (c)
+                f = ReduceSum <keepdims = 0> (d)
+                g = MatMul (a, k)
+                h = Add (e, f)
+                i = Add (g, h)
+                y = Concat <axis = 0> (b, i)
+            }""",
+            weights("w", 8, 8),
+            weights("taps", 2, 1, 1, 3),
+        )
+    )
+    for rows in (5, 6):
+        inputs = [np.ones((rows, 8), "f4"), np.ones((rows, 2, 5, 7), "f4"), np.array((rows, 8))]
+        wanted = 8 * 8 * 8 + 8 * 8 * rows + rows * 5 * 5 * 6 + rows * 5 * 7 * 6 + 8 * 8 * 8
+        assert model.sizes(inputs).multiply_adds == wanted
+        model.run(inputs, Cancellation())
+        assert model.sizes(inputs).multiply_adds == wanted
+
+
 @faulty
 def test_a_run_that_is_cancelled_waits_for_no_trial(loaded: Loaded, trials: CountingTrials) -> None:
     """Neither for its own trial nor for another run's."""

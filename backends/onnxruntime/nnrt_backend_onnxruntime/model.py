@@ -1,6 +1,7 @@
 """Model in a session of ONNX Runtime, ready to run."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -129,9 +130,11 @@ class OnnxModel(OpenGraphModel[RunOutputs]):
         return profile_run(self, self._reopen, inputs, cancellation, outputs)
 
     def sizes(self, inputs: Sequence[Array]) -> Sizes:
-        if self._file_sizes is not None:
-            self._file_sizes.require_run_fits(inputs)
-        return self._kinds.value_for(inputs).sizes
+        if self._file_sizes is None:
+            return self._kinds.value_for(inputs).sizes
+        multiply_adds = self._file_sizes.require_run_fits(inputs)
+        sizes = self._kinds.value_for(inputs).sizes
+        return sizes if multiply_adds <= sizes.multiply_adds else replace(sizes, multiply_adds=multiply_adds)
 
     def export(self) -> list[Part]:
         return self._export()

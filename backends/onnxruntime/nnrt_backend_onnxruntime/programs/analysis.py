@@ -18,7 +18,8 @@ from onnx import TensorProto, TypeProto, helper, numpy_helper
 
 from nnrt_backend_onnxruntime.programs.divisions import RISKY, Divisions
 from nnrt_backend_onnxruntime.programs.operators import ONNX_DOMAINS
-from nnrt_backend_onnxruntime.programs.shapes import Inference, SizedTensor, sized_tensor
+from nnrt_backend_onnxruntime.programs.products import factors_of
+from nnrt_backend_onnxruntime.programs.shapes import Dim, Inference, SizedTensor, sized_tensor
 from nnrt_backend_onnxruntime.programs.skeleton import all_graphs, graphs_of, place_of, quoted
 from nnrt_backend_onnxruntime.programs.tensors import size_of
 from nnrt_hdi.errors import InvalidFile
@@ -57,6 +58,8 @@ class Analysis:
     # The outputs whose rank is known.
     outputs: Sequence[SizedTensor]
     tensors: Sequence[SizedTensor]
+    # The factors of the multiply-adds of each product, without those of inner graphs.
+    products: Sequence[tuple[Dim, ...]]
     folding_is_bounded: bool
     # The divisions of each graph that has any. Inner graphs come before outer ones.
     divisions: Sequence[Divisions]
@@ -88,6 +91,7 @@ def analyse_model(model: onnx.ModelProto, compute: Compute) -> Analysis:
         [entry for entry in inputs if entry],
         [entry for entry in outputs if entry],
         walk.tensors,
+        walk.products,
         walk.is_bounded,
         walk.divisions,
         walk.is_complete,
@@ -103,8 +107,12 @@ class _Value:
     elements: TensorProto | None = None
 
     @property
+    def tensor(self) -> SizedTensor | None:
+        return None if self.type is None else sized_tensor("", self.type)
+
+    @property
     def size_bytes(self) -> int | None:
-        found = None if self.type is None else sized_tensor("", self.type)
+        found = self.tensor
         return None if found is None else found.size_bytes({})
 
     @property
@@ -121,6 +129,7 @@ class _Walk:
     model: onnx.ModelProto
     compute: Compute | None
     tensors: list[SizedTensor] = field(default_factory=list)
+    products: list[tuple[Dim, ...]] = field(default_factory=list)
     divisions: list[Divisions] = field(default_factory=list)
     is_bounded: bool = True
     is_complete: bool = True
@@ -151,6 +160,10 @@ class _Walk:
         divided: dict[int, int] = {}
         for at, node in enumerate(graph.node):
             self._node(node, scope)
+            if not is_inner:
+                tensors = [scope.get(name, _Value()).tensor for name in (*node.input, *node.output[:1])]
+                if (factors := factors_of(node, tensors)) is not None:
+                    self.products.append(factors)
             if node.op_type == "Div" and len(node.input) == 2 and len(node.output) == 1:
                 values = [scope.get(name, _Value()) for name in node.input]
                 if not _is_harmless(values[1]) and (data_type := _data_type(values)) in RISKY:

@@ -71,8 +71,8 @@ class ProgramModel(PreparedModel):
         self._first_runs = first_runs
         self._try_run = try_run
         self._usual_sizes = super().sizes(())
-        # The latest shapes of inputs that fit and that ONNX Runtime computes without a crash.
-        self._shapes: OrderedDict[Shapes, None] = OrderedDict()
+        # The latest shapes of inputs that fit and that ONNX Runtime computes without a crash, with the runs' sizes.
+        self._shapes: OrderedDict[Shapes, RunSizes] = OrderedDict()
         self._names = [spec.name for spec in self.inputs]
         self._output_names = [spec.name for spec in self.outputs]
 
@@ -89,10 +89,13 @@ class ProgramModel(PreparedModel):
     def sizes(self, inputs: Sequence[Array]) -> RunSizes:
         """Return the sizes of a run. If it must be tried, they include the trial's copy of the model and inputs."""
         shapes = tuple([array.shape for array in inputs])
-        if shapes in self._shapes or self._first_runs is None or self._first_runs.is_known(shapes):
-            return self._usual_sizes
+        if (sizes := self._shapes.get(shapes)) is not None:
+            return sizes
+        sizes = self._sizes_of(inputs)
+        if self._first_runs is None or self._first_runs.is_known(shapes):
+            return sizes
         copied = sum(part.size_bytes for part in self._parts) + sum(array.nbytes for array in inputs)
-        return replace(self._usual_sizes, peak_bytes=self._usual_sizes.peak_bytes + copied)
+        return replace(sizes, peak_bytes=sizes.peak_bytes + copied)
 
     def profile(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
@@ -109,13 +112,16 @@ class ProgramModel(PreparedModel):
 
     def _admit(self, shapes: Shapes, inputs: Sequence[Array], cancellation: Cancellation) -> None:
         """Check inputs whose shapes may be new, and try the run. Raises what `run` raises."""
-        self._sizes.require_run_fits(inputs)
+        sizes = self._sizes_of(inputs)
         if self._first_runs is not None and self._try_run is not None:
             named = dict(zip(self._names, inputs, strict=True))
             self._first_runs.require(shapes, partial(self._try_run, named, cancellation), cancellation)
-        self._shapes[shapes] = None
+        self._shapes[shapes] = sizes
         while len(self._shapes) > _MOST_SHAPES:
             self._shapes.popitem(last=False)
+
+    def _sizes_of(self, inputs: Sequence[Array]) -> RunSizes:
+        return replace(self._usual_sizes, multiply_adds=self._sizes.require_run_fits(inputs))
 
     def _require_declared(self, spec: TensorSpec, result: Any) -> Array:
         """Return an output of a run. Raise OperationFailed if its type or shape isn't the declared one."""

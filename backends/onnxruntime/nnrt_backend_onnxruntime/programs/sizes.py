@@ -1,5 +1,6 @@
 """Sizes of a program's tensors, known from shapes before anything is computed."""
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -19,9 +20,11 @@ class Sizes:
     def __init__(self, known: Analysis, max_tensor_bytes: int) -> None:
         """Prepare the checks. Raises OutOfMemory for a tensor that is too large whatever the inputs are."""
         self._max_tensor_bytes = max_tensor_bytes
-        self._fitting: OrderedDict[tuple[Shape, ...], None] = OrderedDict()
+        # Multiply-adds by the shapes of inputs.
+        self._fitting: OrderedDict[tuple[Shape, ...], int] = OrderedDict()
         self._inputs = [entry.dims for entry in known.inputs]
         self._require_fit(known.tensors, {})
+        self._products = known.products
         decided = {dim for dims in self._inputs for dim in dims if isinstance(dim, str)}
         distinct = {(entry.data_type, entry.dims): entry for entry in known.tensors}
         names = [{dim for dim in entry.dims if isinstance(dim, str)} for entry in distinct.values()]
@@ -29,13 +32,16 @@ class Sizes:
             entry for entry, needed in zip(distinct.values(), names, strict=True) if needed and needed <= decided
         ]
 
-    def require_run_fits(self, inputs: Sequence[Array]) -> None:
-        """Raise OutOfMemory for inputs with which a tensor would be too large."""
-        if not self._deciding:
-            return
-        shapes = tuple(array.shape for array in inputs)
-        if shapes in self._fitting:
-            return
+    def require_run_fits(self, inputs: Sequence[Array]) -> int:
+        """Return the multiply-adds of a run, as far as they are known.
+
+        Raises OutOfMemory for inputs with which a tensor would be too large.
+        """
+        if not self._deciding and not self._products:
+            return 0
+        shapes = tuple([array.shape for array in inputs])
+        if (multiply_adds := self._fitting.get(shapes)) is not None:
+            return multiply_adds
         known = {
             dim: length
             for dims, shape in zip(self._inputs, shapes, strict=True)
@@ -43,9 +49,11 @@ class Sizes:
             if isinstance(dim, str)
         }
         self._require_fit(self._deciding, known)
-        self._fitting[shapes] = None
+        counts = ([known.get(dim) if isinstance(dim, str) else dim for dim in factors] for factors in self._products)
+        self._fitting[shapes] = multiply_adds = sum(math.prod(length or 0 for length in factors) for factors in counts)
         while len(self._fitting) > _MOST_SHAPES:
             self._fitting.popitem(last=False)
+        return multiply_adds
 
     def _require_fit(self, tensors: Iterable[SizedTensor], known: Mapping[str, int]) -> None:
         for entry in tensors:

@@ -16,7 +16,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from nnrt_backend_reference.kernels.activation import fused
 from nnrt_backend_reference.kernels.arithmetic import quotient
 from nnrt_backend_reference.kernels.kernel import AnyArray, AnyDType, Call, cast_all, kernel, require_memory
-from nnrt_backend_reference.kernels.pieces import blocks, blocks_before, check_stop, product, rows_of_product
+from nnrt_backend_reference.kernels.pieces import blocks, blocks_before, check_stop, elements_of_product, product
 from nnrt_backend_reference.kernels.reduction import accumulator, lowest
 from nnrt_hdi.enums import Format, NodeType
 from nnrt_hdi.errors import OperationFailed
@@ -242,7 +242,7 @@ def _grouped(windows: AnyArray, taps: AnyArray, groups: int) -> AnyArray:
     matrices = taps.reshape(groups, len(taps) // groups, -1).swapaxes(1, 2)
     y = np.empty((groups, *positions, matrices.shape[2]), windows.dtype)
     row_bytes = max(1, channels * taps[0, ..., 0].size * y.itemsize)
-    rows = rows_of_product(matrices.shape[1], len(taps), y.dtype)
+    rows = elements_of_product(matrices.shape[1], y.dtype) // len(taps)
     for position in blocks(positions, min(BLOCK_BYTES // row_bytes, rows)):
         part = (slice(None), *position)
         block = y[part]

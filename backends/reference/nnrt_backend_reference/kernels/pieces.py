@@ -13,7 +13,7 @@ from nnrt_hdi.tensor import Shape
 
 # The arithmetic steps of about a tenth of a second, in plain loops...
 PIECE_STEPS = 1 << 26
-# ...and in matrix products of real numbers.
+# ...and in matrix products of real numbers of 32 bits.
 PIECE_PRODUCTS = 1 << 32
 # The elements of an array that stays in the cache, with a few others of its size, between arithmetic steps.
 CACHED = 1 << 18
@@ -71,14 +71,18 @@ def compute_by_parts(compute: Callable[[AnyArray, AnyArray], None], x: AnyArray,
     return y
 
 
-def rows_of_product(inner: int, columns: int, dtype: AnyDType) -> int:
-    """Return the number of rows of a matrix product that are one piece."""
-    most = PIECE_PRODUCTS if dtype.kind == "f" else PIECE_STEPS
-    return max(most // (inner * columns or 1), 1)
+def elements_of_product(inner: int, dtype: AnyDType) -> int:
+    """Return the number of elements of a matrix product that are one piece."""
+    # Integers are multiplied in plain loops, whose steps may lie far apart in memory.
+    most = PIECE_PRODUCTS * 4 // dtype.itemsize if dtype.kind == "f" else PIECE_STEPS // 4
+    return max(most // max(inner, 1), 1)
 
 
 def product(a: AnyArray, b: AnyArray) -> AnyArray:
-    """Compute np.matmul of two arrays of matrices of one type, in pieces of some rows where it takes long."""
+    """Compute np.matmul of two arrays of matrices of one type, in pieces where it takes long.
+
+    Pieces are some rows, or some columns of a row, so that each element is computed as a whole.
+    """
     rows, (inner, columns) = a.shape[-2], b.shape[-2:]
     y: AnyArray
     if a.size * b.size <= PIECE_STEPS * inner:  # An upper bound of the steps, for batches that aren't repeated.
@@ -87,6 +91,7 @@ def product(a: AnyArray, b: AnyArray) -> AnyArray:
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     a, b = (np.broadcast_to(array, (*batch, *array.shape[-2:])) for array in (a, b))
     y = np.empty((*batch, rows, columns), a.dtype)
-    for part in blocks(y.shape[:-1], rows_of_product(inner, columns, a.dtype)):
-        np.matmul(a[part], b[part[:-1]], out=y[part])
+    for part in blocks(y.shape, elements_of_product(inner, a.dtype)):
+        rows_of_a, columns_of_b = part[:-1], (*part[:-2], slice(None), part[-1])
+        np.matmul(a[rows_of_a], b[columns_of_b], out=y[part])
     return y
