@@ -8,7 +8,8 @@
 | small | 1 KB and 600 KB on one host, compared with a Connection and a gRPC echo; 1 KB over TCP, compared with a unary
           call and bare streams; 600 KB and 64 MB with Tensors and with arrays; 64 MB over TCP, compared with manual
           transfers |
-| memory | a daemon with one model in eight sessions, compared with one session, and after all have closed it |
+| memory | a daemon with one model in eight sessions, compared with one session, and after all have closed it; daemon
+          and client, compared with the model's weights |
 | loading | fifty clients that load the same model at once, compared with one |
 | crowds | 8 clients x 16 in flight compared with one client; 60 clients with 8; batching; KServe's server (`make peers`
            installs it) |

@@ -1,10 +1,10 @@
 """Parts of compiled models and files: bytes with their digest."""
 
-import hashlib
 from dataclasses import dataclass
 
 from typing_extensions import Buffer, Self
 
+from nnrt_hdi.mapped_files import reading, sha256_of
 from nnrt_hdi.tensor import flat_bytes
 
 SHA256_BYTES = 32
@@ -28,10 +28,12 @@ class Part:
 
     def fill(self, memory: memoryview, start: int) -> None:
         """Fill memory with bytes from `start` on."""
-        memory[:] = self.piece(start, memory.nbytes)
+        piece = self.piece(start, memory.nbytes)
+        with reading(piece):
+            memory[:] = piece
 
     @classmethod
     def of(cls, data: Buffer) -> Self:
         """Return a part of these bytes, which nobody may change from now on."""
         flat = flat_bytes(data)
-        return cls(flat, hashlib.sha256(flat).digest())
+        return cls(flat, sha256_of(flat))

@@ -28,6 +28,7 @@ from nnrt_hdi.files.file_part import FilePart
 from nnrt_hdi.files.graph_file import constant_parts
 from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, Graph
 from nnrt_hdi.limits import REQUEST_ID_BYTES
+from nnrt_hdi.mapped_files import reading
 from nnrt_hdi.part import Part
 from nnrt_hdi.shared_memory import SharedMemory
 from nnrt_hdi.v2 import device_pb2, model_pb2, prepared_model_pb2
@@ -291,10 +292,11 @@ def _chunks(
         for offset, size in _pieces(part, message_bytes, received):
             piece = part.piece(offset, size)
             chunk = device_pb2.ConstantChunk(sha256=part.sha256, size_bytes=part.size_bytes, offset=offset)
-            if compressor is not None and (packed := compressor.compress(piece)) is not None:
-                chunk.data, chunk.expanded_bytes = packed, len(piece)
-            else:
-                chunk.data = bytes(piece)
+            with reading(piece):
+                if compressor is not None and (packed := compressor.compress(piece)) is not None:
+                    chunk.data, chunk.expanded_bytes = packed, len(piece)
+                else:
+                    chunk.data = bytes(piece)
             yield chunk
             sent += size
             progress("uploading", sent / total if total else 1.0)

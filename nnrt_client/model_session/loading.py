@@ -275,7 +275,7 @@ def _open(model: Source | Model, shapes: Shapes | None, constants: Constants | N
 
 def _read_program(model: Source | Model, shapes: Shapes | None, constants: Constants | None) -> Program:
     assert not isinstance(model, Model)
-    return program_from_onnx(onnx_source(model), shapes=shapes, constants=constants)
+    return program_from_onnx(onnx_source(model), shapes=shapes, constants=constants, is_mapped=True)
 
 
 def _build(

@@ -47,11 +47,22 @@ def from_onnx(
         Unsupported: the file has nodes that can't be imported, which the error lists with the reasons; or the package
             onnx is not installed.
     """
+    return import_onnx(model, shapes, constants, is_mapped=False)
+
+
+def import_onnx(
+    model: str | PathLike[str] | bytes,
+    shapes: Mapping[str, Sequence[int]] | None,
+    constants: Constants | None,
+    *,
+    is_mapped: bool = True,
+) -> "Model":
+    """Import an ONNX file as `from_onnx` does. With `is_mapped`, large data stay in the files (see `OnnxFile`)."""
     with locate_errors(model):
         from nnrt_client.onnx_import.file import OnnxFile
         from nnrt_client.onnx_import.importer import import_file
 
-        return import_file(OnnxFile(model), shapes or {}, constants or {})
+        return import_file(OnnxFile(model, is_mapped=is_mapped), shapes or {}, constants or {})
 
 
 def program_from_onnx(
@@ -59,6 +70,7 @@ def program_from_onnx(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Constants | None = None,
+    is_mapped: bool = False,
 ) -> "Program":
     """Read an ONNX file as a program, for a device that executes ONNX files without import.
 
@@ -66,6 +78,7 @@ def program_from_onnx(
         model: path of the file, or the bytes of a file without external data.
         shapes: shapes of inputs by name, -1 for an unknown dimension.
         constants: values of inputs that never change, by name.
+        is_mapped: whether large data stay in the files (see `OnnxFile`).
 
     Returns:
         The program, for `Compilation`.
@@ -81,7 +94,7 @@ def program_from_onnx(
         from nnrt_client.onnx_import.file import OnnxFile
         from nnrt_client.onnx_import.program import make_program
 
-        return make_program(OnnxFile(model), shapes or {}, constants or {})
+        return make_program(OnnxFile(model, is_mapped=is_mapped), shapes or {}, constants or {})
 
 
 @contextmanager

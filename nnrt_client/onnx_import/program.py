@@ -4,6 +4,7 @@ A large tensor becomes external data, as ONNX defines it. Its `location` is the 
 Small tensors share a part, so that there are few parts.
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 
 import onnx
@@ -16,7 +17,9 @@ from nnrt_client.onnx_import.scope import put_in_order
 from nnrt_client.tensors.frozen import Constants
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.files.compiled import MAX_PARTS
+from nnrt_hdi.files.file_part import UnreadPart
 from nnrt_hdi.graph import INLINE_CONSTANT_BYTES
+from nnrt_hdi.mapped_files import reading
 from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import UNKNOWN_DIM, format_shape
 
@@ -26,6 +29,33 @@ _LEAST_SHARE = MAX_PARTS // 2 - 4
 _LEAST_PART_BYTES = 1 << 20
 # Alignment of tensors in a part, in bytes: a cache line.
 _ALIGNMENT = 64
+
+
+class JoinedPart(UnreadPart):
+    """Part that consists of pieces. So data of mapped files stay in their files."""
+
+    __slots__ = ("_pieces",)
+
+    _pieces: Sequence[memoryview]
+
+    def __init__(self, pieces: Sequence[memoryview]) -> None:
+        object.__setattr__(self, "_pieces", pieces)
+        digest = hashlib.sha256()
+        for piece in pieces:
+            with reading(piece):
+                digest.update(piece)
+        object.__setattr__(self, "sha256", digest.digest())
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(piece.nbytes for piece in self._pieces)
+
+    def fill(self, memory: memoryview, start: int) -> None:
+        for piece in self._pieces:
+            found = piece[start : start + memory.nbytes]
+            with reading(found):
+                memory[: found.nbytes] = found
+            memory, start = memory[found.nbytes :], max(start - piece.nbytes, 0)
 
 
 def make_program(file: OnnxFile, shapes: Mapping[str, Sequence[int]], constants: Constants) -> Program:
@@ -139,10 +169,10 @@ def _make_part(file: OnnxFile, tensors: Sequence[TensorProto]) -> Part:
     for tensor in tensors:
         data = file.stored_data(tensor)
         padding = -offset % _ALIGNMENT
-        pieces += [bytes(padding), data]
+        pieces += [memoryview(bytes(padding)), memoryview(data)]
         offsets.append((offset + padding, len(data)))
         offset += padding + len(data)
-    part = Part.of(pieces[1] if len(tensors) == 1 else b"".join(pieces))
+    part = Part.of(pieces[1]) if len(tensors) == 1 else JoinedPart(pieces)
     for tensor, (offset, length) in zip(tensors, offsets, strict=True):
         for field in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
             tensor.ClearField(field)

@@ -21,8 +21,8 @@ from nnrt_hdi.backend import Backend, DeviceInfo, Origin, PreparedModel
 from nnrt_hdi.errors import InvalidFile, OutOfMemory, UnavailableDevice, UnknownHandle, Unsupported
 from nnrt_hdi.files.compiled import CompiledModel, Target
 from nnrt_hdi.files.model_store import ModelStore
-from nnrt_hdi.files.store_directory import SHOWN_KEY, Recipe
-from nnrt_hdi.files.whole_parts import drop_pages
+from nnrt_hdi.files.store_directory import SHOWN_KEY, Recipe, parts_beside
+from nnrt_hdi.mapped_files import drop_pages
 
 _log = logging.getLogger(__name__)
 
@@ -60,6 +60,8 @@ class StoredModels:
             if self._store is None:
                 _log.warning("the backend %s exports no models, so none are stored", info.backend_name)
         self._writers = threading.BoundedSemaphore(_WRITERS)
+        # Number of large models exported so far, after each of which malloc keeps free memory.
+        self.exports = 0
 
     @property
     def has_store(self) -> bool:
@@ -114,7 +116,8 @@ class StoredModels:
                 if compiled is None:
                     return None
                 prepared = self._backend.restore(compiled.parts, replace(build.config, is_own=True))
-                drop_pages(compiled.parts)  # The backend may have made something else of them, such as packed weights.
+                # The backend may have made something else of them, such as packed weights.
+                drop_pages(part.data for part in compiled.parts)
                 if (prepared.inputs, prepared.outputs) != (compiled.inputs, compiled.outputs):
                     session.discard(prepared, undo)
                     raise InvalidFile("it holds another model than its manifest says")
@@ -159,6 +162,7 @@ class StoredModels:
     def _write(self, recipe: Recipe, prepared: PreparedModel, notes: Notes, block: ExitStack) -> None:
         """Export a model, write it to the store and close the block."""
         assert self._store is not None
+        is_large, compiled = False, None
         with block:
             try:
                 compiled = CompiledModel(
@@ -171,6 +175,10 @@ class StoredModels:
                     parts=prepared.export(),
                     notes=notes,
                 )
+                is_large = bool(parts_beside(compiled))
                 self._store.keep(compiled)
+                drop_pages(part.data for part in compiled.parts)
             except BaseException:  # The client's model works, even if it can't be stored.
                 _log.exception("model %s is not stored: the backend failed to export it", recipe.key[:SHOWN_KEY])
+        compiled = None
+        self.exports += is_large

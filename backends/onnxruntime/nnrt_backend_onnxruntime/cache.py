@@ -40,7 +40,7 @@ from nnrt_backend_onnxruntime.programs.loading import compute, opset_of
 from nnrt_backend_onnxruntime.programs.sizes import Sizes
 from nnrt_backend_onnxruntime.programs.skeleton import require_typed
 from nnrt_backend_onnxruntime.providers import ProviderDevice
-from nnrt_backend_onnxruntime.session import open_session, session_options
+from nnrt_backend_onnxruntime.session import open_session, release_memory, session_options
 from nnrt_hdi.backend import ModelConfig
 from nnrt_hdi.errors import InvalidFile, NnrtError, OperationFailed, SaveCacheFailed, Unsupported
 from nnrt_hdi.files.container import packed, unpacked
@@ -164,6 +164,8 @@ def _optimize(
                 f"ONNX Runtime can't write the model to {tempfile.gettempdir()!r}, where {left} bytes are left;"
                 f" make room there, or set TMPDIR ({error.message})"
             ) from error
+        finally:
+            release_memory()
         return Path(folder, MODEL_FILE).read_bytes(), _map_file(Path(folder, WEIGHTS))
 
 
