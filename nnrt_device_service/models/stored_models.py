@@ -177,7 +177,6 @@ class StoredModels:
                 )
                 is_large = bool(parts_beside(compiled))
                 self._store.keep(compiled)
-                drop_pages(part.data for part in compiled.parts)
             except BaseException:  # The client's model works, even if it can't be stored.
                 _log.exception("model %s is not stored: the backend failed to export it", recipe.key[:SHOWN_KEY])
         compiled = None

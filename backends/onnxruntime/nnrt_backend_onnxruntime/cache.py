@@ -46,6 +46,7 @@ from nnrt_hdi.errors import InvalidFile, NnrtError, OperationFailed, SaveCacheFa
 from nnrt_hdi.files.container import packed, unpacked
 from nnrt_hdi.files.graph_file import packed_graph, unpacked_graph
 from nnrt_hdi.graph import Graph
+from nnrt_hdi.mapped_files import MappedFile
 from nnrt_hdi.ops import inferred_graph
 from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import NUMPY_DTYPES, TensorSpec
@@ -177,7 +178,7 @@ def _map_file(path: Path) -> Buffer:
     if not path.exists() or not path.stat().st_size:
         return b""
     with path.open("rb") as file:
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return MappedFile(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _binding(device: ProviderDevice) -> dict[str, Any]:
