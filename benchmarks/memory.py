@@ -27,13 +27,13 @@ WIDTH, LAYERS = 1000, 26  # 104 MB of float32.
 LARGE_WIDTH, LARGE_LAYERS = 5000, 24  # 2.4 GB.
 
 
-def matrices(layers: int = LAYERS) -> onnx.ModelProto:
+def matrices(layers: int = LAYERS, width: int = WIDTH) -> onnx.ModelProto:
     """Build a model of so many dense layers."""
     rng = np.random.default_rng(0)
     g = Graph()
-    x = g.input("x", [1, WIDTH])
+    x = g.input("x", [1, width])
     for _ in range(layers):
-        x = g.op("Relu", g.op("MatMul", x, g.constant(rng.normal(size=(WIDTH, WIDTH)).astype("f4") / WIDTH)))
+        x = g.op("Relu", g.op("MatMul", x, g.constant(rng.normal(size=(width, width)).astype("f4") / width)))
     return g.model(x)
 
 

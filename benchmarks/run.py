@@ -10,7 +10,8 @@
           transfers |
 | memory | a daemon with one model in eight sessions, compared with one session, and after all have closed it; daemon
           and client, compared with the model's weights |
-| loading | fifty clients that load the same model at once, compared with one |
+| loading | loads of one file by stage, cold and known, compared with ONNX Runtime in process; fifty clients that load
+            the same model at once, compared with one |
 | crowds | 8 clients x 16 in flight compared with one client; 60 clients with 8; batching; KServe's server (`make peers`
            installs it) |
 | shapes | runs of 10 and of 200 nodes with unseen shapes; a decoder with a growing cache |
@@ -64,9 +65,10 @@ def main() -> None:
         "--only", nargs="+", choices=GROUPS, default=[*GROUPS], help="measure only these groups; write nothing"
     )
     parser.add_argument("--brief", action="store_true", help="measure few rounds; write nothing")
+    parser.add_argument("--large", action="store_true", help="load a model of 2 GB, too")
     parser.add_argument("--against", type=Path, help="compare small runs with another checkout's")
     given = parser.parse_args()
-    harness.is_brief = given.brief
+    harness.is_brief, harness.is_large = given.brief, given.large
     if given.against:
         importlib.import_module("against").compare(given.against).show()
         return

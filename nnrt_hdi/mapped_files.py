@@ -52,13 +52,16 @@ def reading(data: memoryview) -> Iterator[None]:
         drop_pages([data])
 
 
-def sha256_of(data: memoryview) -> bytes:
-    """Return the SHA-256 of flat bytes. Those of a mapped file take no more memory than before. Raise as `reading`."""
-    if mapped_file_of(data) is None:
-        return hashlib.sha256(data).digest()
+def sha256_of(*pieces: memoryview) -> bytes:
+    """Return the SHA-256 of flat pieces together. Those of mapped files take no more memory than before.
+
+    Raises what `reading` raises.
+    """
     digest = hashlib.sha256()
-    for start in range(0, data.nbytes, _PIECE_BYTES):
-        piece = data[start : start + _PIECE_BYTES]
-        with reading(piece):
-            digest.update(piece)
+    for data in pieces:
+        step = max(data.nbytes, 1) if mapped_file_of(data) is None else _PIECE_BYTES
+        for start in range(0, data.nbytes, step):
+            piece = data[start : start + step]
+            with reading(piece):
+                digest.update(piece)
     return digest.digest()

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from typing_extensions import Buffer, Self
 
+from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.mapped_files import reading, sha256_of
 from nnrt_hdi.tensor import flat_bytes
 
@@ -37,3 +38,24 @@ class Part:
         """Return a part of these bytes, which nobody may change from now on."""
         flat = flat_bytes(data)
         return cls(flat, sha256_of(flat))
+
+
+class AbsentPart(Part):
+    """Part of which only digest and size are known here, for receivers that have the bytes."""
+
+    __slots__ = ("_size_bytes",)
+
+    _size_bytes: int
+
+    def __init__(self, sha256: bytes, size_bytes: int) -> None:
+        object.__setattr__(self, "sha256", sha256)
+        object.__setattr__(self, "_size_bytes", size_bytes)
+
+    @property
+    def data(self) -> memoryview:
+        """Raises InvalidParameter: there is nothing to read."""
+        raise InvalidParameter("its data is not here; give the whole model")
+
+    @property
+    def size_bytes(self) -> int:
+        return self._size_bytes

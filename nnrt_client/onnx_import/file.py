@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 from onnx import AttributeProto, TensorProto, TensorShapeProto, helper, numpy_helper
 
 from nnrt_client.model.model import Model
+from nnrt_client.onnx_import.declared import Dimension
 from nnrt_client.onnx_import.raw_data import SAME_FILE, without_raw_data
 from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Value, constant_value
@@ -28,8 +29,6 @@ from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM, Array
 
 Source = str | PathLike[str] | bytes
 BytesT = TypeVar("BytesT", bytes, memoryview)
-# A dimension: a number, a name, or None if neither is known.
-Dimension = int | str | None
 
 # Errors of the path, as opposed to errors of the disk.
 _PATH_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
@@ -41,12 +40,14 @@ _DTYPES = {int(helper.np_dtype_to_tensor_dtype(dtype)): dtype for dtype in NUMPY
 class OnnxFile:
     """ONNX file: its ModelProto, and its external data."""
 
-    def __init__(self, source: Source, *, is_mapped: bool = False) -> None:
+    def __init__(self, source: Source, beside: set[Path] | None = None, *, is_mapped: bool = False) -> None:
         """Read the file. Raise InvalidPath if it is missing or not accessible, InvalidFile if it is no ONNX file.
 
-        With `is_mapped`, large data stay in their files. Then nobody should write to these as long as the data are in
-        use: the data would change, and reading beyond the end of a shortened file ends the process.
+        `beside` takes the paths of other files, once external data are read from them. With `is_mapped`, large data
+        stay in their files. Then nobody should write to these as long as the data are in use: the data would change,
+        and reading beyond the end of a shortened file ends the process.
         """
+        self._beside: set[Path] = set() if beside is None else beside
         self._mappings: dict[Path, memoryview | None] | None = {} if is_mapped else None
         self.proto = onnx.ModelProto()
         self.directory: Path | None = None
@@ -152,6 +153,7 @@ class OnnxFile:
             raise InvalidPath(f"{location!r} is no path", place=place) from error
         if not location or path == directory or not path.is_relative_to(directory):
             raise InvalidPath(f"{location!r} is not a file in the directory of the model", place=place)
+        self._beside.add(path)
         mapping = self._mapping(path)
         data = (
             _read(path, f"{place}, {location!r}", offset, size_bytes)

@@ -4,7 +4,6 @@ A large tensor becomes external data, as ONNX defines it. Its `location` is the 
 Small tensors share a part, so that there are few parts.
 """
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 
 import onnx
@@ -14,6 +13,7 @@ from nnrt_client.model.program import ONNX, Program
 from nnrt_client.onnx_import.file import OnnxFile, known_dtype
 from nnrt_client.onnx_import.freezing import freeze
 from nnrt_client.onnx_import.scope import put_in_order
+from nnrt_client.session.hashing import sha256_of_each
 from nnrt_client.tensors.frozen import Constants
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.files.compiled import MAX_PARTS
@@ -38,13 +38,9 @@ class JoinedPart(UnreadPart):
 
     _pieces: Sequence[memoryview]
 
-    def __init__(self, pieces: Sequence[memoryview]) -> None:
+    def __init__(self, pieces: Sequence[memoryview], sha256: bytes) -> None:
         object.__setattr__(self, "_pieces", pieces)
-        digest = hashlib.sha256()
-        for piece in pieces:
-            with reading(piece):
-                digest.update(piece)
-        object.__setattr__(self, "sha256", digest.digest())
+        object.__setattr__(self, "sha256", sha256)
 
     @property
     def size_bytes(self) -> int:
@@ -72,7 +68,7 @@ def make_program(file: OnnxFile, shapes: Mapping[str, Sequence[int]], constants:
                 dim.ClearField("value")
     for name, shape in shapes.items():
         _set_shape(_find_input(graph, name), shape)
-    weights = list(_make_parts(file, [tensor for tensor in _tensors(file.proto) if _is_large(tensor)]))
+    weights = _make_parts(file, [tensor for tensor in _tensors(file.proto) if _is_large(tensor)])
     put_in_order(graph)
     return Program(ONNX, (Part.of(file.proto.SerializeToString(deterministic=True)), *weights))
 
@@ -149,8 +145,21 @@ def _is_large(tensor: TensorProto) -> bool:
     )
 
 
-def _make_parts(file: OnnxFile, tensors: Sequence[TensorProto]) -> Iterator[Part]:
-    """Yield parts with the data of the tensors, and make the tensors refer to them."""
+def _make_parts(file: OnnxFile, tensors: Sequence[TensorProto]) -> list[Part]:
+    """Return parts with the data of the tensors, and make the tensors refer to them."""
+    groups = list(_groups(file, tensors))
+    placed = [_join(file, group) for group in groups]
+    digests = sha256_of_each([pieces for pieces, _ in placed])
+    for group, (_, places), sha256 in zip(groups, placed, digests, strict=True):
+        _refer(group, sha256, places)
+    return [
+        Part(pieces[0], sha256) if len(pieces) == 1 else JoinedPart(pieces, sha256)
+        for (pieces, _), sha256 in zip(placed, digests, strict=True)
+    ]
+
+
+def _groups(file: OnnxFile, tensors: Sequence[TensorProto]) -> Iterator[Sequence[TensorProto]]:
+    """Yield successive tensors that share a part."""
     sizes = [file.stored_bytes(tensor) for tensor in tensors]
     least_bytes = max(_LEAST_PART_BYTES, sum(sizes) // _LEAST_SHARE)
     begin = 0
@@ -159,12 +168,12 @@ def _make_parts(file: OnnxFile, tensors: Sequence[TensorProto]) -> Iterator[Part
         while end < len(tensors) and size_bytes + sizes[end] <= least_bytes:
             size_bytes += sizes[end]
             end += 1
-        yield _make_part(file, tensors[begin:end])
+        yield tensors[begin:end]
         begin = end
 
 
-def _make_part(file: OnnxFile, tensors: Sequence[TensorProto]) -> Part:
-    """Return one part with the data of the tensors, and make the tensors refer to it by `external_data`."""
+def _join(file: OnnxFile, tensors: Sequence[TensorProto]) -> tuple[list[memoryview], Sequence[tuple[int, int]]]:
+    """Return the pieces of a part with the data of the tensors, and the offset and length of each."""
     offsets, pieces, offset = [], [], 0
     for tensor in tensors:
         data = file.stored_data(tensor)
@@ -172,12 +181,15 @@ def _make_part(file: OnnxFile, tensors: Sequence[TensorProto]) -> Part:
         pieces += [memoryview(bytes(padding)), memoryview(data)]
         offsets.append((offset + padding, len(data)))
         offset += padding + len(data)
-    part = Part.of(pieces[1]) if len(tensors) == 1 else JoinedPart(pieces)
-    for tensor, (offset, length) in zip(tensors, offsets, strict=True):
+    return pieces[1:] if len(tensors) == 1 else pieces, offsets
+
+
+def _refer(tensors: Sequence[TensorProto], sha256: bytes, places: Sequence[tuple[int, int]]) -> None:
+    """Make the tensors refer to their places in a part, by `external_data`."""
+    for tensor, (offset, length) in zip(tensors, places, strict=True):
         for field in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
             tensor.ClearField(field)
         del tensor.external_data[:]
         tensor.data_location = TensorProto.EXTERNAL
-        for key, value in (("location", part.sha256.hex()), ("offset", offset), ("length", length)):
+        for key, value in (("location", sha256.hex()), ("offset", offset), ("length", length)):
             tensor.external_data.add(key=key, value=str(value))
-    return part
